@@ -1,0 +1,55 @@
+//! The labels, annotations and gates by which people and Sluice talk to each other.
+
+/// Label on a namespace that makes its Jobs and Pods a team's; stamped on them at create.
+pub const TEAM: &str = "sluice.dev/team";
+/// Label that names the queue of the team; on a namespace it sets the default.
+pub const QUEUE: &str = "sluice.dev/queue";
+
+/// Pools in order of preference, comma-separated.
+pub const POOL: &str = "sluice.dev/pool";
+/// The expected longest run, a duration such as `2h`.
+pub const TIME_LIMIT: &str = "sluice.dev/time-limit";
+/// The fewest pods an elastic workload can run with.
+pub const MIN_PARALLELISM: &str = "sluice.dev/min-parallelism";
+/// Node label within one value of which all pods must lie.
+pub const TOPOLOGY_REQUIRED: &str = "sluice.dev/topology-required";
+/// Node label within one value of which all pods should lie.
+pub const TOPOLOGY_PREFERRED: &str = "sluice.dev/topology-preferred";
+/// How often the workload saves its work, a duration.
+pub const CHECKPOINT_INTERVAL: &str = "sluice.dev/checkpoint-interval";
+/// When it last saved its work, an RFC 3339 time.
+pub const LAST_CHECKPOINT: &str = "sluice.dev/last-checkpoint";
+/// The share of one GPU a pod needs, between 0 and 1.
+pub const GPU_FRACTION: &str = "sluice.dev/gpu-fraction";
+/// Label on plain pods that start all or none.
+pub const GROUP: &str = "sluice.dev/group";
+/// How many pods such a group has.
+pub const GROUP_SIZE: &str = "sluice.dev/group-size";
+
+/// Sluice's mark on a Job that it holds or has admitted: `true`. A suspended Job without it is held
+/// by its user and not queued.
+pub const HELD: &str = "sluice.dev/held";
+/// The record of an admission, see [`super::record::Record`]. On a suspended Job it means that the
+/// Job has been told to stop and its template has not been restored yet.
+pub const ADMISSION: &str = "sluice.dev/admission";
+/// Why and when the workload was last evicted, see [`super::record::Eviction`].
+pub const EVICTION: &str = "sluice.dev/eviction";
+/// The node affinity the user wrote, as JSON, kept while the template carries Sluice's placement.
+pub const USER_AFFINITY: &str = "sluice.dev/user-affinity";
+
+/// The gate that holds a bare pod until it is admitted.
+pub const GATE_ADMISSION: &str = "sluice.dev/admission";
+/// The gate that holds a pod of an admitted Job until its node is written in.
+pub const GATE_PLACEMENT: &str = "sluice.dev/placement";
+
+/// Marks only Sluice may write on Jobs and Pods, besides [`TEAM`] (and [`QUEUE`] once stamped).
+pub const OWN_ANNOTATIONS: [&str; 4] = [HELD, ADMISSION, EVICTION, USER_AFFINITY];
+
+/// The field manager of every write.
+pub const FIELD_MANAGER: &str = "sluice";
+/// The namespace Sluice runs in.
+pub const NAMESPACE: &str = "sluice-system";
+/// The user that Sluice's ServiceAccount is to the API server.
+pub const ACCOUNT: &str = "system:serviceaccount:sluice-system:sluice";
+/// The name of Sluice's Lease, Secret, Service and webhook configurations.
+pub const NAME: &str = "sluice";

@@ -1,0 +1,225 @@
+//! What the engine says: actions to carry out, and a verdict on every workload.
+
+use super::amount::ResourceList;
+use super::model::{Admission, Name, Time, WorkloadId};
+
+/// What one call of `plan` decided, in the order to carry out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The actions; the engine counts on each until told that its write failed.
+    pub actions: Vec<Action>,
+}
+
+/// One write the edge must make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Let the workload run where the admission says.
+    Admit {
+        /// Whose.
+        workload: WorkloadId,
+        /// Where, how many and by whose quota.
+        admission: Admission,
+        /// Why now, in one sentence.
+        message: String,
+    },
+    /// Stop the workload and put it back into the queue.
+    Evict {
+        /// Whose.
+        workload: WorkloadId,
+        /// The claimant whose start pays for it.
+        claimant: WorkloadId,
+        /// The rule.
+        reason: EvictReason,
+        /// The numbers and the parties, in one sentence.
+        message: String,
+    },
+}
+
+impl Action {
+    /// The workload the action is about.
+    #[must_use]
+    pub fn workload(&self) -> &WorkloadId {
+        match self {
+            Self::Admit { workload, .. } | Self::Evict { workload, .. } => workload,
+        }
+    }
+}
+
+/// Why a running workload must go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EvictReason {
+    /// An owed workload takes back what this one borrowed.
+    Reclaimed,
+    /// A workload of higher priority in the same team takes its place.
+    Preempted,
+}
+
+impl EvictReason {
+    /// Every reason, for metrics that must exist before the first event.
+    pub const ALL: [Self; 2] = [Self::Reclaimed, Self::Preempted];
+
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Reclaimed => "Reclaimed",
+            Self::Preempted => "Preempted",
+        }
+    }
+}
+
+/// Where a workload stands and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Its state.
+    pub state: State,
+    /// The machine-readable reason.
+    pub reason: Reason,
+    /// One sentence with the numbers and the parties.
+    pub message: String,
+}
+
+/// A workload's state as people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Held by its user.
+    Held,
+    /// Waits.
+    Pending,
+    /// Admitted.
+    Running,
+    /// Told to stop, pods not yet gone.
+    Evicting,
+    /// Ended.
+    Finished,
+}
+
+/// Why a workload is in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Its user suspended it.
+    HeldByUser,
+    /// Not looked at yet.
+    NotYetConsidered,
+    /// It runs within its team's guarantee.
+    Guaranteed,
+    /// It runs on what others leave idle.
+    Borrowed,
+    /// No node in its pools could ever hold one of its pods (selector, taint, size).
+    NoNodeFits,
+    /// The nodes have no room, and nothing may be evicted for it.
+    NoRoom,
+    /// The room is there in total but too scattered.
+    Fragmented,
+    /// A team on its path is at its limit.
+    TeamLimit,
+    /// Its queue is at its limit.
+    QueueLimit,
+    /// It may not be evicted, so it must fit its team's guarantee, and does not.
+    NotPreemptibleOverGuarantee,
+    /// Idle guarantees of other teams are not lent that far.
+    LendingLimit,
+    /// Room is being freed for it.
+    WaitingForEviction,
+    /// Free room is held for a workload that is owed it.
+    RoomHeld,
+    /// It was evicted and its pods are ending.
+    Evicted,
+    /// Its team does not exist (any more).
+    UnknownTeam,
+    /// Its queue does not exist (any more).
+    UnknownQueue,
+    /// The API server refused the write; it is tried again after a pause.
+    WriteRefused,
+    /// It has ended.
+    Finished,
+}
+
+impl Reason {
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::HeldByUser => "HeldByUser",
+            Self::NotYetConsidered => "NotYetConsidered",
+            Self::Guaranteed => "Guaranteed",
+            Self::Borrowed => "Borrowed",
+            Self::NoNodeFits => "NoNodeFits",
+            Self::NoRoom => "NoRoom",
+            Self::Fragmented => "Fragmented",
+            Self::TeamLimit => "TeamLimit",
+            Self::QueueLimit => "QueueLimit",
+            Self::NotPreemptibleOverGuarantee => "NotPreemptibleOverGuarantee",
+            Self::LendingLimit => "LendingLimit",
+            Self::WaitingForEviction => "WaitingForEviction",
+            Self::RoomHeld => "RoomHeld",
+            Self::Evicted => "Evicted",
+            Self::UnknownTeam => "UnknownTeam",
+            Self::UnknownQueue => "UnknownQueue",
+            Self::WriteRefused => "WriteRefused",
+            Self::Finished => "Finished",
+        }
+    }
+}
+
+/// A team's figures in one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TeamView {
+    /// The team.
+    pub team: Name,
+    /// The pool.
+    pub pool: Name,
+    /// What it is promised.
+    pub guaranteed: ResourceList,
+    /// Its cap, where it has one.
+    pub limit: ResourceList,
+    /// What it and the teams below it hold.
+    pub used: ResourceList,
+    /// What it holds beyond its guarantee.
+    pub borrowed: ResourceList,
+    /// What of its idle guarantee others use.
+    pub lent: ResourceList,
+}
+
+/// A team's queue in figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// The team.
+    pub team: Name,
+    /// The queue.
+    pub queue: Name,
+    /// How many workloads wait.
+    pub pending: usize,
+    /// When the one that waits longest was submitted.
+    pub oldest: Option<Time>,
+    /// How many workloads run.
+    pub running: usize,
+}
+
+/// A node in figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// The node.
+    pub name: Name,
+    /// Its pool.
+    pub pool: Name,
+    /// Whether new pods may go there.
+    pub schedulable: bool,
+    /// What it offers.
+    pub allocatable: ResourceList,
+    /// What is free now.
+    pub free: ResourceList,
+    /// Which workloads hold how many pods there.
+    pub workloads: Vec<(WorkloadId, u32)>,
+}
+
+/// Something about the quotas that their owner should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overcommitment {
+    /// The team whose promise cannot be kept in full; `None` for the pool's total.
+    pub team: Option<Name>,
+    /// The pool.
+    pub pool: Name,
+    /// One sentence with the numbers.
+    pub message: String,
+}

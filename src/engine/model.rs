@@ -1,0 +1,355 @@
+//! What the engine is told: the cluster's objects reduced to what decisions need.
+//!
+//! The edge (cluster, simulator) builds these values; nothing here knows Kubernetes' own types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::amount::ResourceList;
+
+/// The name of a team, queue, pool, node, label or namespace; cheap to clone.
+pub type Name = Arc<str>;
+
+/// The pool of all nodes that no [`Pool`] selects.
+pub const DEFAULT_POOL: &str = "default";
+
+/// How long after an eviction an unconfirmed stop is taken for done: longer than a Job controller
+/// that saw the admission can take to see the eviction too.
+pub const SETTLE: Duration = Duration::from_secs(5);
+
+/// A point in time: milliseconds since the Unix epoch (or since the start of a simulation).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// The time that lies `duration` later; the far future when that cannot be represented.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long it is from `earlier` to this time; zero when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// A workload's identity: the object's UID on a cluster, `namespace/name` in a simulation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadId(pub Arc<str>);
+
+impl fmt::Display for WorkloadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A pod's identity, as [`WorkloadId`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodId(pub Arc<str>);
+
+/// One change of the world. The same events in the same order give the same decisions.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A team was created or changed.
+    TeamApplied(Team),
+    /// A team was deleted.
+    TeamRemoved(Name),
+    /// A node pool was created or changed.
+    PoolApplied(Pool),
+    /// A node pool was deleted; its nodes go to another pool that selects them or to the default.
+    PoolRemoved(Name),
+    /// A node was created or changed.
+    NodeApplied(Node),
+    /// A node was deleted.
+    NodeRemoved(Name),
+    /// A workload was created or changed.
+    WorkloadApplied(Workload),
+    /// A workload was deleted. What its remaining pods hold is held until they are gone.
+    WorkloadRemoved(WorkloadId),
+    /// A pod that holds room (not yet Succeeded or Failed) was created, bound or changed.
+    PodApplied(Pod),
+    /// A pod is gone or has reached a terminal phase: it holds nothing any more.
+    PodRemoved(PodId),
+    /// The write of an action failed; the engine decides anew after a back-off.
+    WriteFailed {
+        /// Whose action it was.
+        workload: WorkloadId,
+        /// What the API server said, for the verdict.
+        message: String,
+    },
+}
+
+/// A team's promise and its classes of service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Team {
+    /// Its name.
+    pub name: Name,
+    /// The team above it, if any.
+    pub parent: Option<Name>,
+    /// Its quota in each pool it names; a pool it does not name guarantees nothing.
+    pub quotas: BTreeMap<Name, Quota>,
+    /// Its part of the surplus relative to other teams; zero only takes what nobody else wants.
+    pub weight: u32,
+    /// Its queues, the default first; never empty.
+    pub queues: Vec<Queue>,
+}
+
+/// What a team has in one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// What it gets back whenever it asks. A resource that is in no list is not limited.
+    pub guaranteed: ResourceList,
+    /// The most it may hold, own and borrowed. A resource not listed has no cap.
+    pub limit: ResourceList,
+    /// The most of its idle guarantee that others may borrow. Not listed: all of it.
+    pub lendable: ResourceList,
+}
+
+/// A class of service inside a team.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Its name, unique in the team.
+    pub name: Name,
+    /// Higher goes first inside the team.
+    pub priority: i32,
+    /// Whether its workloads may be evicted. Those that may not must fit the guarantee.
+    pub preemptible: bool,
+    /// The most the queue may hold at once. A resource not listed has no cap.
+    pub limit: ResourceList,
+    /// How long a workload runs undisturbed by claims that are not owed.
+    pub min_runtime: Duration,
+    /// How long a workload that cannot start waits before room is reserved for it.
+    pub reserve_after: Duration,
+    /// The time limit of workloads that state none.
+    pub default_time_limit: Option<Duration>,
+    /// The longest a workload may wait, if bounded.
+    pub max_wait: Option<Duration>,
+    /// The longest a workload may run, if bounded.
+    pub max_runtime: Option<Duration>,
+}
+
+impl Queue {
+    /// The queue of a team that defines none: preemptible, no minimum run time.
+    #[must_use]
+    pub fn fallback() -> Self {
+        Self {
+            name: "default".into(),
+            priority: 0,
+            preemptible: true,
+            limit: ResourceList::new(),
+            min_runtime: Duration::ZERO,
+            reserve_after: Duration::from_secs(600),
+            default_time_limit: None,
+            max_wait: None,
+            max_runtime: None,
+        }
+    }
+}
+
+/// A set of nodes with quotas of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its name.
+    pub name: Name,
+    /// Labels a node must carry to belong to it. Of several pools that match, the first by name has the node.
+    pub node_selector: BTreeMap<Name, Name>,
+    /// Node labels that name topology domains, outermost first.
+    pub topology: Vec<Name>,
+}
+
+/// A node and what it offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: Name,
+    /// Its labels.
+    pub labels: BTreeMap<Name, Name>,
+    /// What pods may request in total, `pods` (slots) among it.
+    pub allocatable: ResourceList,
+    /// Its taints with effect NoSchedule or NoExecute.
+    pub taints: Vec<Taint>,
+    /// Whether new pods may be bound to it: Ready and not cordoned.
+    pub schedulable: bool,
+}
+
+/// A taint that keeps pods without a matching toleration away.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Taint {
+    /// Its key.
+    pub key: Name,
+    /// Its value; empty when it has none.
+    pub value: Name,
+    /// `NoSchedule` or `NoExecute`.
+    pub effect: Name,
+}
+
+/// A toleration of a pod, with Kubernetes' meaning of what is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Toleration {
+    /// The taint's key; `None` tolerates every key.
+    pub key: Option<Name>,
+    /// The value it must have; `None` tolerates any (operator Exists).
+    pub value: Option<Name>,
+    /// The effect it tolerates; `None` tolerates every effect.
+    pub effect: Option<Name>,
+}
+
+/// One requirement on a node's label or field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requirement {
+    /// The label's key, or the field (`metadata.name`) when it stands in [`NodeTerm::fields`].
+    pub key: Name,
+    /// How the values are compared.
+    pub operator: Operator,
+    /// What is compared with.
+    pub values: Vec<Name>,
+}
+
+/// The operators of node selector requirements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operator {
+    /// The value is one of those listed.
+    In,
+    /// The value is none of those listed, or the label is absent.
+    NotIn,
+    /// The label is present.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+    /// The value is an integer greater than the one listed.
+    Gt,
+    /// The value is an integer less than the one listed.
+    Lt,
+}
+
+/// One term of a required node affinity: all requirements must hold. Terms are alternatives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeTerm {
+    /// Requirements on labels.
+    pub labels: Vec<Requirement>,
+    /// Requirements on fields; only `metadata.name` exists.
+    pub fields: Vec<Requirement>,
+}
+
+/// What one pod of a workload needs. All pods of a workload are alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodShape {
+    /// What it requests; one slot of `pods` is added by the engine.
+    pub requests: ResourceList,
+    /// Labels its node must carry.
+    pub node_selector: BTreeMap<Name, Name>,
+    /// Required node affinity: one of the terms must hold; empty means any node.
+    pub node_terms: Vec<NodeTerm>,
+    /// The taints it tolerates.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// What kind of object a workload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkloadKind {
+    /// A `batch/v1` Job, held by `suspend`.
+    Job,
+    /// A pod of its own, held by a scheduling gate.
+    Pod,
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Job => "Job",
+            Self::Pod => "Pod",
+        })
+    }
+}
+
+/// Something a team wants to run: all of its pods, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its identity.
+    pub id: WorkloadId,
+    /// What kind of object it is.
+    pub kind: WorkloadKind,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// The team that answers for it.
+    pub team: Name,
+    /// Its class of service; `None` takes the team's default.
+    pub queue: Option<Name>,
+    /// The value of its PriorityClass.
+    pub priority: i32,
+    /// When it was submitted: its place in the queue, kept through evictions.
+    pub submitted: Time,
+    /// How many pods it wants to run at once now.
+    pub pods: u32,
+    /// What each pod needs.
+    pub shape: PodShape,
+    /// Pools in order of preference; empty means the default pool.
+    pub pools: Vec<Name>,
+    /// Whether it can be put back in the queue; a bare pod cannot.
+    pub resumable: bool,
+    /// How long it says it will run at most.
+    pub time_limit: Option<Duration>,
+    /// When it last saved its work, if it says so.
+    pub last_checkpoint: Option<Time>,
+    /// How often it saves its work, if it says so.
+    pub checkpoint_interval: Option<Duration>,
+    /// Where it stands.
+    pub state: Observed,
+}
+
+/// Where a workload stands according to its object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Its user holds it back; it is not in the queue.
+    OnHold,
+    /// It waits for admission and nothing of it runs.
+    Queued,
+    /// It was admitted and may run.
+    Admitted(Admission),
+    /// It has been told to stop; it holds what its pods hold until the last of them is gone.
+    Leaving {
+        /// What it was admitted with.
+        admission: Admission,
+        /// When it was told to stop.
+        since: Time,
+        /// Whether whoever makes its pods has confirmed that it makes no more of them. Until then
+        /// (at most [`SETTLE`] after `since`) the whole admission is held.
+        stopped: bool,
+    },
+    /// It has ended for good.
+    Finished,
+}
+
+/// The record of an admission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The pool whose quota pays.
+    pub pool: Name,
+    /// How many pods go to which node.
+    pub nodes: BTreeMap<Name, u32>,
+    /// How many pods were granted.
+    pub pods: u32,
+    /// Whether it went beyond the team's guarantee when it was admitted.
+    pub borrowed: bool,
+    /// When it was decided.
+    pub at: Time,
+}
+
+/// A pod that holds room: scheduled or about to be, and not yet in a terminal phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its identity.
+    pub id: PodId,
+    /// The workload that owns it, if it has one; the engine decides whether that one is managed.
+    pub workload: Option<WorkloadId>,
+    /// The node it is bound to; a pod without one holds only its team's quota.
+    pub node: Option<Name>,
+    /// What it requests.
+    pub requests: ResourceList,
+}

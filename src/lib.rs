@@ -1,0 +1,6 @@
+//! Sluice lets teams share a GPU cluster with ordinary Jobs: it holds what is submitted, admits it
+//! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
+
+pub mod api;
+pub mod directory;
+pub mod engine;
