@@ -1,0 +1,1 @@
+//! Known cases with one right answer.
