@@ -4,3 +4,4 @@
 pub mod api;
 pub mod directory;
 pub mod engine;
+pub mod scenario;
