@@ -36,13 +36,11 @@ pub enum ScenarioError {
         source: std::io::Error,
     },
     /// A file is not YAML.
-    #[error("{origin}: line {line}: {message}")]
+    #[error("{origin}: {message}")]
     Syntax {
         /// The document in which reading stopped.
         origin: Origin,
-        /// The line in the file, counted from 1.
-        line: u64,
-        /// What the parser said, without the excerpt.
+        /// What the parser said, with line and column, without the excerpt.
         message: String,
     },
     /// An object is not one that a scenario may have.

@@ -354,7 +354,6 @@ fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
         let document = document_at(text, line);
         ScenarioError::Syntax {
             origin: Origin { file: Arc::clone(file), document, object: None },
-            line,
             message: error.to_string().lines().next().unwrap_or_default().to_owned(),
         }
     })

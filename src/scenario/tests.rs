@@ -131,8 +131,11 @@ fn errors_are_one_line_that_names_file_document_and_field() {
             "s.yaml: document 1 (Job): metadata.name: is missing".to_owned(),
         ),
         ("- 1\n".to_owned(), "s.yaml: document 1: (document): is not an object".to_owned()),
-        (format!("{TEAM}---\na: [1\n---\n{TEAM}"), "s.yaml: document 2: line ".to_owned()),
-        (format!("{TEAM}kind: Team\n"), "s.yaml: document 1: line 5: ".to_owned()),
+        (format!("{TEAM}---\na: [1\n---\n{TEAM}"), "s.yaml: document 2: ".to_owned()),
+        (
+            format!("{TEAM}kind: Team\n"),
+            "s.yaml: document 1: duplicate mapping key: kind".to_owned(),
+        ),
     ] {
         let error = error(&text);
         assert!(error.starts_with(&expected), "expected {expected:?}, got {error:?}");

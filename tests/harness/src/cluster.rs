@@ -20,7 +20,7 @@ pub enum User {
     /// Sluice's own account.
     Sluice,
     /// May do everything; a name of its own, so that load can be told from the rest.
-    LoadGenerator,
+    Raw,
 }
 
 impl User {
@@ -29,7 +29,7 @@ impl User {
             Self::Admin => "admin.kubeconfig",
             Self::Alice => "alice.kubeconfig",
             Self::Sluice => "sluice.kubeconfig",
-            Self::LoadGenerator => "load-generator.kubeconfig",
+            Self::Raw => "raw.kubeconfig",
         }
     }
 }

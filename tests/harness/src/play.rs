@@ -78,7 +78,7 @@ impl Play {
             return Ok(());
         }
         let documents: Vec<String> = manifests.iter().map(Value::to_string).collect();
-        self.kubectl.apply(&documents.join("\n---\n")).await?;
+        self.kubectl.apply(&documents.join("\n")).await?;
         for node in manifests.drain(..).filter(|manifest| manifest["kind"] == "Node") {
             let name = node["metadata"]["name"].as_str().context("a node without a name")?;
             self.node_ready(name).await?;
