@@ -132,10 +132,7 @@ fn errors_are_one_line_that_names_file_document_and_field() {
         ),
         ("- 1\n".to_owned(), "s.yaml: document 1: (document): is not an object".to_owned()),
         (format!("{TEAM}---\na: [1\n---\n{TEAM}"), "s.yaml: document 2: ".to_owned()),
-        (
-            format!("{TEAM}kind: Team\n"),
-            "s.yaml: document 1: duplicate mapping key: kind".to_owned(),
-        ),
+        (format!("{TEAM}kind: Team\n"), "s.yaml: document 1: duplicate mapping key: kind".to_owned()),
     ] {
         let error = error(&text);
         assert!(error.starts_with(&expected), "expected {expected:?}, got {error:?}");

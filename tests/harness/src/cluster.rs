@@ -8,7 +8,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::process::Command;
 
-use crate::{Audit, Kubectl};
+use crate::{Audit, Kubectl, end_leftovers};
 
 /// Who talks to the API server; the audit log tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +80,7 @@ impl Cluster {
     /// Starts a new control plane with exactly this name; on its default ports when none are given.
     /// What an earlier one of this name has left is forgotten.
     pub async fn up_as(name: &str, port: Option<u16>) -> Result<Self> {
-        let cluster = Self {
-            name: name.to_owned(),
-            program: Self::build().await?,
-            directory: directory(name)?,
-            keep: false,
-        };
+        let cluster = Self::of(name, Self::build().await?)?;
         let mut up = vec!["up".to_owned(), "--fresh".to_owned()];
         if let Some(port) = port {
             up.extend(["--port".to_owned(), port.to_string()]);
@@ -159,6 +154,23 @@ impl Cluster {
     /// Leaves the control plane running when this value is dropped.
     pub fn leave_running(mut self) {
         self.keep = true;
+    }
+
+    /// Stops and forgets the control plane of this name, and the replicas of Sluice left there.
+    pub async fn remove(name: &str) -> Result<()> {
+        let scratch = directory(name)?.with_extension("sluice");
+        end_leftovers(&scratch).await?;
+        if directory(name)?.exists() {
+            drop(Self::of(name, Self::build().await?)?);
+        }
+        match std::fs::remove_dir_all(&scratch) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn of(name: &str, program: PathBuf) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), program, directory: directory(name)?, keep: false })
     }
 
     async fn command(&self, arguments: &[&str]) -> Result<()> {

@@ -23,7 +23,9 @@ pub struct Options {
     pub webhook_url: Option<String>,
     /// More flags of `sluice serve`.
     pub flags: Vec<String>,
-    /// Whether it goes on when this process ends.
+    /// Where it serves the webhook and plain HTTP; by default on free ports.
+    pub addresses: Option<[SocketAddr; 2]>,
+    /// Whether it goes on when this process ends; [`end_leftovers`] finds it again.
     pub detached: bool,
 }
 
@@ -35,6 +37,7 @@ impl Options {
             identity: "sluice-0".to_owned(),
             webhook_url: None,
             flags: Vec::new(),
+            addresses: None,
             detached: false,
         }
     }
@@ -53,8 +56,9 @@ pub struct Sluice {
 impl Sluice {
     /// Starts a replica without waiting for anything.
     pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
-        let [https, http] = free_addresses()?;
-        let log = cluster.scratch()?.join(format!("{}.log", options.identity));
+        let [https, http] = options.addresses.map_or_else(free_addresses, Ok)?;
+        let scratch = cluster.scratch()?;
+        let log = scratch.join(format!("{}.log", options.identity));
         let output = File::options().create(true).append(true).open(&log)?;
         let url = options.webhook_url.clone().unwrap_or_else(|| format!("https://{https}"));
         let mut command = Command::new(&options.program);
@@ -74,6 +78,9 @@ impl Sluice {
             command.process_group(0);
         }
         let child = command.spawn().with_context(|| format!("cannot run {}", options.program.display()))?;
+        if let Some(process) = child.id().filter(|_| options.detached) {
+            std::fs::write(scratch.join(format!("{}.{PID}", options.identity)), process.to_string())?;
+        }
         Ok(Self { identity: options.identity.clone(), child, log, https, http })
     }
 
@@ -179,6 +186,40 @@ impl Sluice {
         let tail = &lines[lines.len().saturating_sub(LINES)..];
         format!("The end of {}:\n{}", self.log.display(), tail.join("\n"))
     }
+}
+
+/// The ending of the files that say which processes were left running.
+const PID: &str = "pid";
+
+/// Ends the detached replicas that an earlier process has left in this directory.
+pub async fn end_leftovers(scratch: &Path) -> Result<()> {
+    let Ok(files) = std::fs::read_dir(scratch) else { return Ok(()) };
+    for file in files {
+        let file = file?.path();
+        if file.extension().is_none_or(|ending| ending != PID) {
+            continue;
+        }
+        let process = std::fs::read_to_string(&file)?;
+        if is_sluice(&process) {
+            Command::new("kill").args(["-TERM", &process]).status().await?;
+            let ended = eventually("it ends after SIGTERM", Duration::from_secs(15), async || {
+                if is_sluice(&process) { Err(format!("process {process} runs")) } else { Ok(()) }
+            });
+            if ended.await.is_err() {
+                Command::new("kill").args(["-KILL", &process]).status().await?;
+            }
+        }
+        std::fs::remove_file(&file)?;
+    }
+    Ok(())
+}
+
+/// Whether this process is a replica of Sluice: its number may be another's by now.
+fn is_sluice(process: &str) -> bool {
+    let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let mut arguments = command.split(|byte| *byte == 0);
+    arguments.next().is_some_and(|program| program.ends_with(b"/sluice"))
+        && arguments.next() == Some(b"serve")
 }
 
 /// Two addresses that nobody listens on.

@@ -6,14 +6,16 @@ use anyhow::Result;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
+use sluice::engine::amount::Amount;
 
-/// The extended resource that stands for GPUs.
-pub(crate) const GPU: &str = "nvidia.com/gpu";
+const GPU: &str = "nvidia.com/gpu";
+const CPU: &str = "cpu";
 
 /// A Job.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub struct JobView {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// The team it was stamped with.
+    pub team: Option<String>,
     /// Whether it is suspended.
     pub suspended: bool,
     /// Whether Sluice has marked it as held by itself.
@@ -86,6 +90,7 @@ impl JobView {
             namespace: job.namespace().unwrap_or_default(),
             name: job.name_any(),
             uid: job.uid().unwrap_or_default(),
+            team: job.labels().get(names::TEAM).cloned(),
             suspended: spec.suspend == Some(true),
             held: annotation(names::HELD).is_some_and(|value| value == "true"),
             admission: parse(annotation(names::ADMISSION)),
@@ -124,6 +129,8 @@ pub struct PodView {
     pub deleting: bool,
     /// How many GPUs it asks for.
     pub gpus: i64,
+    /// How much CPU it asks for, in thousandths.
+    pub cpu_milli: i64,
 }
 
 impl PodView {
@@ -154,7 +161,8 @@ impl PodView {
                 .and_then(|spec| spec.scheduling_gates.as_ref())
                 .is_some_and(|gates| !gates.is_empty()),
             deleting: pod.metadata.deletion_timestamp.is_some(),
-            gpus: spec.map_or(0, gpus),
+            gpus: spec.map_or(0, |spec| asked(spec, GPU)) / 1000,
+            cpu_milli: spec.map_or(0, |spec| asked(spec, CPU)),
         }
     }
 }
@@ -163,11 +171,32 @@ fn parse<T: DeserializeOwned>(annotation: Option<String>) -> Option<T> {
     annotation.and_then(|text| serde_json::from_str(&text).ok())
 }
 
-fn gpus(spec: &PodSpec) -> i64 {
-    let asked = spec.containers.iter().filter_map(|container| {
-        container.resources.as_ref()?.requests.as_ref()?.get(GPU)?.0.parse::<i64>().ok()
-    });
-    asked.sum()
+/// How much of a resource the containers of a pod ask for, in thousandths.
+fn asked(spec: &PodSpec, resource: &str) -> i64 {
+    let each = spec.containers.iter().filter_map(|container| container.resources.as_ref()?.requests.as_ref());
+    each.map(|requests| milli(requests, resource)).sum()
+}
+
+fn milli(list: &BTreeMap<String, Quantity>, resource: &str) -> i64 {
+    let quantity = list.get(resource).map_or("0", |quantity| quantity.0.as_str());
+    Amount::parse(quantity).map_or(0, Amount::as_milli)
+}
+
+/// What a node offers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeView {
+    /// Its GPUs.
+    pub gpus: i64,
+    /// Its CPU, in thousandths.
+    pub cpu_milli: i64,
+}
+
+impl NodeView {
+    fn from(node: &Node) -> Self {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let offers = |resource| allocatable.map_or(0, |list| milli(list, resource));
+        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU) }
+    }
 }
 
 /// All Jobs, pods and nodes at one moment.
@@ -177,8 +206,8 @@ pub struct View {
     pub jobs: Vec<JobView>,
     /// The pods.
     pub pods: Vec<PodView>,
-    /// How many GPUs each node offers.
-    pub nodes: BTreeMap<String, i64>,
+    /// The nodes.
+    pub nodes: BTreeMap<String, NodeView>,
 }
 
 impl View {
@@ -191,14 +220,10 @@ impl View {
             Api::<Node>::all(client.clone()),
         );
         let (jobs, pods, nodes) = tokio::try_join!(jobs.list(&all), pods.list(&all), nodes.list(&all))?;
-        let offers = |node: &Node| -> i64 {
-            let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-            allocatable.and_then(|list| list.get(GPU)?.0.parse().ok()).unwrap_or(0)
-        };
         Ok(Self {
             jobs: jobs.items.into_iter().map(JobView::from).collect(),
             pods: pods.items.into_iter().map(PodView::from).collect(),
-            nodes: nodes.items.iter().map(|node| (node.name_any(), offers(node))).collect(),
+            nodes: nodes.items.iter().map(|node| (node.name_any(), NodeView::from(node))).collect(),
         })
     }
 
@@ -228,7 +253,7 @@ impl View {
     /// The GPUs held on each node that has some, from the fullest to the emptiest.
     #[must_use]
     pub fn load(&self) -> Vec<i64> {
-        let with_gpus = self.nodes.iter().filter(|(_, gpus)| **gpus > 0);
+        let with_gpus = self.nodes.iter().filter(|(_, offers)| offers.gpus > 0);
         let mut load: Vec<i64> = with_gpus.map(|(node, _)| self.held_on(node)).collect();
         load.sort_unstable_by(|a, b| b.cmp(a));
         load
@@ -237,9 +262,9 @@ impl View {
     /// A node that holds more GPUs than it has, which must never be.
     #[must_use]
     pub fn overcommitted(&self) -> Option<String> {
-        self.nodes.iter().find_map(|(node, gpus)| {
-            let held = self.held_on(node);
-            (held > *gpus).then(|| format!("pods hold {held} GPUs on node {node}, which has {gpus}"))
+        self.nodes.iter().find_map(|(node, offers)| {
+            let (held, gpus) = (self.held_on(node), offers.gpus);
+            (held > gpus).then(|| format!("pods hold {held} GPUs on node {node}, which has {gpus}"))
         })
     }
 
