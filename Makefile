@@ -1,6 +1,8 @@
 # `make help` lists what there is. Everything uses cargo's one profile, so nothing is compiled twice.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
+# Usual places that a login shell has in its PATH, but not every make.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit e2e cluster cluster-up cluster-down \
         bench-cluster crds image need packages
@@ -8,7 +10,7 @@ SHELL := /bin/bash
 cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: need ## four stories on a real control plane; leaves it running to be tried by hand
 	@echo "Building Sluice (the first time 2 to 4 minutes, later seconds)"

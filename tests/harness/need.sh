@@ -2,9 +2,6 @@
 # Says which of the named programs are missing, and how to get them.
 set -euo pipefail
 
-# Usual places that a fresh login shell, but not every make, has in its PATH.
-export PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin"
-
 missing=0
 for program in "$@"; do
   command -v "$program" >/dev/null && continue
