@@ -5,3 +5,4 @@ pub mod api;
 pub mod crds;
 pub mod directory;
 pub mod engine;
+pub mod webhook;
