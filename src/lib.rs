@@ -2,5 +2,8 @@
 //! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
 
 pub mod api;
+pub mod crds;
 pub mod directory;
 pub mod engine;
+pub mod scenario;
+pub mod webhook;
