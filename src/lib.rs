@@ -6,3 +6,5 @@ pub mod cluster;
 pub mod crds;
 pub mod directory;
 pub mod engine;
+pub mod metrics;
+pub mod view;

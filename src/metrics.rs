@@ -1,6 +1,7 @@
 //! Every metric of the decision side: its name, help and labels in one place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 use prometheus::{
     CounterVec, Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge,
@@ -41,6 +42,7 @@ pub struct Metrics {
     pub api_writes: IntCounterVec,
     /// Whether this process leads.
     pub leader: IntGauge,
+    known: Arc<Mutex<BTreeSet<(Name, Name)>>>,
     resident: Gauge,
     cpu: CounterVec,
 }
@@ -106,6 +108,7 @@ impl Metrics {
             leader: IntGauge::new("leader", "1 if this process makes the decisions, else 0.")?,
             resident: Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")?,
             cpu: CounterVec::new(Opts::new("process_cpu_seconds_total", "CPU time of the process."), &["mode"])?,
+            known: Arc::default(),
             registry,
         };
         metrics.register()?;
@@ -166,6 +169,7 @@ impl Metrics {
     }
 
     fn read_queues(&self, queues: &[QueueView], now: Time) {
+        self.forget_others(queues.iter().map(|q| (q.team.clone(), q.queue.clone())).collect());
         self.queue_depth.reset();
         self.queue_oldest_wait.reset();
         for queue in queues {
@@ -213,15 +217,23 @@ impl Metrics {
         }
     }
 
-    /// Forgets the series of teams that are no more.
-    pub fn forget_queues(&self, gone: &BTreeSet<(Name, Name)>) {
-        for (team, queue) in gone {
+    /// Forgets the counters of queues that are no more.
+    fn forget_others(&self, present: BTreeSet<(Name, Name)>) {
+        // A poisoned lock only means that another scrape panicked; the set itself is whole.
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (team, queue) in known.difference(&present) {
+            // Removing what never existed is no error worth telling.
             for kind in ["guaranteed", "borrowed"] {
-                // That a series never existed is fine.
                 let _ = self.admitted.remove_label_values(&[&**team, &**queue, kind]);
             }
             let _ = self.time_to_start.remove_label_values(&[&**team, &**queue]);
+            if !present.iter().any(|(other, _)| other == team) {
+                for reason in EvictReason::ALL {
+                    let _ = self.evicted.remove_label_values(&[&**team, reason.code()]);
+                }
+            }
         }
+        *known = present;
     }
 
     /// Everything in the text format of Prometheus.

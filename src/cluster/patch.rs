@@ -135,7 +135,7 @@ fn expect(version: u64) -> PatchOperation {
 }
 
 fn add(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path), value })
+    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
 fn annotate(key: &str, text: String) -> PatchOperation {
