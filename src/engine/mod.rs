@@ -58,8 +58,11 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Failure {
+    /// How many writes failed in a row.
     times: u32,
-    until: Time,
+    /// When to try again; none once that time has come.
+    until: Option<Time>,
+    /// What the API server said last.
     message: String,
 }
 
@@ -117,26 +120,15 @@ impl Engine {
             self.wake = None;
             self.epoch += 1;
         }
-        let due: Vec<WorkloadId> = self
-            .failures
-            .iter()
-            .filter(|(id, failure)| failure.until <= now && !self.pending.contains(id))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in due {
-            if self.books.get(&id).is_none() {
-                self.failures.remove(&id);
-            }
-            self.queue_up_at(&id, now);
-        }
+        self.end_pauses(now);
         pass::run(self, now)
     }
 
     /// When `plan` should be called again even if no event comes; `None` when only events matter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        let retries = self.failures.iter().filter(|(id, _)| !self.pending.contains(id)).map(|(_, f)| f.until);
-        [self.wake, self.books.next_settle(), retries.min()].into_iter().flatten().min()
+        let retry = self.failures.values().filter_map(|failure| failure.until).min();
+        [self.wake, self.books.next_settle(), retry].into_iter().flatten().min()
     }
 
     /// Where a workload stands and why; `None` when it is unknown.
@@ -186,7 +178,7 @@ impl Engine {
         self.epoch += 1;
         let times = self.failures.get(id).map_or(0, |failure| failure.times);
         let pause = FIRST_PAUSE.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE);
-        let failure = Failure { times: times + 1, until: now.after(pause), message };
+        let failure = Failure { times: times + 1, until: Some(now.after(pause)), message };
         self.failures.insert(id.clone(), failure);
     }
 
@@ -223,34 +215,34 @@ impl Engine {
         }
     }
 
+    /// Lets those be tried again whose pause after a failed write is over.
+    fn end_pauses(&mut self, now: Time) {
+        let over = |failure: &Failure| failure.until.is_some_and(|until| until <= now);
+        let due: Vec<WorkloadId> =
+            self.failures.iter().filter(|(_, failure)| over(failure)).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            if self.books.get(&id).is_none() {
+                self.failures.remove(&id);
+                continue;
+            }
+            if let Some(failure) = self.failures.get_mut(&id) {
+                failure.until = None;
+            }
+            self.epoch += 1;
+            self.queue_up(&id);
+        }
+    }
+
+    /// Whether a workload's last write failed so recently that nothing is to be tried with it.
+    fn pauses(&self, id: &WorkloadId) -> bool {
+        self.failures.get(id).is_some_and(|failure| failure.until.is_some())
+    }
+
     /// Puts a workload where it belongs: among those that wait, or not.
     fn queue_up(&mut self, id: &WorkloadId) {
-        if self.failures.contains_key(id) {
-            // It comes back when its pause is over.
-            self.pending.remove(id);
-        } else {
-            self.queue_up_now(id);
-        }
-    }
-
-    fn queue_up_at(&mut self, id: &WorkloadId, now: Time) {
-        if self.failures.get(id).is_none_or(|failure| failure.until <= now) {
-            let waits = self.books.get(id).is_some_and(|entry| entry.phase == Phase::Pending);
-            if waits {
-                self.queue_up_now(id);
-            } else if !self.books.get(id).is_some_and(|e| matches!(e.phase, Phase::Starting(_))) {
-                // Somebody who could not be evicted may be tried again.
-                self.failures.remove(id);
-                self.epoch += 1;
-            }
-        }
-    }
-
-    fn queue_up_now(&mut self, id: &WorkloadId) {
-        let waits = self
-            .books
-            .get(id)
-            .filter(|entry| entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0);
+        let waits = self.books.get(id).filter(|entry| {
+            entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0 && !self.pauses(id)
+        });
         match waits {
             Some(entry) if !self.claims.iter().any(|claim| claim.id == *id) => {
                 let workload = &entry.workload;

@@ -150,15 +150,20 @@ fn progress_claims(engine: &mut Engine, now: Time, plan: &mut Plan) {
             admit(engine, &candidate, claim.pool, start, now, plan);
             continue;
         }
-        // The room may come elsewhere than planned, but it must come from what is leaving already.
-        let settled = Room::Settled(&Freed::new()).place(engine, &candidate, claim.pool, &nodes);
-        let all_leave = claim.victims.iter().all(|victim| {
-            engine.books.get(victim).is_none_or(|entry| !matches!(entry.phase, Phase::Running(_)))
-        });
-        match settled.filter(|_| all_leave) {
+        // The room may come elsewhere than planned, but it must come from those who leave for it.
+        let staying: Vec<WorkloadId> = claim.victims.iter().filter(|id| runs(engine, id)).cloned().collect();
+        let mut freed = Freed::new();
+        for entry in staying.iter().filter_map(|id| engine.books.get(id)) {
+            reclaim::free(&mut freed, entry);
+        }
+        match Room::Settled(&freed).place(engine, &candidate, claim.pool, &nodes) {
             Some(placement) => {
                 let claim = Claim { placement, ..claim };
                 claim.nominate(&mut engine.books, 1);
+                // Whose eviction failed to be written is told again after a pause.
+                for id in staying.iter().filter(|id| !engine.pauses(id)).cloned().collect::<Vec<_>>() {
+                    evict(engine, &id, &candidate, now, plan);
+                }
                 engine.claims.push(claim);
             }
             None => {
@@ -167,6 +172,21 @@ fn progress_claims(engine: &mut Engine, now: Time, plan: &mut Plan) {
             }
         }
     }
+}
+
+fn runs(engine: &Engine, id: &WorkloadId) -> bool {
+    engine.books.get(id).is_some_and(|entry| matches!(entry.phase, Phase::Running(_)))
+}
+
+/// Decides the eviction of somebody who runs.
+fn evict(engine: &mut Engine, id: &WorkloadId, claimant: &Candidate, now: Time, plan: &mut Plan) -> bool {
+    let Some(entry) = engine.books.get(id) else { return false };
+    let Phase::Running(admission) = entry.phase.clone() else { return false };
+    let reason = if entry.team == claimant.team { EvictReason::Preempted } else { EvictReason::Reclaimed };
+    let message = explain::evicted(&engine.books, entry, &claimant.id, reason, now);
+    engine.books.set_phase(id, Phase::Stopping(admission));
+    plan.actions.push(Action::Evict { workload: id.clone(), claimant: claimant.id.clone(), reason, message });
+    true
 }
 
 impl Room<'_> {
@@ -287,26 +307,13 @@ fn make_room(
             return true;
         }
     }
-    let barred = |id: &WorkloadId| engine.failures.get(id).is_some_and(|failure| failure.until > now);
+    let barred = |id: &WorkloadId| engine.pauses(id);
     let found = reclaim::search(books, &candidate.claimant(pool, nodes), &barred, now);
     engine.awaits_start |= found.skipped;
     engine.wake = [engine.wake, found.retry_at].into_iter().flatten().min();
     let Some(victims) = found.victims else { return false };
-    let mut gone = Vec::new();
-    for (id, borrower) in victims.ids {
-        let Some(entry) = engine.books.get(&id) else { continue };
-        let Phase::Running(admission) = entry.phase.clone() else { continue };
-        let reason = if borrower { EvictReason::Reclaimed } else { EvictReason::Preempted };
-        let message = explain::evicted(&engine.books, entry, &candidate.id, reason, now);
-        engine.books.set_phase(&id, Phase::Stopping(admission));
-        plan.actions.push(Action::Evict {
-            workload: id.clone(),
-            claimant: candidate.id.clone(),
-            reason,
-            message,
-        });
-        gone.push(id);
-    }
+    let gone: Vec<WorkloadId> =
+        victims.ids.into_iter().filter(|id| evict(engine, id, candidate, now, plan)).collect();
     promise(engine, candidate, pool, victims.placement, gone);
     true
 }

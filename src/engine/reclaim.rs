@@ -58,8 +58,8 @@ pub struct Found {
 /// A set of victims and what it is good for.
 #[derive(Debug)]
 pub struct Victims {
-    /// Who goes, and whether that is for a team's guarantee or by priority inside the team.
-    pub ids: Vec<(WorkloadId, bool)>,
+    /// Who goes.
+    pub ids: Vec<WorkloadId>,
     /// Where the claimant goes.
     pub placement: Placement,
 }
@@ -269,10 +269,7 @@ impl<'a> Search<'a> {
             }
         }
         best.map(|(_, set, outcome)| Victims {
-            ids: set
-                .iter()
-                .map(|i| (self.candidates[*i].entry.workload.id.clone(), !self.candidates[*i].own))
-                .collect(),
+            ids: set.iter().map(|i| self.candidates[*i].entry.workload.id.clone()).collect(),
             placement: outcome.placement,
         })
     }
@@ -511,7 +508,8 @@ pub fn lending_allows(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector,
     reserve.nonzero().all(|(index, kept)| total.get(index) == 0 || free.get(index) - total.get(index) >= kept)
 }
 
-fn free(freed: &mut Freed, entry: &Entry) {
+/// Adds to `freed` what a workload holds on nodes.
+pub fn free(freed: &mut Freed, entry: &Entry) {
     for (node, pods) in &entry.charge.nodes {
         freed.entry(*node).or_default().add(&entry.need, i64::from(*pods));
     }

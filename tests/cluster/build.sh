@@ -14,6 +14,7 @@ checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 
 key=$(cat go.mod go.sum ./*.go stages.yaml build.sh | checksum | cut -c1-16)
 target=$cache/$key
 if [[ -x $target/sluice-cluster && -x $target/kwok ]]; then
+  touch "$target"
   echo "$target"
   exit
 fi
@@ -91,6 +92,6 @@ rm -f "$work/log"
 chmod 755 "$work"
 rm -rf "$target"
 mv "$work" "$target"
-# Older builds may belong to other checkouts: keep a few.
-ls -dt "$cache"/[0-9a-f]*[0-9a-f]/ | tail -n +6 | while read -r old; do rm -rf "$old"; done
+# Other checkouts may use other builds: keep those that were of use last.
+ls -dt "$cache"/[0-9a-f]*[0-9a-f]/ | tail -n +9 | while read -r old; do rm -rf "$old"; done
 echo "$target"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,9 +48,11 @@ func main() {
 		os.Exit(run())
 	}
 	if err := runTool(name, args); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(os.Stderr, "sluice-cluster %s: %v\n", name, err)
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Print(usage)
+			return
 		}
+		fmt.Fprintf(os.Stderr, "sluice-cluster %s: %v\n", name, err)
 		os.Exit(exitCode(err))
 	}
 }
@@ -57,8 +60,10 @@ func main() {
 // usageError marks what the caller typed wrongly; it exits with code 2.
 type usageError struct{ error }
 
+func (e usageError) Unwrap() error { return e.error }
+
 func exitCode(err error) int {
-	if errors.As(err, &usageError{}) || errors.Is(err, flag.ErrHelp) {
+	if errors.As(err, &usageError{}) {
 		return 2
 	}
 	return 1
@@ -66,7 +71,7 @@ func exitCode(err error) int {
 
 func runTool(command string, args []string) error {
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
-	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	flags.SetOutput(io.Discard) // errors are printed by main
 	name := flags.String("name", "sluice", "name of the cluster")
 	dir := flags.String("dir", "", "directory of the cluster")
 

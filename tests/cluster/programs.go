@@ -73,6 +73,8 @@ func serveEtcd(data, client, peer string) error {
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.UnsafeNoFsync = true
 	config.LogLevel = "warn"
+	// Left at zero, every single request would be logged as slow.
+	config.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	config.QuotaBackendBytes = 8 << 30
 	config.AutoCompactionMode = "revision"
 	config.AutoCompactionRetention = "100000"
