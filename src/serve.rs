@@ -26,6 +26,7 @@ const STATUS_PERIOD: Duration = Duration::from_secs(5);
 
 /// Options of `sluice serve`.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// File with the cluster's address and credentials; else $KUBECONFIG, else the Pod's own account.
     #[arg(long, value_name = "FILE")]
