@@ -6,4 +6,5 @@ pub mod certs;
 pub mod crds;
 pub mod directory;
 pub mod engine;
+pub mod scenario;
 pub mod webhook;

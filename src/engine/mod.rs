@@ -2,17 +2,69 @@
 //!
 //! Events go in through [`Engine::apply`], decisions come out of [`Engine::plan`]; time is an
 //! argument. Cluster, simulator and tests drive the same engine.
+//!
+//! ```text
+//!   Event ─▶ books ─────────────▶ pass ─▶ Plan
+//!            nodes, forest          │ placement: which nodes
+//!            (who holds what)       │ reclaim:   who must go for it
+//!            pending (who waits) ◀──┘ explain:   why not
+//! ```
 
 pub mod amount;
+mod books;
 pub mod decision;
+mod explain;
+mod fit;
+mod forest;
 pub mod model;
+mod nodes;
+mod pass;
+mod pending;
+mod placement;
+mod reclaim;
+mod vector;
+mod views;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use books::{Books, Effect, Phase};
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
 use model::{Event, Time, Workload, WorkloadId};
+use pass::Claim;
+use pending::{ClassKey, Pending, Rank};
+
+/// The first pause after a write that failed; it doubles with every further failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The state of the cluster as decisions see it, and the decisions not yet confirmed.
 #[derive(Debug, Default)]
-pub struct Engine {}
+pub struct Engine {
+    books: Books,
+    pending: Pending,
+    /// Workloads for which room is being freed, in the order in which it was promised.
+    claims: Vec<Claim>,
+    /// Workloads whose last write failed.
+    failures: BTreeMap<WorkloadId, Failure>,
+    /// Goes up whenever somebody who could not start may be able to now.
+    epoch: u64,
+    /// When something becomes possible by the passing of time alone.
+    wake: Option<Time>,
+    /// Somebody's eviction could not be considered because its start was not confirmed.
+    awaits_start: bool,
+}
+
+#[derive(Debug)]
+struct Failure {
+    /// How many writes failed in a row.
+    times: u32,
+    /// When to try again; none once that time has come.
+    until: Option<Time>,
+    /// What the API server said last.
+    message: String,
+}
 
 impl Engine {
     /// An engine that knows of nothing yet.
@@ -22,52 +74,192 @@ impl Engine {
     }
 
     /// Takes note of one change at time `now`. Cheap: what it means is worked out by the next plan.
-    pub fn apply(&mut self, _event: Event, _now: Time) {}
+    pub fn apply(&mut self, event: Event, now: Time) {
+        let subject = match &event {
+            Event::WriteFailed { workload, message } => {
+                self.write_failed(&workload.clone(), message.clone(), now);
+                return;
+            }
+            Event::WorkloadApplied(workload) => Some(workload.id.clone()),
+            Event::WorkloadRemoved(id) => Some(id.clone()),
+            Event::PodApplied(_) | Event::PodRemoved(_) => None,
+            Event::TeamApplied(_) | Event::TeamRemoved(_) => {
+                self.change_teams(event);
+                return;
+            }
+            Event::PoolApplied(_) | Event::PoolRemoved(_) | Event::NodeApplied(_) | Event::NodeRemoved(_) => {
+                None
+            }
+        };
+        let before = subject.as_ref().and_then(|id| self.books.get(id)).map(|e| e.phase.clone());
+        let effect = self.books.apply(event);
+        if effect == Effect::Looser {
+            self.epoch += 1;
+        }
+        if let Some(id) = subject {
+            let after = self.books.get(&id).map(|entry| &entry.phase);
+            if matches!(after, Some(Phase::Running(_) | Phase::Leaving { .. })) && before.as_ref() != after {
+                self.failures.remove(&id);
+                if self.awaits_start {
+                    self.awaits_start = false;
+                    self.epoch += 1;
+                }
+            }
+            self.drop_stale_claim(&id);
+            self.queue_up(&id);
+        }
+    }
 
     /// Decides everything that can be decided at time `now`. Planning twice without an event in
     /// between gives nothing the second time, unless a deadline has passed.
-    pub fn plan(&mut self, _now: Time) -> Plan {
-        Plan::default()
+    pub fn plan(&mut self, now: Time) -> Plan {
+        if self.books.settle(now) {
+            self.epoch += 1;
+        }
+        if self.wake.is_some_and(|wake| wake <= now) {
+            self.wake = None;
+            self.epoch += 1;
+        }
+        self.end_pauses(now);
+        pass::run(self, now)
     }
 
     /// When `plan` should be called again even if no event comes; `None` when only events matter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        None
+        let retry = self.failures.values().filter_map(|failure| failure.until).min();
+        [self.wake, self.books.next_settle(), retry].into_iter().flatten().min()
     }
 
     /// Where a workload stands and why; `None` when it is unknown.
     #[must_use]
-    pub fn verdict(&self, _id: &WorkloadId) -> Option<Verdict> {
-        None
+    pub fn verdict(&self, id: &WorkloadId) -> Option<Verdict> {
+        explain::verdict(self, id)
     }
 
     /// Every workload known, by identity.
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
-        std::iter::empty()
+        self.books.iter().filter(|entry| !entry.removed).map(|entry| &entry.workload)
     }
 
     /// Every team in every pool in which it has a quota or holds something.
     #[must_use]
     pub fn teams(&self) -> Vec<TeamView> {
-        Vec::new()
+        views::teams(&self.books)
     }
 
     /// Every queue of every team.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueView> {
-        Vec::new()
+        views::queues(&self.books)
     }
 
     /// Every node.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeView> {
-        Vec::new()
+        views::nodes(&self.books)
     }
 
     /// Promises that the nodes, or a parent's promise, do not cover.
     #[must_use]
     pub fn overcommitments(&self) -> Vec<Overcommitment> {
-        Vec::new()
+        views::overcommitments(&self.books)
+    }
+
+    /// Takes back a decision whose write failed; it may be taken again after a pause.
+    fn write_failed(&mut self, id: &WorkloadId, message: String, now: Time) {
+        let Some(entry) = self.books.get(id) else { return };
+        let phase = match &entry.phase {
+            Phase::Starting(_) => Phase::Pending,
+            Phase::Stopping(admission) => Phase::Running(admission.clone()),
+            _ => return,
+        };
+        self.books.set_phase(id, phase);
+        self.epoch += 1;
+        let times = self.failures.get(id).map_or(0, |failure| failure.times);
+        let pause = FIRST_PAUSE.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE);
+        let failure = Failure { times: times + 1, until: Some(now.after(pause)), message };
+        self.failures.insert(id.clone(), failure);
+    }
+
+    /// A change of teams moves paths and queues, so promises of room are taken off the accounts
+    /// before and put on again after, and everybody is queued up anew.
+    fn change_teams(&mut self, event: Event) {
+        let claims = std::mem::take(&mut self.claims);
+        for claim in &claims {
+            claim.nominate(&mut self.books, -1);
+        }
+        self.books.apply(event);
+        for claim in &claims {
+            claim.nominate(&mut self.books, 1);
+        }
+        self.claims = claims;
+        self.epoch += 1;
+        let ids: Vec<WorkloadId> = self.books.iter().map(|entry| entry.workload.id.clone()).collect();
+        for id in ids {
+            self.queue_up(&id);
+        }
+    }
+
+    /// Lets go of the room held for a workload that does not wait for it any more.
+    fn drop_stale_claim(&mut self, id: &WorkloadId) {
+        let Some(position) = self.claims.iter().position(|claim| claim.id == *id) else { return };
+        let still_wanted = self
+            .books
+            .get(id)
+            .is_some_and(|entry| entry.phase == Phase::Pending && self.claims[position].is_for(entry));
+        if !still_wanted {
+            let claim = self.claims.remove(position);
+            claim.nominate(&mut self.books, -1);
+            self.epoch += 1;
+        }
+    }
+
+    /// Lets those be tried again whose pause after a failed write is over.
+    fn end_pauses(&mut self, now: Time) {
+        let over = |failure: &Failure| failure.until.is_some_and(|until| until <= now);
+        let due: Vec<WorkloadId> =
+            self.failures.iter().filter(|(_, failure)| over(failure)).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            if self.books.get(&id).is_none() {
+                self.failures.remove(&id);
+                continue;
+            }
+            if let Some(failure) = self.failures.get_mut(&id) {
+                failure.until = None;
+            }
+            self.epoch += 1;
+            self.queue_up(&id);
+        }
+    }
+
+    /// Whether a workload's last write failed so recently that nothing is to be tried with it.
+    fn pauses(&self, id: &WorkloadId) -> bool {
+        self.failures.get(id).is_some_and(|failure| failure.until.is_some())
+    }
+
+    /// Puts a workload where it belongs: among those that wait, or not.
+    fn queue_up(&mut self, id: &WorkloadId) {
+        let waits = self.books.get(id).filter(|entry| {
+            entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0 && !self.pauses(id)
+        });
+        match waits {
+            Some(entry) if !self.claims.iter().any(|claim| claim.id == *id) => {
+                let workload = &entry.workload;
+                let key = ClassKey {
+                    queue: workload.queue.clone(),
+                    priority: workload.priority,
+                    pods: workload.pods,
+                    shape: workload.shape.clone(),
+                    pools: workload.pools.clone(),
+                    resumable: workload.resumable,
+                };
+                let priority = reclaim::priority_of(&self.books, entry);
+                let rank = Rank::new(priority, workload.submitted, &workload.name, id);
+                let team = entry.team;
+                self.pending.insert(team, key, rank);
+            }
+            _ => self.pending.remove(id),
+        }
     }
 }

@@ -53,6 +53,7 @@ pub struct PodId(pub Arc<str>);
 
 /// One change of the world. The same events in the same order give the same decisions.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "events are made, applied and dropped one at a time")]
 pub enum Event {
     /// A team was created or changed.
     TeamApplied(Team),

@@ -1,0 +1,545 @@
+//! The books: which workloads and pods there are, and what each of them holds where.
+//!
+//! A workload is charged for what it was admitted with until its last pod is gone, not until it is
+//! told to stop. Every change of a workload or of one of its pods takes its old charge off the
+//! nodes and accounts and puts the new one on, so the totals are exact at any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::forest::{Forest, PoolIx, TeamIx};
+use super::model::{
+    Admission, DEFAULT_POOL, Event, Name, Node, Observed, Pod, PodId, Pool, Queue, SETTLE, Time, Workload,
+    WorkloadId,
+};
+use super::nodes::{NodeIx, NodeTable};
+use super::vector::{PODS, Resources, Vector};
+
+/// Where a workload stands, decisions not yet confirmed included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Held by its user.
+    Hold,
+    /// In the queue.
+    Pending,
+    /// The engine decided to admit it; its object does not say so yet.
+    Starting(Admission),
+    /// Admitted.
+    Running(Admission),
+    /// The engine decided to evict it; its object does not say so yet.
+    Stopping(Admission),
+    /// Told to stop, pods not known to be gone.
+    Leaving {
+        /// What it was admitted with.
+        admission: Admission,
+        /// When it was told to stop.
+        since: Time,
+        /// Whether no more pods of it will be made.
+        stopped: bool,
+    },
+    /// Ended; what its pods still hold is held.
+    Finished,
+}
+
+impl Phase {
+    /// The admission it runs, starts or ends with.
+    #[must_use]
+    pub fn admission(&self) -> Option<&Admission> {
+        match self {
+            Self::Starting(admission) | Self::Running(admission) | Self::Stopping(admission) => {
+                Some(admission)
+            }
+            Self::Leaving { admission, .. } => Some(admission),
+            Self::Hold | Self::Pending | Self::Finished => None,
+        }
+    }
+
+    fn leaves(&self) -> bool {
+        !matches!(self, Self::Starting(_) | Self::Running(_))
+    }
+}
+
+/// What a workload holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// The pool whose accounts pay.
+    pub pool: PoolIx,
+    /// Pods by node.
+    pub nodes: BTreeMap<NodeIx, u32>,
+    /// All pods, those without a node included.
+    pub pods: u32,
+    leaving: bool,
+}
+
+/// A workload with all that is known of it.
+#[derive(Debug)]
+pub struct Entry {
+    /// The workload as last seen.
+    pub workload: Workload,
+    /// Its team.
+    pub team: TeamIx,
+    /// What one pod needs, its slot included.
+    pub need: Vector,
+    /// Where it stands.
+    pub phase: Phase,
+    /// What it holds.
+    pub charge: Charge,
+    /// Its object is gone; only its pods keep it here.
+    pub removed: bool,
+    live: BTreeMap<Option<NodeIx>, u32>,
+    charged_queue: Name,
+}
+
+impl Entry {
+    /// What all the pods it wants need together.
+    #[must_use]
+    pub fn total(&self) -> Vector {
+        Vector::default().plus(&self.need, i64::from(self.workload.pods))
+    }
+
+    /// What it holds, over all nodes.
+    #[must_use]
+    pub fn held(&self) -> Vector {
+        Vector::default().plus(&self.need, i64::from(self.charge.pods))
+    }
+
+    fn pods(&self) -> u32 {
+        self.live.values().sum()
+    }
+}
+
+#[derive(Debug)]
+struct PodEntry {
+    node: Option<NodeIx>,
+    owner: Option<WorkloadId>,
+    need: Vector,
+}
+
+/// Whether a change can have made room, or only taken some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nobody who had to wait can have become able to start.
+    Tighter,
+    /// Somebody may be able to start now.
+    Looser,
+}
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub struct Books {
+    /// The numbers of resource names.
+    pub resources: Resources,
+    /// The nodes.
+    pub nodes: NodeTable,
+    /// The teams and their accounts.
+    pub forest: Forest,
+    pools: BTreeMap<Name, Pool>,
+    workloads: BTreeMap<WorkloadId, Entry>,
+    pods: BTreeMap<PodId, PodEntry>,
+    /// Pods whose owner is no managed workload (yet), by that owner.
+    strays: BTreeMap<WorkloadId, BTreeSet<PodId>>,
+    /// When which stop is taken for done; entries may be out of date and are checked when due.
+    settling: BTreeSet<(Time, WorkloadId)>,
+}
+
+impl Books {
+    /// The workload of that identity.
+    #[must_use]
+    pub fn get(&self, id: &WorkloadId) -> Option<&Entry> {
+        self.workloads.get(id)
+    }
+
+    /// Every workload, by identity.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.workloads.values()
+    }
+
+    /// The queue a workload is in; the error says that its team or queue does not exist.
+    ///
+    /// # Errors
+    /// [`super::decision::Reason::UnknownTeam`] or [`super::decision::Reason::UnknownQueue`].
+    pub fn queue_of(&self, entry: &Entry) -> Result<&Queue, super::decision::Reason> {
+        use super::decision::Reason;
+        let team = self.forest.team(entry.team);
+        if team.team.is_none() {
+            return Err(Reason::UnknownTeam);
+        }
+        team.queue(entry.workload.queue.as_ref()).ok_or(Reason::UnknownQueue)
+    }
+
+    /// Takes note of an event. [`Event::WriteFailed`] is not for the books.
+    pub fn apply(&mut self, event: Event) -> Effect {
+        match event {
+            Event::TeamApplied(team) => self.set_team(&team.name.clone(), Some(team)),
+            Event::TeamRemoved(name) => self.set_team(&name, None),
+            Event::PoolApplied(pool) => {
+                self.forest.intern_pool(&pool.name);
+                self.pools.insert(pool.name.clone(), pool);
+                self.assign_pools()
+            }
+            Event::PoolRemoved(name) => {
+                self.pools.remove(&name);
+                self.assign_pools()
+            }
+            Event::NodeApplied(node) => self.set_node(&node.name.clone(), Some(node)),
+            Event::NodeRemoved(name) => self.set_node(&name, None),
+            Event::WorkloadApplied(workload) => self.set_workload(workload),
+            Event::WorkloadRemoved(id) => self.remove_workload(&id),
+            Event::PodApplied(pod) => self.set_pod(pod),
+            Event::PodRemoved(id) => self.remove_pod(&id),
+            Event::WriteFailed { .. } => Effect::Tighter,
+        }
+    }
+
+    fn set_team(&mut self, name: &Name, team: Option<super::model::Team>) -> Effect {
+        self.forest.set_team(name, team, &mut self.resources);
+        let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
+        self.forest.clear_use();
+        for id in &ids {
+            if let Some(entry) = self.workloads.get_mut(id) {
+                let queue = queue_name(&self.forest, entry);
+                entry.charged_queue = queue;
+                charge_accounts(&mut self.forest, entry, 1);
+            }
+        }
+        Effect::Looser
+    }
+
+    fn set_node(&mut self, name: &Name, node: Option<Node>) -> Effect {
+        let index = self.nodes.intern(name);
+        let slots = self.resources.intern(&PODS.into());
+        let known = self.nodes.get(index);
+        if known.node == node {
+            return Effect::Tighter;
+        }
+        let (old_pool, existed) = (known.pool, known.node.is_some());
+        let old = known.allocatable.clone();
+        if existed {
+            self.forest.add_capacity(old_pool, &old, -1);
+        }
+        let pool = node.as_ref().map(|node| self.pool_of(node));
+        let allocatable =
+            node.as_ref().map(|node| self.resources.vector(&node.allocatable)).unwrap_or_default();
+        self.nodes.set(index, node, allocatable, slots);
+        if let Some(pool) = pool {
+            self.nodes.set_pool(index, pool);
+            let capacity = self.nodes.get(index).allocatable.clone();
+            self.forest.add_capacity(pool, &capacity, 1);
+        }
+        // A placement planned for a node that has gone is no longer charged to it.
+        let affected: Vec<WorkloadId> = self
+            .workloads
+            .iter()
+            .filter(|(_, entry)| {
+                entry.phase.admission().is_some_and(|admission| admission.nodes.contains_key(name))
+            })
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in affected {
+            self.recharge(&id);
+        }
+        Effect::Looser
+    }
+
+    /// The first pool by name that selects the node, else the default one.
+    fn pool_of(&mut self, node: &Node) -> PoolIx {
+        let name = self
+            .pools
+            .values()
+            .find(|pool| pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v)))
+            .map_or_else(|| DEFAULT_POOL.into(), |pool| pool.name.clone());
+        self.forest.intern_pool(&name)
+    }
+
+    fn assign_pools(&mut self) -> Effect {
+        let alive: Vec<(NodeIx, PoolIx, Node)> =
+            self.nodes.alive().map(|(index, entry, node)| (index, entry.pool, node.clone())).collect();
+        for (index, old, node) in alive {
+            let pool = self.pool_of(&node);
+            if pool != old {
+                let capacity = self.nodes.get(index).allocatable.clone();
+                self.forest.add_capacity(old, &capacity, -1);
+                self.forest.add_capacity(pool, &capacity, 1);
+                self.nodes.set_pool(index, pool);
+            }
+        }
+        Effect::Looser
+    }
+
+    fn set_workload(&mut self, workload: Workload) -> Effect {
+        let id = workload.id.clone();
+        let team = self.forest.intern_team(&workload.team);
+        let slots = self.resources.intern(&PODS.into());
+        let mut need = self.resources.vector(&workload.shape.requests);
+        need.set(slots, need.get(slots) + 1000);
+        if !self.workloads.contains_key(&id) {
+            self.workloads.insert(
+                id.clone(),
+                Entry {
+                    workload: workload.clone(),
+                    team,
+                    need: need.clone(),
+                    phase: Phase::Pending,
+                    charge: Charge::default(),
+                    removed: false,
+                    live: BTreeMap::new(),
+                    charged_queue: "".into(),
+                },
+            );
+            self.adopt_strays(&id);
+        }
+        self.uncharge(&id);
+        let Some(entry) = self.workloads.get_mut(&id) else { return Effect::Tighter };
+        let before = (entry.phase.clone(), entry.charge.clone());
+        entry.phase = next_phase(&entry.phase, &workload.state);
+        entry.workload = workload;
+        entry.team = team;
+        entry.need = need;
+        entry.removed = false;
+        self.charge(&id);
+        self.workloads.get(&id).map_or(Effect::Tighter, |entry| self.effect(entry, before))
+    }
+
+    /// Room was made if less is held than before, or if a decision not yet carried out is now done.
+    fn effect(&self, entry: &Entry, before: (Phase, Charge)) -> Effect {
+        let (old_phase, old) = before;
+        let less = entry.charge.pods < old.pods
+            || old
+                .nodes
+                .iter()
+                .any(|(node, pods)| entry.charge.nodes.get(node).copied().unwrap_or(0) < *pods);
+        let changed = old_phase != entry.phase && !matches!(entry.phase, Phase::Pending | Phase::Starting(_));
+        if less || changed { Effect::Looser } else { Effect::Tighter }
+    }
+
+    fn remove_workload(&mut self, id: &WorkloadId) -> Effect {
+        let Some(entry) = self.workloads.get_mut(id) else { return Effect::Tighter };
+        entry.removed = true;
+        entry.phase = Phase::Finished;
+        self.recharge(id);
+        self.forget_if_gone(id);
+        Effect::Looser
+    }
+
+    fn forget_if_gone(&mut self, id: &WorkloadId) {
+        if self.workloads.get(id).is_some_and(|entry| entry.removed && entry.pods() == 0) {
+            self.uncharge(id);
+            self.workloads.remove(id);
+        }
+    }
+
+    fn adopt_strays(&mut self, id: &WorkloadId) {
+        for pod in self.strays.remove(id).unwrap_or_default() {
+            let Some(stray) = self.pods.get(&pod) else { continue };
+            if let Some(node) = stray.node {
+                self.nodes.hold(node, &stray.need, -1, false);
+            }
+            let node = stray.node;
+            if let Some(entry) = self.workloads.get_mut(id) {
+                *entry.live.entry(node).or_default() += 1;
+            }
+        }
+    }
+
+    fn set_pod(&mut self, pod: Pod) -> Effect {
+        let node = pod.node.as_ref().map(|node| self.nodes.intern(node));
+        if let Some(known) = self.pods.get(&pod.id)
+            && known.node == node
+            && known.owner == pod.workload
+        {
+            return Effect::Tighter;
+        }
+        let effect = self.remove_pod(&pod.id);
+        let slots = self.resources.intern(&PODS.into());
+        let mut need = self.resources.vector(&pod.requests);
+        need.set(slots, need.get(slots) + 1000);
+        match pod.workload.as_ref().filter(|id| self.workloads.contains_key(id)) {
+            Some(id) => {
+                if let Some(entry) = self.workloads.get_mut(id) {
+                    *entry.live.entry(node).or_default() += 1;
+                }
+                self.recharge(&id.clone());
+            }
+            None => {
+                if let Some(owner) = &pod.workload {
+                    self.strays.entry(owner.clone()).or_default().insert(pod.id.clone());
+                }
+                if let Some(node) = node {
+                    self.nodes.hold(node, &need, 1, false);
+                }
+            }
+        }
+        self.pods.insert(pod.id, PodEntry { node, owner: pod.workload, need });
+        effect
+    }
+
+    fn remove_pod(&mut self, id: &PodId) -> Effect {
+        let Some(pod) = self.pods.remove(id) else { return Effect::Tighter };
+        match pod.owner.as_ref().filter(|owner| self.workloads.contains_key(owner)) {
+            Some(owner) => {
+                if let Some(entry) = self.workloads.get_mut(owner)
+                    && let Some(count) = entry.live.get_mut(&pod.node)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        entry.live.remove(&pod.node);
+                    }
+                }
+                self.recharge(owner);
+                self.forget_if_gone(owner);
+            }
+            None => {
+                if let Some(owner) = &pod.owner
+                    && let Some(strays) = self.strays.get_mut(owner)
+                {
+                    strays.remove(id);
+                    if strays.is_empty() {
+                        self.strays.remove(owner);
+                    }
+                }
+                if let Some(node) = pod.node {
+                    self.nodes.hold(node, &pod.need, -1, false);
+                }
+            }
+        }
+        Effect::Looser
+    }
+
+    /// Moves a workload to another phase, by the engine's own decision or the passing of time.
+    pub fn set_phase(&mut self, id: &WorkloadId, phase: Phase) {
+        self.uncharge(id);
+        if let Some(entry) = self.workloads.get_mut(id) {
+            entry.phase = phase;
+        }
+        self.charge(id);
+    }
+
+    /// Marks those as stopped whose stop nobody confirmed within [`SETTLE`]; true if there were any.
+    pub fn settle(&mut self, now: Time) -> bool {
+        let mut settled = false;
+        while let Some((due, id)) = self.settling.first().cloned().filter(|(due, _)| *due <= now) {
+            self.settling.remove(&(due, id.clone()));
+            let Some(entry) = self.workloads.get(&id).filter(|e| settle_time(e) == Some(due)) else {
+                continue;
+            };
+            if let Phase::Leaving { admission, since, .. } = entry.phase.clone() {
+                self.set_phase(&id, Phase::Leaving { admission, since, stopped: true });
+                settled = true;
+            }
+        }
+        settled
+    }
+
+    /// When [`Books::settle`] next has something to do.
+    #[must_use]
+    pub fn next_settle(&self) -> Option<Time> {
+        self.settling.first().map(|(due, _)| *due)
+    }
+
+    fn recharge(&mut self, id: &WorkloadId) {
+        self.uncharge(id);
+        self.charge(id);
+    }
+
+    fn uncharge(&mut self, id: &WorkloadId) {
+        let Some(entry) = self.workloads.get_mut(id) else { return };
+        charge_accounts(&mut self.forest, entry, -1);
+        charge_nodes(&mut self.nodes, entry, -1);
+        entry.charge.nodes.clear();
+        entry.charge.pods = 0;
+    }
+
+    fn charge(&mut self, id: &WorkloadId) {
+        let Some(entry) = self.workloads.get_mut(id) else { return };
+        let pool = entry.phase.admission().map(|admission| admission.pool.clone());
+        let pool = match pool {
+            Some(pool) => self.forest.intern_pool(&pool),
+            None if entry.live.is_empty() => entry.charge.pool,
+            None => entry.live.keys().flatten().next().map_or(entry.charge.pool, |n| self.nodes.get(*n).pool),
+        };
+        entry.charge = charge_of(entry, pool, &self.nodes);
+        entry.charged_queue = queue_name(&self.forest, entry);
+        charge_accounts(&mut self.forest, entry, 1);
+        charge_nodes(&mut self.nodes, entry, 1);
+        if let Some(due) = settle_time(entry) {
+            self.settling.insert((due, id.clone()));
+        }
+    }
+}
+
+/// When a stop that nobody confirms is taken for done.
+fn settle_time(entry: &Entry) -> Option<Time> {
+    match entry.phase {
+        Phase::Leaving { since, stopped: false, .. } => Some(since.after(SETTLE)),
+        _ => None,
+    }
+}
+
+/// The phase after the object was seen in `state`: what the engine decided and the object does not
+/// say yet stands until it does, or until the write is reported to have failed.
+fn next_phase(phase: &Phase, state: &Observed) -> Phase {
+    match (phase, state) {
+        (Phase::Starting(admission), Observed::Queued) => Phase::Starting(admission.clone()),
+        (Phase::Stopping(_), Observed::Admitted(admission)) => Phase::Stopping(admission.clone()),
+        (
+            Phase::Leaving { admission, since, stopped: true },
+            Observed::Leaving { admission: seen, since: s, .. },
+        ) if admission == seen && since == s => phase.clone(),
+        (_, Observed::OnHold) => Phase::Hold,
+        (_, Observed::Queued) => Phase::Pending,
+        (_, Observed::Admitted(admission)) => Phase::Running(admission.clone()),
+        (_, Observed::Leaving { admission, since, stopped }) => {
+            Phase::Leaving { admission: admission.clone(), since: *since, stopped: *stopped }
+        }
+        (_, Observed::Finished) => Phase::Finished,
+    }
+}
+
+/// What a workload holds: where its pods are, and for those it may still make, where they are to go.
+fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
+    let mut charge = Charge { pool, leaving: entry.phase.leaves(), ..Charge::default() };
+    for (node, pods) in &entry.live {
+        charge.pods += pods;
+        if let Some(node) = node {
+            charge.nodes.insert(*node, *pods);
+        }
+    }
+    let promised = match &entry.phase {
+        Phase::Starting(admission) | Phase::Running(admission) | Phase::Stopping(admission) => {
+            Some((admission, entry.workload.pods.min(admission.pods)))
+        }
+        Phase::Leaving { admission, stopped: false, .. } => Some((admission, admission.pods)),
+        Phase::Leaving { .. } | Phase::Hold | Phase::Pending | Phase::Finished => None,
+    };
+    let Some((admission, promised)) = promised else { return charge };
+    charge.pods = charge.pods.max(promised);
+    let mut missing = promised.saturating_sub(charge.nodes.values().sum());
+    for (name, planned) in &admission.nodes {
+        let Some(node) = nodes.find(name).filter(|node| nodes.get(*node).node.is_some()) else { continue };
+        let there = charge.nodes.get(&node).copied().unwrap_or(0);
+        let more = planned.saturating_sub(there).min(missing);
+        if more > 0 {
+            charge.nodes.insert(node, there + more);
+            missing -= more;
+        }
+    }
+    charge
+}
+
+fn queue_name(forest: &Forest, entry: &Entry) -> Name {
+    let queue = forest.team(entry.team).queue(entry.workload.queue.as_ref());
+    queue.map_or_else(|| "".into(), |queue| queue.name.clone())
+}
+
+fn charge_accounts(forest: &mut Forest, entry: &Entry, times: i64) {
+    if entry.charge.pods > 0 {
+        let held = entry.held();
+        forest.hold(entry.charge.pool, entry.team, &held, times, entry.charge.leaving);
+        forest.hold_queue(entry.team, &entry.charged_queue, &held, times);
+    }
+}
+
+fn charge_nodes(nodes: &mut NodeTable, entry: &Entry, times: i64) {
+    for (node, pods) in &entry.charge.nodes {
+        nodes.hold(*node, &entry.need, times * i64::from(*pods), entry.charge.leaving);
+    }
+}

@@ -1,0 +1,269 @@
+//! The words for decisions: every verdict carries the rule, the numbers and the parties.
+
+use super::Engine;
+use super::amount::{Amount, describe};
+use super::books::{Books, Entry, Phase};
+use super::decision::{EvictReason, Reason, State, Verdict};
+use super::forest::{PoolIx, TeamIx};
+use super::model::{Name, Queue, Time, WorkloadId};
+use super::nodes::NodeIx;
+use super::placement::{Freed, Placement};
+use super::reclaim;
+use super::vector::Vector;
+
+fn pending(reason: Reason, message: String) -> Verdict {
+    Verdict { state: State::Pending, reason, message }
+}
+
+/// A list without the pod slots, which nobody asked for by name.
+fn asked(books: &Books, amount: &Vector) -> String {
+    let mut list = books.resources.list(amount);
+    list.remove(super::vector::PODS);
+    describe(&list)
+}
+
+fn named(books: &Books, index: usize, milli: i64) -> String {
+    format!("{} {}", Amount::milli(milli), books.resources.name(index))
+}
+
+/// `namespace/name` of a workload.
+fn label(books: &Books, id: &WorkloadId) -> String {
+    books.get(id).map_or_else(
+        || id.to_string(),
+        |entry| format!("{}/{}", entry.workload.namespace, entry.workload.name),
+    )
+}
+
+/// Where a workload stands and why.
+pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
+    let entry = engine.books.get(id)?;
+    let at = |state, reason, message: String| Some(Verdict { state, reason, message });
+    match &entry.phase {
+        Phase::Hold => at(State::Held, Reason::HeldByUser, "suspended by its user".to_owned()),
+        Phase::Finished => at(State::Finished, Reason::Finished, "has ended".to_owned()),
+        Phase::Stopping(_) | Phase::Leaving { .. } => at(
+            State::Evicting,
+            Reason::Evicted,
+            format!("was told to stop; {} of its pods still hold their room", entry.charge.pods),
+        ),
+        Phase::Starting(admission) | Phase::Running(admission) => {
+            let nodes: Vec<String> = admission.nodes.iter().map(|(n, pods)| format!("{n}: {pods}")).collect();
+            let (reason, how) = if admission.borrowed {
+                (Reason::Borrowed, "on borrowed capacity")
+            } else {
+                (Reason::Guaranteed, "within the guarantee")
+            };
+            let nodes = nodes.join(", ");
+            at(
+                State::Running,
+                reason,
+                format!("runs {how} of pool {} (pods by node: {nodes})", admission.pool),
+            )
+        }
+        Phase::Pending => engine
+            .claims
+            .iter()
+            .find(|claim| claim.id == *id)
+            .map(super::pass::claim_verdict)
+            .or_else(|| engine.pending.verdict(id))
+            .or_else(|| {
+                let failure = engine.failures.get(id)?;
+                Some(pending(
+                    Reason::WriteRefused,
+                    format!("admitting it failed {} times: {}", failure.times, failure.message),
+                ))
+            })
+            .or_else(|| Some(pending(Reason::NotYetConsidered, "asks for no pods".to_owned()))),
+    }
+}
+
+/// The team or queue is not known.
+pub fn unknown(entry: &Entry, reason: Reason) -> Verdict {
+    let workload = &entry.workload;
+    let message = match (&workload.queue, reason) {
+        (Some(queue), Reason::UnknownQueue) => format!("team {} has no queue {queue}", workload.team),
+        _ => format!("team {} does not exist", workload.team),
+    };
+    pending(reason, message)
+}
+
+/// None of the pools asked for exists.
+pub fn no_pool(pools: &[Name]) -> Verdict {
+    pending(Reason::NoNodeFits, format!("no node is in pool {}", pools.join(", ")))
+}
+
+/// The queue's limit is reached.
+pub fn queue_limit(books: &Books, queue: &Queue, index: usize) -> Verdict {
+    let cap = queue.limit.get(books.resources.name(index)).copied().unwrap_or_default();
+    let name = books.resources.name(index);
+    pending(Reason::QueueLimit, format!("queue {} would exceed its limit of {cap} {name}", queue.name))
+}
+
+/// A team's limit is reached.
+pub fn team_limit(books: &Books, team: TeamIx, pool: PoolIx, index: usize, total: &Vector) -> Verdict {
+    let account = books.forest.account(pool, team);
+    let cap = account.limit.get(&index).copied().unwrap_or(0);
+    pending(
+        Reason::TeamLimit,
+        format!(
+            "team {} holds {} of its limit of {} in pool {} and this asks for {} more",
+            books.forest.team(team).name,
+            Amount::milli(account.held.get(index)),
+            named(books, index, cap),
+            books.forest.pool_name(pool),
+            Amount::milli(total.get(index)),
+        ),
+    )
+}
+
+/// A workload that may not be evicted does not fit the guarantee.
+pub fn must_fit_guarantee(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> Verdict {
+    pending(
+        Reason::NotPreemptibleOverGuarantee,
+        format!(
+            "may not be evicted, so its {} must fit the guarantee of team {} in pool {}: {}",
+            asked(books, total),
+            books.forest.team(team).name,
+            books.forest.pool_name(pool),
+            usage(books, team, pool, total),
+        ),
+    )
+}
+
+/// Other teams do not lend that much.
+pub fn lending_refusal(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> Option<Verdict> {
+    (!reclaim::lending_allows(books, team, pool, total, &Freed::new())).then(|| {
+        let kept = books.forest.reserve_after(pool, team, total);
+        pending(
+            Reason::LendingLimit,
+            format!(
+                "would borrow {}, but {} of pool {} stays free for teams that do not lend it",
+                asked(books, total),
+                asked(books, &kept),
+                books.forest.pool_name(pool),
+            ),
+        )
+    })
+}
+
+/// `5 of 20 nvidia.com/gpu in use` for what the team is promised and the workload asks for.
+fn usage(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> String {
+    let account = books.forest.account(pool, team);
+    let parts: Vec<String> = account
+        .governed()
+        .filter(|(index, _)| total.get(*index) > 0)
+        .map(|(index, guaranteed)| {
+            let used = Amount::milli(account.settled(index));
+            format!("{used} of {} in use", named(books, index, guaranteed))
+        })
+        .collect();
+    if parts.is_empty() { "none of it is guaranteed".to_owned() } else { parts.join(", ") }
+}
+
+/// No node could ever hold the pods.
+pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Option<Verdict> {
+    let pool = books.forest.pool_name(pool);
+    let most = nodes
+        .iter()
+        .map(|node| books.nodes.get(*node).allocatable.fits(need))
+        .fold(0_u32, u32::saturating_add);
+    if most >= pods {
+        return None;
+    }
+    let message = if nodes.is_empty() {
+        format!("no open node of pool {pool} matches its node selector, affinity and tolerations")
+    } else if most == 0 {
+        format!(
+            "none of the {} nodes of pool {pool} that match is large enough for {}",
+            nodes.len(),
+            asked(books, need)
+        )
+    } else {
+        format!(
+            "the matching nodes of pool {pool} could hold {most} of its {pods} pods even if they were empty"
+        )
+    };
+    Some(pending(Reason::NoNodeFits, message))
+}
+
+/// The nodes have no room now.
+pub fn no_room(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Verdict {
+    let (mut now, mut unheld, mut sum) = (0_u32, 0_u32, Vector::default());
+    for node in nodes {
+        let entry = books.nodes.get(*node);
+        now = now.saturating_add(entry.free_now().fits(need));
+        unheld = unheld.saturating_add(entry.allocatable.plus(entry.held(), -1).fits(need));
+        for (index, milli) in entry.free_now().entries() {
+            sum.set(index, sum.get(index) + milli.max(0));
+        }
+    }
+    let pool = books.forest.pool_name(pool);
+    let total = Vector::default().plus(need, i64::from(pods));
+    if unheld >= pods {
+        let message = format!("the room in pool {pool} is held for workloads that others are leaving for");
+        return pending(Reason::RoomHeld, message);
+    }
+    let free: Vector = total.nonzero().fold(Vector::default(), |mut free, (index, _)| {
+        free.set(index, sum.get(index));
+        free
+    });
+    if sum.fits(&total) >= 1 {
+        let message = format!(
+            "{} is free in pool {pool}, but scattered: {now} of {pods} pods of {} fit",
+            asked(books, &free),
+            asked(books, need),
+        );
+        return pending(Reason::Fragmented, message);
+    }
+    let message = format!(
+        "asks for {} and {} is free in pool {pool}; nothing that runs may be evicted for it",
+        asked(books, &total),
+        asked(books, &free),
+    );
+    pending(Reason::NoRoom, message)
+}
+
+/// Why a workload starts.
+pub fn admitted(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector, borrowed: bool) -> String {
+    let how = if borrowed { "beyond the guarantee" } else { "within the guarantee" };
+    format!(
+        "{how} of team {} in pool {}: asks for {}, {} before",
+        books.forest.team(team).name,
+        books.forest.pool_name(pool),
+        asked(books, total),
+        usage(books, team, pool, total),
+    )
+}
+
+/// Why a workload must go.
+pub fn evicted(
+    books: &Books,
+    victim: &Entry,
+    claimant: &WorkloadId,
+    reason: EvictReason,
+    now: Time,
+) -> String {
+    let ran = victim.phase.admission().map_or(0, |admission| now.since(admission.at).as_secs());
+    let for_whom = label(books, claimant);
+    match reason {
+        EvictReason::Reclaimed => format!(
+            "{for_whom} is owed capacity that team {} borrows ({}); {ran} s of work since its start",
+            victim.workload.team,
+            usage(books, victim.team, victim.charge.pool, &victim.held()),
+        ),
+        EvictReason::Preempted => {
+            format!("{for_whom} of the same team has a higher priority; {ran} s of work since its start")
+        }
+    }
+}
+
+/// Whom a claimant waits for.
+pub fn waiting(books: &Books, placement: &Placement, victims: &[WorkloadId]) -> String {
+    let nodes: Vec<String> = placement.keys().map(|node| books.nodes.name(*node).to_string()).collect();
+    let nodes = nodes.join(", ");
+    if victims.is_empty() {
+        return format!("room is held for it on {nodes} until the pods that are ending there are gone");
+    }
+    let names: Vec<String> = victims.iter().map(|id| label(books, id)).collect();
+    format!("room is held for it on {nodes} while {} stops", names.join(", "))
+}

@@ -1,0 +1,432 @@
+//! The quota forest: what each team is promised in each pool, and what it and those below it hold.
+//!
+//! A team's guarantee speaks of the resources it lists (it *governs* them); what a team does not
+//! list is limited by the nodes alone. A team that lists nothing in a pool is guaranteed nothing
+//! there; as somebody's parent it is looked through.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{Name, Queue, Team};
+use super::vector::{Resources, Vector};
+
+/// Index of a team in the [`Forest`].
+pub type TeamIx = usize;
+/// Index of a pool in the [`Forest`].
+pub type PoolIx = usize;
+
+/// One team.
+#[derive(Debug)]
+pub struct TeamEntry {
+    /// Its name.
+    pub name: Name,
+    /// Its definition; `None` while others only speak of it.
+    pub team: Option<Team>,
+    /// The team itself, its parent and so on up to the root.
+    pub path: Vec<TeamIx>,
+}
+
+impl TeamEntry {
+    /// The queue that `name` (or its absence) means; `None` when there is none of that name.
+    #[must_use]
+    pub fn queue(&self, name: Option<&Name>) -> Option<&Queue> {
+        let queues = &self.team.as_ref()?.queues;
+        match name {
+            None => queues.first(),
+            Some(name) => queues.iter().find(|queue| queue.name == *name),
+        }
+    }
+}
+
+/// A team's books in one pool.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// The resources the guarantee speaks of.
+    governed: BTreeSet<usize>,
+    /// The guarantee.
+    pub guaranteed: Vector,
+    /// The caps.
+    pub limit: BTreeMap<usize, i64>,
+    /// The most of the guarantee that may be lent; what is not listed is lent in full.
+    lendable: BTreeMap<usize, i64>,
+    /// What the team and those below it hold.
+    pub held: Vector,
+    leaving: Vector,
+    nominated: Vector,
+}
+
+impl Account {
+    /// What it will hold once all who were told to stop are gone and all claimants have started.
+    #[must_use]
+    pub fn settled(&self, index: usize) -> i64 {
+        self.held.get(index) - self.leaving.get(index) + self.nominated.get(index)
+    }
+
+    /// Whether the account promises anything.
+    #[must_use]
+    pub fn promises(&self) -> bool {
+        !self.governed.is_empty()
+    }
+
+    /// The resources the guarantee speaks of, with the guaranteed amount.
+    pub fn governed(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
+        self.governed.iter().map(|index| (*index, self.guaranteed.get(*index)))
+    }
+
+    /// What is held beyond the guarantee of resource `index` out of `usage`.
+    #[must_use]
+    pub fn surplus(&self, index: usize, usage: i64) -> i64 {
+        if !self.promises() {
+            usage.max(0)
+        } else if self.governed.contains(&index) {
+            (usage - self.guaranteed.get(index)).max(0)
+        } else {
+            0
+        }
+    }
+}
+
+/// A team's use of the surplus, comparable across teams; from the root down to the team.
+///
+/// Each element is `max over resources (surplus ÷ capacity) ÷ weight` in units of 2⁻⁴⁰ (dominant
+/// share, Ghodsi et al., NSDI 2011, over what lies beyond guarantees). Weight 0 is infinite as soon
+/// as there is any.
+pub type Share = Vec<i128>;
+
+/// Changes to accounts that a decision imagines: what is added to or taken from whom.
+pub type Imagined = BTreeMap<TeamIx, Vector>;
+
+/// All teams in all pools.
+#[derive(Debug, Default)]
+pub struct Forest {
+    teams: Vec<TeamEntry>,
+    team_index: BTreeMap<Name, TeamIx>,
+    pool_names: Vec<Name>,
+    pool_index: BTreeMap<Name, PoolIx>,
+    /// `accounts[pool][team]`
+    accounts: Vec<Vec<Account>>,
+    capacity: Vec<Vector>,
+    queue_held: BTreeMap<(TeamIx, Name), Vector>,
+    reserves: Vec<bool>,
+}
+
+impl Forest {
+    /// The team of that name, known from now on.
+    pub fn intern_team(&mut self, name: &Name) -> TeamIx {
+        if let Some(index) = self.team_index.get(name) {
+            return *index;
+        }
+        let index = self.teams.len();
+        self.teams.push(TeamEntry { name: name.clone(), team: None, path: vec![index] });
+        self.team_index.insert(name.clone(), index);
+        for accounts in &mut self.accounts {
+            accounts.push(Account::default());
+        }
+        index
+    }
+
+    /// The pool of that name, known from now on.
+    pub fn intern_pool(&mut self, name: &Name) -> PoolIx {
+        if let Some(index) = self.pool_index.get(name) {
+            return *index;
+        }
+        let index = self.pool_names.len();
+        self.pool_names.push(name.clone());
+        self.pool_index.insert(name.clone(), index);
+        self.accounts.push(vec![Account::default(); self.teams.len()]);
+        self.capacity.push(Vector::default());
+        self.reserves.push(false);
+        index
+    }
+
+    /// Sets or removes a team's definition. Whoever holds something must be charged anew afterwards
+    /// ([`Forest::clear_use`]), since the paths may have changed.
+    pub fn set_team(&mut self, name: &Name, team: Option<Team>, resources: &mut Resources) {
+        let index = self.intern_team(name);
+        if let Some(parent) = team.as_ref().and_then(|team| team.parent.clone()) {
+            self.intern_team(&parent);
+        }
+        for pool in team.iter().flat_map(|team| team.quotas.keys()).cloned().collect::<Vec<_>>() {
+            self.intern_pool(&pool);
+        }
+        for pool in 0..self.pool_names.len() {
+            let quota = team.as_ref().and_then(|team| team.quotas.get(&self.pool_names[pool]));
+            let mut account = Account::default();
+            if let Some(quota) = quota {
+                let mut caps = |list: &super::amount::ResourceList| {
+                    list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()
+                };
+                account.limit = caps(&quota.limit);
+                account.lendable = caps(&quota.lendable);
+                account.governed = quota.guaranteed.keys().map(|name| resources.intern(name)).collect();
+                account.guaranteed = resources.vector(&quota.guaranteed);
+            }
+            self.accounts[pool][index] = account;
+        }
+        self.teams[index].team = team;
+        self.relink();
+    }
+
+    /// Works out every team's path to its root. A parent that would close a circle is ignored.
+    fn relink(&mut self) {
+        for index in 0..self.teams.len() {
+            let mut path = vec![index];
+            let mut at = index;
+            while let Some(parent) = self.teams[at].team.as_ref().and_then(|team| team.parent.as_ref()) {
+                let Some(parent) = self.team_index.get(parent) else { break };
+                if path.contains(parent) {
+                    break;
+                }
+                path.push(*parent);
+                at = *parent;
+            }
+            self.teams[index].path = path;
+        }
+        for pool in 0..self.accounts.len() {
+            self.reserves[pool] = self.accounts[pool].iter().any(|account| !account.lendable.is_empty());
+        }
+    }
+
+    /// Forgets all use, before everything is charged anew.
+    pub fn clear_use(&mut self) {
+        for account in self.accounts.iter_mut().flatten() {
+            account.held = Vector::default();
+            account.leaving = Vector::default();
+            account.nominated = Vector::default();
+        }
+        self.queue_held.clear();
+    }
+
+    /// Adds `amount` × `times` to what a team holds, and to the part of it that is about to leave.
+    pub fn hold(&mut self, pool: PoolIx, team: TeamIx, amount: &Vector, times: i64, leaving: bool) {
+        for at in self.teams[team].path.clone() {
+            let account = &mut self.accounts[pool][at];
+            account.held.add(amount, times);
+            if leaving {
+                account.leaving.add(amount, times);
+            }
+        }
+    }
+
+    /// Adds `amount` × `times` to what a queue holds over all pools.
+    pub fn hold_queue(&mut self, team: TeamIx, queue: &Name, amount: &Vector, times: i64) {
+        self.queue_held.entry((team, queue.clone())).or_default().add(amount, times);
+    }
+
+    /// Adds `amount` × `times` to what a team's claimants will take.
+    pub fn nominate(&mut self, pool: PoolIx, team: TeamIx, amount: &Vector, times: i64) {
+        for at in self.teams[team].path.clone() {
+            self.accounts[pool][at].nominated.add(amount, times);
+        }
+    }
+
+    /// Adds to what a pool's nodes offer in total.
+    pub fn add_capacity(&mut self, pool: PoolIx, amount: &Vector, times: i64) {
+        self.capacity[pool].add(amount, times);
+    }
+
+    /// What a pool's nodes offer in total.
+    #[must_use]
+    pub fn capacity(&self, pool: PoolIx) -> &Vector {
+        &self.capacity[pool]
+    }
+
+    /// The team with that index.
+    #[must_use]
+    pub fn team(&self, team: TeamIx) -> &TeamEntry {
+        &self.teams[team]
+    }
+
+    /// Every team that is defined, by name.
+    pub fn teams(&self) -> impl Iterator<Item = (TeamIx, &TeamEntry)> {
+        self.team_index.values().map(|index| (*index, &self.teams[*index]))
+    }
+
+    /// The name of the pool with that index.
+    #[must_use]
+    pub fn pool_name(&self, pool: PoolIx) -> &Name {
+        &self.pool_names[pool]
+    }
+
+    /// Every pool ever heard of, by name.
+    pub fn pools(&self) -> impl Iterator<Item = (&Name, PoolIx)> {
+        self.pool_index.iter().map(|(name, index)| (name, *index))
+    }
+
+    /// A team's books in a pool.
+    #[must_use]
+    pub fn account(&self, pool: PoolIx, team: TeamIx) -> &Account {
+        &self.accounts[pool][team]
+    }
+
+    /// The first team on the path whose limit does not hold `amount` more, with the resource. Both
+    /// what is held now and what will be once evictions end must stay within.
+    #[must_use]
+    pub fn over_limit(
+        &self,
+        pool: PoolIx,
+        team: TeamIx,
+        amount: &Vector,
+        imagined: &Imagined,
+        settled_only: bool,
+    ) -> Option<(TeamIx, usize)> {
+        self.teams[team].path.iter().find_map(|at| {
+            let account = &self.accounts[pool][*at];
+            account.limit.iter().find_map(|(index, cap)| {
+                let more = amount.get(*index);
+                let change = imagined.get(at).map_or(0, |vector| vector.get(*index));
+                let over_now = !settled_only && account.held.get(*index) + more > *cap;
+                let over = over_now || account.settled(*index) + change + more > *cap;
+                (more > 0 && over).then_some((*at, *index))
+            })
+        })
+    }
+
+    /// The first resource of which the queue's limit does not hold `amount` more.
+    #[must_use]
+    pub fn over_queue_limit(
+        &self,
+        team: TeamIx,
+        queue: &Queue,
+        amount: &Vector,
+        resources: &Resources,
+    ) -> Option<usize> {
+        let held = self.queue_held.get(&(team, queue.name.clone()));
+        amount.nonzero().map(|(index, _)| index).find(|index| {
+            queue.limit.get(resources.name(*index)).is_some_and(|cap| {
+                held.map_or(0, |held| held.get(*index)) + amount.get(*index) > cap.as_milli()
+            })
+        })
+    }
+
+    /// Whether the team and every team above it are within their guarantees with `amount` more and
+    /// the imagined changes: what is asked for is then *owed*. Only resources that are asked for
+    /// count, and at least one of them must be promised to the team itself.
+    #[must_use]
+    pub fn owed(&self, pool: PoolIx, team: TeamIx, amount: &Vector, imagined: &Imagined) -> bool {
+        let own = &self.accounts[pool][team];
+        own.governed().any(|(index, _)| amount.get(index) > 0)
+            && self.teams[team].path.iter().all(|at| {
+                let account = &self.accounts[pool][*at];
+                account.governed().all(|(index, guaranteed)| {
+                    let more = amount.get(index);
+                    let change = imagined.get(at).map_or(0, |vector| vector.get(index));
+                    more == 0 || account.settled(index) + change + more <= guaranteed
+                })
+            })
+    }
+
+    /// The part of `of`'s path that a claimant of team `by` must respect: all levels below the
+    /// lowest team that both stand under.
+    pub fn levels_below_common<'a>(&'a self, of: TeamIx, by: TeamIx) -> impl Iterator<Item = TeamIx> + 'a {
+        let above = &self.teams[by].path;
+        self.teams[of].path.iter().copied().take_while(move |at| !above.contains(at))
+    }
+
+    /// Whether each of `levels` holds more than its guarantee of something in `amount`, so that
+    /// `amount` may be taken from it for others. A level that is promised nothing protects nothing.
+    #[must_use]
+    pub fn beyond_guarantee(
+        &self,
+        pool: PoolIx,
+        levels: &[TeamIx],
+        amount: &Vector,
+        imagined: &Imagined,
+    ) -> bool {
+        levels.iter().all(|at| {
+            let account = &self.accounts[pool][*at];
+            !account.promises()
+                || account.governed().any(|(index, guaranteed)| {
+                    let change = imagined.get(at).map_or(0, |vector| vector.get(index));
+                    amount.get(index) > 0 && account.settled(index) + change > guaranteed
+                })
+        })
+    }
+
+    /// Whether taking `amount` leaves one of `levels` below its guarantee: it *straddles* it.
+    #[must_use]
+    pub fn straddles(&self, pool: PoolIx, levels: &[TeamIx], amount: &Vector, imagined: &Imagined) -> bool {
+        levels.iter().any(|at| {
+            let account = &self.accounts[pool][*at];
+            account.governed().any(|(index, guaranteed)| {
+                let change = imagined.get(at).map_or(0, |vector| vector.get(index));
+                let less = amount.get(index);
+                less > 0 && account.settled(index) + change - less < guaranteed
+            })
+        })
+    }
+
+    /// Adds `amount` × `times` to the imagined use of a team and all above it.
+    pub fn imagine(&self, imagined: &mut Imagined, team: TeamIx, amount: &Vector, times: i64) {
+        for at in &self.teams[team].path {
+            imagined.entry(*at).or_default().add(amount, times);
+        }
+    }
+
+    /// Whether any team of the pool keeps part of its idle guarantee to itself.
+    #[must_use]
+    pub fn has_reserves(&self, pool: PoolIx) -> bool {
+        self.reserves[pool]
+    }
+
+    /// What must stay free because idle guarantees are not lent in full, once `team` holds `amount`
+    /// more. A parent's reserve covers those of its children.
+    #[must_use]
+    pub fn reserve_after(&self, pool: PoolIx, team: TeamIx, amount: &Vector) -> Vector {
+        let path = &self.teams[team].path;
+        let own = |at: TeamIx| {
+            let account = &self.accounts[pool][at];
+            let mut reserve = Vector::default();
+            for (index, lendable) in &account.lendable {
+                let more = if path.contains(&at) { amount.get(*index) } else { 0 };
+                let kept = account.guaranteed.get(*index) - lendable;
+                reserve.set(*index, (kept - account.settled(*index) - more).max(0));
+            }
+            reserve
+        };
+        // Children before parents: each team's reserve is at least the sum of those below it.
+        let mut below: BTreeMap<TeamIx, Vector> = BTreeMap::new();
+        let mut by_depth: Vec<TeamIx> = (0..self.teams.len()).collect();
+        by_depth.sort_by_key(|at| std::cmp::Reverse(self.teams[*at].path.len()));
+        let mut total = Vector::default();
+        for at in by_depth {
+            let mut reserve = own(at);
+            if let Some(children) = below.remove(&at) {
+                for (index, milli) in children.entries() {
+                    reserve.set(index, reserve.get(index).max(milli));
+                }
+            }
+            match self.teams[at].path.get(1) {
+                Some(parent) => below.entry(*parent).or_default().add(&reserve, 1),
+                None => total.add(&reserve, 1),
+            }
+        }
+        total
+    }
+
+    /// The team's share of the surplus as things will be once evictions end.
+    #[must_use]
+    pub fn share(&self, pool: PoolIx, team: TeamIx) -> Share {
+        let capacity = &self.capacity[pool];
+        let share_of = |at: &TeamIx| {
+            let account = &self.accounts[pool][*at];
+            let dominant = account
+                .held
+                .entries()
+                .map(|(index, _)| index)
+                .chain(account.nominated.entries().map(|(index, _)| index))
+                .filter_map(|index| {
+                    let surplus = account.surplus(index, account.settled(index));
+                    let capacity = capacity.get(index);
+                    (surplus > 0 && capacity > 0).then(|| (i128::from(surplus) << 40) / i128::from(capacity))
+                })
+                .max()
+                .unwrap_or(0);
+            match self.teams[*at].team.as_ref().map_or(1, |team| team.weight) {
+                0 if dominant > 0 => i128::MAX,
+                0 => 0,
+                weight => dominant / i128::from(weight),
+            }
+        };
+        self.teams[team].path.iter().rev().map(share_of).collect()
+    }
+}

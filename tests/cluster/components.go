@@ -1,0 +1,175 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+//go:embed stages.yaml
+var stages string
+
+// component is one process of the control plane.
+type component struct {
+	name string
+	argv func(c *cluster, self string) []string
+	// patience is how long it may take to end when asked to. kube-apiserver
+	// waits for its clients, up to a minute.
+	patience time.Duration
+}
+
+// components in the order in which they start.
+var components = []component{
+	{"etcd", etcdCommand, 10 * time.Second},
+	{"kube-apiserver", apiserverCommand, 5 * time.Second},
+	{"kube-controller-manager", controllerManagerCommand, 10 * time.Second},
+	{"kube-scheduler", schedulerCommand, 10 * time.Second},
+	{"kwok", kwokCommand, 10 * time.Second},
+}
+
+func componentNamed(name string) (component, error) {
+	for _, component := range components {
+		if component.name == name {
+			return component, nil
+		}
+	}
+	return component{}, usageError{fmt.Errorf("no component %q; they are etcd, kube-apiserver, "+
+		"kube-controller-manager, kube-scheduler and kwok", name)}
+}
+
+func etcdCommand(c *cluster, self string) []string {
+	return []string{self, "etcd",
+		"--data-dir=" + c.path("etcd"),
+		fmt.Sprintf("--client-url=http://127.0.0.1:%d", c.EtcdPort),
+		fmt.Sprintf("--peer-url=http://127.0.0.1:%d", c.EtcdPeerPort),
+	}
+}
+
+func apiserverCommand(c *cluster, self string) []string {
+	argv := []string{self, "kube-apiserver",
+		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.EtcdPort),
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.Port),
+		"--tls-cert-file=" + c.path("kube-apiserver.crt"),
+		"--tls-private-key-file=" + c.path("kube-apiserver.key"),
+		"--cert-dir=" + c.path("certificates"),
+		"--token-auth-file=" + c.path("tokens.csv"),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path("service-accounts.key"),
+		"--service-account-signing-key-file=" + c.path("service-accounts.key"),
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--endpoint-reconciler-type=none", // nothing routes to it by its Service
+		"--allow-privileged=true",
+		"--audit-policy-file=" + c.path("audit-policy.yaml"),
+		"--audit-log-path=" + c.path("audit.log"),
+		"--audit-log-maxsize=4096", // MB; a rotated log would spoil counts
+	}
+	return append(argv, c.APIServerFlags...)
+}
+
+// enabledControllers are those that Jobs, pods, nodes and people's accounts depend on.
+// Volumes, services and certificates are left out, to start faster.
+var enabledControllers = []string{
+	"clusterrole-aggregation-controller", "cronjob-controller", "daemonset-controller",
+	"deployment-controller", "disruption-controller", "garbage-collector-controller",
+	"job-controller", "namespace-controller", "node-lifecycle-controller",
+	"pod-garbage-collector-controller", "replicaset-controller", "resourcequota-controller",
+	"root-ca-certificate-publisher-controller", "serviceaccount-controller",
+	"serviceaccount-token-controller", "statefulset-controller", "taint-eviction-controller",
+	"ttl-after-finished-controller", "validatingadmissionpolicy-status-controller",
+}
+
+func controllerManagerCommand(c *cluster, self string) []string {
+	kubeconfig := c.kubeconfig("kube-controller-manager")
+	return []string{self, "kube-controller-manager",
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--service-account-private-key-file=" + c.path("service-accounts.key"),
+		"--root-ca-file=" + c.path("ca.crt"),
+		"--use-service-account-credentials=true",
+		"--controllers=" + strings.Join(enabledControllers, ","),
+		"--leader-elect=false",
+		"--secure-port=0",
+		// With the defaults, this would be the slowest part of the machine.
+		"--kube-api-qps=5000",
+		"--kube-api-burst=10000",
+		"--concurrent-job-syncs=10",
+		fmt.Sprintf("--node-monitor-grace-period=%ds", nodeLeaseSeconds),
+	}
+}
+
+func schedulerCommand(c *cluster, self string) []string {
+	kubeconfig := c.kubeconfig("kube-scheduler")
+	return []string{self, "kube-scheduler",
+		"--config=" + c.path("kube-scheduler.yaml"),
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--secure-port=0",
+	}
+}
+
+func kwokCommand(c *cluster, self string) []string {
+	return []string{filepath.Join(filepath.Dir(self), "kwok"),
+		"--kubeconfig=" + c.kubeconfig("kwok"),
+		"--config=" + c.path("kwok.yaml"),
+		"--v=WARN",
+	}
+}
+
+// nodeLeaseSeconds is how long a node counts as alive after its last sign of
+// life. kwok gives one every quarter of it; far more often than that, hundreds
+// of nodes would keep a small machine busy with nothing else.
+const nodeLeaseSeconds = 120
+
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  kubeconfig: %q
+  qps: 5000
+  burst: 10000
+leaderElection:
+  leaderElect: false
+`
+
+const kwokConfig = `apiVersion: config.kwok.x-k8s.io/v1alpha1
+kind: KwokConfiguration
+options:
+  manageAllNodes: true
+  nodeLeaseDurationSeconds: %d
+  nodeLeaseParallelism: 8
+  nodePlayStageParallelism: 16
+  podPlayStageParallelism: 32
+---
+`
+
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [%s]
+- level: None
+`
+
+// writeConfigs writes the files that the commands above name.
+func (c *cluster) writeConfigs() error {
+	verbs := "create, update, patch, delete, deletecollection"
+	if c.AuditReads {
+		verbs += ", get, list, watch"
+	}
+	for file, content := range map[string]string{
+		"kube-scheduler.yaml": fmt.Sprintf(schedulerConfig, c.kubeconfig("kube-scheduler")),
+		"kwok.yaml":           fmt.Sprintf(kwokConfig, nodeLeaseSeconds) + stages,
+		"audit-policy.yaml":   fmt.Sprintf(auditPolicy, verbs),
+	} {
+		if err := writeFile(c.path(file), []byte(content)); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(c.path("logs"), 0o755)
+}

@@ -1,0 +1,6 @@
+//! The laws of the engine, each as a property over random clusters and sequences of events, and
+//! known cases with one right answer.
+
+mod cases;
+mod laws;
+mod world;
