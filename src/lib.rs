@@ -2,6 +2,7 @@
 //! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
 
 pub mod api;
+pub mod certs;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
@@ -10,6 +11,7 @@ pub mod directory;
 pub mod engine;
 pub mod http;
 pub mod metrics;
+pub mod scenario;
 pub mod serve;
 pub mod view;
 pub mod webhook;

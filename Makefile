@@ -1,0 +1,65 @@
+# `make help` lists what there is. Everything uses cargo's one profile, so nothing is compiled twice.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+# Usual places that a login shell has in its PATH, but not every make.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-down test check build fmt lint unit e2e cluster cluster-up cluster-down \
+        bench-cluster crds image need packages
+
+cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: need ## four stories on a real control plane; leaves it running to be tried by hand
+	@echo "Building Sluice (the first time 2 to 4 minutes, later seconds)"
+	@cargo build --quiet --bin sluice --example demo
+	@target/debug/examples/demo
+
+demo-down: ## end the demo's control plane and its Sluice
+	@cargo build --quiet --example demo
+	@target/debug/examples/demo down
+
+test: need packages fmt lint unit cluster e2e ## everything: style, unit and property tests, end to end
+
+check: need fmt lint unit ## the fast part of the tests
+
+build: need ## the program, target/debug/sluice
+	cargo build
+
+fmt:
+	cargo fmt --all --check
+
+lint:
+	cargo clippy --workspace --all-targets -- -D warnings
+
+unit: ## unit and property tests
+	cargo test --workspace --lib --bins --examples
+
+cluster: need ## build the local control plane (about 8 minutes the first time)
+	tests/cluster/build.sh
+
+e2e: cluster ## tests on a real control plane, one after the other
+	cargo test --workspace --test '*' -- --test-threads=1
+
+cluster-up: need ## start a local control plane
+	@"$(cluster_tool)" up
+
+cluster-down: ## stop it and forget its data
+	@"$(cluster_tool)" down --purge
+
+bench-cluster: need ## what Sluice does to a control plane, measured
+	cargo bench --bench cluster
+
+crds: ## write the kinds' definitions into the manifests
+	cargo run --quiet -- crds > manifests/base/crds.yaml
+
+image: ## the container image sluice:dev
+	docker build --tag sluice:dev .
+
+need:
+	@tests/harness/need.sh cargo cc go
+
+packages:
+	@tests/harness/packages.sh

@@ -1,0 +1,209 @@
+//! The picture: teams, nodes, and what Sluice has said last.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::Value;
+use sluice::engine::amount::Amount;
+use sluice_harness::{PodView, View};
+
+/// How many of Sluice's last words are shown.
+const WORDS: usize = 6;
+
+/// What there is to see at one moment.
+pub struct Board {
+    view: View,
+    teams: Vec<TeamRow>,
+    events: Vec<Event>,
+}
+
+/// A team in the unit of its guarantee.
+struct TeamRow {
+    name: String,
+    unit: Unit,
+    guaranteed: i64,
+    used: i64,
+    pending: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Gpu,
+    Cpu,
+}
+
+impl Unit {
+    const ALL: [(Self, &str); 2] = [(Self::Gpu, "nvidia.com/gpu"), (Self::Cpu, "cpu")];
+
+    fn of(self, pod: &PodView) -> i64 {
+        match self {
+            Self::Gpu => pod.gpus,
+            Self::Cpu => pod.cpu_milli / 1000,
+        }
+    }
+
+    fn count(self, number: i64) -> String {
+        match self {
+            Self::Gpu => format!("{number} GPU"),
+            Self::Cpu => format!("{number} CPU"),
+        }
+    }
+}
+
+impl Board {
+    /// Asks the API server.
+    pub async fn take(client: &Client) -> Result<Self> {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("sluice.dev", "v1alpha1", "Team"));
+        let teams: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+        let events: Api<Event> = Api::all(client.clone());
+        let all = ListParams::default();
+        let (view, teams, events) =
+            tokio::try_join!(View::take(client), async { Ok(teams.list(&all).await?) }, async {
+                Ok(events.list(&all).await?)
+            })?;
+        let rows = teams.items.iter().map(|team| TeamRow::new(team, &view)).collect();
+        let mut events = events.items;
+        events.retain(|event| {
+            event.reporting_controller.as_deref().is_some_and(|controller| controller.contains("sluice"))
+        });
+        events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        Ok(Self { view, teams: rows, events })
+    }
+
+    /// The whole picture, in colour.
+    pub fn picture(&self) -> Vec<String> {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["team", "guaranteed", "used", "borrowed", "pending"]);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        for team in &self.teams {
+            table.add_row([
+                team.name.clone(),
+                team.unit.count(team.guaranteed),
+                team.used.to_string(),
+                team.borrowed().to_string(),
+                team.pending.to_string(),
+            ]);
+        }
+        // Coloured after the layout: the table counts every character as one that is seen.
+        let mut lines: Vec<String> = table.lines().map(|line| format!("  {line}")).collect();
+        for (line, team) in lines.iter_mut().skip(1).zip(&self.teams) {
+            *line = paint(&team.name, line);
+        }
+        lines.push(String::new());
+        lines.extend(self.view.nodes.keys().map(|node| self.node(node)));
+        lines.push(String::new());
+        lines.extend(self.words());
+        lines
+    }
+
+    /// The same in one line without colour.
+    pub fn line(&self) -> String {
+        let team = |team: &TeamRow| {
+            let TeamRow { name, unit, used, pending, .. } = team;
+            format!("team {name}: {} ({} borrowed), {pending} pending", unit.count(*used), team.borrowed())
+        };
+        self.teams.iter().map(team).collect::<Vec<_>>().join("; ")
+    }
+
+    /// A node, one block for each GPU (or CPU, where there are no GPUs).
+    fn node(&self, name: &str) -> String {
+        let offers = self.view.nodes.get(name).copied().unwrap_or_default();
+        let (unit, size) = match offers.gpus {
+            0 => (Unit::Cpu, offers.cpu_milli / 1000),
+            gpus => (Unit::Gpu, gpus),
+        };
+        let mut held: BTreeMap<(&str, bool), i64> = BTreeMap::new();
+        for pod in self.view.pods.iter().filter(|pod| pod.holds() && pod.node.as_deref() == Some(name)) {
+            let team = pod.team.as_deref().unwrap_or("-");
+            *held.entry((team, pod.deleting)).or_default() += unit.of(pod);
+        }
+        let blocks = |(&(team, leaving), count): (&(&str, bool), &i64)| {
+            let block = if leaving { "▒▒ " } else { "██ " };
+            paint(team, &block.repeat(usize::try_from(*count).unwrap_or(0)))
+        };
+        let used: i64 = held.values().sum();
+        let free = "·· ".repeat(usize::try_from(size - used).unwrap_or(0));
+        let blocks: String = held.iter().map(blocks).collect();
+        format!("  {name:<12} {blocks}{free} {used}/{}", unit.count(size))
+    }
+
+    fn words(&self) -> Vec<String> {
+        let last = &self.events[self.events.len().saturating_sub(WORDS)..];
+        let mut lines = vec!["  Sluice says".to_owned()];
+        lines.extend(last.iter().map(|event| {
+            let time = event.event_time.as_ref().map(|time| time.0.strftime("%H:%M:%S").to_string());
+            let about = event.regarding.as_ref().and_then(|object| object.name.clone()).unwrap_or_default();
+            format!(
+                "  {} {:<10} {about:<12} {}",
+                time.unwrap_or_default(),
+                event.reason.as_deref().unwrap_or_default(),
+                event.note.as_deref().unwrap_or_default()
+            )
+        }));
+        // The same height all the time, or the picture would jump.
+        lines.resize(WORDS + 1, String::new());
+        lines
+    }
+}
+
+impl TeamRow {
+    fn new(team: &DynamicObject, view: &View) -> Self {
+        let name = team.name_any();
+        let guaranteed = |resource: &str| -> i64 {
+            let quotas = team.data["spec"]["quotas"].as_array().into_iter().flatten();
+            let amounts = quotas.filter_map(|quota| {
+                let text = match &quota["guaranteed"][resource] {
+                    Value::String(text) => text.clone(),
+                    Value::Number(number) => number.to_string(),
+                    _ => return None,
+                };
+                Amount::parse(&text).ok()
+            });
+            amounts.map(Amount::as_milli).sum::<i64>() / 1000
+        };
+        let listed = Unit::ALL.into_iter().map(|(unit, resource)| (unit, guaranteed(resource)));
+        let (unit, guaranteed) = listed.into_iter().find(|(_, amount)| *amount > 0).unwrap_or((Unit::Gpu, 0));
+        let of_team = |pod: &&PodView| pod.holds() && pod.team.as_deref() == Some(&name);
+        let used = view.pods.iter().filter(of_team).map(|pod| unit.of(pod)).sum();
+        let pending =
+            view.jobs.iter().filter(|job| job.team.as_deref() == Some(&name) && job.queued()).count();
+        Self { name, unit, guaranteed, used, pending }
+    }
+
+    fn borrowed(&self) -> i64 {
+        (self.used - self.guaranteed).max(0)
+    }
+}
+
+/// A text in the colour of a team.
+fn paint(team: &str, text: &str) -> String {
+    let colour = match team {
+        "a" => 34,
+        "b" => 33,
+        "c" => 35,
+        _ => 37,
+    };
+    format!("\x1b[{colour}m{text}\x1b[0m")
+}
+
+/// A heading.
+pub fn bold(text: &str, colour: bool) -> String {
+    if colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// The last line of a story.
+pub fn verdict(text: &str, passed: bool, colour: bool) -> String {
+    let mark = if passed { "✔" } else { "✘" };
+    match colour {
+        true => format!("\x1b[{}m{mark} {text}\x1b[0m", if passed { 32 } else { 31 }),
+        false => format!("{mark} {text}"),
+    }
+}

@@ -1,0 +1,139 @@
+//! `make demo`: Sluice on a real control plane with simulated nodes, shown by four stories.
+//!
+//! Everything in it is what a user has: `kubectl apply` of plain Jobs, and the real program.
+
+mod board;
+mod screen;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use screen::Screen;
+use sluice_harness::stories::Story;
+use sluice_harness::{Cluster, Options, Sluice, User, install};
+
+const NAME: &str = "demo";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let demo = async {
+        match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [] => show().await,
+            ["down"] => down().await.map(|()| true),
+            other => bail!("unknown argument {}; there is only `down`", other.join(" ")),
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = demo => outcome,
+        _ = tokio::signal::ctrl_c() => interrupted().await,
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("\ndemo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Leaves nothing running of a demo that was broken off.
+async fn interrupted() -> Result<bool> {
+    eprintln!("\ninterrupted; ending the cluster and Sluice");
+    Cluster::remove(NAME).await.map(|()| false)
+}
+
+/// Ends the demo's cluster and its Sluice.
+async fn down() -> Result<()> {
+    Cluster::remove(NAME).await?;
+    println!("The demo's cluster and its Sluice are gone.");
+    Ok(())
+}
+
+/// Plays all stories; whether all of them have passed.
+async fn show() -> Result<bool> {
+    let began = Instant::now();
+    println!("Sluice demo: a real Kubernetes control plane on this machine, with simulated GPU nodes.\n");
+    step(1, "Building the control plane from its Go modules (the first time about 8 minutes, later at once)");
+    Cluster::build().await?;
+    step(2, "Starting it (a few seconds)");
+    Cluster::remove(NAME).await?;
+    let cluster = Cluster::up_as(NAME, None).await?;
+    step(3, "Installing Sluice from manifests/local and starting `sluice serve` (a few seconds)");
+    install(&cluster).await?;
+    let mut options = Options::new(program()?);
+    options.identity = "sluice-demo".to_owned();
+    options.detached = true;
+    options.addresses = usual_addresses();
+    let sluice = Sluice::start(&cluster, &options).await?;
+    step(4, &format!("Four stories, about 3 minutes (ready after {} s)", began.elapsed().as_secs()));
+
+    let screen = Screen::new(cluster.client(User::Admin).await?);
+    let mut verdicts = Vec::new();
+    for story in Story::ALL {
+        let began = Instant::now();
+        screen.story(story.title()).await;
+        let outcome = story.play(&cluster, &|told| screen.say(told)).await;
+        let verdict = match &outcome {
+            Ok(()) => format!("passed ({} s)", began.elapsed().as_secs()),
+            Err(error) => format!("FAILED: {error:#}"),
+        };
+        screen.verdict(&verdict, outcome.is_ok()).await;
+        verdicts.push((story, outcome.is_ok(), verdict));
+        Story::clear(&cluster).await?;
+    }
+
+    println!("\nVerdict");
+    for (story, _, verdict) in &verdicts {
+        println!("  {:<16} {verdict}", story.title());
+    }
+    let passed = verdicts.iter().all(|(_, passed, _)| *passed);
+    if !passed {
+        println!("\nLogs: {} and {}", sluice.log().display(), cluster.directory().join("logs").display());
+    }
+    go_on(&cluster, &sluice);
+    cluster.leave_running();
+    Ok(passed)
+}
+
+/// Says how to go on by hand.
+fn go_on(cluster: &Cluster, sluice: &Sluice) {
+    println!(
+        "
+The cluster and Sluice go on running. To try it yourself:
+
+  export KUBECONFIG={}
+  kubectl get teams                              # who owns what
+  kubectl apply -f examples/job.yaml             # a plain Job of team A
+  kubectl get jobs --all-namespaces              # what runs, what waits
+  kubectl describe job hello --namespace team-a  # why
+  curl http://{}/metrics
+
+`make demo-down` ends both.",
+        cluster.kubeconfig(User::Admin).display(),
+        sluice.http()
+    );
+}
+
+fn step(number: usize, what: &str) {
+    println!("[{number}/4] {what}");
+}
+
+/// The program that was built together with this one.
+fn program() -> Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    let program = this.ancestors().nth(2).map(|target| target.join("sluice"));
+    program
+        .filter(|program| program.is_file())
+        .context("the program `sluice` is not built; run `make demo`, or `cargo build` first")
+}
+
+/// The ports Sluice has by default, if nobody else listens there.
+fn usual_addresses() -> Option<[SocketAddr; 2]> {
+    let addresses = [9443, 8080].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    addresses.iter().all(|address| TcpListener::bind(address).is_ok()).then_some(addresses)
+}

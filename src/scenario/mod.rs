@@ -1,0 +1,375 @@
+//! Scenario files: the very objects one would `kubectl apply`, with annotations that say when.
+//!
+//! A scenario is read once, checked strictly, and becomes an ordered list of [`Step`]s. The simulator
+//! and the replay on a real cluster both carry out these steps, so that one can be held against the
+//! other.
+
+mod error;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+pub use error::{Origin, ScenarioError};
+pub use schedule::{PREFIX, RunningOn};
+
+/// The kinds of objects a scenario may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A namespace, which a label gives to a team.
+    Namespace,
+    /// A team.
+    Team,
+    /// A node pool.
+    NodePool,
+    /// A node.
+    Node,
+    /// A class of priority.
+    PriorityClass,
+    /// A Job.
+    Job,
+    /// A pod of its own.
+    Pod,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 7] =
+        [Self::Namespace, Self::Team, Self::NodePool, Self::Node, Self::PriorityClass, Self::Job, Self::Pod];
+
+    /// Its name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Namespace => "Namespace",
+            Self::Team => "Team",
+            Self::NodePool => "NodePool",
+            Self::Node => "Node",
+            Self::PriorityClass => "PriorityClass",
+            Self::Job => "Job",
+            Self::Pod => "Pod",
+        }
+    }
+
+    /// The group and version in which it is written.
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::Namespace | Self::Node | Self::Pod => "v1",
+            Self::Team | Self::NodePool => "sluice.dev/v1alpha1",
+            Self::PriorityClass => "scheduling.k8s.io/v1",
+            Self::Job => "batch/v1",
+        }
+    }
+
+    /// Whether its objects live in namespaces.
+    #[must_use]
+    pub fn is_namespaced(self) -> bool {
+        matches!(self, Self::Job | Self::Pod)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One object of a scenario; a copy, where a document asks for several.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Where it was written.
+    pub origin: Origin,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace: `default` when none is written, `None` for kinds without namespaces.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The manifest as one would apply it, without the annotations of the scenario.
+    pub manifest: Value,
+    /// How long each of its pods runs; `None` for ever.
+    pub duration: Option<Duration>,
+    /// Where it runs already when the scenario begins.
+    pub running_on: Option<RunningOn>,
+}
+
+impl Object {
+    /// The manifest as a typed object; the error names the field that does not fit the type.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ScenarioError> {
+        serde_path_to_error::deserialize(&self.manifest).map_err(|error| ScenarioError::Invalid {
+            origin: self.origin.clone(),
+            field: error.path().to_string(),
+            message: error.inner().to_string(),
+        })
+    }
+}
+
+/// What happens to an object.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It is created, or changed to this.
+    Apply(Arc<Object>),
+    /// It is deleted.
+    Delete(Arc<Object>),
+    /// The node takes no new pods any more.
+    Cordon(Arc<Object>),
+    /// The node is lost with all that runs on it.
+    Fail(Arc<Object>),
+}
+
+/// One thing that happens, and when.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The time since the beginning.
+    pub at: Duration,
+    /// What happens.
+    pub change: Change,
+}
+
+/// All that happens, in order; what happens at the same time is in the order of the documents.
+#[derive(Clone, Debug, Default)]
+pub struct Scenario {
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// Reads a scenario from files.
+    pub fn load<P: AsRef<Path>>(files: &[P]) -> Result<Self, ScenarioError> {
+        let mut texts = Vec::with_capacity(files.len());
+        for file in files {
+            let file = file.as_ref();
+            let name = file.display().to_string();
+            match std::fs::read_to_string(file) {
+                Ok(text) => texts.push((name, text)),
+                Err(source) => return Err(ScenarioError::Unreadable { file: name, source }),
+            }
+        }
+        Self::parse(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+    }
+
+    /// Reads a scenario from texts, each with the name that errors shall give it.
+    pub fn parse<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ScenarioError> {
+        let mut scenario = Self::default();
+        for (file, text) in texts {
+            let file: Arc<str> = file.into();
+            for (index, document) in documents(&file, text)?.into_iter().enumerate() {
+                let origin = Origin { file: Arc::clone(&file), document: index + 1, object: None };
+                scenario.add(origin, document)?;
+            }
+        }
+        scenario.check_nodes()?;
+        scenario.steps.sort_by_key(|step| step.at);
+        Ok(scenario)
+    }
+
+    /// The objects it applies, in order.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.steps.iter().filter_map(|step| match &step.change {
+            Change::Apply(object) => Some(object),
+            Change::Delete(_) | Change::Cordon(_) | Change::Fail(_) => None,
+        })
+    }
+
+    fn add(&mut self, mut origin: Origin, document: Value) -> Result<(), ScenarioError> {
+        let document = Document::read(&mut origin, document)
+            .map_err(|(field, message)| ScenarioError::Invalid { origin: origin.clone(), field, message })?;
+        let schedule = &document.schedule;
+        for object in document.copies(&origin) {
+            let object = Arc::new(object);
+            let mut step = |at, change: fn(Arc<Object>) -> Change| {
+                self.steps.push(Step { at, change: change(Arc::clone(&object)) });
+            };
+            step(schedule.at.unwrap_or_default(), Change::Apply);
+            if let Some(at) = schedule.cordon_at {
+                step(at, Change::Cordon);
+            }
+            if let Some(at) = schedule.fail_at {
+                step(at, Change::Fail);
+            }
+            if let Some(at) = schedule.delete_at {
+                step(at, Change::Delete);
+            }
+        }
+        Ok(())
+    }
+
+    /// What runs from the beginning must run on nodes that are there from the beginning.
+    fn check_nodes(&self) -> Result<(), ScenarioError> {
+        let nodes: BTreeSet<&str> = self
+            .steps
+            .iter()
+            .filter_map(|step| match &step.change {
+                Change::Apply(object) if object.kind == Kind::Node && step.at.is_zero() => {
+                    Some(object.name.as_str())
+                }
+                _ => None,
+            })
+            .collect();
+        for object in self.objects() {
+            let unknown =
+                object.running_on.iter().flat_map(RunningOn::nodes).find(|node| !nodes.contains(node));
+            if let Some(node) = unknown {
+                return Err(ScenarioError::Invalid {
+                    origin: object.origin.clone(),
+                    field: annotation("running-on"),
+                    message: format!("no node {node} is there from the beginning"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A field and what is wrong with it.
+type Fault = (String, String);
+
+/// One document, read but not yet copied.
+struct Document {
+    kind: Kind,
+    namespace: Option<String>,
+    name: String,
+    manifest: Map<String, Value>,
+    schedule: schedule::Schedule,
+}
+
+impl Document {
+    /// Reads a document, and names it in `origin` as soon as that is possible.
+    fn read(origin: &mut Origin, document: Value) -> Result<Self, Fault> {
+        let Value::Object(mut manifest) = document else {
+            return Err(("(document)".to_owned(), "is not an object".to_owned()));
+        };
+        let kind = text(&manifest, "kind")?;
+        origin.object = Some(kind.to_owned());
+        let known = Kind::ALL.into_iter().find(|candidate| candidate.name() == kind);
+        let kind = known.ok_or_else(|| {
+            let names = Kind::ALL.map(Kind::name).join(", ");
+            ("kind".to_owned(), format!("{kind} cannot be part of a scenario; the kinds are {names}"))
+        })?;
+        let version = text(&manifest, "apiVersion")?;
+        if version != kind.api_version() {
+            return Err((
+                "apiVersion".to_owned(),
+                format!("{version} is not {}, the version of {kind}", kind.api_version()),
+            ));
+        }
+
+        let Some(Value::Object(metadata)) = manifest.get_mut("metadata") else {
+            return Err(("metadata".to_owned(), "is missing".to_owned()));
+        };
+        let name = text(metadata, "name").map_err(|(field, fault)| (format!("metadata.{field}"), fault))?;
+        let name = name.to_owned();
+        let namespace = match metadata.get("namespace") {
+            None => kind.is_namespaced().then(|| "default".to_owned()),
+            Some(Value::String(namespace)) if kind.is_namespaced() => Some(namespace.clone()),
+            Some(Value::String(_)) => {
+                return Err(("metadata.namespace".to_owned(), format!("a {kind} has no namespace")));
+            }
+            Some(_) => return Err(("metadata.namespace".to_owned(), "is not a text".to_owned())),
+        };
+        origin.object = Some(match &namespace {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None => format!("{kind} {name}"),
+        });
+        if let Some(namespace) = &namespace {
+            metadata.insert("namespace".to_owned(), Value::String(namespace.clone()));
+        }
+        let schedule = take_schedule(kind, metadata)?;
+        Ok(Self { kind, namespace, name, manifest, schedule })
+    }
+
+    /// The objects it stands for.
+    fn copies(&self, origin: &Origin) -> impl Iterator<Item = Object> {
+        let names: Vec<String> = match self.schedule.copies {
+            None => vec![self.name.clone()],
+            Some(copies) => (0..copies).map(|copy| format!("{}-{copy}", self.name)).collect(),
+        };
+        names.into_iter().map(|name| {
+            let mut manifest = Value::Object(self.manifest.clone());
+            manifest["metadata"]["name"] = Value::String(name.clone());
+            Object {
+                origin: origin.clone(),
+                kind: self.kind,
+                namespace: self.namespace.clone(),
+                name,
+                manifest,
+                duration: self.schedule.duration,
+                running_on: self.schedule.running_on.clone(),
+            }
+        })
+    }
+}
+
+/// Removes the scenario's annotations from the metadata and reads them.
+fn take_schedule(kind: Kind, metadata: &mut Map<String, Value>) -> Result<schedule::Schedule, Fault> {
+    let mut schedule = schedule::Schedule::default();
+    let Some(annotations) = metadata.get_mut("annotations") else { return Ok(schedule) };
+    let Value::Object(annotations) = annotations else {
+        return Err(("metadata.annotations".to_owned(), "is not a map".to_owned()));
+    };
+    for (key, value) in annotations.iter() {
+        let Value::String(value) = value else {
+            return Err((format!("metadata.annotations[{key}]"), format!("{value} is not a text; quote it")));
+        };
+        if let Some(key) = key.strip_prefix(PREFIX) {
+            schedule.read(kind, key, value).map_err(|fault| (annotation(key), fault))?;
+        }
+    }
+    schedule.check().map_err(|(key, fault)| (annotation(key), fault))?;
+    annotations.retain(|key, _| !key.starts_with(PREFIX));
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    Ok(schedule)
+}
+
+fn annotation(key: &str) -> String {
+    format!("metadata.annotations[{PREFIX}{key}]")
+}
+
+fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<&'a str, Fault> {
+    match map.get(key) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text),
+        Some(Value::String(_)) => Err((key.to_owned(), "is empty".to_owned())),
+        Some(_) => Err((key.to_owned(), "is not a text".to_owned())),
+        None => Err((key.to_owned(), "is missing".to_owned())),
+    }
+}
+
+/// The documents of a file that are not empty.
+fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
+    // A scenario is the user's own file: its size is bounded by what the machine holds.
+    let options = serde_saphyr::options! { budget: None, strict_booleans: true, with_snippet: false };
+    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let line = error.location().map_or(1, |location| location.line());
+        let document = document_at(text, line);
+        ScenarioError::Syntax {
+            origin: Origin { file: Arc::clone(file), document, object: None },
+            message: error.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    })
+}
+
+/// The number of the document that has this line, empty ones not counted.
+fn document_at(text: &str, line: u64) -> usize {
+    let mut documents = 0;
+    let mut empty = true;
+    for (_, line) in (0..line).zip(text.lines()) {
+        if line.starts_with("---") {
+            empty = true;
+        } else if empty && !line.trim_start().starts_with('#') && !line.trim().is_empty() {
+            empty = false;
+            documents += 1;
+        }
+    }
+    documents.max(1)
+}

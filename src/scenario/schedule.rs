@@ -1,0 +1,126 @@
+//! The annotations that say when and how often something happens in a scenario.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Kind;
+
+/// What all annotations of a scenario begin with.
+pub const PREFIX: &str = "simulate.sluice.dev/";
+
+/// The most copies one document may ask for: more is a typing error.
+const MAX_COPIES: usize = 100_000;
+
+/// Where a workload already runs when the scenario begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunningOn {
+    /// All of its pods on one node.
+    Node(String),
+    /// So many pods on each of these nodes.
+    Pods(BTreeMap<String, u32>),
+}
+
+impl RunningOn {
+    /// The nodes it names.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        let (one, many) = match self {
+            Self::Node(node) => (Some(node), None),
+            Self::Pods(pods) => (None, Some(pods.keys())),
+        };
+        one.into_iter().chain(many.into_iter().flatten()).map(String::as_str)
+    }
+}
+
+/// An object's annotations, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Schedule {
+    pub copies: Option<usize>,
+    pub at: Option<Duration>,
+    pub duration: Option<Duration>,
+    pub running_on: Option<RunningOn>,
+    pub delete_at: Option<Duration>,
+    pub cordon_at: Option<Duration>,
+    pub fail_at: Option<Duration>,
+}
+
+impl Schedule {
+    /// Takes note of one annotation of an object of this kind; the error is what is wrong with it.
+    pub fn read(&mut self, kind: Kind, key: &str, value: &str) -> Result<(), String> {
+        let workload = matches!(kind, Kind::Job | Kind::Pod);
+        let applies = match key {
+            "at" | "delete-at" => true,
+            "count" => workload || kind == Kind::Node,
+            "duration" | "running-on" => workload,
+            "cordon-at" | "fail-at" => kind == Kind::Node,
+            _ => {
+                return Err("there is no such annotation; known are count, at, duration, running-on, \
+                            delete-at, cordon-at and fail-at"
+                    .to_owned());
+            }
+        };
+        if !applies {
+            return Err(format!("a {kind} cannot have this annotation"));
+        }
+        match key {
+            "at" => self.at = Some(duration(value)?),
+            "delete-at" => self.delete_at = Some(duration(value)?),
+            "count" => self.copies = Some(copies(value)?),
+            "duration" => self.duration = Some(duration(value)?),
+            "running-on" => self.running_on = Some(running_on(value)?),
+            "cordon-at" => self.cordon_at = Some(duration(value)?),
+            _ => self.fail_at = Some(duration(value)?),
+        }
+        Ok(())
+    }
+
+    /// Checks what no annotation tells by itself; the error is the annotation and what is wrong.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let at = self.at.unwrap_or_default();
+        for (key, later) in
+            [("delete-at", self.delete_at), ("cordon-at", self.cordon_at), ("fail-at", self.fail_at)]
+        {
+            if later.is_some_and(|later| later < at) {
+                return Err((key, "is before the object is applied".to_owned()));
+            }
+        }
+        if self.running_on.is_some() && at > Duration::ZERO {
+            return Err(("running-on", "what runs from the beginning cannot be applied later".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn duration(value: &str) -> Result<Duration, String> {
+    match value.parse::<kube::core::Duration>() {
+        Ok(duration) if !duration.is_negative() => Ok(duration.into()),
+        _ => Err(format!("{value:?} is not a duration such as 90s or 1m30s")),
+    }
+}
+
+fn copies(value: &str) -> Result<usize, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|copies| (1..=MAX_COPIES).contains(copies))
+        .ok_or_else(|| format!("{value:?} is not a number from 1 to {MAX_COPIES}"))
+}
+
+fn running_on(value: &str) -> Result<RunningOn, String> {
+    let wrong = || format!("{value:?} is not a node such as n0, or pods per node such as n0=2,n1=1");
+    if !value.contains([',', '=']) {
+        let node = value.trim();
+        return if node.is_empty() { Err(wrong()) } else { Ok(RunningOn::Node(node.to_owned())) };
+    }
+    let mut pods = BTreeMap::new();
+    for part in value.split(',') {
+        let (node, count) = part.split_once('=').ok_or_else(wrong)?;
+        let (node, count) = (node.trim(), count.trim().parse::<u32>().map_err(|_| wrong())?);
+        if node.is_empty() || count == 0 {
+            return Err(wrong());
+        }
+        if pods.insert(node.to_owned(), count).is_some() {
+            return Err(format!("{value:?} names {node} twice"));
+        }
+    }
+    Ok(RunningOn::Pods(pods))
+}

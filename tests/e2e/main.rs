@@ -1,0 +1,10 @@
+//! Sluice on a real control plane, as its users meet it. Each test has a cluster of its own.
+
+mod boundaries;
+mod deletion;
+mod objects;
+mod outage;
+mod stories;
+mod support;
+mod takeover;
+mod writes;

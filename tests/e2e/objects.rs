@@ -1,0 +1,133 @@
+//! Jobs in the forms in which people and controllers make them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use sluice_harness::World;
+
+use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_a_cronjob_and_jobs_named_by_the_server_run() {
+    World::run("made", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}", nodes(1, 2), team("a", 2))).await?;
+        let cron = "
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly, namespace: a}
+spec:
+  schedule: '* * * * *'
+  jobTemplate:
+    spec:
+      template:
+        metadata: {annotations: {simulate.sluice.dev/duration: 1s}}
+        spec:
+          restartPolicy: Never
+          containers: [{name: main, image: registry.example/train, resources: {limits: {nvidia.com/gpu: 1}}}]
+";
+        world.kubectl.apply(cron).await?;
+        let generated = Job::new("a", "x").lasts(Duration::from_secs(1)).manifest();
+        let generated = generated.replacen("  name: x", "  generateName: named-by-the-server-", 1);
+        world.kubectl.create(&generated).await?;
+        world.kubectl.create(&generated).await?;
+        complete(world, "a", 2).await?;
+
+        // It is due at the next full minute.
+        let what = "the CronJob's Job is Complete";
+        let view = sluice_harness::until(&world.client, what, Duration::from_secs(100), |view| {
+            let made = view.jobs_in("a").filter(|job| job.name.starts_with("nightly-") && job.complete);
+            if made.count() > 0 { Ok(()) } else { Err(view.summary("a")) }
+        })
+        .await?;
+        let unmanaged = view.jobs_in("a").filter(|job| job.admission.is_none()).count();
+        ensure!(unmanaged == 0, "{unmanaged} Jobs have run without admission");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_its_user_suspends_waits_for_its_user() {
+    World::run("own-hold", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}", nodes(1, 1), team("a", 1))).await?;
+        world.kubectl.apply(&Job::new("a", "mine").spec("suspend: true").manifest()).await?;
+        let held = |view: &sluice_harness::View| match view.job("a", "mine") {
+            Some(job) if job.suspended && !job.held && job.admission.is_none() => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+        world.stays("the Job is on hold though there is room", Duration::from_secs(3), held).await?;
+
+        // Released while the room is taken: it is queued, not started.
+        let short = Job::new("a", "short").lasts(Duration::from_secs(6));
+        world.kubectl.apply(&short.manifest()).await?;
+        running(world, "a", 1).await?;
+        let release = ["patch", "job", "mine", "--namespace=a", "-p", r#"{"spec":{"suspend":false}}"#];
+        world.kubectl.ok(&release).await?;
+        queued(world, "a", 1).await?;
+        complete(world, "a", 1).await?;
+        let view = running(world, "a", 1).await?;
+        let job = view.job("a", "mine").context("the Job has gone")?;
+        ensure!(job.admitted(), "{job:?}");
+        Ok(())
+    })
+    .await;
+}
+
+const AFFINITY: &str = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
+    {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: DoesNotExist}]}]}}}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_an_unchanged_manifest_again_changes_nothing() {
+    World::run("apply-twice", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}", nodes(1, 4), team("a", 4))).await?;
+        // Two Jobs that run and two that wait; each pair once with each kind of apply.
+        for (name, gpus) in [("runs", 2), ("waits", 4)] {
+            for how in ["--server-side=false", "--server-side=true"] {
+                let name = format!("{name}-{}", if how.ends_with("true") { "server" } else { "client" });
+                let manifest = Job::new("a", &name).gpus(gpus).manifest();
+                apply(world, how, &manifest).await?;
+                world
+                    .until("the Job is where it belongs", |view| {
+                        let job = view.job("a", &name).ok_or_else(|| "it is not there".to_owned())?;
+                        let there = if gpus == 2 { job.admitted() && job.active == 1 } else { job.queued() };
+                        if there { Ok(()) } else { Err(format!("{job:?}")) }
+                    })
+                    .await?;
+                for _ in 0..2 {
+                    apply(world, how, &manifest).await.with_context(|| format!("{name} again"))?;
+                }
+            }
+        }
+        let view = running(world, "a", 2).await?;
+        ensure!(view.jobs_in("a").filter(|job| job.queued()).count() == 2, "{}", view.summary("a"));
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_with_an_affinity_can_be_applied_again_while_its_job_runs() {
+    World::run("apply-affinity", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}", nodes(2, 1), team("a", 2))).await?;
+        for (name, how) in [("client", "--server-side=false"), ("server", "--server-side=true")] {
+            let manifest = Job::new("a", name).pod_spec(AFFINITY).manifest();
+            apply(world, how, &manifest).await?;
+            world
+                .until("the Job runs", |view| match view.job("a", name) {
+                    Some(job) if job.admitted() && job.active == 1 => Ok(()),
+                    other => Err(format!("{other:?}")),
+                })
+                .await?;
+            apply(world, how, &manifest).await.with_context(|| format!("{name} again"))?;
+        }
+        running(world, "a", 2).await?;
+        Ok(())
+    })
+    .await;
+}
+
+async fn apply(world: &World, how: &str, manifest: &str) -> Result<()> {
+    let outcome = world.kubectl.run(&["apply", how, "-f", "-"], Some(manifest)).await?;
+    ensure!(outcome.success, "kubectl apply {how} failed: {}", outcome.stderr.trim());
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Manifests in short.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use sluice_harness::{View, World};
+
+/// The program under test.
+pub const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// So many nodes, `gpu-0` and so on, with so many GPUs each.
+pub fn nodes(count: usize, gpus: usize) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Node
+metadata:
+  name: gpu
+  annotations: {{simulate.sluice.dev/count: \"{count}\"}}
+status:
+  capacity: &resources {{cpu: \"64\", memory: 512Gi, pods: \"110\", nvidia.com/gpu: \"{gpus}\"}}
+  allocatable: *resources
+---"
+    )
+}
+
+/// A team with so many guaranteed GPUs, and a namespace of the same name.
+pub fn team(name: &str, gpus: usize) -> String {
+    format!(
+        "
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: {name}}}
+spec:
+  quotas:
+  - guaranteed: {{nvidia.com/gpu: {gpus}}}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {name}
+  labels: {{sluice.dev/team: {name}}}
+---"
+    )
+}
+
+/// A plain Job, to be changed where a test needs something else.
+#[derive(Clone, Debug)]
+pub struct Job {
+    namespace: String,
+    name: String,
+    gpus: usize,
+    copies: Option<usize>,
+    duration: Option<Duration>,
+    pod_annotations: Vec<String>,
+    pod_spec: Vec<String>,
+    spec: Vec<String>,
+}
+
+impl Job {
+    /// One pod with one GPU, for ever.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            gpus: 1,
+            copies: None,
+            duration: None,
+            pod_annotations: Vec::new(),
+            pod_spec: Vec::new(),
+            spec: Vec::new(),
+        }
+    }
+
+    /// So many GPUs for each pod.
+    pub fn gpus(self, gpus: usize) -> Self {
+        Self { gpus, ..self }
+    }
+
+    /// So many Jobs: `name-0` and so on.
+    pub fn copies(self, copies: usize) -> Self {
+        Self { copies: Some(copies), ..self }
+    }
+
+    /// How long each pod runs.
+    pub fn lasts(self, duration: Duration) -> Self {
+        Self { duration: Some(duration), ..self }
+    }
+
+    /// How long each pod takes to end when it is told to.
+    pub fn ends_slowly(mut self, time: Duration) -> Self {
+        self.pod_annotations.push(format!("simulate.sluice.dev/termination: {}s", time.as_secs()));
+        self
+    }
+
+    /// One more line of the pod's spec.
+    pub fn pod_spec(mut self, line: &str) -> Self {
+        self.pod_spec.push(line.to_owned());
+        self
+    }
+
+    /// One more line of the Job's spec.
+    pub fn spec(mut self, line: &str) -> Self {
+        self.spec.push(line.to_owned());
+        self
+    }
+
+    /// The manifest for kubectl: one Job, whose pods are told how long to run.
+    pub fn manifest(&self) -> String {
+        let mut job = self.clone();
+        if let Some(duration) = job.duration.take() {
+            job.pod_annotations.push(format!("simulate.sluice.dev/duration: {}ms", duration.as_millis()));
+        }
+        job.copies = None;
+        job.scenario()
+    }
+
+    /// The manifest as a part of a scenario, with its copies.
+    pub fn scenario(&self) -> String {
+        let Self { namespace, name, gpus, .. } = self;
+        let mut annotations = Vec::new();
+        if let Some(copies) = self.copies {
+            annotations.push(format!("simulate.sluice.dev/count: \"{copies}\""));
+        }
+        if let Some(duration) = self.duration {
+            annotations.push(format!("simulate.sluice.dev/duration: {}ms", duration.as_millis()));
+        }
+        let annotations = annotations.join(", ");
+        let pod_annotations = self.pod_annotations.join(", ");
+        let lines = |lines: &[String], indent: &str| -> String {
+            lines.iter().map(|line| format!("{indent}{line}\n")).collect()
+        };
+        let (spec, pod_spec) = (lines(&self.spec, "  "), lines(&self.pod_spec, "      "));
+        format!(
+            "
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  namespace: {namespace}
+  annotations: {{{annotations}}}
+spec:
+{spec}  template:
+    metadata:
+      annotations: {{{pod_annotations}}}
+    spec:
+      restartPolicy: Never
+{pod_spec}      containers:
+      - name: main
+        image: registry.example/train
+        resources:
+          limits: {{nvidia.com/gpu: {gpus}}}
+---"
+        )
+    }
+}
+
+/// So many Jobs of a namespace are Complete.
+pub async fn complete(world: &World, namespace: &str, count: usize) -> Result<View> {
+    world
+        .until(&format!("{count} Jobs of {namespace} are Complete"), |view| {
+            let complete = view.jobs_in(namespace).filter(|job| job.complete).count();
+            if complete == count { Ok(()) } else { Err(view.summary(namespace)) }
+        })
+        .await
+}
+
+/// So many pods of a namespace run.
+pub async fn running(world: &World, namespace: &str, count: usize) -> Result<View> {
+    world
+        .until(&format!("{count} pods of {namespace} run"), |view| {
+            let running = view.running(namespace).count();
+            if running == count { Ok(()) } else { Err(view.summary(namespace)) }
+        })
+        .await
+}
+
+/// So many Jobs of a namespace wait in the queue.
+pub async fn queued(world: &World, namespace: &str, count: usize) -> Result<View> {
+    world
+        .until(&format!("{count} Jobs of {namespace} are queued"), |view| {
+            let queued = view.jobs_in(namespace).filter(|job| job.queued()).count();
+            if queued == count { Ok(()) } else { Err(view.summary(namespace)) }
+        })
+        .await
+}

@@ -1,0 +1,67 @@
+//! The leader dies without a word while it admits; another replica goes on.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use sluice::api::names;
+use sluice_harness::World;
+
+use crate::support::{Job, SLUICE, complete, nodes, team};
+
+const JOBS: usize = 200;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_leader_is_killed_another_goes_on_and_no_job_is_lost_or_admitted_twice() {
+    World::run("takeover", SLUICE, 2, async |world| {
+        world.apply(&format!("{}{}", nodes(4, 10), team("a", 40))).await?;
+        let leader = world.leader().await?;
+        let jobs = Job::new("a", "work").copies(JOBS).lasts(Duration::from_secs(3));
+        let mut submission = world.play(&jobs.scenario()).await?;
+        let (submitted, died) = tokio::join!(submission.all(), kill_leader(world, leader));
+        submitted?;
+        died?;
+        let view = complete(world, "a", JOBS).await?;
+        let pods = view.pods.iter().filter(|pod| pod.namespace == "a").count();
+        ensure!(pods == JOBS, "{JOBS} Jobs have had {pods} pods");
+        let twice: Vec<_> = admissions(world)?.into_iter().filter(|(_, writes)| *writes != 1).collect();
+        ensure!(twice.is_empty(), "admitted more than once: {twice:?}");
+        Ok(())
+    })
+    .await;
+}
+
+/// Kills the leader when admissions are under way, and waits until the other replica goes on with them.
+async fn kill_leader(world: &mut World, leader: usize) -> Result<()> {
+    world
+        .until("admissions are under way", |view| {
+            let admitted = view.jobs_in("a").filter(|job| job.admission.is_some()).count();
+            if admitted >= 20 { Ok(()) } else { Err(format!("{admitted} admitted")) }
+        })
+        .await?;
+
+    world.replicas[leader].kill().await?;
+    let killed = Instant::now();
+    let before = admissions(world)?.len();
+    let what = "the other replica admits";
+    sluice_harness::eventually(what, Duration::from_secs(60), async || {
+        let now = admissions(world).map_err(|error| format!("{error:#}"))?.len();
+        if now > before { Ok(()) } else { Err(format!("{now} admissions")) }
+    })
+    .await?;
+    let gap = killed.elapsed();
+    ensure!(gap < Duration::from_secs(10), "nobody admitted for {gap:.1?} after the leader's death");
+    ensure!(world.leader().await? != leader, "the dead replica still holds the Lease");
+    Ok(())
+}
+
+/// How often Sluice has successfully written each Job.
+fn admissions(world: &World) -> Result<BTreeMap<String, usize>> {
+    let mut jobs = BTreeMap::new();
+    for write in world.cluster.audit().by(names::ACCOUNT)? {
+        if write.resource == "jobs" && write.namespace == "a" {
+            *jobs.entry(write.name).or_default() += 1;
+        }
+    }
+    Ok(jobs)
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Says which of the named programs are missing, and how to get them.
+set -euo pipefail
+
+missing=0
+for program in "$@"; do
+  command -v "$program" >/dev/null && continue
+  missing=1
+  case $program in
+    cargo) how="install Rust 1.89 or newer with the script on https://rustup.rs" ;;
+    go) how="install Go 1.26 or newer from https://go.dev/dl" ;;
+    cc) how="install a C compiler (Debian: apt-get install gcc libc6-dev)" ;;
+    *) how="install it" ;;
+  esac
+  echo "$program is missing: $how." >&2
+done
+exit "$missing"

@@ -1,0 +1,220 @@
+//! A control plane of its own for each test: real Kubernetes, simulated nodes.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::process::Command;
+
+use crate::{Audit, Kubectl, end_leftovers};
+
+/// Who talks to the API server; the audit log tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// May do everything.
+    Admin,
+    /// A plain user, who may do only what a test grants.
+    Alice,
+    /// Sluice's own account.
+    Sluice,
+    /// May do everything; a name of its own, so that load can be told from the rest.
+    Raw,
+}
+
+impl User {
+    fn kubeconfig(self) -> &'static str {
+        match self {
+            Self::Admin => "admin.kubeconfig",
+            Self::Alice => "alice.kubeconfig",
+            Self::Sluice => "sluice.kubeconfig",
+            Self::Raw => "raw.kubeconfig",
+        }
+    }
+}
+
+/// A running control plane. Dropping it stops it and, unless a test has failed, forgets it.
+#[derive(Debug)]
+pub struct Cluster {
+    name: String,
+    program: PathBuf,
+    directory: PathBuf,
+    keep: bool,
+}
+
+/// The directory of the project's sources.
+pub(crate) fn project() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
+
+impl Cluster {
+    /// Builds the control plane if that has not been done yet, and gives the path of its program.
+    /// What the build says goes to standard error: the first time it takes minutes.
+    pub async fn build() -> Result<PathBuf> {
+        let script = project().join("tests/cluster/build.sh");
+        let output = Command::new(&script)
+            .stderr(Stdio::inherit())
+            .output()
+            .await
+            .with_context(|| format!("cannot run {}", script.display()))?;
+        if !output.status.success() {
+            bail!("{} failed ({})", script.display(), output.status);
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let directory = text.lines().last().context("the build of the cluster says nothing")?;
+        Ok(Path::new(directory).join("sluice-cluster"))
+    }
+
+    /// Starts a new control plane on free ports. The name is made different in every checkout of the
+    /// sources, so that two of them can be tested at the same time.
+    pub async fn up(name: &str) -> Result<Self> {
+        let checkout = project()
+            .to_string_lossy()
+            .bytes()
+            .fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
+        Self::up_as(&format!("{name}-{:04x}", checkout & 0xffff), Some(0)).await
+    }
+
+    /// Starts a new control plane with exactly this name; on its default ports when none are given.
+    /// What an earlier one of this name has left is forgotten.
+    pub async fn up_as(name: &str, port: Option<u16>) -> Result<Self> {
+        let cluster = Self::of(name, Self::build().await?)?;
+        let mut up = vec!["up".to_owned(), "--fresh".to_owned()];
+        if let Some(port) = port {
+            up.extend(["--port".to_owned(), port.to_string()]);
+        }
+        let up: Vec<&str> = up.iter().map(String::as_str).collect();
+        cluster.command(&up).await?;
+        Ok(cluster)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory in which it keeps everything.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The directory for what belongs to this cluster but is not the control plane's.
+    pub fn scratch(&self) -> Result<PathBuf> {
+        let scratch = self.directory.with_extension("sluice");
+        std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+        Ok(scratch)
+    }
+
+    /// The kubeconfig of a user.
+    #[must_use]
+    pub fn kubeconfig(&self, user: User) -> PathBuf {
+        self.directory.join(user.kubeconfig())
+    }
+
+    /// A client that acts as this user.
+    pub async fn client(&self, user: User) -> Result<Client> {
+        // Both rings are never compiled in, but another part of the process may have been first.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(user))?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// A kubectl that acts as this user.
+    #[must_use]
+    pub fn kubectl(&self, user: User) -> Kubectl {
+        Kubectl::new(&self.program, self.kubeconfig(user), self.directory.with_extension("sluice"))
+    }
+
+    /// What was written to this cluster, and by whom.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        Audit::new(self.directory.join("audit.log"))
+    }
+
+    /// Stops a component.
+    pub async fn stop(&self, component: &str) -> Result<()> {
+        self.command(&["stop", component]).await
+    }
+
+    /// Starts a component that was stopped.
+    pub async fn start(&self, component: &str) -> Result<()> {
+        self.command(&["start", component]).await
+    }
+
+    /// Stops a component and starts it again.
+    pub async fn restart(&self, component: &str) -> Result<()> {
+        self.command(&["restart", component]).await
+    }
+
+    /// Leaves the control plane running when this value is dropped.
+    pub fn leave_running(mut self) {
+        self.keep = true;
+    }
+
+    /// Stops and forgets the control plane of this name, and the replicas of Sluice left there.
+    pub async fn remove(name: &str) -> Result<()> {
+        let scratch = directory(name)?.with_extension("sluice");
+        end_leftovers(&scratch).await?;
+        if directory(name)?.exists() {
+            drop(Self::of(name, Self::build().await?)?);
+        }
+        match std::fs::remove_dir_all(&scratch) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn of(name: &str, program: PathBuf) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), program, directory: directory(name)?, keep: false })
+    }
+
+    async fn command(&self, arguments: &[&str]) -> Result<()> {
+        let output = Command::new(&self.program)
+            .args(arguments)
+            .args(["--name", &self.name])
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .with_context(|| format!("cannot run {}", self.program.display()))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("sluice-cluster {} failed: {}", arguments.join(" "), said.trim());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        let failed = std::thread::panicking();
+        let mut down = std::process::Command::new(&self.program);
+        down.args(["down", "--name", &self.name]);
+        if !failed {
+            down.arg("--purge");
+        }
+        // Nothing can be done about a failure here; the next cluster of this name starts afresh.
+        let _ = down.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !failed {
+            let _ = std::fs::remove_dir_all(self.directory.with_extension("sluice"));
+        }
+    }
+}
+
+/// Where the cluster tool keeps a cluster of this name.
+fn directory(name: &str) -> Result<PathBuf> {
+    let state = match std::env::var_os("XDG_STATE_HOME").filter(|state| !state.is_empty()) {
+        Some(state) => PathBuf::from(state),
+        None => {
+            PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".local").join("state")
+        }
+    };
+    Ok(state.join("sluice").join(format!("cluster-{name}")))
+}

@@ -1,0 +1,26 @@
+//! Runs Sluice on a real control plane with simulated nodes, for tests, benchmarks and the demo.
+//!
+//! A [`Cluster`] is the control plane, a [`Sluice`] is one replica of the real program, a [`World`]
+//! is both with everything installed. [`Play`] carries out a scenario file on it, [`View`] is what
+//! the API server says at one moment, and [`eventually`] waits for it to say something else.
+
+mod audit;
+mod cluster;
+mod kubectl;
+mod play;
+mod service;
+mod sluice;
+pub mod stories;
+mod view;
+mod wait;
+mod world;
+
+pub use audit::{Audit, Write};
+pub use cluster::{Cluster, User};
+pub use kubectl::{Kubectl, Outcome};
+pub use play::Play;
+pub use service::Service;
+pub use sluice::{Options, Sluice, end_leftovers};
+pub use view::{JobView, NodeView, PodView, View};
+pub use wait::{eventually, patience};
+pub use world::{World, install, running_uids, stays, until};

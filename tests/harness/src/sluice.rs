@@ -1,0 +1,230 @@
+//! One replica of the real program, as a process of its own.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kube::Client;
+use tokio::process::{Child, Command};
+
+use crate::{Cluster, User, eventually};
+
+/// How to start a replica.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program.
+    pub program: PathBuf,
+    /// What the replica calls itself.
+    pub identity: String,
+    /// The URL at which the API server reaches the webhook; by default the replica itself.
+    pub webhook_url: Option<String>,
+    /// More flags of `sluice serve`.
+    pub flags: Vec<String>,
+    /// Where it serves the webhook and plain HTTP; by default on free ports.
+    pub addresses: Option<[SocketAddr; 2]>,
+    /// Whether it goes on when this process ends; [`end_leftovers`] finds it again.
+    pub detached: bool,
+}
+
+impl Options {
+    /// A replica of this program, called `sluice-0`.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            identity: "sluice-0".to_owned(),
+            webhook_url: None,
+            flags: Vec::new(),
+            addresses: None,
+            detached: false,
+        }
+    }
+}
+
+/// A running replica; dropping it kills it, unless it is detached.
+#[derive(Debug)]
+pub struct Sluice {
+    identity: String,
+    child: Child,
+    log: PathBuf,
+    https: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Sluice {
+    /// Starts a replica without waiting for anything.
+    pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
+        let [https, http] = options.addresses.map_or_else(free_addresses, Ok)?;
+        let scratch = cluster.scratch()?;
+        let log = scratch.join(format!("{}.log", options.identity));
+        let output = File::options().create(true).append(true).open(&log)?;
+        let url = options.webhook_url.clone().unwrap_or_else(|| format!("https://{https}"));
+        let mut command = Command::new(&options.program);
+        command
+            .arg("serve")
+            .arg("--kubeconfig")
+            .arg(cluster.kubeconfig(User::Sluice))
+            .args(["--identity", &options.identity, "--webhook-url", &url])
+            .args(["--https-address", &https.to_string(), "--http-address", &http.to_string()])
+            .args(&options.flags)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .kill_on_drop(!options.detached);
+        if options.detached {
+            // Ctrl-C at the terminal is meant for the process in the foreground only.
+            command.process_group(0);
+        }
+        let child = command.spawn().with_context(|| format!("cannot run {}", options.program.display()))?;
+        if let Some(process) = child.id().filter(|_| options.detached) {
+            std::fs::write(scratch.join(format!("{}.{PID}", options.identity)), process.to_string())?;
+        }
+        Ok(Self { identity: options.identity.clone(), child, log, https, http })
+    }
+
+    /// Starts a replica and waits until it says that it is ready.
+    pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
+        let mut replica = Self::spawn(cluster, options)?;
+        replica.ready().await?;
+        Ok(replica)
+    }
+
+    /// Waits until it says that it is ready.
+    pub async fn ready(&mut self) -> Result<()> {
+        let what = format!("{} is ready", self.identity);
+        let ready = eventually(&what, Duration::from_secs(30), async || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Ok(Err(status));
+            }
+            match self.get("/readyz").await {
+                Ok(_) => Ok(Ok(())),
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+        .await
+        .with_context(|| self.log_tail())?;
+        if let Err(status) = ready {
+            bail!("{} ended while it was starting ({status}). {}", self.identity, self.log_tail());
+        }
+        Ok(())
+    }
+
+    /// What it answers on its plain HTTP port; an answer other than 2xx is an error.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        let base: http::Uri = format!("http://{}", self.http).parse()?;
+        let mut config = kube::Config::new(base);
+        config.connect_timeout = Some(Duration::from_secs(2));
+        config.read_timeout = Some(Duration::from_secs(5));
+        let client = Client::try_from(config)?;
+        // A busy or starting server is asked again by the caller, who knows for how long.
+        let request = http::Request::get(path).body(Vec::new())?;
+        tokio::time::timeout(Duration::from_secs(5), client.request_text(request))
+            .await
+            .context("no answer within 5 s")?
+            .with_context(|| format!("GET http://{}{path}", self.http))
+    }
+
+    /// What it calls itself.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Where it serves the webhook.
+    #[must_use]
+    pub fn https(&self) -> SocketAddr {
+        self.https
+    }
+
+    /// Where it serves metrics, health and the JSON API.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Ends it without a chance to clean up.
+    pub async fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Asks it to end, waits until it has, and expects that it ended well.
+    pub async fn stop(&mut self) -> Result<()> {
+        let Some(process) = self.child.id() else { return Ok(()) };
+        let asked = Command::new("kill").args(["-TERM", &process.to_string()]).status().await?;
+        if !asked.success() {
+            bail!("cannot signal process {process}");
+        }
+        let status = tokio::time::timeout(Duration::from_secs(30), self.child.wait())
+            .await
+            .with_context(|| format!("{} does not end within 30 s of SIGTERM", self.identity))??;
+        if !status.success() {
+            bail!("{} ended with {status} after SIGTERM. {}", self.identity, self.log_tail());
+        }
+        Ok(())
+    }
+
+    /// Where its log is.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Where its log is, and its last lines.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        const LINES: usize = 40;
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(LINES)..];
+        format!("The end of {}:\n{}", self.log.display(), tail.join("\n"))
+    }
+}
+
+/// The ending of the files that say which processes were left running.
+const PID: &str = "pid";
+
+/// Ends the detached replicas that an earlier process has left in this directory.
+pub async fn end_leftovers(scratch: &Path) -> Result<()> {
+    let Ok(files) = std::fs::read_dir(scratch) else { return Ok(()) };
+    for file in files {
+        let file = file?.path();
+        if file.extension().is_none_or(|ending| ending != PID) {
+            continue;
+        }
+        let process = std::fs::read_to_string(&file)?;
+        if is_sluice(&process) {
+            Command::new("kill").args(["-TERM", &process]).status().await?;
+            let ended = eventually("it ends after SIGTERM", Duration::from_secs(15), async || {
+                if is_sluice(&process) { Err(format!("process {process} runs")) } else { Ok(()) }
+            });
+            if ended.await.is_err() {
+                Command::new("kill").args(["-KILL", &process]).status().await?;
+            }
+        }
+        std::fs::remove_file(&file)?;
+    }
+    Ok(())
+}
+
+/// Whether this process is a replica of Sluice: its number may be another's by now.
+fn is_sluice(process: &str) -> bool {
+    let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let mut arguments = command.split(|byte| *byte == 0);
+    arguments.next().is_some_and(|program| program.ends_with(b"/sluice"))
+        && arguments.next() == Some(b"serve")
+}
+
+/// Two addresses that nobody listens on.
+fn free_addresses() -> Result<[SocketAddr; 2]> {
+    // Both are taken before either is given up, so that they differ.
+    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    Ok([first.local_addr()?, second.local_addr()?])
+}

@@ -1,0 +1,236 @@
+//! A control plane with Sluice installed and running: where a test takes place.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use sluice::api::names;
+use sluice::scenario::Scenario;
+
+use crate::cluster::project;
+use crate::{Cluster, Kubectl, Options, Play, Service, Sluice, User, View, eventually, patience};
+
+/// No test takes longer than this, on a machine that does other things as well.
+const LONGEST: Duration = Duration::from_secs(420);
+
+/// A control plane with Sluice.
+pub struct World {
+    /// The replicas of Sluice. First, so that they end before the control plane does.
+    pub replicas: Vec<Sluice>,
+    /// The one address of all replicas.
+    pub service: Service,
+    /// The admin's client.
+    pub client: Client,
+    /// The admin's kubectl.
+    pub kubectl: Kubectl,
+    /// How the next replica is started.
+    pub options: Options,
+    /// The control plane. Last, so that it goes down when everything else has.
+    pub cluster: Cluster,
+}
+
+impl World {
+    /// Starts a control plane, installs what Sluice needs there, and starts replicas of this program.
+    pub async fn up(name: &str, program: impl AsRef<Path>, replicas: usize) -> Result<Self> {
+        Self::up_with(name, Options::new(program.as_ref()), replicas).await
+    }
+
+    /// The same with other options, of which identity and URL are set for each replica.
+    pub async fn up_with(name: &str, options: Options, replicas: usize) -> Result<Self> {
+        let cluster = Cluster::up(name).await?;
+        let service = Service::start().await?;
+        let client = cluster.client(User::Admin).await?;
+        let kubectl = cluster.kubectl(User::Admin);
+        let options = Options { webhook_url: Some(service.url()), ..options };
+        let mut world = Self { replicas: Vec::new(), service, client, kubectl, options, cluster };
+        install(&world.cluster).await?;
+        for _ in 0..replicas {
+            world.start_replica().await?;
+        }
+        if replicas > 0 {
+            world.webhook_answers().await?;
+        }
+        Ok(world)
+    }
+
+    /// Starts one more replica and waits until it is ready.
+    pub async fn start_replica(&mut self) -> Result<()> {
+        let identity = format!("sluice-{}", self.replicas.len());
+        let options = Options { identity, ..self.options.clone() };
+        let replica = Sluice::start(&self.cluster, &options).await?;
+        self.service.add(replica.https());
+        self.replicas.push(replica);
+        Ok(())
+    }
+
+    /// Carries out the test; when it fails, says where the logs are and ends the process's test.
+    pub async fn run(
+        name: &str,
+        program: impl AsRef<Path>,
+        replicas: usize,
+        test: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) {
+        Self::run_with(name, Options::new(program.as_ref()), replicas, test).await;
+    }
+
+    /// The same with other options for the replicas.
+    pub async fn run_with(
+        name: &str,
+        options: Options,
+        replicas: usize,
+        test: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) {
+        let mut world = match Self::up_with(name, options, replicas).await {
+            Ok(world) => world,
+            Err(error) => panic!("cannot set the scene: {error:?}"),
+        };
+        let outcome = match tokio::time::timeout(LONGEST, test(&mut world)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(anyhow::anyhow!("the test takes longer than {LONGEST:?}")),
+        };
+        if let Err(error) = outcome {
+            let logs: Vec<String> = world.replicas.iter().map(Sluice::log_tail).collect();
+            panic!(
+                "{error:?}\n\nThe control plane's logs are in {}.\n{}",
+                world.cluster.directory().join("logs").display(),
+                logs.join("\n\n")
+            );
+        }
+    }
+
+    /// What the API server says now. A node that holds more than it has is an error at any time.
+    pub async fn view(&self) -> Result<View> {
+        let view = View::take(&self.client).await?;
+        match view.overcommitted() {
+            Some(what) => bail!(what),
+            None => Ok(view),
+        }
+    }
+
+    /// Waits until this holds, and gives what was seen then.
+    pub async fn until(&self, what: &str, check: impl Fn(&View) -> Result<(), String>) -> Result<View> {
+        until(&self.client, what, patience(), check).await
+    }
+
+    /// Checks that this holds all the time, for as long as given.
+    pub async fn stays(
+        &self,
+        what: &str,
+        time: Duration,
+        check: impl Fn(&View) -> Result<(), String>,
+    ) -> Result<()> {
+        stays(&self.client, what, time, check).await
+    }
+
+    /// Prepares to carry out a scenario given as text.
+    pub async fn play(&self, text: &str) -> Result<Play> {
+        Play::new(&self.cluster, Scenario::parse([("test", text)])?, 1.0).await
+    }
+
+    /// Applies a scenario without times.
+    pub async fn apply(&self, text: &str) -> Result<()> {
+        self.play(text).await?.all().await
+    }
+
+    /// The replica that leads, by its place in `replicas`.
+    pub async fn leader(&self) -> Result<usize> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        eventually("one of the replicas leads", patience(), async || {
+            let lease = leases.get(names::NAME).await.map_err(|error| error.to_string())?;
+            let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+            let found = self.replicas.iter().position(|replica| replica.identity() == holder);
+            found.ok_or_else(|| format!("the Lease is held by {holder:?}"))
+        })
+        .await
+    }
+
+    /// Waits until the API server has found its way to the webhook: a Job whose labels only the
+    /// webhook can refuse is refused.
+    async fn webhook_answers(&self) -> Result<()> {
+        const PROBE: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: probe, labels: {sluice.dev/team: there-is-no-such-team}}
+";
+        const JOB: &str = "
+apiVersion: batch/v1
+kind: Job
+metadata: {name: probe, namespace: probe}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: registry.example/probe}]
+";
+        self.kubectl.apply(PROBE).await?;
+        eventually("the webhook refuses a Job of an unknown team", patience(), async || {
+            let arguments = ["create", "--dry-run=server", "-f", "-"];
+            match self.kubectl.run(&arguments, Some(JOB)).await {
+                Ok(outcome) if !outcome.success && outcome.stderr.contains("there-is-no-such-team") => Ok(()),
+                Ok(outcome) => Err(format!("{}{}", outcome.stdout.trim(), outcome.stderr.trim())),
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+        .await?;
+        self.kubectl.ok(&["delete", "namespace", "probe", "--wait=false"]).await?;
+        Ok(())
+    }
+}
+
+/// Installs what Sluice needs in a cluster, except the program itself: kinds, account, policies, webhook.
+pub async fn install(cluster: &Cluster) -> Result<()> {
+    let kubectl = cluster.kubectl(User::Admin);
+    let manifests = project().join("manifests").join("local");
+    let manifests = manifests.to_str().context("the path of the sources is not text")?;
+    kubectl.ok(&["apply", "-k", manifests]).await?;
+    let crds = ["crd/teams.sluice.dev", "crd/nodepools.sluice.dev"];
+    kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", crds[0], crds[1]]).await?;
+    Ok(())
+}
+
+/// Waits until this holds, and gives what was seen then.
+pub async fn until(
+    client: &Client,
+    what: &str,
+    timeout: Duration,
+    check: impl Fn(&View) -> Result<(), String>,
+) -> Result<View> {
+    let outcome = eventually(what, timeout, async || {
+        let view = View::take(client).await.map_err(|error| format!("{error:#}"))?;
+        match view.overcommitted() {
+            Some(fault) => Ok(Err(fault)),
+            None => check(&view).map(|()| Ok(view)),
+        }
+    });
+    match outcome.await? {
+        Ok(view) => Ok(view),
+        Err(fault) => bail!(fault),
+    }
+}
+
+/// Checks that this holds all the time, for as long as given.
+pub async fn stays(
+    client: &Client,
+    what: &str,
+    time: Duration,
+    check: impl Fn(&View) -> Result<(), String>,
+) -> Result<()> {
+    let end = tokio::time::Instant::now() + time;
+    while tokio::time::Instant::now() < end {
+        let view = View::take(client).await?;
+        if let Err(seen) = view.overcommitted().map_or_else(|| check(&view), Err) {
+            bail!("this did not last: {what}. Seen: {seen}");
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// The UIDs of the pods of a namespace that run.
+#[must_use]
+pub fn running_uids(view: &View, namespace: &str) -> BTreeSet<String> {
+    view.running(namespace).map(|pod| pod.uid.clone()).collect()
+}
