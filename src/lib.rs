@@ -3,8 +3,15 @@
 
 pub mod api;
 pub mod certs;
+pub mod cli;
+pub mod cluster;
+pub mod controller;
 pub mod crds;
 pub mod directory;
 pub mod engine;
+pub mod http;
+pub mod metrics;
 pub mod scenario;
+pub mod serve;
+pub mod view;
 pub mod webhook;
