@@ -139,12 +139,15 @@ impl Board {
     fn words(&self) -> Vec<String> {
         let mut groups: Vec<(&Event, usize)> = Vec::new();
         for event in self.events.iter().rev() {
-            let same =
-                |(last, _): &&mut (&Event, usize)| last.reason == event.reason && place(last) == place(event);
-            match groups.last_mut().filter(same) {
-                Some((_, count)) => *count += 1,
-                None if groups.len() == WORDS => break,
-                None => groups.push((event, 1)),
+            if let Some((last, count)) = groups.last_mut()
+                && last.reason == event.reason
+                && place(last) == place(event)
+            {
+                *count += 1;
+            } else if groups.len() == WORDS {
+                break;
+            } else {
+                groups.push((event, 1));
             }
         }
         let mut lines = vec!["  Sluice says".to_owned()];
