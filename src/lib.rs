@@ -2,6 +2,15 @@
 //! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
 
 pub mod api;
+pub mod cli;
+pub mod cluster;
+pub mod controller;
+pub mod crds;
 pub mod directory;
 pub mod engine;
 pub mod scenario;
+pub mod http;
+pub mod metrics;
+pub mod serve;
+pub mod view;
+pub mod webhook;

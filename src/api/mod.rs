@@ -1,4 +1,8 @@
 //! Sluice's words in the Kubernetes API: its kinds, labels, annotations and records.
 
+pub mod convert;
 pub mod names;
+pub mod node_pool;
 pub mod record;
+mod schema;
+pub mod team;

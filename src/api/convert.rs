@@ -1,0 +1,326 @@
+//! From the kinds people write to what the engine is told; every refusal names the object and the field.
+//!
+//! The API server enforces most of this by the schema already. Scenario files do not pass through
+//! it, and an older CRD may be installed, so nothing here leans on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use thiserror::Error;
+
+use super::node_pool::NodePool;
+use super::team::{Quantities, Team, TeamQueue, TeamQuota};
+use crate::engine::amount::{Amount, ResourceList};
+use crate::engine::model;
+
+/// A value in an object that cannot be taken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{object}: {field}: {problem}")]
+pub struct FieldError {
+    /// The object, `Kind name` or `Kind namespace/name`.
+    pub object: String,
+    /// The path of the field.
+    pub field: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// A problem at a path, before it is known in which object.
+pub(crate) struct Problem {
+    pub(crate) field: String,
+    pub(crate) problem: String,
+}
+
+impl Problem {
+    pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn of(self, object: impl Into<String>) -> FieldError {
+        FieldError { object: object.into(), field: self.field, problem: self.problem }
+    }
+}
+
+impl TryFrom<&Team> for model::Team {
+    type Error = FieldError;
+
+    fn try_from(team: &Team) -> Result<Self, FieldError> {
+        let name = team.name_any();
+        convert_team(&name, team).map_err(|problem| problem.of(format!("Team {name}")))
+    }
+}
+
+fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
+    let spec = &team.spec;
+    dns_label("metadata.name", name)?;
+    if let Some(parent) = &spec.parent {
+        dns_label("spec.parent", parent)?;
+        if parent == name {
+            return Err(Problem::new("spec.parent", "a team cannot be its own parent"));
+        }
+    }
+    let mut quotas = BTreeMap::new();
+    for (index, quota) in spec.quotas.iter().enumerate() {
+        let path = format!("spec.quotas[{index}]");
+        dns_label(&format!("{path}.pool"), &quota.pool)?;
+        if quotas.insert(quota.pool.as_str().into(), convert_quota(&path, quota)?).is_some() {
+            return Err(Problem::new(format!("{path}.pool"), format!("{:?} is listed twice", quota.pool)));
+        }
+    }
+    let mut queues = Vec::new();
+    let mut names = BTreeSet::new();
+    for (index, queue) in spec.queues.iter().enumerate() {
+        let path = format!("spec.queues[{index}]");
+        dns_label(&format!("{path}.name"), &queue.name)?;
+        if !names.insert(queue.name.as_str()) {
+            return Err(Problem::new(format!("{path}.name"), format!("{:?} is listed twice", queue.name)));
+        }
+        queues.push(convert_queue(&path, queue)?);
+    }
+    if queues.is_empty() {
+        queues.push(model::Queue::fallback());
+    }
+    let weight =
+        u32::try_from(spec.weight).map_err(|_| Problem::new("spec.weight", "must not be negative"))?;
+    Ok(model::Team {
+        name: name.into(),
+        parent: spec.parent.as_deref().map(Into::into),
+        quotas,
+        weight,
+        queues,
+    })
+}
+
+fn convert_quota(path: &str, quota: &TeamQuota) -> Result<model::Quota, Problem> {
+    let guaranteed = amounts(&format!("{path}.guaranteed"), &quota.guaranteed)?;
+    let limit = amounts(&format!("{path}.limit"), &quota.limit)?;
+    let lendable = amounts(&format!("{path}.lendable"), &quota.lendable)?;
+    for (resource, amount) in &guaranteed {
+        if let Some(most) = limit.get(resource).filter(|most| amount > *most) {
+            return Err(Problem::new(
+                format!("{path}.guaranteed[{resource}]"),
+                format!("{amount} exceeds the limit of {most}"),
+            ));
+        }
+    }
+    for (resource, amount) in &lendable {
+        let own = guaranteed.get(resource).copied().unwrap_or_default();
+        if *amount > own {
+            return Err(Problem::new(
+                format!("{path}.lendable[{resource}]"),
+                format!("{amount} exceeds the guaranteed {own}"),
+            ));
+        }
+    }
+    Ok(model::Quota { guaranteed, limit, lendable })
+}
+
+fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem> {
+    let fallback = model::Queue::fallback();
+    let parse = |field: &str, text: &Option<String>| -> Result<Option<Duration>, Problem> {
+        text.as_deref()
+            .map(|text| duration(text).map_err(|problem| Problem::new(format!("{path}.{field}"), problem)))
+            .transpose()
+    };
+    Ok(model::Queue {
+        name: queue.name.as_str().into(),
+        priority: queue.priority,
+        preemptible: queue.preemptible,
+        limit: amounts(&format!("{path}.limit"), &queue.limit)?,
+        min_runtime: parse("minRuntime", &queue.min_runtime)?.unwrap_or(fallback.min_runtime),
+        reserve_after: parse("reserveAfter", &queue.reserve_after)?.unwrap_or(fallback.reserve_after),
+        default_time_limit: parse("defaultTimeLimit", &queue.default_time_limit)?,
+        max_wait: parse("maxWait", &queue.max_wait)?,
+        max_runtime: parse("maxRuntime", &queue.max_runtime)?,
+    })
+}
+
+impl TryFrom<&NodePool> for model::Pool {
+    type Error = FieldError;
+
+    fn try_from(pool: &NodePool) -> Result<Self, FieldError> {
+        let name = pool.name_any();
+        convert_pool(&name, pool).map_err(|problem| problem.of(format!("NodePool {name}")))
+    }
+}
+
+fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
+    dns_label("metadata.name", name)?;
+    if name == model::DEFAULT_POOL {
+        return Err(Problem::new(
+            "metadata.name",
+            "\"default\" is the pool of all nodes in no NodePool; choose another name",
+        ));
+    }
+    let spec = &pool.spec;
+    if spec.node_selector.is_empty() {
+        return Err(Problem::new("spec.nodeSelector", "must name at least one label"));
+    }
+    let levels: BTreeSet<&String> = spec.topology.iter().collect();
+    if levels.len() < spec.topology.len() {
+        return Err(Problem::new("spec.topology", "a topology level must be listed once"));
+    }
+    Ok(model::Pool {
+        name: name.into(),
+        node_selector: spec
+            .node_selector
+            .iter()
+            .map(|(k, v)| (k.as_str().into(), v.as_str().into()))
+            .collect(),
+        topology: spec.topology.iter().map(|level| level.as_str().into()).collect(),
+    })
+}
+
+/// Parses a duration as Go and Kubernetes write it (`90s`, `1h30m`).
+///
+/// # Errors
+/// A sentence that quotes the text.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let malformed = || format!("{text:?} is not a duration such as 90s, 10m or 24h");
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    // The library panics on a sign in the middle and on numbers that overflow; no such text reaches it.
+    let plain = unsigned.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+    let moderate =
+        unsigned.len() <= 32 && unsigned.split(|c: char| !c.is_ascii_digit()).all(|run| run.len() <= 10);
+    if unsigned.is_empty() || !plain || !moderate {
+        return Err(malformed());
+    }
+    let parsed: kube::core::Duration = unsigned.parse().map_err(|_| malformed())?;
+    if negative { Err(format!("{text:?} is negative")) } else { Ok(parsed.into()) }
+}
+
+/// Whether `text` is a DNS label, and so fits a label's value.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|b| inner(b) || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+fn dns_label(field: &str, text: &str) -> Result<(), Problem> {
+    if is_dns_label(text) {
+        Ok(())
+    } else {
+        Err(Problem::new(field, format!("{text:?} must be 1 to 63 characters of a-z, 0-9 and -")))
+    }
+}
+
+/// Reads a list of quantities, none of them negative.
+pub(crate) fn amounts(field: &str, quantities: &Quantities) -> Result<ResourceList, Problem> {
+    quantities
+        .iter()
+        .map(|(resource, Quantity(text))| {
+            let problem = |problem: String| Problem::new(format!("{field}[{resource}]"), problem);
+            let amount = Amount::parse(text).map_err(|error| problem(error.to_string()))?;
+            if amount < Amount::ZERO {
+                return Err(problem(format!("{text} is negative")));
+            }
+            Ok((resource.as_str().into(), amount))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn team(spec: &str) -> Result<model::Team, String> {
+        let team: Team = serde_saphyr::from_str(&format!(
+            "apiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {{name: vision}}\nspec: {spec}"
+        ))
+        .map_err(|error| error.to_string())?;
+        model::Team::try_from(&team).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_team_is_taken_over_with_its_defaults() {
+        let team = team(
+            "{parent: research, quotas: [{guaranteed: {nvidia.com/gpu: 20}, limit: {nvidia.com/gpu: \"40\"}}], \
+             queues: [{name: training, minRuntime: 10m, maxWait: 24h}]}",
+        )
+        .expect("the team is well-formed");
+        assert_eq!(team.parent.as_deref(), Some("research"));
+        assert_eq!(team.weight, 1);
+        let quota = &team.quotas["default"];
+        assert_eq!(quota.guaranteed["nvidia.com/gpu"], Amount::units(20));
+        assert_eq!(quota.limit["nvidia.com/gpu"], Amount::units(40));
+        let queue = &team.queues[0];
+        assert!(queue.preemptible);
+        assert_eq!(queue.min_runtime, Duration::from_secs(600));
+        assert_eq!(queue.reserve_after, Duration::from_secs(600));
+        assert_eq!(queue.max_wait, Some(Duration::from_secs(86400)));
+    }
+
+    #[test]
+    fn a_team_without_queues_has_one() {
+        assert_eq!(team("{}").expect("an empty spec is a team").queues, [model::Queue::fallback()]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for (spec, message) in [
+            ("{parent: vision}", "Team vision: spec.parent: a team cannot be its own parent"),
+            ("{weight: -1}", "Team vision: spec.weight: must not be negative"),
+            (
+                "{quotas: [{guaranteed: {cpu: -1}}]}",
+                "Team vision: spec.quotas[0].guaranteed[cpu]: -1 is negative",
+            ),
+            (
+                "{quotas: [{guaranteed: {cpu: 2}, limit: {cpu: 1}}]}",
+                "Team vision: spec.quotas[0].guaranteed[cpu]: 2 exceeds the limit of 1",
+            ),
+            (
+                "{quotas: [{lendable: {cpu: 1}}]}",
+                "Team vision: spec.quotas[0].lendable[cpu]: 1 exceeds the guaranteed 0",
+            ),
+            ("{quotas: [{pool: a}, {pool: a}]}", "Team vision: spec.quotas[1].pool: \"a\" is listed twice"),
+            ("{queues: [{name: q}, {name: q}]}", "Team vision: spec.queues[1].name: \"q\" is listed twice"),
+            (
+                "{queues: [{name: q, maxWait: soon}]}",
+                "Team vision: spec.queues[0].maxWait: \"soon\" is not a duration such as 90s, 10m or 24h",
+            ),
+            (
+                "{queues: [{name: Q.x}]}",
+                "Team vision: spec.queues[0].name: \"Q.x\" must be 1 to 63 characters of a-z, 0-9 and -",
+            ),
+        ] {
+            assert_eq!(team(spec), Err(message.to_owned()), "{spec}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, seconds) in
+            [("90s", 90.0), ("1h30m", 5400.0), ("1.5h", 5400.0), ("0", 0.0), ("500ms", 0.5)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
+        }
+        for text in ["", "1", "h", "1d", "-1s", "1h-2m", "soon", "1 h", "..s", "99999999999999999999999999h"]
+        {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pool_needs_a_selector_and_a_name_of_its_own() {
+        let pool = |name: &str, selector: &[(&str, &str)]| {
+            let selector = selector.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let spec =
+                super::super::node_pool::NodePoolSpec { node_selector: selector, topology: Vec::new() };
+            model::Pool::try_from(&NodePool::new(name, spec)).map_err(|error| error.to_string())
+        };
+        assert!(pool("a100", &[("gpu", "a100")]).is_ok());
+        assert_eq!(
+            pool("a100", &[]),
+            Err("NodePool a100: spec.nodeSelector: must name at least one label".to_owned())
+        );
+        assert!(pool("default", &[("gpu", "a100")]).is_err());
+    }
+}

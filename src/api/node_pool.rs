@@ -1,0 +1,64 @@
+//! The kind `NodePool`: a set of nodes with quotas of its own.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+use super::team::Quantities;
+
+/// Which nodes belong together, and how they are wired.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "sluice.dev",
+    version = "v1alpha1",
+    kind = "NodePool",
+    plural = "nodepools",
+    shortname = "np",
+    category = "sluice",
+    status = "NodePoolStatus",
+    derive = "PartialEq",
+    doc = "A set of nodes that teams have quotas in. Nodes that no NodePool selects are the pool \"default\".",
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
+    printcolumn(
+        name = "GPUs",
+        type_ = "string",
+        json_path = r".status.allocatable.nvidia\.com/gpu",
+        description = "GPUs its nodes offer"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("self.metadata.name != 'default'")
+        .message("\"default\" is the pool of all nodes in no NodePool; choose another name"),
+    validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
+        .message("a pool's name is at most 63 characters of a-z, 0-9 and -")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSpec {
+    /// Labels a node must carry to belong to it. Of several pools that match, the first by name has the node.
+    #[schemars(schema_with = "schema::node_selector")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Node labels that name topology domains, outermost first. The node itself is always the last level.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::topology")]
+    #[x_kube(validation = Rule::new("self.all(l, self.exists_one(m, m == l))")
+        .message("a topology level must be listed once"))]
+    pub topology: Vec<String>,
+}
+
+/// What the pool consists of.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolStatus {
+    /// The generation of the spec this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many nodes it has.
+    #[serde(default)]
+    pub nodes: i64,
+    /// What they offer in total.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    #[schemars(schema_with = "schema::shown_quantities")]
+    pub allocatable: Quantities,
+}

@@ -1,0 +1,74 @@
+//! The parts of our kinds' schemas that the types alone do not say.
+//!
+//! The bounds matter beyond taste: the API server estimates the cost of every CEL rule from them and
+//! refuses a CRD whose rules could become expensive.
+
+use kube::core::Rule;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// A quantity as Kubernetes writes it; its sign is judged by a rule with a clearer message.
+const QUANTITY: &str =
+    r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{1,2})?$";
+/// A Go duration that is not negative: `90s`, `1h30m`.
+const DURATION: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$";
+const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+
+/// Amounts by resource name. Users write `nvidia.com/gpu: 8` as often as `"8"`.
+pub fn quantities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": true,
+            "maxLength": 32,
+            "pattern": QUANTITY,
+        },
+    })
+}
+
+/// Amounts that Sluice writes itself, where no bound is needed.
+pub fn shown_quantities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}})
+}
+
+/// The rule that goes with [`quantities`].
+pub fn not_negative() -> Rule {
+    Rule::new("self.all(r, !string(self[r]).startsWith('-'))").message("a quantity must not be negative")
+}
+
+/// A duration such as `10m`.
+pub fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "nullable": true, "maxLength": 32, "pattern": DURATION})
+}
+
+/// A name that fits a label value.
+pub fn dns_label(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": DNS_LABEL})
+}
+
+/// The name of a pool.
+pub fn pool(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = dns_label(generator);
+    schema.insert("default".to_owned(), crate::engine::model::DEFAULT_POOL.into());
+    schema
+}
+
+/// The labels that select a pool's nodes: at least one, or it would take every node.
+pub fn node_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 16,
+        "additionalProperties": {"type": "string", "maxLength": 63},
+    })
+}
+
+/// The topology levels of a pool.
+pub fn topology(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "items": {"type": "string", "minLength": 1, "maxLength": 317, "pattern": QUALIFIED_NAME},
+    })
+}

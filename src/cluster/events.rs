@@ -1,0 +1,142 @@
+//! What people read under `kubectl describe`: at most one event for each change of a workload.
+//!
+//! Events are for people; they wait while admissions and evictions are being written, and are
+//! dropped rather than piled up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::leader::Claim;
+use crate::api::names;
+use crate::engine::model::{Workload, WorkloadKind};
+use crate::metrics::Metrics;
+
+/// How many events may wait.
+const BACKLOG: usize = 8192;
+/// How long one is held back at most while other writes are under way.
+const YIELD: Duration = Duration::from_millis(500);
+/// How long the call may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// The longest note the API takes, in bytes.
+const NOTE: usize = 1024;
+
+/// Something to tell about a workload.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// The object.
+    pub about: ObjectReference,
+    /// Whether it is bad news.
+    pub warning: bool,
+    /// What happened, a word.
+    pub reason: &'static str,
+    /// What was done, a word.
+    pub action: &'static str,
+    /// The sentence.
+    pub note: String,
+}
+
+/// The object of a workload.
+#[must_use]
+pub fn reference(workload: &Workload) -> ObjectReference {
+    let (api_version, kind) = match workload.kind {
+        WorkloadKind::Job => ("batch/v1", "Job"),
+        WorkloadKind::Pod => ("v1", "Pod"),
+    };
+    ObjectReference {
+        api_version: Some(api_version.into()),
+        kind: Some(kind.into()),
+        name: Some(workload.name.to_string()),
+        namespace: Some(workload.namespace.to_string()),
+        uid: Some(workload.id.0.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Where notices go in.
+#[derive(Clone, Debug)]
+pub struct Notices(mpsc::Sender<Notice>);
+
+impl Notices {
+    /// Queues a notice; it is lost when too many wait.
+    pub fn publish(&self, notice: Notice) {
+        if self.0.try_send(notice).is_err() {
+            tracing::debug!("an event was dropped: too many wait");
+        }
+    }
+}
+
+/// Publishes notices one by one, while nothing more urgent is `busy`.
+pub fn publisher(
+    client: Client,
+    claim: Claim,
+    identity: String,
+    metrics: Arc<Metrics>,
+    busy: Arc<AtomicUsize>,
+) -> (Notices, impl Future<Output = ()> + Send) {
+    let (sender, mut receiver) = mpsc::channel(BACKLOG);
+    let run = async move {
+        while let Some(notice) = receiver.recv().await {
+            yield_to(&busy).await;
+            if !claim.holds() {
+                continue;
+            }
+            let outcome = send(&client, &identity, notice).await;
+            metrics.api_writes.with_label_values(&["event", outcome]).inc();
+        }
+    };
+    (Notices(sender), run)
+}
+
+async fn yield_to(busy: &AtomicUsize) {
+    const STEP: Duration = Duration::from_millis(20);
+    let mut waited = Duration::ZERO;
+    while busy.load(Ordering::Relaxed) > 0 && waited < YIELD {
+        sleep(STEP).await;
+        waited += STEP;
+    }
+}
+
+async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let namespace = notice.about.namespace.clone().unwrap_or_default();
+    let object = notice.about.name.as_deref().unwrap_or_default();
+    let mut note = notice.note;
+    note.truncate(note.floor_char_boundary(NOTE));
+    let event = Event {
+        metadata: ObjectMeta {
+            // As client-go names them: unique by the nanosecond.
+            name: Some(format!("{}.{:x}", &object[..object.floor_char_boundary(200)], now.as_nanosecond())),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        action: Some(notice.action.into()),
+        event_time: Some(MicroTime(now)),
+        note: Some(note),
+        reason: Some(notice.reason.into()),
+        regarding: Some(notice.about),
+        reporting_controller: Some("sluice.dev/controller".into()),
+        reporting_instance: Some(identity.to_owned()),
+        type_: Some(if notice.warning { "Warning" } else { "Normal" }.into()),
+        ..Event::default()
+    };
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
+    match timeout(DEADLINE, api.create(&params, &event)).await {
+        Ok(Ok(_)) => "done",
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "an event was not written");
+            "refused"
+        }
+        Err(_) => "unanswered",
+    }
+}

@@ -1,0 +1,258 @@
+//! One leader at a time, through a Lease.
+//!
+//! As client-go does it: a candidate takes the lease when its record has not changed for the holder's
+//! lease duration *on the candidate's own clock*, and every write carries the version it was decided
+//! on, so of two candidates one loses. What the holder gets is a [`Claim`] that runs out by itself:
+//! a leader that cannot reach the API server stops leading before another may start.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::names;
+
+/// The right to write, until it runs out.
+#[derive(Clone, Debug)]
+pub struct Claim(watch::Receiver<Option<Instant>>);
+
+impl Claim {
+    /// Whether this process leads now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.remaining() > Duration::ZERO
+    }
+
+    /// How long the claim still holds if it is not renewed.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.borrow().map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits until the claim has been renewed, given up or lost; false when there will be no more.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
+/// Who stands for election, and for how long an election holds.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// What this process is called in the lease.
+    pub identity: String,
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// How long others must not have heard of the holder before they take over.
+    pub duration: Duration,
+}
+
+/// Another's lease as last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sighting {
+    version: Option<String>,
+    first_seen: Instant,
+}
+
+/// What to do about the lease.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// It is ours: renew it.
+    Renew,
+    /// It is free: take it.
+    Take,
+    /// Another holds it.
+    Wait,
+}
+
+/// Decides what to do about a lease, given when this record of it was first seen.
+fn step(lease: &Lease, candidate: &Candidate, seen: &mut Option<Sighting>, now: Instant) -> Step {
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    if holder == candidate.identity {
+        return Step::Renew;
+    }
+    if holder.is_empty() {
+        return Step::Take;
+    }
+    let version = lease.metadata.resource_version.clone();
+    let sighting = match seen.take() {
+        Some(sighting) if sighting.version == version => sighting,
+        _ => Sighting { version, first_seen: now },
+    };
+    let stated = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
+    let patience = stated.map_or(candidate.duration, Duration::from_secs);
+    let expired = now.saturating_duration_since(sighting.first_seen) >= patience;
+    *seen = Some(sighting);
+    if expired { Step::Take } else { Step::Wait }
+}
+
+/// The lease as this candidate writes it.
+fn written(lease: &Lease, candidate: &Candidate, taking: bool) -> Lease {
+    let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
+    let before = lease.spec.clone().unwrap_or_default();
+    let transitions = before.lease_transitions.unwrap_or(0);
+    Lease {
+        metadata: lease.metadata.clone(),
+        spec: Some(LeaseSpec {
+            holder_identity: Some(candidate.identity.clone()),
+            lease_duration_seconds: i32::try_from(candidate.duration.as_secs().max(1)).ok(),
+            acquire_time: if taking { Some(now.clone()) } else { before.acquire_time },
+            renew_time: Some(now),
+            lease_transitions: Some(transitions + i32::from(taking)),
+            ..before
+        }),
+    }
+}
+
+/// Stands for election until `stop`, then gives the lease back.
+pub fn campaign(
+    client: Client,
+    candidate: Candidate,
+    stop: CancellationToken,
+) -> (Claim, impl Future<Output = ()> + Send) {
+    let (sender, receiver) = watch::channel(None);
+    let run = async move {
+        let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
+        let period = candidate.duration / 4;
+        let mut seen = None;
+        loop {
+            let asked = Instant::now();
+            match timeout(period * 2, round(&api, &candidate, &mut seen)).await {
+                Ok(Ok(true)) => {
+                    // Counted from when we asked, and a period short of what the others wait.
+                    sender.send_replace(Some(asked + candidate.duration - period));
+                }
+                Ok(Ok(false)) => {
+                    sender.send_replace(None);
+                }
+                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be read or written"),
+                Err(_) => tracing::warn!("the API server does not answer about the lease"),
+            }
+            if stop.run_until_cancelled(tokio::time::sleep_until(asked + period)).await.is_none() {
+                break;
+            }
+        }
+        let held = sender.send_replace(None).is_some();
+        if held && timeout(period * 2, release(&api, &candidate)).await.is_err() {
+            tracing::warn!("the lease was not given back in time; it runs out by itself");
+        }
+    };
+    (Claim(receiver), run)
+}
+
+/// Reads the lease once and does what is to be done; true when it is ours afterwards.
+async fn round(api: &Api<Lease>, candidate: &Candidate, seen: &mut Option<Sighting>) -> kube::Result<bool> {
+    let params = PostParams::default();
+    let Some(lease) = api.get_opt(names::NAME).await? else {
+        let metadata = ObjectMeta { name: Some(names::NAME.to_owned()), ..ObjectMeta::default() };
+        let fresh = Lease { metadata, spec: None };
+        return won(api.create(&params, &written(&fresh, candidate, true)).await);
+    };
+    match step(&lease, candidate, seen, Instant::now()) {
+        Step::Wait => Ok(false),
+        Step::Renew => won(api.replace(names::NAME, &params, &written(&lease, candidate, false)).await),
+        Step::Take => won(api.replace(names::NAME, &params, &written(&lease, candidate, true)).await),
+    }
+}
+
+/// That another was faster is an outcome, not an error.
+fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn release(api: &Api<Lease>, candidate: &Candidate) {
+    let given_back = async {
+        let mut lease = api.get(names::NAME).await?;
+        let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
+        if spec.holder_identity.as_deref() != Some(&candidate.identity) {
+            return Ok(());
+        }
+        spec.holder_identity = None;
+        api.replace(names::NAME, &PostParams::default(), &lease).await.map(|_| ())
+    };
+    let given_back: kube::Result<()> = given_back.await;
+    if let Err(error) = given_back {
+        tracing::warn!(%error, "the lease was not given back; it runs out by itself");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(5);
+
+    fn me() -> Candidate {
+        Candidate { identity: "me".into(), namespace: "ns".into(), duration: LEASE }
+    }
+
+    fn lease(holder: Option<&str>, version: &str) -> Lease {
+        Lease {
+            metadata: ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec {
+                holder_identity: holder.map(str::to_owned),
+                lease_duration_seconds: Some(5),
+                lease_transitions: Some(3),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn a_free_lease_is_taken_and_ones_own_renewed() {
+        let now = Instant::now();
+        assert_eq!(step(&lease(None, "1"), &me(), &mut None, now), Step::Take);
+        assert_eq!(step(&lease(Some(""), "1"), &me(), &mut None, now), Step::Take);
+        assert_eq!(step(&Lease::default(), &me(), &mut None, now), Step::Take);
+        assert_eq!(step(&lease(Some("me"), "1"), &me(), &mut None, now), Step::Renew);
+    }
+
+    #[test]
+    fn anothers_lease_is_taken_when_its_record_has_stood_still_for_its_duration() {
+        let (start, mut seen) = (Instant::now(), None);
+        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start), Step::Wait);
+        let almost = start + LEASE - Duration::from_millis(1);
+        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, almost), Step::Wait);
+        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start + LEASE), Step::Take);
+    }
+
+    #[test]
+    fn a_renewal_starts_the_wait_anew() {
+        let (start, mut seen) = (Instant::now(), None);
+        step(&lease(Some("other"), "1"), &me(), &mut seen, start);
+        let later = start + LEASE;
+        assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later), Step::Wait);
+        assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later + LEASE), Step::Take);
+    }
+
+    #[test]
+    fn what_is_written_carries_the_version_it_was_decided_on() {
+        let taken = written(&lease(Some("other"), "7"), &me(), true);
+        assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"));
+        let spec = taken.spec.expect("a spec");
+        assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(4)));
+        let renewed = written(&lease(Some("me"), "8"), &me(), false).spec.expect("a spec");
+        assert_eq!(renewed.lease_transitions, Some(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_runs_out_by_itself() {
+        let (sender, receiver) = watch::channel(None);
+        let claim = Claim(receiver);
+        assert!(!claim.holds());
+        sender.send_replace(Some(Instant::now() + LEASE));
+        assert!(claim.holds());
+        tokio::time::advance(LEASE).await;
+        assert!(!claim.holds());
+    }
+}

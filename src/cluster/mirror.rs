@@ -1,0 +1,381 @@
+//! What the watches leave in memory, and what each change means to the engine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+
+use super::reduce::Managed;
+use super::reduce::job::JobSeen;
+use super::reduce::pod::PodSeen;
+use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
+use super::table::{Seen, Step, Table, Versioned};
+use crate::directory::{Directory, Membership};
+use crate::engine::model::{Event, Name, Node, Observed, PodId, WorkloadId};
+
+/// A message of one of the watches.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Of a namespace.
+    Namespace(Seen<NamespaceSeen>),
+    /// Of a team.
+    Team(Seen<TeamSeen>),
+    /// Of a node pool.
+    Pool(Seen<PoolSeen>),
+    /// Of a node.
+    Node(Seen<Node>),
+    /// Of a PriorityClass.
+    Class(Seen<ClassSeen>),
+    /// Of a Job.
+    Job(Seen<JobSeen>),
+    /// Of a pod.
+    Pod(Seen<PodSeen>),
+}
+
+/// The cluster as far as decisions and patches need it.
+#[derive(Debug, Default)]
+pub struct Mirror {
+    namespaces: Table<NamespaceSeen>,
+    teams: Table<TeamSeen>,
+    pools: Table<PoolSeen>,
+    nodes: Table<Node>,
+    classes: Table<ClassSeen>,
+    jobs: Table<JobSeen>,
+    pods: Table<PodSeen>,
+    pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
+    leaving: BTreeSet<WorkloadId>,
+    unlabelled_default: i32,
+    directory_changed: bool,
+    events: Vec<Event>,
+}
+
+impl Mirror {
+    /// Takes note of one message; gives what it means to the engine.
+    pub fn take(&mut self, change: Change) -> Vec<Event> {
+        match change {
+            Change::Namespace(seen) => self.take_namespace(seen),
+            Change::Team(seen) => {
+                self.directory_changed |= matches!(seen, Seen::ListEnds);
+                for step in self.teams.take(seen) {
+                    self.directory_changed = true;
+                    self.events.extend(match step {
+                        Step::Put(name, _) => {
+                            self.teams.get(&name).map(|seen| Event::TeamApplied(seen.team.clone()))
+                        }
+                        Step::Gone(name, _) => Some(Event::TeamRemoved(name)),
+                    });
+                }
+            }
+            Change::Pool(seen) => {
+                self.directory_changed |= matches!(seen, Seen::ListEnds);
+                for step in self.pools.take(seen) {
+                    self.directory_changed = true;
+                    self.events.extend(match step {
+                        Step::Put(name, _) => {
+                            self.pools.get(&name).map(|seen| Event::PoolApplied(seen.pool.clone()))
+                        }
+                        Step::Gone(name, _) => Some(Event::PoolRemoved(name)),
+                    });
+                }
+            }
+            Change::Node(seen) => {
+                for step in self.nodes.take(seen) {
+                    self.events.extend(match step {
+                        // A kubelet's heartbeat changes nothing that matters here.
+                        Step::Put(name, before) => self
+                            .nodes
+                            .get(&name)
+                            .filter(|node| before.as_ref() != Some(node))
+                            .map(|node| Event::NodeApplied(node.clone())),
+                        Step::Gone(name, _) => Some(Event::NodeRemoved(name)),
+                    });
+                }
+            }
+            Change::Class(seen) => {
+                if !self.classes.take(seen).is_empty() {
+                    let default = self.classes.iter().find(|(_, class)| class.global_default);
+                    self.unlabelled_default = default.map_or(0, |(_, class)| class.value);
+                    self.complete_again(|_| true);
+                }
+            }
+            Change::Job(seen) => {
+                let steps = self.jobs.take(seen);
+                self.job_steps(steps);
+            }
+            Change::Pod(seen) => {
+                let steps = self.pods.take(seen);
+                self.pod_steps(steps);
+            }
+        }
+        take(&mut self.events)
+    }
+
+    /// Takes the answer to a write on a Job as if the watch had brought it.
+    pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
+        let steps = self.jobs.take_own(seen.uid.clone(), seen);
+        self.job_steps(steps);
+        take(&mut self.events)
+    }
+
+    /// Takes the answer to a write on a pod as if the watch had brought it.
+    pub fn take_own_pod(&mut self, seen: PodSeen) -> Vec<Event> {
+        let steps = self.pods.take_own(seen.uid.clone(), seen);
+        self.pod_steps(steps);
+        take(&mut self.events)
+    }
+
+    fn take_namespace(&mut self, seen: Seen<NamespaceSeen>) {
+        self.directory_changed |= matches!(seen, Seen::ListEnds);
+        let mut moved = BTreeSet::new();
+        for step in self.namespaces.take(seen) {
+            let (name, before) = match step {
+                Step::Put(name, before) => (name, before),
+                Step::Gone(name, before) => (name, Some(before)),
+            };
+            let membership = self.namespaces.get(&name).and_then(|seen| seen.membership.as_ref());
+            if before.as_ref().and_then(|seen| seen.membership.as_ref()) != membership {
+                moved.insert(name);
+            }
+        }
+        if !moved.is_empty() {
+            self.directory_changed = true;
+            self.complete_again(|managed| moved.contains(&managed.workload.namespace));
+        }
+    }
+
+    /// Fills in again what namespaces and classes say of the workloads that `which` selects.
+    fn complete_again(&mut self, which: impl Fn(&Managed) -> bool) {
+        let jobs = self.jobs.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
+        let pods = self.pods.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
+        for managed in jobs.chain(pods).filter(|managed| which(managed)) {
+            let before = managed.workload.clone();
+            complete(&self.namespaces, &self.classes, self.unlabelled_default, managed);
+            if before != managed.workload {
+                self.events.extend(told(Some(&before.team), Some(managed)));
+            }
+        }
+    }
+
+    fn job_steps(&mut self, steps: Vec<Step<JobSeen>>) {
+        for step in steps {
+            match step {
+                Step::Put(uid, before) => {
+                    let before = before.and_then(|seen| seen.managed);
+                    if let Some(now) = self.jobs.get_mut(&uid).and_then(|seen| seen.managed.as_deref_mut()) {
+                        keep_since(now, before.as_deref());
+                        complete(&self.namespaces, &self.classes, self.unlabelled_default, now);
+                    }
+                    let now = self.jobs.get(&uid).and_then(|seen| seen.managed.as_deref());
+                    let leaves =
+                        now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
+                    if leaves {
+                        self.leaving.insert(WorkloadId(uid));
+                    } else {
+                        self.leaving.remove(&WorkloadId(uid));
+                    }
+                    if before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload) {
+                        let team = before.as_deref().map(|managed| &managed.workload.team);
+                        self.events.extend(told(team, now));
+                    }
+                }
+                Step::Gone(uid, before) => {
+                    self.leaving.remove(&WorkloadId(uid));
+                    let team = before.managed.as_deref().map(|managed| &managed.workload.team);
+                    if let (Some(before), Some(team)) = (before.managed.as_deref(), team)
+                        && !team.is_empty()
+                    {
+                        self.events.push(Event::WorkloadRemoved(before.workload.id.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn pod_steps(&mut self, steps: Vec<Step<PodSeen>>) {
+        for step in steps {
+            let (uid, before) = match step {
+                Step::Put(uid, before) => (uid, before),
+                Step::Gone(uid, before) => (uid, Some(before)),
+            };
+            let (held_before, managed_before) =
+                before.map_or((None, None), |before| (before.holds, before.managed));
+            if let Some(now) = self.pods.get_mut(&uid).and_then(|seen| seen.managed.as_deref_mut()) {
+                complete(&self.namespaces, &self.classes, self.unlabelled_default, now);
+            }
+            let now = self.pods.get(&uid);
+            let managed = now.and_then(|seen| seen.managed.as_deref());
+            if managed_before.as_deref().map(|b| &b.workload) != managed.map(|n| &n.workload) {
+                let team = managed_before.as_deref().map(|before| &before.workload.team);
+                match (managed, team) {
+                    (None, Some(team)) if !team.is_empty() => {
+                        self.events.push(Event::WorkloadRemoved(WorkloadId(uid.clone())));
+                    }
+                    _ => self.events.extend(told(team, managed)),
+                }
+            }
+            let holds = now.and_then(|seen| seen.holds.as_ref());
+            if held_before.as_ref() == holds {
+                continue;
+            }
+            if let Some(workload) = held_before.as_ref().and_then(|pod| pod.workload.as_ref())
+                && let Some(pods) = self.pods_of.get_mut(workload)
+            {
+                pods.remove(&uid);
+                if pods.is_empty() {
+                    self.pods_of.remove(workload);
+                }
+            }
+            match holds {
+                Some(pod) => {
+                    if let Some(workload) = &pod.workload {
+                        self.pods_of.entry(workload.clone()).or_default().insert(uid);
+                    }
+                    self.events.push(Event::PodApplied(pod.clone()));
+                }
+                None => self.events.push(Event::PodRemoved(PodId(uid))),
+            }
+        }
+    }
+
+    /// Whether every first list has been read to its end.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.directory_complete()
+            && self.nodes.complete()
+            && self.classes.complete()
+            && self.jobs.complete()
+            && self.pods.complete()
+    }
+
+    fn directory_complete(&self) -> bool {
+        self.namespaces.complete() && self.teams.complete() && self.pools.complete()
+    }
+
+    /// The directory for the webhook, if it has changed since the last call.
+    pub fn directory(&mut self) -> Option<Directory> {
+        if !take(&mut self.directory_changed) {
+            return None;
+        }
+        let labelled = |(name, seen): (&Name, &NamespaceSeen)| Some((name.clone(), seen.membership.clone()?));
+        Some(Directory {
+            complete: self.directory_complete(),
+            namespaces: self.namespaces.iter().filter_map(labelled).collect(),
+            teams: self.teams.iter().map(|(name, seen)| (name.clone(), seen.team.clone())).collect(),
+            queue_priority_classes: self
+                .teams
+                .iter()
+                .flat_map(|(team, seen)| {
+                    seen.classes
+                        .iter()
+                        .map(move |(queue, class)| ((team.clone(), queue.clone()), class.clone()))
+                })
+                .collect(),
+            pools: self.pools.iter().map(|(name, _)| name.clone()).collect(),
+        })
+    }
+
+    /// A managed workload and the version its patches must meet.
+    #[must_use]
+    pub fn workload(&self, id: &WorkloadId) -> Option<(&Managed, u64)> {
+        let job = self.jobs.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        job.or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
+    }
+
+    /// The names of the pods of a workload that have not ended.
+    #[must_use]
+    pub fn pods_of(&self, id: &WorkloadId) -> Vec<Name> {
+        let pods = self.pods_of.get(id).into_iter().flatten();
+        pods.filter_map(|uid| Some(self.pods.get(uid)?.name.clone())).collect()
+    }
+
+    /// The stopped Jobs of which nothing is left, so that their template can be restored.
+    pub fn restorable(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.leaving.iter().filter(|id| {
+            let stopped = self.workload(id).is_some_and(|(managed, _)| {
+                matches!(managed.workload.state, Observed::Leaving { stopped: true, .. })
+                    && managed.facts.terminating == 0
+                    && !managed.workload.team.is_empty()
+            });
+            stopped && !self.pods_of.contains_key(*id)
+        })
+    }
+
+    /// The teams.
+    pub fn teams(&self) -> impl Iterator<Item = (&Name, &TeamSeen)> {
+        self.teams.iter()
+    }
+
+    /// The node pools.
+    pub fn pools(&self) -> impl Iterator<Item = (&Name, &PoolSeen)> {
+        self.pools.iter()
+    }
+}
+
+/// What the engine must be told of a workload whose team was `before`; one without a team is none.
+fn told(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
+    let now = now?;
+    if !now.workload.team.is_empty() {
+        Some(Event::WorkloadApplied(now.workload.clone()))
+    } else {
+        before.filter(|team| !team.is_empty()).map(|_| Event::WorkloadRemoved(now.workload.id.clone()))
+    }
+}
+
+/// Fills in the team and the default queue of the namespace, and the value of the class.
+fn complete(
+    namespaces: &Table<NamespaceSeen>,
+    classes: &Table<ClassSeen>,
+    unlabelled_default: i32,
+    managed: &mut Managed,
+) {
+    let membership = namespaces.get(&managed.workload.namespace).and_then(|seen| seen.membership.as_ref());
+    let Membership { team, queue } =
+        membership.cloned().unwrap_or_else(|| Membership { team: "".into(), queue: None });
+    managed.workload.team = team;
+    managed.workload.queue = managed.own_queue.clone().or(queue);
+    if let Some(class) = &managed.class {
+        managed.workload.priority = classes.get(class).map_or(0, |class| class.value);
+    } else if managed.workload.kind == crate::engine::model::WorkloadKind::Job {
+        managed.workload.priority = unlabelled_default;
+    }
+}
+
+/// A Job suspended by its user carries no time of that; the first look at it stands.
+fn keep_since(now: &mut Managed, before: Option<&Managed>) {
+    if let (Observed::Leaving { since, .. }, Some(Observed::Leaving { since: first, .. })) =
+        (&mut now.workload.state, before.map(|managed| &managed.workload.state))
+        && now.facts.eviction.is_none()
+    {
+        *since = *first;
+    }
+}
+
+impl Versioned for JobSeen {
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn worth_keeping(&self) -> bool {
+        self.managed.is_some()
+    }
+}
+
+impl Versioned for PodSeen {
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn worth_keeping(&self) -> bool {
+        self.managed.is_some() || self.holds.is_some()
+    }
+}
+
+/// Kinds that Sluice does not write: what the watch says comes in order.
+macro_rules! in_order {
+    ($($kind:ty),*) => {$(impl Versioned for $kind {
+        fn version(&self) -> u64 {
+            0
+        }
+    })*};
+}
+in_order!(NamespaceSeen, TeamSeen, PoolSeen, Node, ClassSeen);
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;

@@ -1,0 +1,166 @@
+//! What single changes mean to the engine.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::reduce::job::job;
+use crate::cluster::reduce::pod::pod;
+use crate::engine::model::{Time, Workload};
+
+const RECORD: &str = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+const EVICTED: &str = r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#;
+
+fn job_seen(version: u32, patch: Value) -> JobSeen {
+    let mut object = json!({
+        "metadata": {"name": "j", "namespace": "ns", "uid": "job", "resourceVersion": version.to_string(),
+            "annotations": {"sluice.dev/held": "true"}},
+        "spec": {"suspend": true, "template": {"spec": {"containers": []}}},
+    });
+    json_patch::merge(&mut object, &patch);
+    job(&serde_json::from_value(object).expect("a Job"), Time(0))
+}
+
+fn saw_job(version: u32, patch: Value) -> Change {
+    let seen = job_seen(version, patch);
+    Change::Job(Seen::Object(seen.uid.clone(), seen))
+}
+
+fn saw_pod(version: u32, phase: &str) -> Change {
+    let owner =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);
+    let object = json!({
+        "metadata": {"name": "j-0", "namespace": "ns", "uid": "pod", "resourceVersion": version.to_string(),
+            "ownerReferences": owner},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": phase},
+    });
+    let seen = pod(&serde_json::from_value(object).expect("a pod"));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+fn saw_namespace(team: Option<&str>) -> Change {
+    let membership = team.map(|team| Membership { team: team.into(), queue: Some("night".into()) });
+    Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership }))
+}
+
+/// The one event, a workload that was created or changed.
+fn applied(events: &[Event]) -> &Workload {
+    match events {
+        [Event::WorkloadApplied(workload)] => workload,
+        other => panic!("not one workload: {other:?}"),
+    }
+}
+
+fn labelled() -> Mirror {
+    let mut mirror = Mirror::default();
+    assert!(mirror.take(saw_namespace(Some("vision"))).is_empty());
+    mirror
+}
+
+#[test]
+fn a_job_belongs_to_the_team_of_its_namespace() {
+    let mut mirror = labelled();
+    let events = mirror.take(saw_job(1, json!({})));
+    let workload = applied(&events);
+    assert_eq!((&*workload.team, workload.queue.as_deref()), ("vision", Some("night")));
+    let events = mirror.take(saw_namespace(Some("speech")));
+    assert_eq!(&*applied(&events).team, "speech");
+    assert!(matches!(mirror.take(saw_namespace(None))[..], [Event::WorkloadRemoved(_)]));
+    let events = mirror.take(saw_namespace(Some("vision")));
+    assert_eq!(&*applied(&events).team, "vision");
+}
+
+#[test]
+fn a_namespace_without_a_team_is_left_alone() {
+    let mut mirror = Mirror::default();
+    assert!(mirror.take(saw_job(1, json!({}))).is_empty());
+    assert!(mirror.take(Change::Job(Seen::Deleted("job".into()))).is_empty());
+}
+
+#[test]
+fn priority_follows_the_classes() {
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, json!({})));
+    let class = |name: &str, value, global_default| {
+        let seen = ClassSeen { name: name.into(), value, global_default };
+        Change::Class(Seen::Object(name.into(), seen))
+    };
+    let events = mirror.take(class("usual", 50, true));
+    assert_eq!(applied(&events).priority, 50);
+    let spec = json!({"spec": {"template": {"spec": {"priorityClassName": "high"}}}});
+    let events = mirror.take(saw_job(2, spec));
+    assert_eq!(applied(&events).priority, 0, "a class that does not exist yet");
+    let events = mirror.take(class("high", 900, false));
+    assert_eq!(applied(&events).priority, 900);
+}
+
+#[test]
+fn a_change_that_means_nothing_is_not_passed_on() {
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, json!({})));
+    assert!(mirror.take(saw_job(2, json!({"status": {"ready": 1}}))).is_empty());
+    let seen = mirror.workload(&WorkloadId("job".into())).map(|(_, version)| version);
+    assert_eq!(seen, Some(2), "but the next patch must meet the new version");
+}
+
+#[test]
+fn a_late_event_does_not_undo_our_own_write() {
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, json!({})));
+    let admitted =
+        json!({"metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false}});
+    let events = mirror.take_own_job(job_seen(7, admitted.clone()));
+    assert!(matches!(applied(&events).state, Observed::Admitted(_)));
+    assert!(mirror.take(saw_job(3, json!({"status": {"ready": 1}}))).is_empty(), "from before the write");
+    assert!(mirror.take(saw_job(7, admitted)).is_empty(), "the write itself");
+    assert!(matches!(mirror.take(Change::Job(Seen::Deleted("job".into())))[..], [Event::WorkloadRemoved(_)]));
+}
+
+#[test]
+fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
+    let mut mirror = labelled();
+    mirror.take(saw_pod(1, "Running"));
+    let restorable = |mirror: &Mirror| mirror.restorable().count();
+    let leaving = |active, terminating| {
+        json!({
+            "metadata": {"annotations": {"sluice.dev/admission": RECORD, "sluice.dev/eviction": EVICTED}},
+            "status": {"active": active, "terminating": terminating, "conditions": [
+                {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T09:00:01Z"}]},
+        })
+    };
+    mirror.take(saw_job(2, leaving(1, 0)));
+    assert_eq!(restorable(&mirror), 0, "not confirmed");
+    mirror.take(saw_job(3, leaving(0, 1)));
+    assert_eq!(restorable(&mirror), 0, "a pod is ending");
+    mirror.take(saw_job(4, leaving(0, 0)));
+    assert_eq!(restorable(&mirror), 0, "the pod is still seen");
+    assert_eq!(mirror.pods_of(&WorkloadId("job".into())), ["j-0".into()]);
+    assert!(matches!(mirror.take(saw_pod(5, "Failed"))[..], [Event::PodRemoved(_)]));
+    assert_eq!(restorable(&mirror), 1);
+    mirror.take(saw_job(6, json!({})));
+    assert_eq!(restorable(&mirror), 0, "queued again");
+}
+
+#[test]
+fn pods_missing_from_a_new_list_are_removed() {
+    let mut mirror = labelled();
+    mirror.take(saw_pod(1, "Running"));
+    mirror.take(Change::Pod(Seen::ListBegins));
+    assert!(matches!(mirror.take(Change::Pod(Seen::ListEnds))[..], [Event::PodRemoved(_)]));
+    assert!(mirror.pods_of(&WorkloadId("job".into())).is_empty());
+}
+
+#[test]
+fn the_directory_is_complete_once_every_list_it_rests_on_is() {
+    let mut mirror = labelled();
+    assert!(mirror.directory().is_some_and(|directory| !directory.complete));
+    assert!(mirror.directory().is_none(), "nothing changed");
+    for seen in
+        [Change::Team(Seen::ListEnds), Change::Pool(Seen::ListEnds), Change::Namespace(Seen::ListEnds)]
+    {
+        mirror.take(seen);
+    }
+    let directory = mirror.directory().expect("changed");
+    assert!(directory.complete);
+    assert_eq!(directory.namespaces.len(), 1);
+}

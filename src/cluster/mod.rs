@@ -1,0 +1,12 @@
+//! The API server's side: what is read from it, and everything that is written to it.
+
+pub mod actuator;
+pub mod events;
+pub mod leader;
+pub mod mirror;
+pub mod patch;
+pub mod reduce;
+pub mod status;
+pub mod table;
+pub mod watch;
+pub mod wire;

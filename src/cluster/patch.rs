@@ -1,0 +1,157 @@
+//! The patches Sluice makes, as values.
+//!
+//! Each is a JSON Patch whose first operation sets the version it was decided on: the API server
+//! answers with a conflict if the object has moved since, and the affinity is replaced whole, so that
+//! what the user wrote comes back exactly.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use serde_json::{Value, json};
+
+use super::reduce::{Facts, shape::REQUIRED_TERMS};
+use crate::api::names;
+use crate::api::record::{Eviction, Record};
+use crate::engine::model::WorkloadKind;
+
+/// Where the affinity of a workload's pods stands.
+fn affinity_path(kind: WorkloadKind) -> &'static [&'static str] {
+    match kind {
+        WorkloadKind::Job => &["spec", "template", "spec", "affinity"],
+        WorkloadKind::Pod => &["spec", "affinity"],
+    }
+}
+
+/// Lets a workload run on the nodes of `record`.
+#[must_use]
+pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -> Patch {
+    let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let nodes: Vec<&str> = record.nodes.keys().map(String::as_str).collect();
+    let mut patch = vec![expect(version)];
+    match kind {
+        WorkloadKind::Job => patch.push(add(&["spec", "suspend"], json!(false))),
+        WorkloadKind::Pod => {
+            let others = facts.gates.iter().filter(|gate| &***gate != names::GATE_ADMISSION);
+            let others: Vec<Value> = others.map(|gate| json!({"name": &**gate})).collect();
+            patch.push(add(&["spec", "schedulingGates"], json!(others)));
+        }
+    }
+    if !nodes.is_empty() {
+        patch.push(add(affinity_path(kind), pinned(user.as_ref(), &nodes)));
+    }
+    annotations(&mut patch, facts, kind);
+    patch.push(annotate(names::ADMISSION, json(record)));
+    if kind == WorkloadKind::Job
+        && let Some(user) = &facts.user_affinity
+    {
+        patch.push(annotate(names::USER_AFFINITY, user.to_string()));
+    }
+    if facts.has_eviction {
+        patch.push(unannotate(names::EVICTION));
+    }
+    Patch(patch)
+}
+
+/// Stops a Job; its record stays until nothing of it is left.
+#[must_use]
+pub fn evict(version: u64, eviction: &Eviction) -> Patch {
+    Patch(vec![
+        expect(version),
+        add(&["spec", "suspend"], json!(true)),
+        annotate(names::EVICTION, json(eviction)),
+    ])
+}
+
+/// Gives a stopped Job its user's template back and ends the admission. Sluice's hold stays where it
+/// was, so the Job is queued again, or held by its user.
+#[must_use]
+pub fn restore(facts: &Facts, version: u64) -> Patch {
+    let path = affinity_path(WorkloadKind::Job);
+    let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let mut patch = vec![expect(version), add(path, user.unwrap_or(Value::Null))];
+    patch.push(unannotate(names::ADMISSION));
+    if facts.keeps_affinity {
+        patch.push(unannotate(names::USER_AFFINITY));
+    }
+    Patch(patch)
+}
+
+/// Tells pod failure policies, and people, that a pod ends because Sluice needs its room. Without a
+/// fresh time the disruption controller would take the condition for stale and withdraw it.
+#[must_use]
+pub fn disruption(now: jiff::Timestamp, message: &str) -> Value {
+    json!({"status": {"conditions": [{
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictedBySluice", "message": message,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    }]}})
+}
+
+/// The user's affinity with every alternative narrowed to each of the nodes.
+///
+/// Terms are ORed, so the pin goes into all of them: a term that it were missing from would let pods
+/// go elsewhere. One value a field requirement is all the API allows, hence a term a node.
+#[must_use]
+pub fn pinned(user: Option<&Value>, nodes: &[&str]) -> Value {
+    let anything = [json!({})];
+    let mut affinity = user.filter(|user| user.is_object()).cloned().unwrap_or_else(|| json!({}));
+    // A term without requirements matches nothing; narrowed to a node it would match that node.
+    let written = affinity.pointer(REQUIRED_TERMS).and_then(Value::as_array).cloned();
+    let terms: Vec<Value> = match &written {
+        Some(terms) => terms.iter().filter(|term| !is_empty(term)).cloned().collect(),
+        None => anything.to_vec(),
+    };
+    let narrowed: Vec<Value> =
+        terms.iter().flat_map(|term| nodes.iter().map(|node| with_node(term, node))).collect();
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    if !affinity["nodeAffinity"].is_object() {
+        affinity["nodeAffinity"] = json!({});
+    }
+    affinity["nodeAffinity"][required] = json!({"nodeSelectorTerms": narrowed});
+    affinity
+}
+
+fn is_empty(term: &Value) -> bool {
+    ["matchExpressions", "matchFields"].iter().all(|key| term[key].as_array().is_none_or(Vec::is_empty))
+}
+
+fn with_node(term: &Value, node: &str) -> Value {
+    let mut term = term.clone();
+    let pin = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    match term["matchFields"].as_array_mut() {
+        Some(fields) => fields.push(pin),
+        None => term["matchFields"] = json!([pin]),
+    }
+    term
+}
+
+/// A bare pod gated by the API server's own policy may carry no annotation at all yet.
+fn annotations(patch: &mut Vec<PatchOperation>, facts: &Facts, kind: WorkloadKind) {
+    if kind == WorkloadKind::Pod && !facts.annotated {
+        patch.push(add(&["metadata", "annotations"], json!({})));
+    }
+}
+
+fn expect(version: u64) -> PatchOperation {
+    add(&["metadata", "resourceVersion"], json!(version.to_string()))
+}
+
+fn add(path: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+}
+
+fn annotate(key: &str, text: String) -> PatchOperation {
+    add(&["metadata", "annotations", key], Value::String(text))
+}
+
+fn unannotate(key: &str) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation {
+        path: PointerBuf::from_tokens(["metadata", "annotations", key]),
+    })
+}
+
+fn json(record: &impl serde::Serialize) -> String {
+    serde_json::to_string(record).expect("strings, numbers and string-keyed maps always serialize")
+}
+
+#[cfg(test)]
+#[path = "patch_tests.rs"]
+mod tests;

@@ -1,0 +1,139 @@
+//! A Job as the engine sees it.
+
+use serde_json::Value;
+
+use super::super::wire;
+use super::shape::shape;
+use super::{
+    Facts, Managed, annotation, created, eviction, instant, label, name, record, uid, version, wishes,
+};
+use crate::api::{names, record::time};
+use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+
+/// What one look at a Job gives.
+#[derive(Clone, Debug)]
+pub struct JobSeen {
+    /// Its UID.
+    pub uid: Name,
+    /// Its version.
+    pub version: u64,
+    /// What Sluice has to do with it; `None` for a Job that runs without its doing.
+    pub managed: Option<Box<Managed>>,
+}
+
+/// Reduces a Job seen at `now`.
+#[must_use]
+pub fn job(job: &wire::Job, now: Time) -> JobSeen {
+    JobSeen { uid: uid(&job.metadata), version: version(&job.metadata), managed: managed(job, now) }
+}
+
+fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
+    let metadata = &job.metadata;
+    let record = record(metadata);
+    let held = annotation(metadata, names::HELD) == Some("true");
+    let suspended = job.spec.suspend == Some(true);
+    if record.is_none() && !suspended && !(held && finished(job)) {
+        return None;
+    }
+    let eviction = eviction(metadata);
+    let kept = annotation(metadata, names::USER_AFFINITY);
+    let user_affinity: Option<Box<str>> = match (kept, &record, &job.spec.template.spec.affinity) {
+        (Some(kept), ..) => Some(kept.into()),
+        // The template's affinity is Sluice's own.
+        (None, Some(_), _) | (None, None, None) => None,
+        (None, None, Some(written)) => Some(written.to_string().into()),
+    };
+    let pods = wanted(job);
+    let state = if finished(job) {
+        Observed::Finished
+    } else {
+        match (suspended, record.as_ref().map(Admission::from)) {
+            (false, Some(admission)) => Observed::Admitted(admission),
+            (true, Some(admission)) => {
+                let told = eviction.as_ref().map(|eviction| time(eviction.at));
+                let (since, stopped) = stopping(job, told, now);
+                Observed::Leaving { admission, since, stopped }
+            }
+            // A Job of no pods has nothing to admit.
+            (_, None) if held && pods > 0 => Observed::Queued,
+            (_, None) => Observed::OnHold,
+        }
+    };
+    let over = state == Observed::Finished;
+    let wishes = wishes(metadata, job.spec.active_deadline_seconds);
+    let affinity: Option<Value> = user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let spec = &job.spec.template.spec;
+    Some(Box::new(Managed {
+        own_queue: label(metadata, names::QUEUE),
+        class: spec.priority_class_name.as_deref().map(Name::from),
+        facts: Facts {
+            user_affinity: user_affinity.filter(|_| !over),
+            keeps_affinity: kept.is_some(),
+            has_record: record.is_some(),
+            has_eviction: annotation(metadata, names::EVICTION).is_some(),
+            held,
+            has_failure_policy: job.spec.pod_failure_policy.is_some(),
+            terminating: job.status.terminating.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            gates: Vec::new(),
+            eviction,
+            annotated: metadata.annotations.is_some(),
+        },
+        workload: Workload {
+            id: WorkloadId(uid(metadata)),
+            kind: WorkloadKind::Job,
+            namespace: name(metadata.namespace.as_ref()),
+            name: name(metadata.name.as_ref()),
+            team: "".into(),
+            queue: None,
+            priority: 0,
+            submitted: created(metadata),
+            pods,
+            shape: if over { PodShape::default() } else { shape(spec, affinity.as_ref()) },
+            pools: wishes.pools,
+            resumable: true,
+            time_limit: wishes.time_limit,
+            last_checkpoint: wishes.last_checkpoint,
+            checkpoint_interval: wishes.checkpoint_interval,
+            state,
+        },
+    }))
+}
+
+/// How many pods the Job wants to run at once now.
+fn wanted(job: &wire::Job) -> u32 {
+    let parallelism = job.spec.parallelism.unwrap_or(1);
+    let missing = job.spec.completions.map(|total| total - job.status.succeeded.unwrap_or(0));
+    u32::try_from(missing.map_or(parallelism, |missing| missing.min(parallelism))).unwrap_or(0)
+}
+
+/// Whether the Job makes no more pods for good. What its last pods hold is held by themselves.
+fn finished(job: &wire::Job) -> bool {
+    job.metadata.deletion_timestamp.is_some()
+        || conditions(job).any(|condition| {
+            condition.status == "True"
+                && matches!(
+                    condition.type_.as_str(),
+                    "Complete" | "Failed" | "FailureTarget" | "SuccessCriteriaMet"
+                )
+        })
+}
+
+fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {
+    job.status.conditions.as_deref().unwrap_or_default().iter()
+}
+
+/// Since when the Job is being stopped, and whether its controller has confirmed that it makes no
+/// more pods. The condition's time has whole seconds, so the second of the eviction counts.
+fn stopping(job: &wire::Job, told: Option<Time>, now: Time) -> (Time, bool) {
+    let suspended = conditions(job)
+        .find(|condition| condition.type_ == "Suspended" && condition.status == "True")
+        .map(|condition| condition.last_transition_time.as_ref().map_or(now, instant));
+    let since = told.or(suspended).unwrap_or(now);
+    let whole_second = Time(since.0.div_euclid(1000) * 1000);
+    let confirmed = suspended.is_some_and(|at| at >= whole_second) && job.status.active.unwrap_or(0) == 0;
+    (since, confirmed)
+}
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

@@ -1,0 +1,137 @@
+//! Kubernetes object in, engine value out: pure functions, one file a kind.
+
+pub mod job;
+pub mod node;
+pub mod pod;
+pub mod shape;
+pub mod team;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use kube::core::ObjectMeta;
+
+use crate::api::names;
+use crate::api::record::{Eviction, Record};
+use crate::engine::model::{Name, Time, Workload};
+
+/// A Job or a bare pod that Sluice manages, with what its patches will need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Managed {
+    /// The workload; the mirror fills in the team, the default queue and the class's priority.
+    pub workload: Workload,
+    /// The queue its own label names.
+    pub own_queue: Option<Name>,
+    /// The PriorityClass it names, where its priority is not resolved yet.
+    pub class: Option<Name>,
+    /// What patches need.
+    pub facts: Facts,
+}
+
+/// What the patches on a workload depend on, beyond what the engine knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its user's affinity as JSON.
+    pub user_affinity: Option<Box<str>>,
+    /// Whether the user's affinity is kept in an annotation.
+    pub keeps_affinity: bool,
+    /// Whether it carries a record of an admission.
+    pub has_record: bool,
+    /// Whether it carries a note of an eviction: it has run before or is being stopped.
+    pub has_eviction: bool,
+    /// Whether Sluice's hold is on it; without it, a suspended Job is held by its user.
+    pub held: bool,
+    /// Whether rules say which pod failures count.
+    pub has_failure_policy: bool,
+    /// Pods that its controller still counts as ending.
+    pub terminating: u32,
+    /// The scheduling gates of a bare pod.
+    pub gates: Vec<Name>,
+    /// Why it was last evicted.
+    pub eviction: Option<Eviction>,
+    /// Whether it has any annotation.
+    pub annotated: bool,
+}
+
+/// An object's version as a number that grows with each change; 0 when there is none.
+#[must_use]
+pub fn version(metadata: &ObjectMeta) -> u64 {
+    metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// An object's UID; empty only on an object that no API server has seen.
+#[must_use]
+pub fn uid(metadata: &ObjectMeta) -> Name {
+    metadata.uid.as_deref().unwrap_or_default().into()
+}
+
+/// The UID of the Job that made the object, if one did.
+fn owning_job(metadata: &ObjectMeta) -> Option<Name> {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|o| o.controller == Some(true) && o.kind == "Job").map(|o| o.uid.as_str().into())
+}
+
+fn name(text: Option<&String>) -> Name {
+    text.map(String::as_str).unwrap_or_default().into()
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn label(metadata: &ObjectMeta, key: &str) -> Option<Name> {
+    metadata.labels.as_ref()?.get(key).filter(|value| !value.is_empty()).map(|value| value.as_str().into())
+}
+
+/// A time of the API as the engine's.
+#[must_use]
+pub fn instant(time: &MetaTime) -> Time {
+    Time(time.0.as_millisecond())
+}
+
+fn created(metadata: &ObjectMeta) -> Time {
+    metadata.creation_timestamp.as_ref().map_or(Time(0), instant)
+}
+
+/// A duration as people write it in annotations (`90m`, `1h30m`); `None` when it is not one.
+fn duration(text: &str) -> Option<Duration> {
+    crate::api::convert::duration(text.trim()).ok()
+}
+
+/// The record of the admission; an unreadable one counts as none, since nothing could act on it.
+fn record(metadata: &ObjectMeta) -> Option<Record> {
+    let text = annotation(metadata, names::ADMISSION)?;
+    serde_json::from_str(text)
+        .inspect_err(|error| {
+            let object = metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(object, %error, "unreadable admission record");
+        })
+        .ok()
+}
+
+fn eviction(metadata: &ObjectMeta) -> Option<Eviction> {
+    serde_json::from_str(annotation(metadata, names::EVICTION)?).ok()
+}
+
+/// What the annotations of a Job or Pod tell the engine.
+struct Wishes {
+    pools: Vec<Name>,
+    time_limit: Option<Duration>,
+    last_checkpoint: Option<Time>,
+    checkpoint_interval: Option<Duration>,
+}
+
+/// Reads them; what is malformed counts as not given (the webhook refuses it when it is written).
+fn wishes(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Wishes {
+    let pools = annotation(metadata, names::POOL).unwrap_or_default();
+    let deadline = active_deadline_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
+    Wishes {
+        pools: pools.split(',').map(str::trim).filter(|pool| !pool.is_empty()).map(Name::from).collect(),
+        time_limit: annotation(metadata, names::TIME_LIMIT).and_then(duration).or(deadline),
+        last_checkpoint: annotation(metadata, names::LAST_CHECKPOINT)
+            .and_then(|text| text.parse::<Timestamp>().ok())
+            .map(|timestamp| Time(timestamp.as_millisecond())),
+        checkpoint_interval: annotation(metadata, names::CHECKPOINT_INTERVAL).and_then(duration),
+    }
+}

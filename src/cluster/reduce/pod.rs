@@ -1,0 +1,190 @@
+//! A pod as the engine sees it: what it holds, and whether it is a workload of its own.
+
+use super::super::wire;
+use super::shape::{requests, shape};
+use super::{Facts, Managed, created, eviction, label, name, owning_job, record, uid, version, wishes};
+use crate::api::names;
+use crate::engine::model::{
+    Admission, Name, Observed, Pod, PodId, PodShape, Workload, WorkloadId, WorkloadKind,
+};
+
+/// What one look at a pod gives.
+#[derive(Clone, Debug)]
+pub struct PodSeen {
+    /// Its UID.
+    pub uid: Name,
+    /// Its version.
+    pub version: u64,
+    /// Its name.
+    pub name: Name,
+    /// What it holds; `None` once it has ended, or while nothing counts on it.
+    pub holds: Option<Pod>,
+    /// The workload it is by itself, if Sluice's gate is or was on it.
+    pub managed: Option<Box<Managed>>,
+}
+
+/// Reduces a pod.
+#[must_use]
+pub fn pod(pod: &wire::Pod) -> PodSeen {
+    let managed = managed(pod);
+    let waits = managed.as_ref().is_some_and(|managed| managed.workload.state == Observed::Queued);
+    let workload = match &managed {
+        Some(managed) => Some(managed.workload.id.clone()),
+        None => owning_job(&pod.metadata).map(WorkloadId),
+    };
+    let counts = !ended(pod) && !waits && (pod.spec.node_name.is_some() || workload.is_some());
+    PodSeen {
+        uid: uid(&pod.metadata),
+        version: version(&pod.metadata),
+        name: name(pod.metadata.name.as_ref()),
+        holds: counts.then(|| Pod {
+            id: PodId(uid(&pod.metadata)),
+            workload,
+            node: pod.spec.node_name.as_deref().map(Name::from),
+            requests: requests(&pod.spec),
+        }),
+        managed,
+    }
+}
+
+fn ended(pod: &wire::Pod) -> bool {
+    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
+    let metadata = &pod.metadata;
+    let gates: Vec<Name> = pod
+        .spec
+        .scheduling_gates
+        .as_deref()
+        .unwrap_or_default()
+        .iter()
+        .map(|gate| gate.name.as_str().into())
+        .collect();
+    let gated = gates.iter().any(|gate| &**gate == names::GATE_ADMISSION);
+    let record = record(metadata);
+    let state = match &record {
+        _ if ended(pod) || metadata.deletion_timestamp.is_some() => Observed::Finished,
+        _ if gated => Observed::Queued,
+        Some(record) => Observed::Admitted(Admission::from(record)),
+        None => return None,
+    };
+    if !gated && record.is_none() {
+        return None;
+    }
+    let over = state == Observed::Finished;
+    let wishes = wishes(metadata, pod.spec.active_deadline_seconds);
+    let eviction = eviction(metadata);
+    // Before admission the affinity is the user's; afterwards nothing asks for it again.
+    let affinity = pod.spec.affinity.as_ref().filter(|_| gated);
+    Some(Box::new(Managed {
+        own_queue: label(metadata, names::QUEUE),
+        class: pod
+            .spec
+            .priority_class_name
+            .as_deref()
+            .filter(|_| pod.spec.priority.is_none())
+            .map(Name::from),
+        facts: Facts {
+            user_affinity: affinity.map(|written| written.to_string().into()),
+            keeps_affinity: false,
+            has_record: record.is_some(),
+            has_eviction: eviction.is_some(),
+            held: gated,
+            has_failure_policy: false,
+            terminating: 0,
+            gates,
+            eviction,
+            annotated: metadata.annotations.is_some(),
+        },
+        workload: Workload {
+            id: WorkloadId(uid(metadata)),
+            kind: WorkloadKind::Pod,
+            namespace: name(metadata.namespace.as_ref()),
+            name: name(metadata.name.as_ref()),
+            team: "".into(),
+            queue: None,
+            priority: pod.spec.priority.unwrap_or(0),
+            submitted: created(metadata),
+            pods: 1,
+            shape: if over { PodShape::default() } else { shape(&pod.spec, affinity) },
+            pools: wishes.pools,
+            resumable: false,
+            time_limit: wishes.time_limit,
+            last_checkpoint: wishes.last_checkpoint,
+            checkpoint_interval: wishes.checkpoint_interval,
+            state,
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(patch: Value) -> PodSeen {
+        let mut object = json!({
+            "metadata": {"name": "p", "namespace": "vision", "uid": "u1", "resourceVersion": "3"},
+            "spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"phase": "Pending"},
+        });
+        json_patch::merge(&mut object, &patch);
+        pod(&serde_json::from_value(object).expect("a pod"))
+    }
+
+    fn owned() -> Value {
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}])
+    }
+
+    #[test]
+    fn a_foreign_pod_counts_once_it_is_bound() {
+        assert!(seen(json!({})).holds.is_none());
+        let bound = seen(json!({"spec": {"nodeName": "n1"}})).holds.expect("holds");
+        assert_eq!((bound.workload, bound.node.as_deref()), (None, Some("n1")));
+    }
+
+    #[test]
+    fn a_pod_of_a_job_counts_from_the_start_to_the_end() {
+        let owner = json!({"metadata": {"ownerReferences": owned()}});
+        let waiting = seen(owner.clone()).holds.expect("holds");
+        assert_eq!(waiting.workload, Some(WorkloadId("job".into())));
+        for phase in ["Succeeded", "Failed"] {
+            let mut ended = owner.clone();
+            ended["status"] = json!({"phase": phase});
+            assert!(seen(ended).holds.is_none(), "{phase}");
+        }
+        let mut ending = owner;
+        ending["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
+        assert!(seen(ending).holds.is_some(), "a terminating pod still holds its devices");
+    }
+
+    #[test]
+    fn a_gated_pod_is_a_workload_that_waits() {
+        let gates = json!([{"name": names::GATE_ADMISSION}, {"name": "example.com/other"}]);
+        let gated =
+            seen(json!({"spec": {"schedulingGates": gates, "priority": 7, "priorityClassName": "x"}}));
+        assert!(gated.holds.is_none());
+        let managed = gated.managed.expect("managed");
+        assert_eq!(managed.workload.state, Observed::Queued);
+        assert_eq!((managed.workload.priority, managed.class), (7, None));
+        assert!(!managed.workload.resumable);
+        assert_eq!(managed.facts.gates.len(), 2);
+    }
+
+    #[test]
+    fn an_admitted_pod_holds_its_room_until_it_ends() {
+        let record = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+        let marks = json!({"metadata": {"annotations": {names::ADMISSION: record}}});
+        let running = seen(marks.clone());
+        assert!(running.holds.is_some());
+        let state = running.managed.expect("managed").workload.state;
+        assert!(matches!(state, Observed::Admitted(_)));
+        let mut ended = marks;
+        ended["status"] = json!({"phase": "Failed"});
+        let ended = seen(ended);
+        assert!(ended.holds.is_none());
+        assert_eq!(ended.managed.expect("managed").workload.state, Observed::Finished);
+    }
+}

@@ -1,0 +1,256 @@
+//! What one pod needs: requests as the scheduler counts them, selectors, affinity, tolerations.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::super::wire::{PodSpec, Quantities, Resources};
+use crate::engine::amount::{Amount, ResourceList, sum};
+use crate::engine::model::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
+
+/// What a pod of this spec needs, with `affinity` as its user wrote it.
+#[must_use]
+pub fn shape(spec: &PodSpec, affinity: Option<&Value>) -> PodShape {
+    PodShape {
+        requests: requests(spec),
+        node_selector: names(spec.node_selector.as_ref()),
+        node_terms: affinity.map(node_terms).unwrap_or_default(),
+        tolerations: spec.tolerations.as_deref().unwrap_or_default().iter().map(toleration).collect(),
+    }
+}
+
+/// What the scheduler counts for a pod: its containers together, or the largest moment of its start
+/// if that is more; what the pod states as a whole overrides; the sandbox comes on top.
+#[must_use]
+pub fn requests(spec: &PodSpec) -> ResourceList {
+    let mut running = ResourceList::new();
+    for container in &spec.containers {
+        running = sum(&running, &asked(&container.resources));
+    }
+    let mut sidecars = ResourceList::new();
+    let mut starting = ResourceList::new();
+    for container in spec.init_containers.as_deref().unwrap_or_default() {
+        let own = asked(&container.resources);
+        if container.restart_policy.as_deref() == Some("Always") {
+            running = sum(&running, &own);
+            sidecars = sum(&sidecars, &own);
+            raise(&mut starting, &sidecars);
+        } else {
+            raise(&mut starting, &sum(&sidecars, &own));
+        }
+    }
+    raise(&mut running, &starting);
+    if let Some(whole) = &spec.resources {
+        for (resource, amount) in list(whole.limits.as_ref()).into_iter().filter(|(r, _)| pod_level(r)) {
+            running.entry(resource).or_insert(amount);
+        }
+        for (resource, amount) in list(whole.requests.as_ref()).into_iter().filter(|(r, _)| pod_level(r)) {
+            running.insert(resource, amount);
+        }
+    }
+    let mut total = sum(&running, &list(spec.overhead.as_ref()));
+    total.retain(|_, amount| *amount > Amount::ZERO);
+    total
+}
+
+/// Whether a pod can state this resource as a whole.
+fn pod_level(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
+/// A container's requests; a limit stands for the request that was left out, as the API server fills
+/// it in when the pod is made (but not in the template of a Job).
+fn asked(resources: &Resources) -> ResourceList {
+    let mut asked = list(resources.limits.as_ref());
+    asked.extend(list(resources.requests.as_ref()));
+    asked
+}
+
+fn raise(to: &mut ResourceList, at_least: &ResourceList) {
+    for (resource, amount) in at_least {
+        let entry = to.entry(resource.clone()).or_default();
+        *entry = (*entry).max(*amount);
+    }
+}
+
+/// Amounts as the engine counts them. The API server has validated them: one that does not parse is
+/// left out.
+#[must_use]
+pub fn list(quantities: Option<&Quantities>) -> ResourceList {
+    let parse = |value: &Value| match value {
+        Value::String(text) => Amount::parse(text).ok(),
+        Value::Number(number) => Amount::parse(&number.to_string()).ok(),
+        _ => None,
+    };
+    quantities
+        .into_iter()
+        .flatten()
+        .filter_map(|(resource, value)| Some((resource.as_str().into(), parse(value)?)))
+        .collect()
+}
+
+/// Labels as the engine holds them.
+#[must_use]
+pub fn names(labels: Option<&BTreeMap<String, String>>) -> BTreeMap<Name, Name> {
+    labels.into_iter().flatten().map(|(k, v)| (k.as_str().into(), v.as_str().into())).collect()
+}
+
+fn toleration(from: &k8s_openapi::api::core::v1::Toleration) -> Toleration {
+    let stated = |text: Option<&String>| text.filter(|t| !t.is_empty()).map(|t| t.as_str().into());
+    let any_value = from.operator.as_deref() == Some("Exists");
+    Toleration {
+        key: stated(from.key.as_ref()),
+        value: (!any_value).then(|| from.value.as_deref().unwrap_or_default().into()),
+        effect: stated(from.effect.as_ref()),
+    }
+}
+
+/// The alternatives of the required node affinity in `affinity`.
+///
+/// A term without requirements matches no node; where only such terms are left, one that nothing can
+/// satisfy stands for them, because no terms at all would mean any node.
+fn node_terms(affinity: &Value) -> Vec<NodeTerm> {
+    let Some(terms) = affinity.pointer(REQUIRED_TERMS).and_then(Value::as_array) else {
+        return Vec::new();
+    };
+    let mut read: Vec<NodeTerm> = terms
+        .iter()
+        .map(|term| NodeTerm {
+            labels: requirements(&term["matchExpressions"]),
+            fields: requirements(&term["matchFields"]),
+        })
+        .filter(|term| !term.labels.is_empty() || !term.fields.is_empty())
+        .collect();
+    if read.is_empty() {
+        let never = Requirement { key: "metadata.name".into(), operator: Operator::In, values: Vec::new() };
+        read.push(NodeTerm { labels: Vec::new(), fields: vec![never] });
+    }
+    read
+}
+
+/// Where the ORed terms stand in an affinity.
+pub const REQUIRED_TERMS: &str =
+    "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+
+fn requirements(from: &Value) -> Vec<Requirement> {
+    from.as_array().into_iter().flatten().filter_map(requirement).collect()
+}
+
+fn requirement(from: &Value) -> Option<Requirement> {
+    let operator = match from["operator"].as_str()? {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        "Gt" => Operator::Gt,
+        "Lt" => Operator::Lt,
+        _ => return None,
+    };
+    let values = from["values"].as_array().into_iter().flatten();
+    Some(Requirement {
+        key: from["key"].as_str()?.into(),
+        operator,
+        values: values.filter_map(Value::as_str).map(Name::from).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::amount::describe;
+
+    fn counted(spec: Value) -> String {
+        describe(&requests(&serde_json::from_value(spec).expect("a pod spec")))
+    }
+
+    #[test]
+    fn requests_count_as_the_scheduler_counts_them() {
+        let needs = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let sidecar = |cpu: &str| json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
+        for (why, spec, expected) in [
+            ("containers add up", json!({"containers": [needs("1"), needs("500m")]}), "cpu 1500m"),
+            (
+                "a limit stands for a missing request",
+                json!({"containers": [{"resources": {"limits": {"nvidia.com/gpu": 2, "cpu": "4"}, "requests": {"cpu": "1"}}}]}),
+                "cpu 1, nvidia.com/gpu 2",
+            ),
+            (
+                "the largest init container counts if it is more",
+                json!({"containers": [needs("1")], "initContainers": [needs("3"), needs("2")]}),
+                "cpu 3",
+            ),
+            (
+                "a small init container does not count",
+                json!({"containers": [needs("2")], "initContainers": [needs("1")]}),
+                "cpu 2",
+            ),
+            (
+                "sidecars run beside the containers",
+                json!({"containers": [needs("2")], "initContainers": [sidecar("1")]}),
+                "cpu 3",
+            ),
+            (
+                "an init container runs beside the sidecars before it",
+                json!({"containers": [needs("1")], "initContainers": [sidecar("1"), needs("5"), sidecar("1")]}),
+                "cpu 6",
+            ),
+            (
+                "overhead comes on top",
+                json!({"containers": [needs("1")], "overhead": {"cpu": "250m"}}),
+                "cpu 1250m",
+            ),
+            (
+                "the pod's own statement overrides",
+                json!({"containers": [needs("1")], "resources": {"requests": {"cpu": "3", "nvidia.com/gpu": "9"}}}),
+                "cpu 3",
+            ),
+            (
+                "the pod's own limit only fills in",
+                json!({"containers": [needs("1")], "resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}),
+                "cpu 1, memory 1Gi",
+            ),
+            ("zero is nothing", json!({"containers": [needs("0")]}), "nothing"),
+        ] {
+            assert_eq!(counted(spec), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn tolerations_keep_the_meaning_of_what_is_left_out() {
+        let read = |value: Value| toleration(&serde_json::from_value(value).expect("a toleration"));
+        let expected = |key: Option<&str>, value: Option<&str>, effect: Option<&str>| Toleration {
+            key: key.map(Name::from),
+            value: value.map(Name::from),
+            effect: effect.map(Name::from),
+        };
+        assert_eq!(read(json!({"operator": "Exists"})), expected(None, None, None));
+        assert_eq!(read(json!({"key": "gpu"})), expected(Some("gpu"), Some(""), None));
+        assert_eq!(
+            read(json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"})),
+            expected(Some("gpu"), None, Some("NoSchedule"))
+        );
+        assert_eq!(
+            read(json!({"key": "gpu", "operator": "Equal", "value": "a"})),
+            expected(Some("gpu"), Some("a"), None)
+        );
+    }
+
+    #[test]
+    fn node_terms_are_alternatives_and_an_empty_one_matches_nothing() {
+        let affinity = |terms: Value| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+        assert!(node_terms(&json!({"podAffinity": {}})).is_empty());
+        let terms = node_terms(&affinity(json!([
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
+            {},
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+        ])));
+        assert_eq!(terms.len(), 2);
+        assert_eq!(terms[0].labels[0].values, ["a".into(), "b".into()]);
+        assert_eq!(&*terms[1].fields[0].key, "metadata.name");
+        let nothing = node_terms(&affinity(json!([{}])));
+        assert_eq!(nothing.len(), 1);
+        assert!(nothing[0].fields[0].values.is_empty());
+    }
+}

@@ -1,0 +1,97 @@
+//! Teams, pools, namespaces and priority classes as the mirror keeps them.
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::core::PartialObjectMeta;
+
+use super::{label, name};
+use crate::api::names;
+use crate::api::node_pool::NodePool;
+use crate::api::team;
+use crate::directory::Membership;
+use crate::engine::model::{Name, Pool, Team};
+
+/// A team, with what the webhook and the status need beside the engine's part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TeamSeen {
+    /// The engine's part.
+    pub team: Team,
+    /// The PriorityClass each queue gives to pods that name none.
+    pub classes: Vec<(Name, Name)>,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+}
+
+/// A node pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSeen {
+    /// The engine's part.
+    pub pool: Pool,
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceSeen {
+    /// Its name.
+    pub name: Name,
+    /// What its labels say; `None` without the team label.
+    pub membership: Option<Membership>,
+}
+
+/// A PriorityClass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassSeen {
+    /// Its name.
+    pub name: Name,
+    /// Its value.
+    pub value: i32,
+    /// Whether it is for pods that name no class.
+    pub global_default: bool,
+}
+
+/// Reduces a team.
+///
+/// # Errors
+/// A sentence that names the field.
+pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
+    let queues = object.spec.queues.iter();
+    Ok(TeamSeen {
+        team: Team::try_from(object).map_err(|error| error.to_string())?,
+        classes: queues
+            .filter_map(|q| Some((q.name.as_str().into(), q.priority_class_name.as_deref()?.into())))
+            .collect(),
+        generation: object.metadata.generation,
+    })
+}
+
+/// Reduces a node pool.
+///
+/// # Errors
+/// A sentence that names the field.
+pub fn pool(object: &NodePool) -> Result<PoolSeen, String> {
+    Ok(PoolSeen {
+        pool: Pool::try_from(object).map_err(|error| error.to_string())?,
+        generation: object.metadata.generation,
+    })
+}
+
+/// Reduces a namespace.
+#[must_use]
+pub fn namespace(object: &PartialObjectMeta<Namespace>) -> NamespaceSeen {
+    let metadata = &object.metadata;
+    let membership =
+        label(metadata, names::TEAM).map(|team| Membership { team, queue: label(metadata, names::QUEUE) });
+    NamespaceSeen { name: name(metadata.name.as_ref()), membership }
+}
+
+/// Reduces a PriorityClass.
+#[must_use]
+pub fn class(object: &PriorityClass) -> ClassSeen {
+    ClassSeen {
+        name: name(object.metadata.name.as_ref()),
+        value: object.value.unwrap_or(0),
+        global_default: object.global_default == Some(true),
+    }
+}

@@ -1,0 +1,209 @@
+//! The statuses of teams and pools: written by the leader, seldom, and only when they differ.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::api::names;
+use crate::api::node_pool::{NodePool, NodePoolStatus};
+use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
+use crate::engine::amount::ResourceList;
+use crate::engine::decision::Overcommitment;
+use crate::metrics::{Figures, Metrics};
+
+/// How long one call may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// What the statuses are made of.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Usage.
+    pub figures: Figures,
+    /// Promises that cannot be kept in full.
+    pub overcommitments: Vec<Overcommitment>,
+    /// The generation of each team's spec.
+    pub teams: BTreeMap<String, Option<i64>>,
+    /// The generation of each pool's spec.
+    pub pools: BTreeMap<String, Option<i64>>,
+}
+
+/// What was last written, so that nothing is written twice.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    teams: BTreeMap<String, TeamStatus>,
+    pools: BTreeMap<String, NodePoolStatus>,
+}
+
+impl Statuses {
+    /// Writes the statuses that are not as `report` has them.
+    pub async fn write(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
+        let now = Time(k8s_openapi::jiff::Timestamp::now());
+        self.teams.retain(|name, _| report.teams.contains_key(name));
+        self.pools.retain(|name, _| report.pools.contains_key(name));
+        for (name, generation) in &report.teams {
+            let before = self.teams.get(name);
+            let status = team_status(name, *generation, report, before, &now);
+            if before != Some(&status) && apply::<Team>(client, metrics, name, &status).await {
+                self.teams.insert(name.clone(), status);
+            }
+        }
+        let offered = report.figures.pools();
+        for (name, generation) in &report.pools {
+            let (nodes, allocatable) = offered.get(name.as_str()).cloned().unwrap_or_default();
+            let status = NodePoolStatus {
+                observed_generation: *generation,
+                nodes: i64::try_from(nodes).unwrap_or(i64::MAX),
+                allocatable: quantities(&allocatable),
+            };
+            if self.pools.get(name) != Some(&status)
+                && apply::<NodePool>(client, metrics, name, &status).await
+            {
+                self.pools.insert(name.clone(), status);
+            }
+        }
+    }
+}
+
+fn team_status(
+    name: &str,
+    generation: Option<i64>,
+    report: &Report,
+    before: Option<&TeamStatus>,
+    now: &Time,
+) -> TeamStatus {
+    let queues = report.figures.queues.iter().filter(|queue| &*queue.team == name);
+    let pools = report.figures.teams.iter().filter(|view| &*view.team == name);
+    let over: Vec<&str> = report
+        .overcommitments
+        .iter()
+        .filter(|over| match &over.team {
+            Some(team) => &**team == name,
+            // The pool's total concerns every team that is promised a part of it.
+            None => report.figures.teams.iter().any(|view| {
+                &*view.team == name && view.pool == over.pool && !view.guaranteed.is_empty()
+            }),
+        })
+        .map(|over| over.message.as_str())
+        .collect();
+    let overcommitted = if over.is_empty() {
+        condition(team::CONDITION_OVERCOMMITTED, false, "WithinCapacity", "every promise is covered")
+    } else {
+        condition(team::CONDITION_OVERCOMMITTED, true, "MoreGuaranteedThanThereIs", &over.join("; "))
+    };
+    let ready = condition(team::CONDITION_READY, true, "InForce", "the quota is in force");
+    TeamStatus {
+        observed_generation: generation,
+        pending: queues.map(|queue| i64::try_from(queue.pending).unwrap_or(i64::MAX)).sum(),
+        pools: pools
+            .map(|view| PoolUsage {
+                pool: view.pool.to_string(),
+                guaranteed: quantities(&view.guaranteed),
+                used: quantities(&view.used),
+                borrowed: quantities(&view.borrowed),
+                lent: quantities(&view.lent),
+                ..PoolUsage::default()
+            })
+            .collect(),
+        conditions: [ready, overcommitted]
+            .into_iter()
+            .map(|new| since(new, generation, before, now))
+            .collect(),
+    }
+}
+
+fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: type_.into(),
+        status: if holds { "True" } else { "False" }.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: None,
+        last_transition_time: Time(k8s_openapi::jiff::Timestamp::default()),
+    }
+}
+
+/// A condition keeps its time while its status does not change.
+fn since(mut new: Condition, generation: Option<i64>, before: Option<&TeamStatus>, now: &Time) -> Condition {
+    let old = before.and_then(|status| status.conditions.iter().find(|old| old.type_ == new.type_));
+    let same = old.filter(|old| old.status == new.status);
+    new.last_transition_time = same.map_or(now, |old| &old.last_transition_time).clone();
+    new.observed_generation = generation;
+    new
+}
+
+fn quantities(list: &ResourceList) -> Quantities {
+    list.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.to_string()))).collect()
+}
+
+async fn apply<K>(client: &Client, metrics: &Metrics, name: &str, status: &impl Serialize) -> bool
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    let body = json!({
+        "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}, "status": status,
+    });
+    let outcome = match timeout(DEADLINE, api.patch_status(name, &params, &Patch::Apply(&body))).await {
+        Ok(Ok(_)) => "done",
+        Ok(Err(kube::Error::Api(answer))) if answer.is_not_found() => "gone",
+        Ok(Err(error)) => {
+            tracing::warn!(kind = %K::kind(&()), name, %error, "the status was not written");
+            "refused"
+        }
+        Err(_) => "unanswered",
+    };
+    metrics.api_writes.with_label_values(&["status", outcome]).inc();
+    outcome == "done"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::decision::TeamView;
+
+    fn report(over: Option<Overcommitment>) -> Report {
+        let view = TeamView {
+            team: "vision".into(),
+            pool: "a100".into(),
+            guaranteed: [("nvidia.com/gpu".into(), crate::engine::amount::Amount::units(4))].into(),
+            limit: ResourceList::new(),
+            used: ResourceList::new(),
+            borrowed: ResourceList::new(),
+            lent: ResourceList::new(),
+        };
+        Report {
+            figures: Figures { teams: vec![view], ..Figures::default() },
+            overcommitments: over.into_iter().collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_condition_changes_its_time_only_with_its_status() {
+        let at = |seconds| Time(k8s_openapi::jiff::Timestamp::from_second(seconds).expect("a time"));
+        let first = team_status("vision", Some(1), &report(None), None, &at(1));
+        let again = team_status("vision", Some(1), &report(None), Some(&first), &at(2));
+        assert_eq!(first, again, "nothing to write");
+        let over = Overcommitment { team: None, pool: "a100".into(), message: "too much".into() };
+        let third = team_status("vision", Some(1), &report(Some(over)), Some(&again), &at(3));
+        let times: Vec<_> = third.conditions.iter().map(|c| (&*c.status, c.last_transition_time.clone())).collect();
+        assert_eq!(times, [("True", at(1)), ("True", at(3))]);
+    }
+
+    #[test]
+    fn a_pool_promised_twice_concerns_those_who_are_promised_it() {
+        let over = Overcommitment { team: None, pool: "h100".into(), message: "too much".into() };
+        let status = team_status("vision", None, &report(Some(over)), None, &Time(Default::default()));
+        assert_eq!(status.conditions[1].status, "False");
+    }
+}

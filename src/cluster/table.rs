@@ -1,0 +1,200 @@
+//! What one watch leaves in memory, and what a new list says has gone in the meantime.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::model::Name;
+
+/// One message of a watch, in the order of the stream.
+#[derive(Clone, Debug)]
+pub enum Seen<T> {
+    /// A list begins: what it does not name is gone.
+    ListBegins,
+    /// An object in a list, or one that was created or changed.
+    Object(Name, T),
+    /// An object that exists but cannot be read; what was known of it stays.
+    Unreadable(Name),
+    /// An object was deleted.
+    Deleted(Name),
+    /// The list is complete.
+    ListEnds,
+}
+
+/// What a message changed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<T> {
+    /// The object under this key is new or another than before.
+    Put(Name, Option<T>),
+    /// It is gone.
+    Gone(Name, T),
+}
+
+/// Something that knows which of two looks at the same object is the later.
+pub trait Versioned {
+    /// The version; larger is later. 0 when looks arrive in order anyway.
+    fn version(&self) -> u64;
+    /// Whether there is anything to keep.
+    fn worth_keeping(&self) -> bool {
+        true
+    }
+}
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub struct Table<T> {
+    live: BTreeMap<Name, T>,
+    listing: Option<BTreeSet<Name>>,
+    complete: bool,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { live: BTreeMap::new(), listing: None, complete: false }
+    }
+}
+
+impl<T: Versioned> Table<T> {
+    /// Takes note of one message.
+    ///
+    /// A look that is older than what is known is dropped: the answer to our own write arrives before
+    /// the watch tells of the changes that came before it.
+    pub fn take(&mut self, seen: Seen<T>) -> Vec<Step<T>> {
+        match seen {
+            Seen::ListBegins => {
+                self.listing = Some(BTreeSet::new());
+                Vec::new()
+            }
+            Seen::ListEnds => {
+                self.complete = true;
+                let Some(listed) = self.listing.take() else { return Vec::new() };
+                let gone: Vec<Name> = self.live.keys().filter(|k| !listed.contains(*k)).cloned().collect();
+                gone.into_iter().filter_map(|key| self.remove(key)).collect()
+            }
+            Seen::Unreadable(key) => {
+                self.listed(&key);
+                Vec::new()
+            }
+            Seen::Deleted(key) => self.remove(key).into_iter().collect(),
+            Seen::Object(key, object) => {
+                self.listed(&key);
+                self.put(key, object).into_iter().collect()
+            }
+        }
+    }
+
+    fn put(&mut self, key: Name, object: T) -> Option<Step<T>> {
+        let known = self.live.get(&key);
+        if known.is_some_and(|known| object.version() != 0 && object.version() <= known.version()) {
+            return None;
+        }
+        if !object.worth_keeping() {
+            return self.remove(key);
+        }
+        let before = self.live.insert(key.clone(), object);
+        Some(Step::Put(key, before))
+    }
+
+    fn remove(&mut self, key: Name) -> Option<Step<T>> {
+        let before = self.live.remove(&key)?;
+        Some(Step::Gone(key, before))
+    }
+
+    fn listed(&mut self, key: &Name) {
+        if let Some(listed) = &mut self.listing {
+            listed.insert(key.clone());
+        }
+    }
+
+    /// Takes the answer to our own write; nothing when the object has been deleted since.
+    pub fn take_own(&mut self, key: Name, object: T) -> Vec<Step<T>> {
+        if self.live.contains_key(&key) { self.put(key, object).into_iter().collect() } else { Vec::new() }
+    }
+}
+
+impl<T> Table<T> {
+    /// The object under a key.
+    pub fn get(&self, key: &str) -> Option<&T> {
+        self.live.get(key)
+    }
+
+    /// The object under a key, to be changed.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut T> {
+        self.live.get_mut(key)
+    }
+
+    /// All objects, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &T)> {
+        self.live.iter()
+    }
+
+    /// All objects, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.live.values_mut()
+    }
+
+    /// Whether the first list has been read to its end.
+    pub fn complete(&self) -> bool {
+        self.complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Thing(u64);
+    impl Versioned for Thing {
+        fn version(&self) -> u64 {
+            self.0
+        }
+    }
+
+    fn object(name: &str, version: u64) -> Seen<Thing> {
+        Seen::Object(name.into(), Thing(version))
+    }
+
+    #[test]
+    fn a_new_list_tells_what_has_gone() {
+        let mut table = Table::default();
+        for seen in [Seen::ListBegins, object("a", 1), object("b", 2)] {
+            table.take(seen);
+            assert!(!table.complete());
+        }
+        assert_eq!(table.take(Seen::ListEnds), []);
+        assert!(table.complete());
+        table.take(Seen::ListBegins);
+        assert_eq!(table.take(object("b", 2)), [], "nothing new");
+        assert!(table.get("a").is_some(), "until the list is complete the old view stands");
+        assert_eq!(table.take(Seen::ListEnds), [Step::Gone("a".into(), Thing(1))]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_stays_as_it_was() {
+        let mut table = Table::default();
+        table.take(object("a", 1));
+        for seen in [Seen::ListBegins, Seen::Unreadable("a".into()), Seen::ListEnds] {
+            assert_eq!(table.take(seen), []);
+        }
+        assert!(table.get("a").is_some());
+    }
+
+    #[test]
+    fn looks_from_before_our_own_write_are_dropped() {
+        let mut table = Table::default();
+        table.take(object("a", 5));
+        assert_eq!(table.take_own("a".into(), Thing(9)), [Step::Put("a".into(), Some(Thing(5)))]);
+        assert_eq!(table.take(object("a", 7)), []);
+        assert_eq!(table.take(object("a", 9)), []);
+        assert_eq!(table.get("a"), Some(&Thing(9)));
+        assert_eq!(table.take(object("a", 10)).len(), 1);
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_back_what_was_deleted() {
+        let mut table = Table::default();
+        table.take(object("a", 5));
+        table.take(Seen::Deleted("a".into()));
+        assert_eq!(table.take_own("a".into(), Thing(9)), []);
+        assert!(table.get("a").is_none());
+    }
+}

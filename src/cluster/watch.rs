@@ -1,0 +1,149 @@
+//! One stream of changes out of the watches.
+
+use std::fmt::Debug;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::Sender;
+use tokio::task::JoinSet;
+
+use super::mirror::Change;
+use super::reduce::job::job;
+use super::reduce::node::node;
+use super::reduce::pod::pod;
+use super::reduce::{team, uid};
+use super::table::Seen;
+use super::wire;
+use crate::api::node_pool::NodePool;
+use crate::api::team::Team;
+use crate::engine::model::{Name, Time};
+
+/// How objects of one kind are keyed, read and passed on.
+struct Watched<K, T> {
+    /// The key of an object.
+    key: fn(&K) -> Name,
+    /// What is kept of it; `None` when it cannot be read.
+    read: fn(&K) -> Option<T>,
+    /// Whose message it is.
+    wrap: fn(Seen<T>) -> Change,
+}
+
+/// Starts every watch; they send to `changes` until the set is dropped. Each begins with a list that
+/// is not older than this call.
+#[must_use]
+pub fn start(client: &Client, changes: &Sender<Change>) -> JoinSet<()> {
+    let mut watches = JoinSet::new();
+    let mut source = Source { client, changes, watches: &mut watches };
+    source.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
+    source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });
+    source.watch(Watched {
+        key: named::<PartialObjectMeta<Namespace>>,
+        read: |object| Some(team::namespace(object)),
+        wrap: Change::Namespace,
+    });
+    source.watch(Watched { key: named::<wire::Node>, read: |object| Some(node(object)), wrap: Change::Node });
+    source.watch(Watched {
+        key: named::<PriorityClass>,
+        read: |object| Some(team::class(object)),
+        wrap: Change::Class,
+    });
+    source.watch(Watched {
+        key: |object: &wire::Job| uid(&object.metadata),
+        read: |object| Some(job(object, now())),
+        wrap: Change::Job,
+    });
+    source.watch(Watched {
+        key: |object: &wire::Pod| uid(&object.metadata),
+        read: |object| Some(pod(object)),
+        wrap: Change::Pod,
+    });
+    watches
+}
+
+type Guarded<K> = DeserializeGuard<K>;
+
+/// The time on the wall.
+#[must_use]
+pub fn now() -> Time {
+    Time(jiff::Timestamp::now().as_millisecond())
+}
+
+fn named<K: Resource>(object: &K) -> Name {
+    object.meta().name.as_deref().unwrap_or_default().into()
+}
+
+fn read_team(object: &Guarded<Team>) -> Option<team::TeamSeen> {
+    readable("Team", object).and_then(|object| warned(team::team(object)))
+}
+
+fn read_pool(object: &Guarded<NodePool>) -> Option<team::PoolSeen> {
+    readable("NodePool", object).and_then(|object| warned(team::pool(object)))
+}
+
+fn readable<'a, K>(kind: &str, object: &'a Guarded<K>) -> Option<&'a K> {
+    match &object.0 {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            let name = invalid.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(kind, name, error = %invalid.error, "unreadable object; what was known of it stays");
+            None
+        }
+    }
+}
+
+fn warned<T>(read: Result<T, String>) -> Option<T> {
+    read.inspect_err(|error| tracing::warn!(%error, "invalid object; what was known of it stays")).ok()
+}
+
+/// Where watches read from and send to.
+struct Source<'a> {
+    client: &'a Client,
+    changes: &'a Sender<Change>,
+    watches: &'a mut JoinSet<()>,
+}
+
+impl Source<'_> {
+    fn watch<K, T>(&mut self, watched: Watched<K, T>)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+        T: Send + 'static,
+    {
+        let events = watcher(Api::<K>::all(self.client.clone()), watcher::Config::default());
+        self.watches.spawn(pass_on(events.default_backoff().boxed(), watched, self.changes.clone()));
+    }
+}
+
+async fn pass_on<K: Resource<DynamicType = ()>, T>(
+    mut events: BoxStream<'static, watcher::Result<watcher::Event<K>>>,
+    watched: Watched<K, T>,
+    changes: Sender<Change>,
+) {
+    while let Some(event) = events.next().await {
+        let seen = match event {
+            Ok(watcher::Event::Init) => Seen::ListBegins,
+            Ok(watcher::Event::InitDone) => Seen::ListEnds,
+            Ok(watcher::Event::Delete(object)) => Seen::Deleted((watched.key)(&object)),
+            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                let key = (watched.key)(&object);
+                match (watched.read)(&object) {
+                    Some(read) => Seen::Object(key, read),
+                    None => Seen::Unreadable(key),
+                }
+            }
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "watch failed, it starts again");
+                continue;
+            }
+        };
+        if changes.send((watched.wrap)(seen)).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The CustomResourceDefinitions, generated from the types.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+use crate::api::node_pool::NodePool;
+use crate::api::team::Team;
+
+/// All CustomResourceDefinitions of Sluice.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![Team::crd(), NodePool::crd()]
+}
+
+/// All CustomResourceDefinitions as one YAML stream, as `kubectl apply` takes it.
+///
+/// # Errors
+/// Never for the types as they are: the serializer's error is passed on rather than hidden.
+pub fn crds_yaml() -> Result<String, serde_saphyr::ser::Error> {
+    let documents: Result<Vec<String>, _> = crds().iter().map(serde_saphyr::to_string).collect();
+    Ok(documents?.iter().map(|document| format!("---\n{}\n", document.trim_end())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_manifest_is_what_the_types_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
+        let generated = super::crds_yaml().expect("the types serialize");
+        if std::env::var_os("UPDATE_MANIFESTS").is_some() {
+            std::fs::write(path, &generated).expect("the manifest can be written");
+        }
+        let written = std::fs::read_to_string(path).expect("the manifest can be read");
+        assert!(
+            written == generated,
+            "manifests/crds.yaml is stale: regenerate it with `sluice crds > manifests/crds.yaml`"
+        );
+    }
+}

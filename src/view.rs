@@ -1,0 +1,246 @@
+//! What the JSON API answers and the command line prints.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::record::timestamp;
+use crate::engine::Engine;
+use crate::engine::amount::{Amount, ResourceList};
+use crate::engine::decision::{NodeView, QueueView, Reason, State, TeamView, Verdict};
+use crate::engine::model::{Observed, Workload};
+
+/// Amounts by resource, as people write them.
+pub type Amounts = BTreeMap<String, String>;
+
+/// A team in one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TeamRow {
+    /// The team.
+    pub team: String,
+    /// The pool.
+    pub pool: String,
+    /// What it is promised.
+    pub guaranteed: Amounts,
+    /// Its cap.
+    pub limit: Amounts,
+    /// What it holds.
+    pub used: Amounts,
+    /// What of that is beyond its guarantee.
+    pub borrowed: Amounts,
+    /// What of its idle guarantee others use.
+    pub lent: Amounts,
+}
+
+impl From<TeamView> for TeamRow {
+    fn from(view: TeamView) -> Self {
+        Self {
+            team: view.team.to_string(),
+            pool: view.pool.to_string(),
+            guaranteed: amounts(&view.guaranteed),
+            limit: amounts(&view.limit),
+            used: amounts(&view.used),
+            borrowed: amounts(&view.borrowed),
+            lent: amounts(&view.lent),
+        }
+    }
+}
+
+/// A queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueRow {
+    /// The team.
+    pub team: String,
+    /// The queue.
+    pub queue: String,
+    /// How many workloads wait.
+    pub pending: usize,
+    /// How many run.
+    pub running: usize,
+    /// When the one that waits longest was submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<Timestamp>,
+}
+
+impl From<QueueView> for QueueRow {
+    fn from(view: QueueView) -> Self {
+        Self {
+            team: view.team.to_string(),
+            queue: view.queue.to_string(),
+            pending: view.pending,
+            running: view.running,
+            oldest: view.oldest.map(timestamp),
+        }
+    }
+}
+
+/// Teams and their queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Teams {
+    /// Each team in each pool.
+    pub teams: Vec<TeamRow>,
+    /// Each queue.
+    pub queues: Vec<QueueRow>,
+    /// Promises that cannot all be kept.
+    pub overcommitments: Vec<String>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRow {
+    /// The node.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// Whether new pods may go there.
+    pub schedulable: bool,
+    /// What it offers.
+    pub allocatable: Amounts,
+    /// What is free.
+    pub free: Amounts,
+    /// GPUs in all.
+    pub gpus: u32,
+    /// GPUs that are free.
+    pub gpus_free: u32,
+    /// Who holds how many pods there.
+    pub workloads: Vec<NodeShare>,
+}
+
+/// A workload's part of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeShare {
+    /// The workload, `namespace/name`.
+    pub workload: String,
+    /// Its team.
+    pub team: String,
+    /// Its pods there.
+    pub pods: u32,
+}
+
+impl NodeRow {
+    /// The row of a node; `names` gives the name and team of a workload.
+    #[must_use]
+    pub fn new(view: &NodeView, names: &BTreeMap<&str, &Workload>) -> Self {
+        let share = |(id, pods): &(crate::engine::model::WorkloadId, u32)| {
+            let known = names.get(&*id.0);
+            NodeShare {
+                workload: known.map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name)),
+                team: known.map(|workload| workload.team.to_string()).unwrap_or_default(),
+                pods: *pods,
+            }
+        };
+        Self {
+            name: view.name.to_string(),
+            pool: view.pool.to_string(),
+            schedulable: view.schedulable,
+            allocatable: amounts(&view.allocatable),
+            free: amounts(&view.free),
+            gpus: whole(gpus(&view.allocatable)),
+            gpus_free: whole(gpus(&view.free)),
+            workloads: view.workloads.iter().map(share).collect(),
+        }
+    }
+}
+
+/// A workload and why it is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRow {
+    /// `Job` or `Pod`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its team.
+    pub team: String,
+    /// Its queue.
+    pub queue: String,
+    /// `Held`, `Pending`, `Running`, `Evicting` or `Finished`.
+    pub state: String,
+    /// The machine-readable reason.
+    pub reason: String,
+    /// One sentence with the numbers and the parties.
+    pub message: String,
+    /// The value of its PriorityClass.
+    pub priority: i32,
+    /// How many pods it wants to run.
+    pub pods: u32,
+    /// What each of them requests.
+    pub requests: Amounts,
+    /// How many run on which node.
+    pub nodes: BTreeMap<String, u32>,
+    /// The pool that pays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Whether it runs beyond its team's guarantee.
+    pub borrowed: bool,
+    /// When it was submitted.
+    pub submitted: Timestamp,
+    /// When it was admitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted: Option<Timestamp>,
+}
+
+impl WorkloadRow {
+    /// The row of a workload of the engine.
+    #[must_use]
+    pub fn new(engine: &Engine, workload: &Workload) -> Self {
+        let verdict = engine.verdict(&workload.id).unwrap_or(Verdict {
+            state: State::Pending,
+            reason: Reason::NotYetConsidered,
+            message: String::new(),
+        });
+        let admission = match &workload.state {
+            Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
+            _ => None,
+        };
+        let nodes = admission.into_iter().flat_map(|admission| &admission.nodes);
+        Self {
+            kind: workload.kind.to_string(),
+            namespace: workload.namespace.to_string(),
+            name: workload.name.to_string(),
+            team: workload.team.to_string(),
+            queue: workload.queue.as_deref().unwrap_or_default().to_owned(),
+            state: format!("{:?}", verdict.state),
+            reason: verdict.reason.code().to_owned(),
+            message: verdict.message,
+            priority: workload.priority,
+            pods: workload.pods,
+            requests: amounts(&workload.shape.requests),
+            nodes: nodes.map(|(node, pods)| (node.to_string(), *pods)).collect(),
+            pool: admission.map(|admission| admission.pool.to_string()),
+            borrowed: admission.is_some_and(|admission| admission.borrowed),
+            submitted: timestamp(workload.submitted),
+            admitted: admission.map(|admission| timestamp(admission.at)),
+        }
+    }
+}
+
+/// Amounts as people write them.
+#[must_use]
+pub fn amounts(list: &ResourceList) -> Amounts {
+    list.iter().map(|(resource, amount)| (resource.to_string(), amount.to_string())).collect()
+}
+
+/// Whether a resource is GPUs, whoever makes them.
+#[must_use]
+pub fn is_gpu(resource: &str) -> bool {
+    resource.ends_with("/gpu")
+}
+
+/// How many GPUs there are in a list.
+#[must_use]
+pub fn gpus(list: &ResourceList) -> f64 {
+    let gpus = list.iter().filter(|(resource, _)| is_gpu(resource));
+    gpus.fold(Amount::ZERO, |sum, (_, amount)| sum + *amount).as_units_lossy()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count, never negative")]
+fn whole(count: f64) -> u32 {
+    count.clamp(0.0, 1_000_000.0) as u32
+}

@@ -1,0 +1,369 @@
+use serde_json::{Value, json};
+
+use crate::directory::Directory;
+use crate::webhook::testing::{Ask, ask, directory, with};
+
+fn job(change: Value) -> Value {
+    let plain = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ns"},
+        "spec": {"parallelism": 4, "suspend": false, "template": {"spec": {"containers": [{"name": "main"}]}}},
+    });
+    with(plain, change)
+}
+
+fn stamped(change: Value) -> Value {
+    let labels = json!({"labels": {"sluice.dev/team": "vision", "sluice.dev/queue": "training"}});
+    with(job(json!({"metadata": labels, "spec": {"template": {"metadata": labels}}})), change)
+}
+
+fn queued(change: Value) -> Value {
+    with(
+        stamped(json!({"metadata": {"annotations": {"sluice.dev/held": "true"}}, "spec": {"suspend": true}})),
+        change,
+    )
+}
+
+fn own_hold(change: Value) -> Value {
+    with(stamped(json!({"spec": {"suspend": true}})), change)
+}
+
+/// A record as Sluice writes it, for `pods` pods.
+fn record(pods: u32) -> String {
+    json!({"pool": "default", "nodes": {"n0": pods}, "pods": pods, "borrowed": false, "at": "2026-01-31T12:00:00Z"})
+        .to_string()
+}
+
+fn running(change: Value) -> Value {
+    let marks = json!({"sluice.dev/held": "true", "sluice.dev/admission": record(4)});
+    with(stamped(json!({"metadata": {"annotations": marks}})), change)
+}
+
+#[tokio::test]
+async fn a_new_job_is_held_and_stamped_once() {
+    let first = ask(Ask::create(job(json!({})))).await;
+    assert_eq!(first.object, queued(json!({})));
+    for path in ["/mutate", "/validate"] {
+        let again = ask(Ask { path, ..Ask::create(first.object.clone()) }).await;
+        assert!(again.allowed && !again.patched, "{path}: {again:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_policy_has_held_is_only_stamped() {
+    let held = json!({"metadata": {"annotations": {"sluice.dev/held": "true"}}, "spec": {"suspend": true}});
+    assert_eq!(ask(Ask::create(job(held))).await.object, queued(json!({})));
+}
+
+#[tokio::test]
+async fn a_job_its_user_suspends_is_not_queued() {
+    let answer = ask(Ask::create(job(json!({"spec": {"suspend": true}})))).await;
+    assert_eq!(answer.object, own_hold(json!({})));
+}
+
+#[tokio::test]
+async fn the_queue_is_the_jobs_own_else_the_namespaces_else_the_first() {
+    for (change, queue, class) in [
+        (json!({}), "training", Value::Null),
+        (json!({"metadata": {"namespace": "low"}}), "serving", json!("urgent")),
+        (json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}}), "serving", json!("urgent")),
+        (
+            json!({"metadata": {"namespace": "low"}, "spec": {"template": {"spec": {"priorityClassName": "mine"}}}}),
+            "serving",
+            json!("mine"),
+        ),
+        (
+            json!({"metadata": {"namespace": "low", "labels": {"sluice.dev/queue": "training"}}}),
+            "training",
+            Value::Null,
+        ),
+    ] {
+        let object = ask(Ask::create(job(change.clone()))).await.object;
+        assert_eq!(object["metadata"]["labels"]["sluice.dev/queue"], queue, "{change}");
+        assert_eq!(object["spec"]["template"]["metadata"]["labels"]["sluice.dev/queue"], queue, "{change}");
+        assert_eq!(object["spec"]["template"]["spec"]["priorityClassName"], class, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_job_is_refused_with_one_sentence() {
+    let note = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+    let label = |key: &str, value: &str| json!({"metadata": {"labels": {key: value}}});
+    for (change, message) in [
+        (
+            json!({"metadata": {"namespace": "orphan"}}),
+            "Job orphan/train: team \"ghost\" (label sluice.dev/team of namespace \"orphan\") does not exist",
+        ),
+        (
+            json!({"metadata": {"name": null, "generateName": "train-", "namespace": "orphan"}}),
+            "Job orphan/train-*: team \"ghost\" (label sluice.dev/team of namespace \"orphan\") does not exist",
+        ),
+        (
+            label("sluice.dev/queue", "nope"),
+            "Job ns/train: team \"vision\" has no queue \"nope\" (label sluice.dev/queue); it has training, serving",
+        ),
+        (
+            label("sluice.dev/team", "other"),
+            "Job ns/train: label sluice.dev/team says \"other\", but namespace \"ns\" belongs to team \"vision\"",
+        ),
+        (
+            note("sluice.dev/admission", &record(4)),
+            "Job ns/train: annotation sluice.dev/admission is written by Sluice alone; leave it out",
+        ),
+        (
+            with(note("sluice.dev/held", "false"), json!({"spec": {"suspend": true}})),
+            "Job ns/train: annotation sluice.dev/held is written by Sluice alone; leave it out",
+        ),
+        (
+            note("sluice.dev/time-limit", "soon"),
+            "Job ns/train: annotation sluice.dev/time-limit: \"soon\" is not a duration such as 90s, 10m or 24h",
+        ),
+        (
+            note("sluice.dev/time-limit", "0s"),
+            "Job ns/train: annotation sluice.dev/time-limit: \"0s\" must be longer than nothing",
+        ),
+        (
+            note("sluice.dev/last-checkpoint", "yesterday"),
+            "Job ns/train: annotation sluice.dev/last-checkpoint: \"yesterday\" is not an RFC 3339 time such as 2026-01-31T12:00:00Z",
+        ),
+        (
+            note("sluice.dev/min-parallelism", "5"),
+            "Job ns/train: annotation sluice.dev/min-parallelism: 5 is more than spec.parallelism 4",
+        ),
+        (
+            note("sluice.dev/min-parallelism", "0"),
+            "Job ns/train: annotation sluice.dev/min-parallelism: \"0\" is not a whole number above 0",
+        ),
+        (
+            note("sluice.dev/pool", "a100,b200"),
+            "Job ns/train: annotation sluice.dev/pool: NodePool \"b200\" does not exist",
+        ),
+        (
+            note("sluice.dev/gpu-fraction", "1"),
+            "Job ns/train: annotation sluice.dev/gpu-fraction: \"1\" is not a number between 0 and 1 (without the ends)",
+        ),
+        (
+            note("sluice.dev/topology-required", "not a key"),
+            "Job ns/train: annotation sluice.dev/topology-required: \"not a key\" is not the key of a node label",
+        ),
+    ] {
+        let answer = ask(Ask::create(job(change))).await;
+        assert!(!answer.allowed, "{message}");
+        assert_eq!(answer.message, message);
+    }
+}
+
+#[tokio::test]
+async fn well_formed_wishes_pass() {
+    let wishes = json!({
+        "sluice.dev/pool": "a100, default",
+        "sluice.dev/time-limit": "1h30m",
+        "sluice.dev/min-parallelism": "2",
+        "sluice.dev/topology-required": "topology.kubernetes.io/zone",
+        "sluice.dev/topology-preferred": "rack",
+        "sluice.dev/checkpoint-interval": "10m",
+        "sluice.dev/last-checkpoint": "2026-01-31T12:00:00Z",
+        "sluice.dev/gpu-fraction": "0.25",
+    });
+    let answer = ask(Ask::create(job(json!({"metadata": {"annotations": wishes}})))).await;
+    assert!(answer.allowed, "{}", answer.message);
+}
+
+#[tokio::test]
+async fn before_the_lists_are_complete_everything_is_held_and_nothing_refused() {
+    let namespaces = directory().namespaces;
+    for directory in [Directory::default(), Directory { namespaces, ..Directory::default() }] {
+        let change = json!({"metadata": {"labels": {"sluice.dev/queue": "new"}, "annotations": {"sluice.dev/pool": "new"}}});
+        let answer = ask(Ask { directory, ..Ask::create(job(change)) }).await;
+        assert!(answer.allowed, "{}", answer.message);
+        assert_eq!(answer.object["spec"]["suspend"], true);
+        assert_eq!(answer.object["metadata"]["annotations"]["sluice.dev/held"], "true");
+    }
+}
+
+#[tokio::test]
+async fn a_released_job_is_queued() {
+    let answer = ask(Ask::update(own_hold(json!({})), stamped(json!({})))).await;
+    assert_eq!(answer.object, queued(json!({})));
+    let checked = ask(Ask { path: "/validate", ..Ask::update(own_hold(json!({})), answer.object) }).await;
+    assert!(checked.allowed, "{}", checked.message);
+}
+
+#[tokio::test]
+async fn a_queued_job_is_started_by_sluice_alone() {
+    for path in ["/mutate", "/validate"] {
+        let started = with(queued(json!({})), json!({"spec": {"suspend": false}}));
+        let answer = ask(Ask { path, ..Ask::update(queued(json!({})), started) }).await;
+        assert_eq!(
+            answer.message, "Job ns/train: it waits in the queue of vision, and only Sluice starts it",
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unchanged_manifest_can_be_applied_again() {
+    let manifest = json!({"spec": {"parallelism": 4, "suspend": false}}).to_string();
+    let by_client =
+        json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": manifest}}});
+    let by_server = json!({"metadata": {"managedFields": [
+        {"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}, "f:parallelism": {}}}},
+    ]}});
+    for (applied, manager) in [(by_client, "kubectl-client-side-apply"), (by_server, "kubectl")] {
+        let before = queued(applied.clone());
+        let after = with(before.clone(), json!({"spec": {"suspend": false}}));
+        let answer = ask(Ask { manager, ..Ask::update(before.clone(), after) }).await;
+        assert!(answer.allowed, "{}", answer.message);
+        assert_eq!((&answer.object, answer.warnings), (&before, 1));
+
+        let shrunk = json!({
+            "metadata": {"annotations": {"sluice.dev/admission": record(2)}},
+            "spec": {"parallelism": 2},
+        });
+        let before = with(running(applied), shrunk);
+        let after = with(before.clone(), json!({"spec": {"parallelism": 4}}));
+        let answer = ask(Ask { manager, ..Ask::update(before.clone(), after) }).await;
+        assert!(answer.allowed, "{}", answer.message);
+        assert_eq!((&answer.object, answer.warnings), (&before, 1));
+    }
+}
+
+#[tokio::test]
+async fn an_owner_who_edits_is_not_one_who_applies() {
+    let owned = json!({"metadata": {"managedFields": [
+        {"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}}}},
+    ]}});
+    let before = queued(owned);
+    let after = with(before.clone(), json!({"spec": {"suspend": false}}));
+    assert!(!ask(Ask { manager: "kubectl-edit", ..Ask::update(before, after) }).await.allowed);
+}
+
+#[tokio::test]
+async fn a_user_may_stop_a_running_job_and_let_it_go_again() {
+    let stopped = running(json!({"spec": {"suspend": true}}));
+    let answer = ask(Ask::update(running(json!({})), stopped)).await;
+    assert!(answer.allowed, "{}", answer.message);
+    assert!(answer.object["metadata"]["annotations"]["sluice.dev/held"].is_null());
+    assert!(answer.object["metadata"]["annotations"]["sluice.dev/admission"].is_string());
+
+    let released = with(answer.object.clone(), json!({"spec": {"suspend": false}}));
+    let answer = ask(Ask::update(answer.object, released)).await;
+    assert_eq!(answer.object["spec"]["suspend"], true);
+    assert_eq!(answer.object["metadata"]["annotations"]["sluice.dev/held"], "true");
+}
+
+#[tokio::test]
+async fn sluices_marks_stay_as_they_are() {
+    let alone = |what: &str| format!("Job ns/train: {what} is written by Sluice alone; leave it as it is");
+    for (before, change, message) in [
+        (
+            queued(json!({})),
+            json!({"metadata": {"annotations": {"sluice.dev/held": null}}}),
+            alone("annotation sluice.dev/held"),
+        ),
+        (
+            queued(json!({})),
+            json!({"metadata": {"annotations": {"sluice.dev/admission": record(1)}}}),
+            alone("annotation sluice.dev/admission"),
+        ),
+        (
+            running(json!({})),
+            json!({"metadata": {"annotations": {"sluice.dev/admission": record(9)}}}),
+            alone("annotation sluice.dev/admission"),
+        ),
+        (
+            running(json!({})),
+            json!({"metadata": {"annotations": {"sluice.dev/user-affinity": "{}"}}}),
+            alone("annotation sluice.dev/user-affinity"),
+        ),
+        (
+            running(json!({})),
+            json!({"metadata": {"labels": {"sluice.dev/team": null}}}),
+            alone("label sluice.dev/team"),
+        ),
+        (
+            queued(json!({})),
+            json!({"spec": {"suspend": true}, "metadata": {"labels": {"sluice.dev/queue": "nope"}}}),
+            "Job ns/train: team \"vision\" has no queue \"nope\" (label sluice.dev/queue); it has training, serving"
+                .to_owned(),
+        ),
+        (
+            running(json!({})),
+            json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}}),
+            "Job ns/train: label sluice.dev/queue can be changed only while the Job waits".to_owned(),
+        ),
+        (
+            running(json!({})),
+            json!({"spec": {"parallelism": 5}}),
+            "Job ns/train: spec.parallelism 5 is more than the 4 pods it was granted; suspend it first to queue for more"
+                .to_owned(),
+        ),
+        (
+            running(json!({})),
+            json!({"metadata": {"annotations": {"sluice.dev/time-limit": "soon"}}}),
+            "Job ns/train: annotation sluice.dev/time-limit: \"soon\" is not a duration such as 90s, 10m or 24h"
+                .to_owned(),
+        ),
+    ] {
+        let answer = ask(Ask::update(before.clone(), with(before, change))).await;
+        assert_eq!(answer.message, message);
+    }
+}
+
+#[tokio::test]
+async fn ordinary_edits_pass() {
+    for (before, change) in [
+        (running(json!({})), json!({"spec": {"parallelism": 2}})),
+        (running(json!({})), json!({"metadata": {"labels": {"mine": "yes"}, "annotations": {"note": "x"}}})),
+        (queued(json!({})), json!({"spec": {"parallelism": 64}})),
+        (queued(json!({})), json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}})),
+        (stamped(json!({})), json!({"metadata": {"finalizers": ["foregroundDeletion"]}})),
+        // Wrong since before it was checked: not judged again.
+        (
+            queued(json!({"metadata": {"annotations": {"sluice.dev/time-limit": "soon"}}})),
+            json!({"metadata": {"annotations": {"note": "x"}}}),
+        ),
+    ] {
+        let after = with(before.clone(), change.clone());
+        let answer = ask(Ask::update(before, after)).await;
+        assert!(answer.allowed && !answer.patched, "{change}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_is_left_alone() {
+    let gone = json!({"metadata": {"deletionTimestamp": "2026-01-31T12:00:00Z", "annotations": null}});
+    let answer = ask(Ask::update(running(json!({})), running(gone))).await;
+    assert!(answer.allowed && !answer.patched);
+}
+
+#[tokio::test]
+async fn a_waiting_job_can_change_its_queue() {
+    let moved = queued(json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}}));
+    let answer = ask(Ask::update(queued(json!({})), moved)).await;
+    assert!(answer.allowed, "{}", answer.message);
+    assert_eq!(answer.object["spec"]["template"]["metadata"]["labels"]["sluice.dev/queue"], "serving");
+
+    let cleared = queued(json!({"metadata": {"labels": {"sluice.dev/queue": null}}}));
+    let answer = ask(Ask::update(queued(json!({})), cleared)).await;
+    assert_eq!(answer.object["metadata"]["labels"]["sluice.dev/queue"], "training");
+}
+
+#[tokio::test]
+async fn the_template_is_stamped_only_while_it_may_change() {
+    let status = json!({"status": {"startTime": "2026-01-31T12:00:00Z", "active": 0}});
+    let before = own_hold(status.clone());
+    let moved = json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}});
+    let answer = ask(Ask::update(before.clone(), with(before, moved))).await;
+    assert!(answer.allowed, "{}", answer.message);
+    assert_eq!(answer.object["spec"]["template"]["metadata"]["labels"]["sluice.dev/queue"], "training");
+}
+
+#[tokio::test]
+async fn a_job_from_before_the_label_does_not_grow_past_its_pods() {
+    let before = job(json!({}));
+    let lowered = ask(Ask::update(before.clone(), job(json!({"spec": {"parallelism": 1}})))).await;
+    assert!(lowered.allowed && !lowered.patched);
+    assert!(!ask(Ask::update(before, job(json!({"spec": {"parallelism": 5}})))).await.allowed);
+}

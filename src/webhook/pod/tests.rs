@@ -1,0 +1,109 @@
+use serde_json::{Value, json};
+
+use crate::directory::Directory;
+use crate::webhook::testing::{ALICE, Ask, ask, with};
+
+fn pod(change: Value) -> Value {
+    let plain = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "shell", "namespace": "ns"},
+        "spec": {"containers": [{"name": "main"}], "priority": 0, "preemptionPolicy": "PreemptLowerPriority"},
+    });
+    with(plain, change)
+}
+
+fn owned_by(kind: &str) -> Value {
+    json!({"metadata": {"ownerReferences": [{"kind": kind, "name": "x", "uid": "1", "controller": true}]}})
+}
+
+#[tokio::test]
+async fn a_bare_pod_is_gated_and_stamped_once() {
+    let first = ask(Ask::create(pod(json!({})))).await;
+    let labels = json!({"sluice.dev/team": "vision", "sluice.dev/queue": "training"});
+    let gates = json!([{"name": "sluice.dev/admission"}]);
+    assert_eq!(
+        first.object,
+        pod(json!({"metadata": {"labels": labels}, "spec": {"schedulingGates": gates}}))
+    );
+    let again = ask(Ask::create(first.object)).await;
+    assert!(again.allowed && !again.patched);
+}
+
+#[tokio::test]
+async fn foreign_gates_stay() {
+    let gated = pod(json!({"spec": {"schedulingGates": [{"name": "example.com/other"}]}}));
+    assert_eq!(
+        ask(Ask::create(gated)).await.object["spec"]["schedulingGates"],
+        json!([{"name": "example.com/other"}, {"name": "sluice.dev/admission"}])
+    );
+}
+
+#[tokio::test]
+async fn the_queues_priority_class_is_given_once_and_computed_anew() {
+    let first = ask(Ask::create(pod(json!({"metadata": {"namespace": "low"}})))).await.object;
+    assert_eq!(first["spec"]["priorityClassName"], "urgent");
+    assert!(first["spec"]["priority"].is_null() && first["spec"]["preemptionPolicy"].is_null());
+    // The API server fills them in for the new class; the second call must not take them away again.
+    let computed = with(first, json!({"spec": {"priority": 1000, "preemptionPolicy": "Never"}}));
+    let again = ask(Ask::create(computed)).await;
+    assert!(again.allowed && !again.patched);
+
+    let own = pod(json!({"metadata": {"namespace": "low"}, "spec": {"priorityClassName": "mine"}}));
+    let own = ask(Ask::create(own)).await.object;
+    assert_eq!((&own["spec"]["priorityClassName"], &own["spec"]["priority"]), (&json!("mine"), &json!(0)));
+}
+
+#[tokio::test]
+async fn who_creates_a_pod_decides_whether_it_passes() {
+    const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
+    const DAEMONS: &str = "system:serviceaccount:kube-system:daemon-set-controller";
+    const ALL: &str = "system:kube-controller-manager";
+    let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}});
+    for (change, user, group, gated) in [
+        (owned_by("Job"), JOBS, "", false),
+        (owned_by("Job"), ALL, "", false),
+        (owned_by("Job"), ALICE, "", true),
+        (owned_by("DaemonSet"), DAEMONS, "", false),
+        (owned_by("DaemonSet"), ALICE, "", true),
+        (owned_by("ReplicaSet"), "system:serviceaccount:kube-system:replicaset-controller", "", true),
+        (mirror.clone(), "system:node:n0", "system:nodes", false),
+        (mirror, ALICE, "", true),
+        (json!({"spec": {"nodeName": "n0"}}), ALICE, "", false),
+    ] {
+        let answer = ask(Ask { user, groups: vec![group], ..Ask::create(pod(change.clone())) }).await;
+        assert!(answer.allowed, "{}", answer.message);
+        assert_eq!(answer.object["spec"]["schedulingGates"].is_array(), gated, "{user}: {change}");
+        assert!(gated || !answer.patched);
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_pod_is_refused() {
+    for (change, message) in [
+        (
+            json!({"metadata": {"namespace": "orphan"}}),
+            "Pod orphan/shell: team \"ghost\" (label sluice.dev/team of namespace \"orphan\") does not exist",
+        ),
+        (
+            json!({"metadata": {"annotations": {"sluice.dev/admission": "{}"}}}),
+            "Pod ns/shell: annotation sluice.dev/admission is written by Sluice alone; leave it out",
+        ),
+        (
+            json!({"metadata": {"labels": {"sluice.dev/group": "g"}}}),
+            "Pod ns/shell: label sluice.dev/group needs annotation sluice.dev/group-size: how many pods the group has",
+        ),
+        (
+            json!({"metadata": {"annotations": {"sluice.dev/group-size": "none"}}}),
+            "Pod ns/shell: annotation sluice.dev/group-size: \"none\" is not a whole number above 0",
+        ),
+    ] {
+        assert_eq!(ask(Ask::create(pod(change))).await.message, message);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_of_a_namespace_just_labelled_is_gated() {
+    let answer = ask(Ask { directory: Directory::default(), ..Ask::create(pod(json!({}))) }).await;
+    assert_eq!(answer.object["spec"]["schedulingGates"], json!([{"name": "sluice.dev/admission"}]));
+}

@@ -1,0 +1,188 @@
+//! The wire format of admission reviews, read as leniently as the answer is written strictly.
+//!
+//! The object stays raw JSON: what these types do not know must survive, and a patch is all that
+//! goes back.
+
+use json_patch::Patch;
+use k8s_openapi::ByteString;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// What the API server posts.
+#[derive(Debug, Deserialize)]
+pub struct ReviewRequest {
+    /// The question.
+    pub request: Request,
+}
+
+/// One admission question.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// Echoed in the answer.
+    pub uid: String,
+    /// The object's kind.
+    pub kind: GroupKind,
+    /// `status`, `resize`, …; empty for the object itself.
+    pub sub_resource: String,
+    /// The object's name; empty when the API server will generate it.
+    pub name: String,
+    /// The object's namespace.
+    pub namespace: String,
+    /// `CREATE`, `UPDATE`, …
+    pub operation: String,
+    /// Who asks.
+    pub user_info: UserInfo,
+    /// The object as it would be stored.
+    pub object: Value,
+    /// The object as it is; null on create.
+    pub old_object: Value,
+    /// The options of the request, of which the field manager tells who applies.
+    pub options: Value,
+}
+
+/// A kind in its group.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GroupKind {
+    /// The group; empty for the core one.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+}
+
+/// Who sent a request.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// The user.
+    pub username: String,
+    /// The groups.
+    pub groups: Vec<String>,
+}
+
+impl Request {
+    /// Whether Sluice itself asks.
+    #[must_use]
+    pub fn by_sluice(&self) -> bool {
+        self.user_info.username == crate::api::names::ACCOUNT
+    }
+
+    /// How messages name the object: `Job vision/train`, or with the prefix of a name to be generated.
+    #[must_use]
+    pub fn object_name(&self) -> String {
+        let metadata = &self.object["metadata"];
+        let given = [Some(self.name.as_str()), metadata["name"].as_str()]
+            .into_iter()
+            .flatten()
+            .find(|name| !name.is_empty())
+            .map(ToOwned::to_owned);
+        let name =
+            given.unwrap_or_else(|| format!("{}*", metadata["generateName"].as_str().unwrap_or_default()));
+        format!("{} {}/{name}", self.kind.kind, self.namespace)
+    }
+}
+
+/// What is decided about a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It passes, changed by the patch (empty when it need not change).
+    Allow {
+        /// The change.
+        patch: Patch,
+        /// What the user is told.
+        warnings: Vec<String>,
+    },
+    /// It is refused, with one sentence.
+    Deny(String),
+}
+
+impl Verdict {
+    /// It passes as it is.
+    #[must_use]
+    pub fn pass() -> Self {
+        Self::Allow { patch: Patch(Vec::new()), warnings: Vec::new() }
+    }
+
+    /// The word for the metrics.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Allow { patch, .. } if patch.is_empty() => "allowed",
+            Self::Allow { .. } => "patched",
+            Self::Deny(_) => "denied",
+        }
+    }
+}
+
+/// What goes back to the API server.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReviewResponse {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<ByteString>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    code: u16,
+    reason: &'static str,
+    message: String,
+}
+
+impl ReviewResponse {
+    /// The answer to the request `uid`.
+    #[must_use]
+    pub fn new(uid: String, verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Deny(message) => Self::refuse(uid, 403, "Forbidden", message),
+            Verdict::Allow { patch, warnings } => {
+                let patch =
+                    if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok().map(ByteString) };
+                let patch_type = patch.as_ref().map(|_| "JSONPatch");
+                Self::wrap(Response { uid, allowed: true, status: None, patch_type, patch, warnings })
+            }
+        }
+    }
+
+    /// The answer to what is no admission review.
+    #[must_use]
+    pub fn malformed(problem: String) -> Self {
+        Self::refuse(String::new(), 400, "BadRequest", problem)
+    }
+
+    fn refuse(uid: String, code: u16, reason: &'static str, message: String) -> Self {
+        let status = Some(Status { code, reason, message });
+        Self::wrap(Response {
+            uid,
+            allowed: false,
+            status,
+            patch_type: None,
+            patch: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn wrap(response: Response) -> Self {
+        Self { api_version: API_VERSION, kind: KIND, response }
+    }
+}

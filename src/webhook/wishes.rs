@@ -1,0 +1,109 @@
+//! The annotations by which people say what their workload needs, and what is wrong with them.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::object::{annotation, label};
+use crate::api::convert::duration;
+use crate::api::names;
+use crate::directory::Directory;
+use crate::engine::amount::Amount;
+use crate::engine::model::DEFAULT_POOL;
+
+/// Everything a person may write, in the order it is checked.
+pub const ANNOTATIONS: [&str; 9] = [
+    names::POOL,
+    names::TIME_LIMIT,
+    names::CHECKPOINT_INTERVAL,
+    names::LAST_CHECKPOINT,
+    names::MIN_PARALLELISM,
+    names::TOPOLOGY_REQUIRED,
+    names::TOPOLOGY_PREFERRED,
+    names::GPU_FRACTION,
+    names::GROUP_SIZE,
+];
+
+/// Checks what a person wrote on a Job or a Pod.
+///
+/// # Errors
+/// One sentence naming the annotation and what is wrong.
+pub fn check(directory: &Directory, object: &Value) -> Result<(), String> {
+    for key in ANNOTATIONS {
+        if let Some(text) = annotation(object, key) {
+            check_one(directory, object, key, text)
+                .map_err(|problem| format!("annotation {key}: {problem}"))?;
+        }
+    }
+    if label(object, names::GROUP).is_some() && annotation(object, names::GROUP_SIZE).is_none() {
+        return Err(format!(
+            "label {} needs annotation {}: how many pods the group has",
+            names::GROUP,
+            names::GROUP_SIZE
+        ));
+    }
+    Ok(())
+}
+
+fn check_one(directory: &Directory, object: &Value, key: &str, text: &str) -> Result<(), String> {
+    match key {
+        names::POOL => pools(directory, text),
+        names::TIME_LIMIT | names::CHECKPOINT_INTERVAL => match duration(text)? {
+            zero if zero.is_zero() => Err(format!("{text:?} must be longer than nothing")),
+            _ => Ok(()),
+        },
+        names::LAST_CHECKPOINT => text
+            .parse::<Timestamp>()
+            .map(|_| ())
+            .map_err(|_| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")),
+        names::MIN_PARALLELISM => {
+            let fewest = positive(text)?;
+            let parallelism = object["spec"]["parallelism"].as_u64().unwrap_or(1);
+            if object["kind"] == "Job" && u64::from(fewest) > parallelism {
+                return Err(format!("{fewest} is more than spec.parallelism {parallelism}"));
+            }
+            Ok(())
+        }
+        names::GROUP_SIZE => positive(text).map(|_| ()),
+        names::GPU_FRACTION => match Amount::parse(text) {
+            Ok(share) if Amount::ZERO < share && share < Amount::units(1) => Ok(()),
+            _ => Err(format!("{text:?} is not a number between 0 and 1 (without the ends)")),
+        },
+        _ if is_label_key(text) => Ok(()),
+        _ => Err(format!("{text:?} is not the key of a node label")),
+    }
+}
+
+fn pools(directory: &Directory, text: &str) -> Result<(), String> {
+    for pool in text.split(',').map(str::trim) {
+        if pool.is_empty() {
+            return Err(format!("{text:?} is not a comma-separated list of pools"));
+        }
+        if directory.complete && pool != DEFAULT_POOL && !directory.pools.contains(pool) {
+            return Err(format!("NodePool {pool:?} does not exist"));
+        }
+    }
+    Ok(())
+}
+
+fn positive(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("{text:?} is not a whole number above 0"))
+}
+
+fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').unwrap_or(("a", text));
+    let ends_well = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let made_of =
+        |part: &str, extra: &str| part.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c));
+    ends_well(prefix)
+        && ends_well(name)
+        && prefix.len() <= 253
+        && name.len() <= 63
+        && made_of(prefix, "-.")
+        && made_of(name, "-._")
+}
