@@ -1,3 +1,21 @@
 //! The `sluice` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use sluice::cli::{Cli, Invalid};
+
+fn main() -> ExitCode {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        eprintln!("sluice: the cryptography was set up twice");
+        return ExitCode::FAILURE;
+    }
+    let cli = Cli::parse();
+    match cli.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice: {error:#}");
+            if error.is::<Invalid>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}

@@ -58,56 +58,68 @@ impl Metrics {
     /// # Errors
     /// Only when two metrics share a name.
     pub fn new() -> prometheus::Result<Self> {
-        let registry = Registry::new_custom(Some("sluice".to_owned()), None)?;
+        let registry = Registry::new();
         let team_queue = ["team", "queue"];
         let start_buckets = vec![0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0];
         let decision_buckets = vec![0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
         let metrics = Self {
             queue_depth: IntGaugeVec::new(
-                Opts::new("queue_depth", "Workloads that wait for admission."),
+                Opts::new("sluice_queue_depth", "Workloads that wait for admission."),
                 &team_queue,
             )?,
             queue_oldest_wait: GaugeVec::new(
-                Opts::new("queue_oldest_wait_seconds", "How long the oldest waiting workload has waited."),
+                Opts::new(
+                    "sluice_queue_oldest_wait_seconds",
+                    "How long the oldest waiting workload has waited.",
+                ),
                 &team_queue,
             )?,
             admitted: IntCounterVec::new(
-                Opts::new("admitted_total", "Workloads admitted, by whose quota."),
+                Opts::new("sluice_admitted_total", "Workloads admitted, by whose quota."),
                 &["team", "queue", "kind"],
             )?,
             evicted: IntCounterVec::new(
-                Opts::new("evicted_total", "Workloads evicted, by rule."),
+                Opts::new("sluice_evicted_total", "Workloads evicted, by rule."),
                 &["team", "reason"],
             )?,
             team_resources: GaugeVec::new(
-                Opts::new("team_resources", "What a team has and holds in a pool, in base units."),
+                Opts::new("sluice_team_resources", "What a team has and holds in a pool, in base units."),
                 &["team", "pool", "resource", "kind"],
             )?,
             time_to_start: HistogramVec::new(
-                HistogramOpts::new("time_to_start_seconds", "From submission to the first admission.")
+                HistogramOpts::new("sluice_time_to_start_seconds", "From submission to the first admission.")
                     .buckets(start_buckets),
                 &team_queue,
             )?,
             nodes: IntGaugeVec::new(
-                Opts::new("nodes", "Nodes by pool and whether new pods may go there."),
+                Opts::new("sluice_nodes", "Nodes by pool and whether new pods may go there."),
                 &["pool", "schedulable"],
             )?,
             gpus_free: GaugeVec::new(
-                Opts::new("gpus_free", "Free GPUs by how many are free on the same node."),
+                Opts::new("sluice_gpus_free", "Free GPUs by how many are free on the same node."),
                 &["pool", "fragment"],
             )?,
-            gpus: GaugeVec::new(Opts::new("gpus", "GPUs of the nodes of a pool."), &["pool", "kind"])?,
+            gpus: GaugeVec::new(Opts::new("sluice_gpus", "GPUs of the nodes of a pool."), &["pool", "kind"])?,
             decision: Histogram::with_opts(
-                HistogramOpts::new("decision_seconds", "From the first news of a batch to the decisions on it.")
-                    .buckets(decision_buckets),
+                HistogramOpts::new(
+                    "sluice_decision_seconds",
+                    "From the first news of a batch to the decisions on it.",
+                )
+                .buckets(decision_buckets),
             )?,
             api_writes: IntCounterVec::new(
-                Opts::new("api_writes_total", "Writes to the API server, by what they do and how they ended."),
+                Opts::new(
+                    "sluice_api_writes_total",
+                    "Writes to the API server, by what they do and how they ended.",
+                ),
                 &["kind", "outcome"],
             )?,
-            leader: IntGauge::new("leader", "1 if this process makes the decisions, else 0.")?,
+            leader: IntGauge::new("sluice_leader", "1 if this process makes the decisions, else 0.")?,
             resident: Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")?,
-            cpu: CounterVec::new(Opts::new("process_cpu_seconds_total", "CPU time of the process."), &["mode"])?,
+            cpu: CounterVec::new(
+                Opts::new("process_cpu_seconds_total", "CPU time of the process."),
+                &["mode"],
+            )?,
             known: Arc::default(),
             registry,
         };
@@ -116,7 +128,7 @@ impl Metrics {
     }
 
     fn register(&self) -> prometheus::Result<()> {
-        let build = IntGaugeVec::new(Opts::new("build_info", "The version that runs."), &["version"])?;
+        let build = IntGaugeVec::new(Opts::new("sluice_build_info", "The version that runs."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let all: [Box<dyn Collector>; 15] = [
             Box::new(self.queue_depth.clone()),
@@ -211,7 +223,11 @@ impl Metrics {
             self.gpus.with_label_values(&[pool, "allocatable"]).add(all);
             self.gpus.with_label_values(&[pool, "free"]).add(free);
             self.gpus.with_label_values(&[pool, "used"]).add(all - free);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of GPUs, clamped")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a count of GPUs, clamped"
+            )]
             let fragment = FRAGMENTS[(free.clamp(0.0, 8.0)) as usize];
             self.gpus_free.with_label_values(&[pool, fragment]).add(free);
         }
@@ -342,6 +358,11 @@ mod tests {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
         metrics.read(&Figures { queues: vec![queue("speech")], ..Figures::default() }, Time(0));
-        assert!(!metrics.render().expect("renders").contains(r#"sluice_queue_depth{queue="training",team="vision"}"#));
+        assert!(
+            !metrics
+                .render()
+                .expect("renders")
+                .contains(r#"sluice_queue_depth{queue="training",team="vision"}"#)
+        );
     }
 }

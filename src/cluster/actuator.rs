@@ -202,7 +202,8 @@ impl Worker {
     }
 
     async fn change(&self, write: &Write) -> Result<Written, Failure> {
-        let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+        let params =
+            PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
         match (write.kind, &write.patch) {
             (WorkloadKind::Job, Some(patch)) => {
                 let api: Api<wire::Job> = Api::namespaced(self.client.clone(), &write.namespace);
@@ -230,7 +231,8 @@ impl Worker {
     async fn mark_disrupted(&self, write: &Write, name: &str) -> Result<(), Failure> {
         let api: Api<FullPod> = Api::namespaced(self.client.clone(), &write.namespace);
         let condition = patch::disruption(jiff::Timestamp::now(), &write.message);
-        let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+        let params =
+            PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Strategic(condition);
         match self.counted("disruption", self.within(api.patch_status(name, &params, &patch))).await {
             Ok(_) | Err(Failure::Gone) => Ok(()),

@@ -88,9 +88,11 @@ fn team_status(
         .filter(|over| match &over.team {
             Some(team) => &**team == name,
             // The pool's total concerns every team that is promised a part of it.
-            None => report.figures.teams.iter().any(|view| {
-                &*view.team == name && view.pool == over.pool && !view.guaranteed.is_empty()
-            }),
+            None => report
+                .figures
+                .teams
+                .iter()
+                .any(|view| &*view.team == name && view.pool == over.pool && !view.guaranteed.is_empty()),
         })
         .map(|over| over.message.as_str())
         .collect();
@@ -196,7 +198,8 @@ mod tests {
         assert_eq!(first, again, "nothing to write");
         let over = Overcommitment { team: None, pool: "a100".into(), message: "too much".into() };
         let third = team_status("vision", Some(1), &report(Some(over)), Some(&again), &at(3));
-        let times: Vec<_> = third.conditions.iter().map(|c| (&*c.status, c.last_transition_time.clone())).collect();
+        let times: Vec<_> =
+            third.conditions.iter().map(|c| (&*c.status, c.last_transition_time.clone())).collect();
         assert_eq!(times, [("True", at(1)), ("True", at(3))]);
     }
 

@@ -1,0 +1,42 @@
+//! How Sluice logs.
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+
+use super::Invalid;
+
+/// Options about logs.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    log_format: Format,
+    /// What is logged: error, warn, info, debug or trace, or a filter such as sluice=debug.
+    #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "LEVEL")]
+    log_level: String,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Options {
+    /// Starts logging to standard error.
+    ///
+    /// # Errors
+    /// [`Invalid`] when the filter is malformed.
+    pub fn start(&self) -> anyhow::Result<()> {
+        let filter = EnvFilter::try_new(&self.log_level)
+            .map_err(|error| Invalid(format!("--log-level {}: {error}", self.log_level)))?;
+        let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let started = match self.log_format {
+            Format::Text => logs.with_target(false).try_init(),
+            Format::Json => logs.json().flatten_event(true).try_init(),
+        };
+        started.map_err(|error| anyhow::anyhow!(error)).context("cannot start logging")
+    }
+}

@@ -1,0 +1,146 @@
+//! The command line: what there is to run, and where it goes.
+
+mod ask;
+mod logs;
+mod print;
+mod table;
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use thiserror::Error;
+
+use crate::serve;
+
+/// Something the user gave that cannot be taken: told in one line, exit code 2.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Invalid(pub String);
+
+/// Lets teams share a GPU cluster with ordinary Jobs.
+///
+/// Label a namespace with `sluice.dev/team` and submit Jobs as ever: Sluice holds them, starts them
+/// when their team's guarantee or idle capacity allows, and takes borrowed capacity back for its owners.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the admission webhook and the controller against a cluster.
+    Serve {
+        /// Everything about where and as whom.
+        #[command(flatten)]
+        options: Box<serve::Options>,
+        /// How to log.
+        #[command(flatten)]
+        logs: logs::Options,
+    },
+    /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
+    Crds,
+    /// Show what each team is promised, holds, borrows and lends.
+    Teams(ask::Options),
+    /// Show each node's GPUs and who holds them.
+    Nodes(ask::Options),
+    /// Show what waits and what runs, oldest first, with the reason in one line.
+    Queue {
+        /// Only this team's.
+        #[arg(long, short, value_name = "TEAM")]
+        team: Option<String>,
+        /// Also what has ended.
+        #[arg(long, short)]
+        all: bool,
+        /// Where to ask and how to print.
+        #[command(flatten)]
+        options: ask::Options,
+    },
+    /// Say why a Job or Pod is where it is: the rule, the numbers and the parties.
+    Explain {
+        /// The Job or Pod, NAMESPACE/NAME, or just NAME together with --namespace.
+        #[arg(value_name = "NAMESPACE/NAME")]
+        workload: String,
+        /// Its namespace.
+        #[arg(long, short, value_name = "NAME")]
+        namespace: Option<String>,
+        /// Where to ask and how to print.
+        #[command(flatten)]
+        options: ask::Options,
+    },
+}
+
+impl Cli {
+    /// Runs the command to its end.
+    ///
+    /// # Errors
+    /// [`Invalid`] for what the user can mend, anything else for what failed.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Serve { options, logs } => {
+                logs.start()?;
+                let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+                runtime.block_on(serve::run(*options))
+            }
+            Command::Crds => print::text(&crate::crds::crds_yaml()?),
+            Command::Teams(options) => ask::teams(&options),
+            Command::Nodes(options) => ask::nodes(&options),
+            Command::Queue { team, all, options } => ask::queue(&options, team.as_deref(), all),
+            Command::Explain { workload, namespace, options } => {
+                let (namespace, name) = named(&workload, namespace.as_deref())?;
+                ask::explain(&options, namespace, name)
+            }
+        }
+    }
+}
+
+/// Splits `NAMESPACE/NAME`, or takes the namespace from its own option.
+fn named<'a>(workload: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str), Invalid> {
+    match (workload.split_once('/'), namespace) {
+        (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => Ok((namespace, name)),
+        (None, Some(namespace)) if !namespace.is_empty() && !workload.is_empty() => Ok((namespace, workload)),
+        (None, None) => Err(Invalid(format!("{workload}: say NAMESPACE/{workload}, or add --namespace"))),
+        _ => Err(Invalid(format!("{workload}: expected NAMESPACE/NAME, or NAME with --namespace"))),
+    }
+}
+
+/// Reads `--lease-duration`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn lease_duration(text: &str) -> Result<Duration, String> {
+    let duration = crate::api::convert::duration(text)?;
+    if duration < Duration::from_secs(2) {
+        return Err("a lease shorter than 2s would be lost by any hiccup".to_owned());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_workload_is_named_in_two_ways() {
+        assert_eq!(named("a/b", None).ok(), Some(("a", "b")));
+        assert_eq!(named("b", Some("a")).ok(), Some(("a", "b")));
+        for (workload, namespace) in [("b", None), ("/b", None), ("a/", None), ("a/b", Some("c"))] {
+            assert!(named(workload, namespace).is_err(), "{workload} {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_has_a_sensible_length() {
+        assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
+        assert!(lease_duration("1s").is_err());
+        assert!(lease_duration("soon").is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! What people and monitoring ask, answered by the loop from what it knows at that moment.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cluster::mirror::Mirror;
+use crate::cluster::status::Report;
+use crate::engine::Engine;
+use crate::engine::model::Workload;
+use crate::metrics::Figures;
+use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
+
+/// A question with the place for its answer.
+#[derive(Debug)]
+pub enum Question {
+    /// Teams and queues.
+    Teams(oneshot::Sender<Teams>),
+    /// Nodes.
+    Nodes(oneshot::Sender<Vec<NodeRow>>),
+    /// The workloads of a team, or all.
+    Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
+    /// The workloads of a name in a namespace: a Job, a Pod, or both.
+    Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
+    /// What the metrics are read off; `None` until the first lists are complete.
+    Figures(oneshot::Sender<Option<Figures>>),
+    /// What the statuses are made of; `None` unless this process leads.
+    Report(oneshot::Sender<Option<Report>>),
+}
+
+/// Puts questions to the loop.
+#[derive(Clone, Debug)]
+pub struct Asker(mpsc::Sender<Question>);
+
+impl Asker {
+    /// An asker and where its questions come out.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<Question>) {
+        let (sender, receiver) = mpsc::channel(64);
+        (Self(sender), receiver)
+    }
+
+    /// Asks; `None` when the loop has ended.
+    pub async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.send(question(sender)).await.ok()?;
+        receiver.await.ok()
+    }
+}
+
+/// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
+pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
+    match question {
+        Question::Teams(to) => drop(to.send(teams(engine))),
+        Question::Nodes(to) => {
+            let names: BTreeMap<&str, &Workload> = engine.workloads().map(|w| (&*w.id.0, w)).collect();
+            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names)).collect();
+            drop(to.send(rows));
+        }
+        Question::Workloads(team, to) => {
+            let mut chosen: Vec<&Workload> =
+                engine.workloads().filter(|w| team.as_deref().is_none_or(|team| team == &*w.team)).collect();
+            chosen.sort_by_key(|workload| (workload.submitted, &workload.namespace, &workload.name));
+            drop(to.send(chosen.into_iter().map(|workload| WorkloadRow::new(engine, workload)).collect()));
+        }
+        Question::Workload(namespace, name, to) => {
+            let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
+            drop(to.send(found.map(|workload| WorkloadRow::new(engine, workload)).collect()));
+        }
+        Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
+        Question::Report(to) => {
+            let report = (leads && mirror.complete()).then(|| Report {
+                figures: figures(engine),
+                overcommitments: engine.overcommitments(),
+                teams: mirror.teams().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
+                pools: mirror.pools().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
+            });
+            drop(to.send(report));
+        }
+    }
+}
+
+fn figures(engine: &Engine) -> Figures {
+    Figures { teams: engine.teams(), queues: engine.queues(), nodes: engine.nodes() }
+}
+
+fn teams(engine: &Engine) -> Teams {
+    let told = |over: crate::engine::decision::Overcommitment| match over.team {
+        Some(team) => format!("{team} in {}: {}", over.pool, over.message),
+        None => format!("{}: {}", over.pool, over.message),
+    };
+    Teams {
+        teams: engine.teams().into_iter().map(TeamRow::from).collect(),
+        queues: engine.queues().into_iter().map(QueueRow::from).collect(),
+        overcommitments: engine.overcommitments().into_iter().map(told).collect(),
+    }
+}

@@ -1,0 +1,161 @@
+//! Plain HTTP: metrics, health, and the JSON API that the command line and the web page read.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tower_http::timeout::TimeoutLayer;
+
+use crate::cluster::watch::now;
+use crate::controller::{Asker, Question};
+use crate::metrics::Metrics;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the handlers need.
+#[derive(Clone, Debug)]
+pub struct HttpState {
+    /// Who knows.
+    pub asker: Asker,
+    /// Every metric.
+    pub metrics: Arc<Metrics>,
+    /// Whether the first lists are complete and the process is not ending.
+    pub ready: Arc<AtomicBool>,
+}
+
+#[derive(Deserialize)]
+struct Filter {
+    team: Option<String>,
+}
+
+/// The routes.
+pub fn router(state: HttpState) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/readyz", get(readyz))
+        .route("/api/v1/teams", get(teams))
+        .route("/api/v1/nodes", get(nodes))
+        .route("/api/v1/workloads", get(workloads))
+        .route("/api/v1/workloads/{namespace}/{name}", get(workload))
+        .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
+        .route("/healthz", get(|| async { "ok" }))
+        .with_state(state)
+}
+
+/// Serves the routes until the token is cancelled.
+///
+/// # Errors
+/// When the address cannot be bound or the listener fails.
+pub async fn serve(address: SocketAddr, router: Router, stop: CancellationToken) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+async fn metrics(State(state): State<HttpState>) -> Response {
+    if let Some(Some(figures)) = state.asker.ask(Question::Figures).await {
+        state.metrics.read(&figures, now());
+    }
+    match state.metrics.render() {
+        Ok(text) => {
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn readyz(State(state): State<HttpState>) -> Response {
+    if state.ready.load(Ordering::Relaxed) {
+        "ok".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet, or the end is near")
+            .into_response()
+    }
+}
+
+async fn teams(State(state): State<HttpState>) -> Response {
+    answered(state.asker.ask(Question::Teams).await)
+}
+
+async fn nodes(State(state): State<HttpState>) -> Response {
+    answered(state.asker.ask(Question::Nodes).await)
+}
+
+async fn workloads(State(state): State<HttpState>, Query(filter): Query<Filter>) -> Response {
+    answered(state.asker.ask(|to| Question::Workloads(filter.team, to)).await)
+}
+
+async fn workload(
+    State(state): State<HttpState>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let wanted = format!("{namespace}/{name}");
+    match state.asker.ask(|to| Question::Workload(namespace, name, to)).await {
+        Some(rows) if rows.is_empty() => {
+            let error = format!("Sluice has no Job or Pod {wanted} in its care");
+            (StatusCode::NOT_FOUND, Json(json!({ "error": error }))).into_response()
+        }
+        rows => answered(rows),
+    }
+}
+
+fn answered<T: Serialize>(answer: Option<T>) -> Response {
+    match answer {
+        Some(answer) => Json(answer).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"error": "Sluice is ending"}))).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::engine::Engine;
+
+    async fn status(router: &Router, path: &str) -> StatusCode {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        router.clone().oneshot(request).await.expect("infallible").status()
+    }
+
+    #[tokio::test]
+    async fn the_routes_answer_from_the_loop() {
+        let (asker, mut questions) = Asker::new();
+        tokio::spawn(async move {
+            let (engine, mirror) = (Engine::new(), crate::cluster::mirror::Mirror::default());
+            while let Some(question) = questions.recv().await {
+                crate::controller::answer(question, &engine, &mirror, false);
+            }
+        });
+        let ready = Arc::new(AtomicBool::new(false));
+        let metrics = Arc::new(Metrics::new().expect("distinct names"));
+        let router = router(HttpState { asker, metrics, ready: Arc::clone(&ready) });
+        for path in ["/healthz", "/metrics", "/api/v1/teams", "/api/v1/nodes", "/api/v1/workloads?team=a"] {
+            assert_eq!(status(&router, path).await, StatusCode::OK, "{path}");
+        }
+        assert_eq!(status(&router, "/api/v1/workloads/ns/none").await, StatusCode::NOT_FOUND);
+        assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
+        ready.store(true, Ordering::Relaxed);
+        assert_eq!(status(&router, "/readyz").await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_has_ended_answers_nothing() {
+        let (asker, questions) = Asker::new();
+        drop(questions);
+        let metrics = Arc::new(Metrics::new().expect("distinct names"));
+        let router = router(HttpState { asker, metrics, ready: Arc::default() });
+        assert_eq!(status(&router, "/api/v1/nodes").await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

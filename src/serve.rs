@@ -1,0 +1,195 @@
+//! `sluice serve`: webhook, controller and HTTP in one process, from start to a clean end.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::names;
+use crate::cluster::events;
+use crate::cluster::leader::{Candidate, Claim, campaign};
+use crate::cluster::status::Statuses;
+use crate::controller::{Asker, Controller, Question};
+use crate::directory::SharedDirectory;
+use crate::http::{self, HttpState};
+use crate::metrics::Metrics;
+
+/// How far apart two writes of the same status are at least.
+const STATUS_PERIOD: Duration = Duration::from_secs(5);
+
+/// Options of `sluice serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// File with the cluster's address and credentials; else $KUBECONFIG, else the Pod's own account.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace that Sluice runs in; its Lease is there.
+    #[arg(long, env = "POD_NAMESPACE", default_value = names::NAMESPACE, value_name = "NAME")]
+    pub namespace: String,
+    /// What this replica is called in the Lease; by default the host's name and the process's number.
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub identity: Option<String>,
+    /// Where the admission webhook listens (TLS).
+    #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
+    pub https_address: SocketAddr,
+    /// Where metrics, health and the JSON API listen.
+    #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    pub http_address: SocketAddr,
+    /// Where the API server finds the webhook when Sluice runs outside of the cluster, such as
+    /// https://127.0.0.1:9443; by default through the Service.
+    #[arg(long, value_name = "URL")]
+    pub webhook_url: Option<String>,
+    /// The webhook's certificate, if another than Sluice itself issues it; read again when it changes.
+    #[arg(long, requires = "tls_key_file", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// How long a silent leader leads before another replica takes over.
+    #[arg(long, default_value = "5s", value_parser = crate::cli::lease_duration, value_name = "DURATION")]
+    pub lease_duration: Duration,
+}
+
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When the cluster's address is not to be had, a listener fails, or a part ends before its time.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    let client = client(&options).await?;
+    let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
+    let ready = Arc::new(AtomicBool::new(false));
+    let directory = SharedDirectory::default();
+    let parts = CancellationToken::new();
+    let lease = CancellationToken::new();
+
+    let candidate = Candidate {
+        identity: identity(&options),
+        namespace: options.namespace.clone(),
+        duration: options.lease_duration,
+    };
+    let identity = candidate.identity.clone();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, "starting");
+    let (claim, election) = campaign(client.clone(), candidate, lease.clone());
+    let election = tokio::spawn(election);
+
+    let busy = Arc::new(AtomicUsize::new(0));
+    let (notices, publisher) =
+        events::publisher(client.clone(), claim.clone(), identity, Arc::clone(&metrics), Arc::clone(&busy));
+    let (asker, questions) = Asker::new();
+    let controller = Controller {
+        client: client.clone(),
+        claim: claim.clone(),
+        directory: Arc::clone(&directory),
+        metrics: Arc::clone(&metrics),
+        notices,
+        busy,
+        ready: Arc::clone(&ready),
+    };
+
+    let mut tasks = JoinSet::new();
+    let stop = parts.clone();
+    // Decisions are work for the processor: on a thread of their own they delay no admission review.
+    tasks.spawn_blocking(move || {
+        tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
+        Ok(())
+    });
+    tasks.spawn(until(parts.clone(), publisher));
+    tasks.spawn(until(parts.clone(), report(client.clone(), claim, asker.clone(), Arc::clone(&metrics))));
+    let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready) };
+    let (address, stop) = (options.http_address, parts.clone());
+    tasks.spawn(async move {
+        let served = http::serve(address, http::router(state), stop).await;
+        served.with_context(|| format!("cannot serve HTTP on {address}"))
+    });
+
+    let ended = tokio::select! {
+        () = asked_to_stop() => Ok(()),
+        early = tasks.join_next() => ended_early(early),
+    };
+    tracing::info!("ending");
+    ready.store(false, Ordering::Relaxed);
+    parts.cancel();
+    while tasks.join_next().await.is_some() {}
+    // Last, so that no other replica starts while a write of this one is under way.
+    lease.cancel();
+    election.await.context("the election ended in a panic")?;
+    ended
+}
+
+async fn until(stop: CancellationToken, part: impl Future<Output = ()>) -> anyhow::Result<()> {
+    match stop.run_until_cancelled(part).await {
+        None => Ok(()),
+        Some(()) if stop.is_cancelled() => Ok(()),
+        Some(()) => anyhow::bail!("a part that runs for ever has ended"),
+    }
+}
+
+fn ended_early(early: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Result<()> {
+    match early {
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(panic)) => Err(panic).context("a part of Sluice has failed"),
+        Some(Ok(Ok(()))) | None => anyhow::bail!("a part of Sluice ended before its time"),
+    }
+}
+
+async fn client(options: &Options) -> anyhow::Result<Client> {
+    let config = match &options.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
+            let read = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+            read.with_context(|| path.display().to_string())?
+        }
+        None => Config::infer().await.context("no kubeconfig, and not in a cluster")?,
+    };
+    Client::try_from(config).context("cannot set up the connection to the cluster")
+}
+
+fn identity(options: &Options) -> String {
+    options.identity.clone().unwrap_or_else(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = if host.trim().is_empty() { "sluice" } else { host.trim() };
+        format!("{host}-{}", std::process::id())
+    })
+}
+
+/// Writes statuses while leading.
+async fn report(client: Client, claim: Claim, asker: Asker, metrics: Arc<Metrics>) {
+    let mut statuses = Statuses::default();
+    let mut period = tokio::time::interval(STATUS_PERIOD);
+    period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        period.tick().await;
+        if !claim.holds() {
+            // What another leader writes meanwhile is not known here.
+            statuses = Statuses::default();
+            continue;
+        }
+        if let Some(Some(report)) = asker.ask(Question::Report).await {
+            statuses.write(&client, &metrics, &report).await;
+        }
+    }
+}
+
+async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signals) => drop(signals.recv().await),
+            Err(error) => {
+                tracing::warn!(%error, "SIGTERM is not heeded");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = terminate => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
