@@ -25,7 +25,7 @@ pub fn crds_yaml() -> Result<String, serde_saphyr::ser::Error> {
 mod tests {
     #[test]
     fn the_manifest_is_what_the_types_say() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/base/crds.yaml");
         let generated = super::crds_yaml().expect("the types serialize");
         if std::env::var_os("UPDATE_MANIFESTS").is_some() {
             std::fs::write(path, &generated).expect("the manifest can be written");
@@ -33,7 +33,7 @@ mod tests {
         let written = std::fs::read_to_string(path).expect("the manifest can be read");
         assert!(
             written == generated,
-            "manifests/crds.yaml is stale: regenerate it with `sluice crds > manifests/crds.yaml`"
+            "manifests/base/crds.yaml is stale: regenerate it with `sluice crds > manifests/base/crds.yaml`"
         );
     }
 }

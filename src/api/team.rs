@@ -31,7 +31,6 @@ pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
     selectable = ".spec.parent",
     printcolumn(name = "Parent", type_ = "string", json_path = ".spec.parent"),
     printcolumn(name = "Weight", type_ = "integer", json_path = ".spec.weight", priority = 1),
-    printcolumn(name = "Queues", type_ = "string", json_path = ".spec.queues[*].name", priority = 1),
     printcolumn(
         name = "Pending",
         type_ = "integer",
@@ -42,19 +41,19 @@ pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
         name = "Guaranteed",
         type_ = "string",
         json_path = r".status.pools[*].guaranteed.nvidia\.com/gpu",
-        description = "GPUs guaranteed, pool by pool"
+        description = "GPUs guaranteed in the first pool"
     ),
     printcolumn(
         name = "Used",
         type_ = "string",
         json_path = r".status.pools[*].used.nvidia\.com/gpu",
-        description = "GPUs held, pool by pool"
+        description = "GPUs held in the first pool"
     ),
     printcolumn(
         name = "Borrowed",
         type_ = "string",
         json_path = r".status.pools[*].borrowed.nvidia\.com/gpu",
-        description = "GPUs held beyond the guarantee, pool by pool"
+        description = "GPUs held beyond the guarantee in the first pool"
     ),
     printcolumn(
         name = "Ready",
