@@ -2,6 +2,7 @@
 //! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
 
 pub mod api;
+pub mod certs;
 pub mod cli;
 pub mod cluster;
 pub mod controller;

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::names;
+use crate::certs::{self, Certificates};
 use crate::cluster::events;
 use crate::cluster::leader::{Candidate, Claim, campaign};
 use crate::cluster::status::Statuses;
@@ -20,12 +21,16 @@ use crate::controller::{Asker, Controller, Question};
 use crate::directory::SharedDirectory;
 use crate::http::{self, HttpState};
 use crate::metrics::Metrics;
+use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// How far apart two writes of the same status are at least.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
+/// How long a Service may take to send no more requests to a Pod that is not ready.
+const ENDPOINTS: Duration = Duration::from_secs(5);
 
 /// Options of `sluice serve`.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// File with the cluster's address and credentials; else $KUBECONFIG, else the Pod's own account.
     #[arg(long, value_name = "FILE")]
@@ -42,16 +47,9 @@ pub struct Options {
     /// Where metrics, health and the JSON API listen.
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub http_address: SocketAddr,
-    /// Where the API server finds the webhook when Sluice runs outside of the cluster, such as
-    /// https://127.0.0.1:9443; by default through the Service.
-    #[arg(long, value_name = "URL")]
-    pub webhook_url: Option<String>,
-    /// The webhook's certificate, if another than Sluice itself issues it; read again when it changes.
-    #[arg(long, requires = "tls_key_file", value_name = "FILE")]
-    pub tls_cert_file: Option<PathBuf>,
-    /// The key of that certificate.
-    #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
-    pub tls_key_file: Option<PathBuf>,
+    /// The webhook's certificate and address.
+    #[command(flatten)]
+    pub certificates: certs::Options,
     /// How long a silent leader leads before another replica takes over.
     #[arg(long, default_value = "5s", value_parser = crate::cli::lease_duration, value_name = "DURATION")]
     pub lease_duration: Duration,
@@ -66,8 +64,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
     let ready = Arc::new(AtomicBool::new(false));
     let directory = SharedDirectory::default();
-    let parts = CancellationToken::new();
-    let lease = CancellationToken::new();
+    let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
 
     let candidate = Candidate {
         identity: identity(&options),
@@ -93,34 +90,63 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         ready: Arc::clone(&ready),
     };
 
-    let mut tasks = JoinSet::new();
-    let stop = parts.clone();
     // Decisions are work for the processor: on a thread of their own they delay no admission review.
-    tasks.spawn_blocking(move || {
+    let mut deciding = JoinSet::new();
+    let stop = decisions.clone();
+    deciding.spawn_blocking(move || {
         tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
         Ok(())
     });
-    tasks.spawn(until(parts.clone(), publisher));
-    tasks.spawn(until(parts.clone(), report(client.clone(), claim, asker.clone(), Arc::clone(&metrics))));
+    let reporter = report(client.clone(), claim, asker.clone(), Arc::clone(&metrics));
+    deciding.spawn(until(decisions.clone(), reporter));
+    deciding.spawn(until(decisions.clone(), publisher));
+
+    let mut listening = JoinSet::new();
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready) };
-    let (address, stop) = (options.http_address, parts.clone());
-    tasks.spawn(async move {
+    let (address, stop) = (options.http_address, listeners.clone());
+    listening.spawn(async move {
         let served = http::serve(address, http::router(state), stop).await;
         served.with_context(|| format!("cannot serve HTTP on {address}"))
     });
+    let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
+    let state = WebhookState { directory, metrics: webhook_metrics };
+    let behind_service = options.certificates.webhook_url.is_none();
+    listening.spawn(serve_webhook(client, options, state, listeners.clone()));
 
     let ended = tokio::select! {
         () = asked_to_stop() => Ok(()),
-        early = tasks.join_next() => ended_early(early),
+        early = deciding.join_next() => ended_early(early),
+        early = listening.join_next() => ended_early(early),
     };
     tracing::info!("ending");
     ready.store(false, Ordering::Relaxed);
-    parts.cancel();
-    while tasks.join_next().await.is_some() {}
-    // Last, so that no other replica starts while a write of this one is under way.
+    decisions.cancel();
+    while deciding.join_next().await.is_some() {}
+    // Only now, so that no other replica starts while a write of this one is under way.
     lease.cancel();
     election.await.context("the election ended in a panic")?;
+    if behind_service && ended.is_ok() {
+        tokio::time::sleep(ENDPOINTS).await;
+    }
+    listeners.cancel();
+    while listening.join_next().await.is_some() {}
     ended
+}
+
+/// Serves admission reviews as soon as there is a certificate.
+async fn serve_webhook(
+    client: Client,
+    options: Options,
+    state: WebhookState,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let Options { namespace, certificates, https_address, .. } = options;
+    let start = Certificates::start(client, &namespace, certificates, stop.clone());
+    let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
+    let certificates = certificates.context("the webhook has no certificate")?;
+    let served = webhook::serve(https_address, certificates.tls, webhook::router(state), stop).await;
+    served.with_context(|| format!("cannot serve the webhook on {https_address}"))?;
+    certificates.task.await.context("the certificates were kept fresh until a panic")
 }
 
 async fn until(stop: CancellationToken, part: impl Future<Output = ()>) -> anyhow::Result<()> {

@@ -187,9 +187,9 @@ pub struct WorkloadRow {
 }
 
 impl WorkloadRow {
-    /// The row of a workload of the engine.
+    /// The row of a workload of the engine, in the queue of that name.
     #[must_use]
-    pub fn new(engine: &Engine, workload: &Workload) -> Self {
+    pub fn new(engine: &Engine, workload: &Workload, queue: &str) -> Self {
         let verdict = engine.verdict(&workload.id).unwrap_or(Verdict {
             state: State::Pending,
             reason: Reason::NotYetConsidered,
@@ -205,7 +205,7 @@ impl WorkloadRow {
             namespace: workload.namespace.to_string(),
             name: workload.name.to_string(),
             team: workload.team.to_string(),
-            queue: workload.queue.as_deref().unwrap_or_default().to_owned(),
+            queue: queue.to_owned(),
             state: format!("{:?}", verdict.state),
             reason: verdict.reason.code().to_owned(),
             message: verdict.message,

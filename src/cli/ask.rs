@@ -12,6 +12,7 @@ use crate::view::{NodeRow, Teams, WorkloadRow};
 
 /// Where to ask and how to print.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Sluice's HTTP address, e.g. after `kubectl -n sluice-system port-forward svc/sluice 8080`.
     #[arg(long, env = "SLUICE_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]

@@ -1,5 +1,7 @@
 //! How Sluice logs.
 
+use std::io::IsTerminal;
+
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
@@ -7,6 +9,7 @@ use super::Invalid;
 
 /// Options about logs.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// How log lines look.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -32,7 +35,9 @@ impl Options {
     pub fn start(&self) -> anyhow::Result<()> {
         let filter = EnvFilter::try_new(&self.log_level)
             .map_err(|error| Invalid(format!("--log-level {}: {error}", self.log_level)))?;
-        let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let colours = std::io::stderr().is_terminal();
+        let logs =
+            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
         let started = match self.log_format {
             Format::Text => logs.with_target(false).try_init(),
             Format::Json => logs.json().flatten_event(true).try_init(),

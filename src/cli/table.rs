@@ -79,7 +79,8 @@ pub fn nodes(nodes: &[NodeRow]) -> String {
         for share in &node.workloads {
             *teams.entry(&share.team).or_default() += share.pods;
         }
-        let teams: Vec<String> = teams.iter().map(|(team, pods)| format!("{team} ({pods} pods)")).collect();
+        let teams: Vec<String> =
+            teams.iter().map(|(team, pods)| format!("{team} ({})", counted(*pods))).collect();
         rows.add_row([
             node.name.clone(),
             node.pool.clone(),
@@ -145,7 +146,7 @@ pub fn explain(found: &[WorkloadRow]) -> String {
             lines.push(format!("  Pool        {pool}"));
         }
         for (node, pods) in &workload.nodes {
-            lines.push(format!("  Node        {node} ({pods} pods)"));
+            lines.push(format!("  Node        {node} ({})", counted(*pods)));
         }
         lines.join("\n")
     };
@@ -157,6 +158,10 @@ fn listed(amounts: &Amounts) -> String {
         return "nothing".to_owned();
     }
     amounts.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect::<Vec<_>>().join(", ")
+}
+
+fn counted(pods: u32) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 fn blocks(count: u32, block: char) -> String {

@@ -110,18 +110,16 @@ async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
     let now = k8s_openapi::jiff::Timestamp::now();
     let namespace = notice.about.namespace.clone().unwrap_or_default();
     let object = notice.about.name.as_deref().unwrap_or_default();
-    let mut note = notice.note;
-    note.truncate(note.floor_char_boundary(NOTE));
     let event = Event {
         metadata: ObjectMeta {
             // As client-go names them: unique by the nanosecond.
-            name: Some(format!("{}.{:x}", &object[..object.floor_char_boundary(200)], now.as_nanosecond())),
+            name: Some(format!("{}.{:x}", up_to(object, 200), now.as_nanosecond())),
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
         },
         action: Some(notice.action.into()),
         event_time: Some(MicroTime(now)),
-        note: Some(note),
+        note: Some(up_to(&notice.note, NOTE).to_owned()),
         reason: Some(notice.reason.into()),
         regarding: Some(notice.about),
         reporting_controller: Some("sluice.dev/controller".into()),
@@ -138,5 +136,23 @@ async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
             "refused"
         }
         Err(_) => "unanswered",
+    }
+}
+
+/// The beginning of a text, at most so many bytes of it, in whole characters.
+fn up_to(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_between_characters() {
+        for (text, bytes, expected) in [("abc", 5, "abc"), ("abc", 2, "ab"), ("aé", 2, "a"), ("é", 0, "")] {
+            assert_eq!(up_to(text, bytes), expected, "{text} {bytes}");
+        }
     }
 }

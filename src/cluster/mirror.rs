@@ -9,7 +9,7 @@ use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::table::{Seen, Step, Table, Versioned};
 use crate::directory::{Directory, Membership};
-use crate::engine::model::{Event, Name, Node, Observed, PodId, WorkloadId};
+use crate::engine::model::{Event, Name, Node, Observed, PodId, Workload, WorkloadId};
 
 /// A message of one of the watches.
 #[derive(Clone, Debug)]
@@ -296,6 +296,14 @@ impl Mirror {
             });
             stopped && !self.pods_of.contains_key(*id)
         })
+    }
+
+    /// The queue a workload is in: its own, or the first of its team.
+    #[must_use]
+    pub fn queue_of(&self, workload: &Workload) -> Name {
+        let first = || self.teams.get(&workload.team).and_then(|seen| seen.team.queues.first());
+        let chosen = workload.queue.clone().or_else(|| first().map(|queue| queue.name.clone()));
+        chosen.unwrap_or_else(|| "".into())
     }
 
     /// The teams.

@@ -50,6 +50,7 @@ impl Asker {
 
 /// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
+    let row = |workload: &Workload| WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
     match question {
         Question::Teams(to) => drop(to.send(teams(engine))),
         Question::Nodes(to) => {
@@ -61,11 +62,11 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
             let mut chosen: Vec<&Workload> =
                 engine.workloads().filter(|w| team.as_deref().is_none_or(|team| team == &*w.team)).collect();
             chosen.sort_by_key(|workload| (workload.submitted, &workload.namespace, &workload.name));
-            drop(to.send(chosen.into_iter().map(|workload| WorkloadRow::new(engine, workload)).collect()));
+            drop(to.send(chosen.into_iter().map(row).collect()));
         }
         Question::Workload(namespace, name, to) => {
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
-            drop(to.send(found.map(|workload| WorkloadRow::new(engine, workload)).collect()));
+            drop(to.send(found.map(row).collect()));
         }
         Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
         Question::Report(to) => {

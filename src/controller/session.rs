@@ -310,7 +310,7 @@ impl Session {
     fn done(&mut self, decided: &Decided) {
         let workload = &decided.about;
         let team = &*workload.team;
-        let queue = self.queue_of(workload);
+        let queue = self.mirror.queue_of(workload);
         let about = reference(workload);
         match &decided.action {
             Action::Admit { admission, message, .. } => {
@@ -342,15 +342,6 @@ impl Session {
                 });
             }
         }
-    }
-
-    /// The queue a workload is in: its own, or the first of its team.
-    fn queue_of(&self, workload: &Workload) -> Name {
-        workload.queue.clone().unwrap_or_else(|| {
-            let team = self.mirror.teams().find(|(name, _)| **name == workload.team);
-            let first = team.and_then(|(_, seen)| seen.team.queues.first());
-            first.map_or_else(|| "default".into(), |queue| queue.name.clone())
-        })
     }
 
     /// Gives stopped Jobs of which nothing is left their template back.
@@ -447,7 +438,8 @@ fn places(admission: &Admission) -> String {
     if admission.nodes.len() > SHOWN {
         nodes.push(format!("{} more", admission.nodes.len() - SHOWN));
     }
-    format!("{} pods on {}", admission.pods, nodes.join(", "))
+    let pods = if admission.pods == 1 { "pod" } else { "pods" };
+    format!("{} {pods} on {}", admission.pods, nodes.join(", "))
 }
 
 fn write_on(managed: &Managed, purpose: Purpose, patch: Option<json_patch::Patch>, message: String) -> Write {

@@ -1,0 +1,105 @@
+//! Keeps both webhook configurations true: whom the API server trusts, and where it calls.
+
+use std::fmt::Debug;
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Error, within};
+use crate::api::names;
+
+/// What the webhook configurations should say.
+#[derive(Clone, Debug, Default)]
+pub struct Announcement {
+    /// The certificates to trust, in PEM; left alone when another tool keeps them.
+    pub bundle: Option<String>,
+    /// Where the webhook listens, without a path; left alone when it is called by its Service.
+    pub url: Option<String>,
+}
+
+/// Corrects both configurations where they differ; says whether both were right already.
+///
+/// # Errors
+/// When one of them cannot be read or written.
+pub async fn announce(client: &Client, announcement: &Announcement) -> Result<bool, Error> {
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let (mutating, validating) = tokio::join!(
+        correct(&mutating, announcement, "/mutate"),
+        correct(&validating, announcement, "/validate")
+    );
+    Ok(mutating? & validating?)
+}
+
+async fn correct<K>(api: &Api<K>, announcement: &Announcement, path: &str) -> Result<bool, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let configuration = within(api.get(names::NAME)).await?;
+    let current = serde_json::to_value(&configuration).map_err(|error| Error::Secret(error.to_string()))?;
+    let operations = corrections(&current, announcement, path);
+    if operations.is_empty() {
+        return Ok(true);
+    }
+    let patch: Patch<()> = Patch::Json(JsonPatch(operations));
+    let params =
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    within(api.patch(names::NAME, &params, &patch)).await?;
+    tracing::info!(kind = %K::kind(&()), "webhook configuration corrected");
+    Ok(false)
+}
+
+/// What to change. The tests make sure that each change meets the webhook it was computed for.
+fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -> Vec<PatchOperation> {
+    let mut operations = Vec::new();
+    for (index, webhook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
+        let mut wanted = webhook["clientConfig"].clone();
+        if let Some(bundle) = &announcement.bundle {
+            wanted["caBundle"] = json!(ByteString(bundle.clone().into_bytes()));
+        }
+        if let (Some(url), Some(map)) = (&announcement.url, wanted.as_object_mut()) {
+            map.remove("service");
+            map.insert("url".to_owned(), format!("{}{path}", url.trim_end_matches('/')).into());
+        }
+        if wanted != webhook["clientConfig"] {
+            let at = |field: &str| PointerBuf::from_tokens(["webhooks", &index.to_string(), field]);
+            operations.push(PatchOperation::Test(TestOperation {
+                path: at("name"),
+                value: webhook["name"].clone(),
+            }));
+            operations.push(PatchOperation::Add(AddOperation { path: at("clientConfig"), value: wanted }));
+        }
+    }
+    operations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let service = json!({"service": {"name": "sluice", "namespace": "sluice-system", "path": "/mutate"}});
+        let mut configuration = json!({"webhooks": [{"name": "a", "clientConfig": service}]});
+        let bundle = Announcement { bundle: Some("PEM".to_owned()), url: None };
+        let outside = Announcement { url: Some("https://127.0.0.1:9443/".to_owned()), ..bundle.clone() };
+        for (announcement, expected) in [
+            (bundle, json!({"caBundle": "UEVN", "service": service["service"]})),
+            (outside, json!({"caBundle": "UEVN", "url": "https://127.0.0.1:9443/mutate"})),
+        ] {
+            let patch = JsonPatch(corrections(&configuration, &announcement, "/mutate"));
+            json_patch::patch(&mut configuration, &patch).expect("the patch applies");
+            assert_eq!(configuration["webhooks"][0]["clientConfig"], expected);
+            assert_eq!(corrections(&configuration, &announcement, "/mutate"), []);
+        }
+    }
+}

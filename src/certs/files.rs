@@ -1,0 +1,119 @@
+//! A certificate from files, which a Secret volume or a person replaces.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::http::Uri;
+use axum_server::tls_rustls::RustlsConfig;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use super::announce::{Announcement, announce};
+use super::{Certificates, Error, base};
+
+/// Read again this often: the swap of a Secret volume gives no event on the files themselves.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// A certificate and its key on disk.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The certificate chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM.
+    pub key: PathBuf,
+}
+
+impl Files {
+    async fn read(&self) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        Ok((read(&self.certificate).await?, read(&self.key).await?))
+    }
+}
+
+async fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    tokio::fs::read(path).await.map_err(|source| Error::Read { path: path.to_owned(), source })
+}
+
+/// Loads the files and loads them again when they change.
+///
+/// # Errors
+/// When they cannot be read or do not belong together.
+pub async fn start(
+    client: Client,
+    files: Files,
+    url: Option<&Uri>,
+    token: CancellationToken,
+) -> Result<Certificates, Error> {
+    let mut served = files.read().await?;
+    let tls = RustlsConfig::from_pem(served.0.clone(), served.1.clone()).await.map_err(Error::Load)?;
+    let announcement = url.map(|url| Announcement { bundle: None, url: Some(base(url)) });
+    let config = tls.clone();
+    let task = tokio::spawn(async move {
+        loop {
+            if let Some(announcement) = &announcement
+                && let Err(error) = announce(&client, announcement).await
+            {
+                tracing::warn!(%error, "the webhook configurations could not be checked, trying again");
+            }
+            if token.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
+                return;
+            }
+            match reload(&config, &files, &served).await {
+                Ok(Some(fresh)) => {
+                    tracing::info!("certificate reloaded");
+                    served = fresh;
+                }
+                Ok(None) => {}
+                // Half of a replaced pair does not fit the other half; the next look sees both.
+                Err(error) => {
+                    tracing::warn!(%error, "the certificate could not be reloaded, the old one stays")
+                }
+            }
+        }
+    });
+    Ok(Certificates { tls, task })
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+async fn reload(config: &RustlsConfig, files: &Files, served: &Pair) -> Result<Option<Pair>, Error> {
+    let fresh = files.read().await?;
+    if fresh == *served {
+        return Ok(None);
+    }
+    config.reload_from_pem(fresh.0.clone(), fresh.1.clone()).await.map_err(Error::Load)?;
+    Ok(Some(fresh))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> Pair {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
+            .expect("a certificate can be made");
+        (made.cert.pem().into_bytes(), made.signing_key.serialize_pem().into_bytes())
+    }
+
+    #[tokio::test]
+    async fn a_new_pair_is_loaded_and_half_a_pair_is_not() {
+        // Another test of this process may have installed it already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let files =
+            Files { certificate: directory.path().join("tls.crt"), key: directory.path().join("tls.key") };
+        let (first, second) = (pair(), pair());
+        let write = |certificate: &[u8], key: &[u8]| {
+            std::fs::write(&files.certificate, certificate).expect("the file can be written");
+            std::fs::write(&files.key, key).expect("the file can be written");
+        };
+        let config = RustlsConfig::from_pem(first.0.clone(), first.1.clone()).await.expect("the pair fits");
+        write(&first.0, &first.1);
+        assert!(matches!(reload(&config, &files, &first).await, Ok(None)));
+        write(&second.0, &first.1);
+        assert!(matches!(reload(&config, &files, &first).await, Err(Error::Load(_))));
+        write(&second.0, &second.1);
+        let before = config.get_inner();
+        assert_eq!(reload(&config, &files, &first).await.ok().flatten(), Some(second));
+        assert!(!std::sync::Arc::ptr_eq(&before, &config.get_inner()));
+    }
+}

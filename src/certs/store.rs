@@ -1,0 +1,93 @@
+//! Where the certificates are kept: one Secret, which all replicas share.
+//!
+//! Every write carries the version it was computed from, so of two replicas that renew at once one
+//! loses, reads what the other wrote, and serves that.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
+
+use super::authority::{Kept, Public};
+use super::{Error, within};
+
+/// The name of the Secret.
+pub const SECRET: &str = "sluice-certs";
+
+const STATE: &str = "state.json";
+const AUTHORITY: &str = "ca.crt";
+const AUTHORITY_KEY: &str = "ca.key";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// What the Secret holds, and in which version.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The content, if it could be understood.
+    pub kept: Option<Kept>,
+    /// The version of the Secret; `None` when there is none.
+    version: Option<String>,
+}
+
+/// Reads the Secret.
+///
+/// # Errors
+/// When the API server cannot be asked.
+pub async fn read(api: &Api<Secret>) -> Result<Read, Error> {
+    let Some(secret) = within(api.get_opt(SECRET)).await? else { return Ok(Read::default()) };
+    let kept = parse(&secret);
+    if kept.is_none() {
+        tracing::warn!(secret = SECRET, "the Secret holds no certificates of Sluice's, they are made anew");
+    }
+    Ok(Read { kept, version: secret.resource_version() })
+}
+
+/// Writes the Secret unless it has changed since it was read; says whether it was written.
+///
+/// # Errors
+/// When the API server refuses for another reason than a lost race.
+pub async fn write(api: &Api<Secret>, kept: &Kept, read: &Read) -> Result<bool, Error> {
+    let public = serde_json::to_vec(&kept.public).map_err(|error| Error::Secret(error.to_string()))?;
+    let data = BTreeMap::from([
+        (STATE.to_owned(), ByteString(public)),
+        (AUTHORITY.to_owned(), ByteString(kept.bundle().into_bytes())),
+        (AUTHORITY_KEY.to_owned(), ByteString(kept.authority_key.clone().into_bytes())),
+        (CERTIFICATE.to_owned(), ByteString(kept.certificate.clone().into_bytes())),
+        (KEY.to_owned(), ByteString(kept.key.clone().into_bytes())),
+    ]);
+    let metadata = ObjectMeta {
+        name: Some(SECRET.to_owned()),
+        resource_version: read.version.clone(),
+        ..ObjectMeta::default()
+    };
+    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    let params = PostParams {
+        field_manager: Some(crate::api::names::FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let written = match read.version {
+        Some(_) => within(api.replace(SECRET, &params, &secret)).await,
+        None => within(api.create(&params, &secret)).await,
+    };
+    match written {
+        Ok(_) => Ok(true),
+        Err(Error::Api(kube::Error::Api(status))) if status.is_conflict() || status.is_already_exists() => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(secret: &Secret) -> Option<Kept> {
+    let data = secret.data.as_ref()?;
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    let public: Public = serde_json::from_slice(&data.get(STATE)?.0).ok()?;
+    Some(Kept {
+        public,
+        authority_key: text(AUTHORITY_KEY)?,
+        certificate: text(CERTIFICATE)?,
+        key: text(KEY)?,
+    })
+}
