@@ -9,7 +9,7 @@ mod questions;
 mod session;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use kube::Client;
@@ -25,6 +25,7 @@ use crate::cluster::leader::Claim;
 use crate::cluster::watch::now;
 use crate::directory::SharedDirectory;
 use crate::engine::model::Time;
+use crate::http::Readiness;
 use crate::metrics::Metrics;
 
 /// How long the last writes may take at the end.
@@ -47,8 +48,8 @@ pub struct Controller {
     pub notices: Notices,
     /// How many writes are under way.
     pub busy: Arc<AtomicUsize>,
-    /// Whether the first lists are complete.
-    pub ready: Arc<AtomicBool>,
+    /// To be told when the first lists are complete.
+    pub ready: Arc<Readiness>,
 }
 
 impl Controller {
@@ -103,7 +104,7 @@ impl Controller {
         if let Some(directory) = session.directory() {
             self.directory.store(Arc::new(directory));
         }
-        if !self.ready.swap(true, Ordering::Relaxed) {
+        if self.ready.lists_complete() {
             tracing::info!("every list is complete; ready");
         }
     }

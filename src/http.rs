@@ -29,8 +29,47 @@ pub struct HttpState {
     pub asker: Asker,
     /// Every metric.
     pub metrics: Arc<Metrics>,
-    /// Whether the first lists are complete and the process is not ending.
-    pub ready: Arc<AtomicBool>,
+    /// Whether requests should be sent here.
+    pub ready: Arc<Readiness>,
+}
+
+/// Whether this replica can answer: only with a full view of the cluster, and not while it ends.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    lists: AtomicBool,
+    webhook: AtomicBool,
+    ending: AtomicBool,
+}
+
+impl Readiness {
+    /// The first lists are complete; true when that is news.
+    pub fn lists_complete(&self) -> bool {
+        !self.lists.swap(true, Ordering::Relaxed)
+    }
+
+    /// The webhook has its certificate.
+    pub fn webhook_serves(&self) {
+        self.webhook.store(true, Ordering::Relaxed);
+    }
+
+    /// The end is near.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Why it is not ready; `None` when it is.
+    #[must_use]
+    pub fn lacks(&self) -> Option<&'static str> {
+        if self.ending.load(Ordering::Relaxed) {
+            Some("it is ending")
+        } else if !self.lists.load(Ordering::Relaxed) {
+            Some("the cluster has not been read yet")
+        } else if !self.webhook.load(Ordering::Relaxed) {
+            Some("the webhook has no certificate yet")
+        } else {
+            None
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -74,11 +113,9 @@ async fn metrics(State(state): State<HttpState>) -> Response {
 }
 
 async fn readyz(State(state): State<HttpState>) -> Response {
-    if state.ready.load(Ordering::Relaxed) {
-        "ok".into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet, or the end is near")
-            .into_response()
+    match state.ready.lacks() {
+        None => "ok".into_response(),
+        Some(lack) => (StatusCode::SERVICE_UNAVAILABLE, lack).into_response(),
     }
 }
 
@@ -138,7 +175,7 @@ mod tests {
                 crate::controller::answer(question, &engine, &mirror, false);
             }
         });
-        let ready = Arc::new(AtomicBool::new(false));
+        let ready = Arc::new(Readiness::default());
         let metrics = Arc::new(Metrics::new().expect("distinct names"));
         let router = router(HttpState { asker, metrics, ready: Arc::clone(&ready) });
         for path in ["/healthz", "/metrics", "/api/v1/teams", "/api/v1/nodes", "/api/v1/workloads?team=a"] {
@@ -146,8 +183,12 @@ mod tests {
         }
         assert_eq!(status(&router, "/api/v1/workloads/ns/none").await, StatusCode::NOT_FOUND);
         assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
-        ready.store(true, Ordering::Relaxed);
+        assert!(ready.lists_complete());
+        assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
+        ready.webhook_serves();
         assert_eq!(status(&router, "/readyz").await, StatusCode::OK);
+        ready.end();
+        assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[tokio::test]

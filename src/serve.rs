@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,7 +19,7 @@ use crate::cluster::leader::{Candidate, Claim, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{Asker, Controller, Question};
 use crate::directory::SharedDirectory;
-use crate::http::{self, HttpState};
+use crate::http::{self, HttpState, Readiness};
 use crate::metrics::Metrics;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
@@ -62,7 +62,7 @@ pub struct Options {
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let client = client(&options).await?;
     let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
-    let ready = Arc::new(AtomicBool::new(false));
+    let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
 
@@ -110,8 +110,9 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     });
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
     let state = WebhookState { directory, metrics: webhook_metrics };
+    let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, state, listeners.clone()));
+    listening.spawn(serve_webhook(client, options, state, ready_webhook, listeners.clone()));
 
     let ended = tokio::select! {
         () = asked_to_stop() => Ok(()),
@@ -119,7 +120,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         early = listening.join_next() => ended_early(early),
     };
     tracing::info!("ending");
-    ready.store(false, Ordering::Relaxed);
+    ready.end();
     decisions.cancel();
     while deciding.join_next().await.is_some() {}
     // Only now, so that no other replica starts while a write of this one is under way.
@@ -138,12 +139,14 @@ async fn serve_webhook(
     client: Client,
     options: Options,
     state: WebhookState,
+    ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let Options { namespace, certificates, https_address, .. } = options;
     let start = Certificates::start(client, &namespace, certificates, stop.clone());
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
+    ready.webhook_serves();
     let served = webhook::serve(https_address, certificates.tls, webhook::router(state), stop).await;
     served.with_context(|| format!("cannot serve the webhook on {https_address}"))?;
     certificates.task.await.context("the certificates were kept fresh until a panic")
