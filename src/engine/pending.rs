@@ -166,12 +166,6 @@ impl Pending {
         }
     }
 
-    /// Whether a workload waits here.
-    #[must_use]
-    pub fn contains(&self, id: &WorkloadId) -> bool {
-        self.places.contains_key(id)
-    }
-
     /// Why a waiting workload could not start when it was last looked at.
     #[must_use]
     pub fn verdict(&self, id: &WorkloadId) -> Option<Verdict> {

@@ -433,7 +433,7 @@ proptest! {
         world.now = Time(world.now.0 + 1_000);
         apply(&mut world, &last);
         let before = world.log.len();
-        let Some(newest) = world.queued().into_iter().map(|i| i.clone()).max_by_key(|i| i.workload.submitted)
+        let Some(newest) = world.queued().into_iter().cloned().max_by_key(|i| i.workload.submitted)
             else { return Ok(()) };
         let sets = could_be_made_room(&world, &newest);
         world.plan();
