@@ -470,7 +470,7 @@ fn eviction_of(
 ) -> Write {
     match managed.workload.kind {
         WorkloadKind::Job => {
-            let patch = Some(patch::evict(version, note));
+            let patch = Some(patch::evict(&managed.facts, version, note));
             let mut write = write_on(managed, Purpose::Evict, patch, message.to_owned());
             if managed.facts.has_failure_policy {
                 write.disrupted = pods();
