@@ -135,16 +135,31 @@ impl Board {
         format!("  {name:<12} {blocks}{free} {used}/{}", unit.count(size))
     }
 
+    /// What Sluice has said last; what it has said of many Jobs of a namespace is one line.
     fn words(&self) -> Vec<String> {
-        let last = &self.events[self.events.len().saturating_sub(WORDS)..];
+        let mut groups: Vec<(&Event, usize)> = Vec::new();
+        for event in self.events.iter().rev() {
+            if let Some((last, count)) = groups.last_mut()
+                && last.reason == event.reason
+                && place(last) == place(event)
+            {
+                *count += 1;
+            } else if groups.len() == WORDS {
+                break;
+            } else {
+                groups.push((event, 1));
+            }
+        }
         let mut lines = vec!["  Sluice says".to_owned()];
-        lines.extend(last.iter().map(|event| {
+        lines.extend(groups.iter().rev().map(|(event, count)| {
             let time = event.event_time.as_ref().map(|time| time.0.strftime("%H:%M:%S").to_string());
-            let about = event.regarding.as_ref().and_then(|object| object.name.clone()).unwrap_or_default();
+            let name = event.regarding.as_ref().and_then(|object| object.name.as_deref()).unwrap_or_default();
+            let others = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
             format!(
-                "  {} {:<10} {about:<12} {}",
+                "  {} {:<9} {}/{name}{others}: {}",
                 time.unwrap_or_default(),
                 event.reason.as_deref().unwrap_or_default(),
+                place(event),
                 event.note.as_deref().unwrap_or_default()
             )
         }));
@@ -152,6 +167,11 @@ impl Board {
         lines.resize(WORDS + 1, String::new());
         lines
     }
+}
+
+/// The namespace an event is about.
+fn place(event: &Event) -> &str {
+    event.regarding.as_ref().and_then(|object| object.namespace.as_deref()).unwrap_or_default()
 }
 
 impl TeamRow {

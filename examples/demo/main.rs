@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use screen::Screen;
 use sluice_harness::stories::Story;
-use sluice_harness::{Cluster, Options, Sluice, User, install};
+use sluice_harness::{Cluster, Options, Sluice, User, install, webhook_answers};
 
 const NAME: &str = "demo";
 
@@ -70,6 +70,7 @@ async fn show() -> Result<bool> {
     options.detached = true;
     options.addresses = usual_addresses();
     let sluice = Sluice::start(&cluster, &options).await?;
+    webhook_answers(&cluster).await?;
     step(4, &format!("Four stories, about 3 minutes (ready after {} s)", began.elapsed().as_secs()));
 
     let screen = Screen::new(cluster.client(User::Admin).await?);

@@ -1,6 +1,7 @@
 //! Sluice on a real control plane, as its users meet it. Each test has a cluster of its own.
 
 mod boundaries;
+mod certificates;
 mod deletion;
 mod objects;
 mod outage;

@@ -23,4 +23,4 @@ pub use service::Service;
 pub use sluice::{Options, Sluice, end_leftovers};
 pub use view::{JobView, NodeView, PodView, View};
 pub use wait::{eventually, patience};
-pub use world::{World, install, running_uids, stays, until};
+pub use world::{World, install, running_uids, stays, until, webhook_answers};

@@ -132,6 +132,14 @@ fn pods_run(counts: &[(&str, usize)]) -> impl Fn(&View) -> Result<(), String> {
     }
 }
 
+/// So many Jobs of this namespace are Complete.
+fn complete(namespace: &str, jobs: usize) -> impl Fn(&View) -> Result<(), String> {
+    move |view| {
+        let complete = view.jobs_in(namespace).filter(|job| job.complete).count();
+        if complete == jobs { Ok(()) } else { Err(view.summary(namespace)) }
+    }
+}
+
 async fn greedy_team(stage: &mut Stage<'_>) -> Result<()> {
     stage.act("Teams A and B own 20 GPUs each. A submits 30 Jobs of one GPU.").await?;
     let before = stage.until("A's thirty Jobs run", pods_run(&[(A, 30)])).await?;
@@ -160,8 +168,7 @@ async fn greedy_team(stage: &mut Stage<'_>) -> Result<()> {
 
     let end =
         stage.until("A's ten resume by themselves when B's have ended", pods_run(&[(A, 30), (B, 0)])).await?;
-    let complete = end.jobs_in(B).filter(|job| job.complete).count();
-    ensure!(complete == 20, "only {complete} of B's 20 Jobs are Complete");
+    stage.until("B's twenty Jobs are Complete", complete(B, 20)).await?;
     let same = running_uids(&end, A).intersection(&kept).count();
     ensure!(same == 20, "of the 20 pods that A was to keep, only {same} still run");
     stage.tell("B's Jobs have ended, and A's ten run again by themselves.");
@@ -223,12 +230,7 @@ async fn priority(stage: &mut Stage<'_>) -> Result<()> {
     ensure!(running_uids(&high, C).is_disjoint(&first), "test1's pod runs beside test-p1");
     stage.tell("test1 is suspended and queued again; test-p1 runs.");
 
-    let end = stage
-        .until("all four Jobs are Complete", |view| {
-            let complete = view.jobs_in(C).filter(|job| job.complete).count();
-            if complete == 4 { Ok(()) } else { Err(view.summary(C)) }
-        })
-        .await?;
+    let end = stage.until("all four Jobs are Complete", complete(C, 4)).await?;
     let mut order: Vec<_> = end.jobs_in(C).map(|job| (job.completed_at, job.name.as_str())).collect();
     order.sort_unstable();
     let order: Vec<&str> = order.into_iter().map(|(_, name)| name).collect();

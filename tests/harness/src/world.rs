@@ -51,7 +51,7 @@ impl World {
             world.start_replica().await?;
         }
         if replicas > 0 {
-            world.webhook_answers().await?;
+            webhook_answers(&world.cluster).await?;
         }
         Ok(world)
     }
@@ -146,16 +146,17 @@ impl World {
         })
         .await
     }
+}
 
-    /// Waits until the API server has found its way to the webhook: a Job whose labels only the
-    /// webhook can refuse is refused.
-    async fn webhook_answers(&self) -> Result<()> {
-        const PROBE: &str = "
+/// Waits until the API server has found its way to the webhook: a Job whose labels only the
+/// webhook can refuse is refused.
+pub async fn webhook_answers(cluster: &Cluster) -> Result<()> {
+    const PROBE: &str = "
 apiVersion: v1
 kind: Namespace
 metadata: {name: probe, labels: {sluice.dev/team: there-is-no-such-team}}
 ";
-        const JOB: &str = "
+    const JOB: &str = "
 apiVersion: batch/v1
 kind: Job
 metadata: {name: probe, namespace: probe}
@@ -165,19 +166,19 @@ spec:
       restartPolicy: Never
       containers: [{name: main, image: registry.example/probe}]
 ";
-        self.kubectl.apply(PROBE).await?;
-        eventually("the webhook refuses a Job of an unknown team", patience(), async || {
-            let arguments = ["create", "--dry-run=server", "-f", "-"];
-            match self.kubectl.run(&arguments, Some(JOB)).await {
-                Ok(outcome) if !outcome.success && outcome.stderr.contains("there-is-no-such-team") => Ok(()),
-                Ok(outcome) => Err(format!("{}{}", outcome.stdout.trim(), outcome.stderr.trim())),
-                Err(error) => Err(format!("{error:#}")),
-            }
-        })
-        .await?;
-        self.kubectl.ok(&["delete", "namespace", "probe", "--wait=false"]).await?;
-        Ok(())
-    }
+    let kubectl = cluster.kubectl(User::Admin);
+    kubectl.apply(PROBE).await?;
+    eventually("the webhook refuses a Job of an unknown team", patience(), async || {
+        let arguments = ["create", "--dry-run=server", "-f", "-"];
+        match kubectl.run(&arguments, Some(JOB)).await {
+            Ok(outcome) if !outcome.success && outcome.stderr.contains("there-is-no-such-team") => Ok(()),
+            Ok(outcome) => Err(format!("{}{}", outcome.stdout.trim(), outcome.stderr.trim())),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    })
+    .await?;
+    kubectl.ok(&["delete", "namespace", "probe", "--wait=false"]).await?;
+    Ok(())
 }
 
 /// Installs what Sluice needs in a cluster, except the program itself: kinds, account, policies, webhook.
