@@ -9,7 +9,7 @@ use prometheus::{
 };
 
 use crate::engine::amount::ResourceList;
-use crate::engine::decision::{EvictReason, NodeView, QueueView, TeamView};
+use crate::engine::decision::{EvictReason, NodeView, Overcommitment, QueueView, TeamView};
 use crate::engine::model::{Name, Time};
 use crate::view::gpus;
 
@@ -30,6 +30,12 @@ pub struct Metrics {
     pub team_resources: GaugeVec,
     /// From submission to the first admission.
     pub time_to_start: HistogramVec,
+    /// From the admission of a workload to its eviction.
+    pub evicted_after: HistogramVec,
+    /// How long the workload has waited that its team's guarantee covers and that waits longest.
+    pub owed_oldest_wait: GaugeVec,
+    /// Where more is promised than there is.
+    pub overcommitted: IntGaugeVec,
     /// Nodes by pool.
     pub nodes: IntGaugeVec,
     /// Free GPUs by how many are free beside them.
@@ -61,6 +67,7 @@ impl Metrics {
         let registry = Registry::new();
         let team_queue = ["team", "queue"];
         let start_buckets = vec![0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0];
+        let evicted_buckets = vec![10.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0, 172_800.0];
         let decision_buckets = vec![0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
         let metrics = Self {
             queue_depth: IntGaugeVec::new(
@@ -90,6 +97,29 @@ impl Metrics {
                 HistogramOpts::new("sluice_time_to_start_seconds", "From submission to the first admission.")
                     .buckets(start_buckets),
                 &team_queue,
+            )?,
+            evicted_after: HistogramVec::new(
+                HistogramOpts::new(
+                    "sluice_evicted_after_seconds",
+                    "From the admission of a workload to its eviction: the run that was lost.",
+                )
+                .buckets(evicted_buckets),
+                &["team"],
+            )?,
+            owed_oldest_wait: GaugeVec::new(
+                Opts::new(
+                    "sluice_owed_oldest_wait_seconds",
+                    "How long the oldest waiting workload has waited that its team's guarantee covers.",
+                ),
+                &["team"],
+            )?,
+            overcommitted: IntGaugeVec::new(
+                Opts::new(
+                    "sluice_overcommitted",
+                    "1 where more is guaranteed than a team is promised itself, or, without a team, than \
+                     the nodes of the pool offer; else 0.",
+                ),
+                &["team", "pool"],
             )?,
             nodes: IntGaugeVec::new(
                 Opts::new("sluice_nodes", "Nodes by pool and whether new pods may go there."),
@@ -130,13 +160,16 @@ impl Metrics {
     fn register(&self) -> prometheus::Result<()> {
         let build = IntGaugeVec::new(Opts::new("sluice_build_info", "The version that runs."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 15] = [
+        let all: [Box<dyn Collector>; 18] = [
             Box::new(self.queue_depth.clone()),
             Box::new(self.queue_oldest_wait.clone()),
             Box::new(self.admitted.clone()),
             Box::new(self.evicted.clone()),
             Box::new(self.team_resources.clone()),
             Box::new(self.time_to_start.clone()),
+            Box::new(self.evicted_after.clone()),
+            Box::new(self.owed_oldest_wait.clone()),
+            Box::new(self.overcommitted.clone()),
             Box::new(self.nodes.clone()),
             Box::new(self.gpus_free.clone()),
             Box::new(self.gpus.clone()),
@@ -161,23 +194,57 @@ impl Metrics {
     /// Sets what is read off the engine: called for each scrape, so that nothing is computed in vain.
     pub fn read(&self, figures: &Figures, now: Time) {
         self.read_queues(&figures.queues, now);
+        self.read_teams(&figures.teams);
+        self.read_promises(figures, now);
+        self.read_nodes(&figures.nodes);
+    }
+
+    fn read_teams(&self, teams: &[TeamView]) {
         self.team_resources.reset();
-        for team in &figures.teams {
-            let kinds = [
+        for team in teams {
+            let set = |kind: &str, resource: &str, amount: f64| {
+                self.team_resources
+                    .with_label_values(&[&*team.team, &*team.pool, resource, kind])
+                    .set(amount);
+            };
+            // The engine leaves out what is nothing; a query would take that for not known.
+            for resource in team.guaranteed.keys().chain(team.limit.keys()).chain(team.used.keys()) {
+                for kind in ["used", "borrowed", "lent"] {
+                    set(kind, resource, 0.0);
+                }
+                if team.guaranteed.is_empty() {
+                    set("guaranteed", resource, 0.0);
+                }
+            }
+            for (kind, list) in [
                 ("guaranteed", &team.guaranteed),
                 ("limit", &team.limit),
                 ("used", &team.used),
                 ("borrowed", &team.borrowed),
                 ("lent", &team.lent),
-            ];
-            for (kind, list) in kinds {
+            ] {
                 for (resource, amount) in list {
-                    let labels = [&*team.team, &*team.pool, &**resource, kind];
-                    self.team_resources.with_label_values(&labels).set(amount.as_units_lossy());
+                    set(kind, resource, amount.as_units_lossy());
                 }
             }
         }
-        self.read_nodes(&figures.nodes);
+    }
+
+    fn read_promises(&self, figures: &Figures, now: Time) {
+        self.owed_oldest_wait.reset();
+        self.overcommitted.reset();
+        for team in &figures.teams {
+            self.owed_oldest_wait.with_label_values(&[&*team.team]).set(0.0);
+            self.overcommitted.with_label_values(&[&*team.team, &*team.pool]).set(0);
+            self.overcommitted.with_label_values(&["", &*team.pool]).set(0);
+        }
+        for (team, oldest) in &figures.owed {
+            self.owed_oldest_wait.with_label_values(&[&**team]).set(now.since(*oldest).as_secs_f64());
+        }
+        for over in &figures.overcommitments {
+            let team = over.team.as_deref().unwrap_or_default();
+            self.overcommitted.with_label_values(&[team, &*over.pool]).set(1);
+        }
     }
 
     fn read_queues(&self, queues: &[QueueView], now: Time) {
@@ -194,6 +261,7 @@ impl Metrics {
                 self.admitted.with_label_values(&[labels[0], labels[1], kind]).inc_by(0);
             }
             let _ = self.time_to_start.with_label_values(&labels);
+            let _ = self.evicted_after.with_label_values(&labels[..1]);
             for reason in EvictReason::ALL {
                 self.evicted.with_label_values(&[labels[0], reason.code()]).inc_by(0);
             }
@@ -244,6 +312,7 @@ impl Metrics {
             }
             let _ = self.time_to_start.remove_label_values(&[&**team, &**queue]);
             if !present.iter().any(|(other, _)| other == team) {
+                let _ = self.evicted_after.remove_label_values(&[&**team]);
                 for reason in EvictReason::ALL {
                     let _ = self.evicted.remove_label_values(&[&**team, reason.code()]);
                 }
@@ -296,6 +365,10 @@ pub struct Figures {
     pub queues: Vec<QueueView>,
     /// Every node.
     pub nodes: Vec<NodeView>,
+    /// When the oldest waiting workload was submitted that its team's guarantee covers, by team.
+    pub owed: BTreeMap<Name, Time>,
+    /// Promises that cannot be kept in full.
+    pub overcommitments: Vec<Overcommitment>,
 }
 
 impl Figures {
@@ -364,5 +437,44 @@ mod tests {
                 .expect("renders")
                 .contains(r#"sluice_queue_depth{queue="training",team="vision"}"#)
         );
+    }
+
+    #[test]
+    fn nothing_is_told_as_zero_and_promises_are_told() {
+        let metrics = Metrics::new().expect("distinct names");
+        let gpus = |count| ResourceList::from([("nvidia.com/gpu".into(), Amount::units(count))]);
+        let team = |name: &str, guaranteed, used| TeamView {
+            team: name.into(),
+            pool: "a100".into(),
+            guaranteed,
+            limit: ResourceList::new(),
+            used,
+            borrowed: ResourceList::new(),
+            lent: ResourceList::new(),
+        };
+        let figures = Figures {
+            teams: vec![
+                team("owner", gpus(8), ResourceList::new()),
+                team("guest", ResourceList::new(), gpus(2)),
+            ],
+            owed: [("owner".into(), Time(1_000))].into(),
+            overcommitments: vec![Overcommitment { team: None, pool: "a100".into(), message: String::new() }],
+            ..Figures::default()
+        };
+        metrics.read(&figures, Time(31_000));
+        let text = metrics.render().expect("renders");
+        for line in [
+            r#"sluice_team_resources{kind="used",pool="a100",resource="nvidia.com/gpu",team="owner"} 0"#,
+            r#"sluice_team_resources{kind="lent",pool="a100",resource="nvidia.com/gpu",team="owner"} 0"#,
+            r#"sluice_team_resources{kind="guaranteed",pool="a100",resource="nvidia.com/gpu",team="guest"} 0"#,
+            r#"sluice_team_resources{kind="used",pool="a100",resource="nvidia.com/gpu",team="guest"} 2"#,
+            r#"sluice_owed_oldest_wait_seconds{team="owner"} 30"#,
+            r#"sluice_owed_oldest_wait_seconds{team="guest"} 0"#,
+            r#"sluice_overcommitted{pool="a100",team=""} 1"#,
+            r#"sluice_overcommitted{pool="a100",team="owner"} 0"#,
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains(r#"kind="limit""#), "nobody has a limit");
     }
 }

@@ -17,7 +17,6 @@ use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
 use crate::engine::amount::ResourceList;
-use crate::engine::decision::Overcommitment;
 use crate::metrics::{Figures, Metrics};
 
 /// How long one call may take.
@@ -28,8 +27,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Report {
     /// Usage.
     pub figures: Figures,
-    /// Promises that cannot be kept in full.
-    pub overcommitments: Vec<Overcommitment>,
     /// The generation of each team's spec.
     pub teams: BTreeMap<String, Option<i64>>,
     /// The generation of each pool's spec.
@@ -83,6 +80,7 @@ fn team_status(
     let queues = report.figures.queues.iter().filter(|queue| &*queue.team == name);
     let pools = report.figures.teams.iter().filter(|view| &*view.team == name);
     let over: Vec<&str> = report
+        .figures
         .overcommitments
         .iter()
         .filter(|over| match &over.team {
@@ -171,7 +169,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::decision::TeamView;
+    use crate::engine::decision::{Overcommitment, TeamView};
 
     fn report(over: Option<Overcommitment>) -> Report {
         let view = TeamView {
@@ -184,8 +182,11 @@ mod tests {
             lent: ResourceList::new(),
         };
         Report {
-            figures: Figures { teams: vec![view], ..Figures::default() },
-            overcommitments: over.into_iter().collect(),
+            figures: Figures {
+                teams: vec![view],
+                overcommitments: over.into_iter().collect(),
+                ..Figures::default()
+            },
             ..Report::default()
         }
     }

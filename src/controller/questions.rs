@@ -72,7 +72,6 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         Question::Report(to) => {
             let report = (leads && mirror.complete()).then(|| Report {
                 figures: figures(engine),
-                overcommitments: engine.overcommitments(),
                 teams: mirror.teams().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
                 pools: mirror.pools().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
             });
@@ -82,7 +81,13 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
 }
 
 fn figures(engine: &Engine) -> Figures {
-    Figures { teams: engine.teams(), queues: engine.queues(), nodes: engine.nodes() }
+    Figures {
+        teams: engine.teams(),
+        queues: engine.queues(),
+        nodes: engine.nodes(),
+        owed: engine.oldest_owed(),
+        overcommitments: engine.overcommitments(),
+    }
 }
 
 fn teams(engine: &Engine) -> Teams {

@@ -332,6 +332,10 @@ impl Session {
             }
             Action::Evict { reason, message, .. } => {
                 self.metrics.evicted.with_label_values(&[team, reason.code()]).inc();
+                if let Observed::Admitted(admission) = &workload.state {
+                    let ran = now().since(admission.at).as_secs_f64();
+                    self.metrics.evicted_after.with_label_values(&[team]).observe(ran);
+                }
                 let note = format!("{}: {message}", reason.code());
                 self.notices.publish(Notice {
                     about,

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use books::{Books, Effect, Phase};
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
-use model::{Event, Time, Workload, WorkloadId};
+use model::{Event, Name, Time, Workload, WorkloadId};
 use pass::Claim;
 use pending::{ClassKey, Pending, Rank};
 
@@ -158,6 +158,12 @@ impl Engine {
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeView> {
         views::nodes(&self.books)
+    }
+
+    /// When the oldest waiting workload was submitted that its team's guarantee covers, by team.
+    #[must_use]
+    pub fn oldest_owed(&self) -> BTreeMap<Name, Time> {
+        views::oldest_owed(&self.books)
     }
 
     /// Promises that the nodes, or a parent's promise, do not cover.

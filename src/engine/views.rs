@@ -1,10 +1,12 @@
 //! The engine's state in figures, for people, metrics and objects' status.
 
+use std::collections::BTreeMap;
+
 use super::amount::{Amount, ResourceList};
 use super::books::{Books, Phase};
 use super::decision::{NodeView, Overcommitment, QueueView, TeamView};
-use super::forest::PoolIx;
-use super::model::Time;
+use super::forest::{Imagined, PoolIx};
+use super::model::{DEFAULT_POOL, Name, Time};
 use super::vector::Vector;
 
 /// Every team in every pool in which it is promised or holds something.
@@ -74,8 +76,7 @@ fn lent_out(books: &Books, pool: PoolIx, index: usize, idle: i64) -> i64 {
 
 /// Every queue of every team.
 pub fn queues(books: &Books) -> Vec<QueueView> {
-    use std::collections::BTreeMap;
-    let mut counts: BTreeMap<(usize, super::model::Name), (usize, Option<Time>, usize)> = BTreeMap::new();
+    let mut counts: BTreeMap<(usize, Name), (usize, Option<Time>, usize)> = BTreeMap::new();
     for entry in books.iter().filter(|entry| !entry.removed) {
         let Ok(queue) = books.queue_of(entry) else { continue };
         let count = counts.entry((entry.team, queue.name.clone())).or_default();
@@ -106,9 +107,31 @@ pub fn queues(books: &Books) -> Vec<QueueView> {
     views
 }
 
+/// When the oldest waiting workload was submitted that its team's guarantee covers, by team: it
+/// should not have to wait longer than those take who must leave for it.
+pub fn oldest_owed(books: &Books) -> BTreeMap<Name, Time> {
+    let mut oldest: BTreeMap<Name, Time> = BTreeMap::new();
+    for entry in books.iter().filter(|entry| !entry.removed && entry.phase == Phase::Pending) {
+        let (team, total) = (entry.team, entry.total());
+        let Ok(queue) = books.queue_of(entry) else { continue };
+        let asked = &entry.workload.pools;
+        let may = |name: &Name| if asked.is_empty() { &**name == DEFAULT_POOL } else { asked.contains(name) };
+        let owed = books
+            .forest
+            .pools()
+            .any(|(name, pool)| may(name) && books.forest.owed(pool, team, &total, &Imagined::new()));
+        if owed && books.forest.over_queue_limit(team, queue, &total, &books.resources).is_none() {
+            let first = oldest.entry(books.forest.team(team).name.clone());
+            let submitted = entry.workload.submitted;
+            first.and_modify(|first| *first = submitted.min(*first)).or_insert(submitted);
+        }
+    }
+    oldest
+}
+
 /// Every node with who holds room on it.
 pub fn nodes(books: &Books) -> Vec<NodeView> {
-    let mut holders: std::collections::BTreeMap<usize, Vec<_>> = std::collections::BTreeMap::new();
+    let mut holders: BTreeMap<usize, Vec<_>> = BTreeMap::new();
     for entry in books.iter() {
         for (node, pods) in &entry.charge.nodes {
             holders.entry(*node).or_default().push((entry.workload.id.clone(), *pods));
