@@ -36,12 +36,14 @@ lint:
 
 unit: ## unit and property tests
 	cargo test --workspace --lib --bins --examples
+	cargo test --test engine --test manifests
 
 cluster: need ## build the local control plane (about 8 minutes the first time)
 	tests/cluster/build.sh
 
 e2e: cluster ## tests on a real control plane, one after the other
-	cargo test --workspace --test '*' -- --test-threads=1
+	cargo test --test api_server --test e2e --test monitoring -- --test-threads=1
+	cargo test --package sluice-harness --test '*' -- --test-threads=1
 
 cluster-up: need ## start a local control plane
 	@"$(cluster_tool)" up

@@ -97,7 +97,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
         Ok(())
     });
-    let reporter = report(client.clone(), claim, asker.clone(), Arc::clone(&metrics));
+    let reporter = report(client.clone(), claim.clone(), asker.clone(), Arc::clone(&metrics));
     deciding.spawn(until(decisions.clone(), reporter));
     deciding.spawn(until(decisions.clone(), publisher));
 
@@ -112,7 +112,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let state = WebhookState { directory, metrics: webhook_metrics };
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, state, ready_webhook, listeners.clone()));
+    listening.spawn(serve_webhook(client, options, claim, state, ready_webhook, listeners.clone()));
 
     let ended = tokio::select! {
         () = asked_to_stop() => Ok(()),
@@ -138,12 +138,14 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 async fn serve_webhook(
     client: Client,
     options: Options,
+    claim: Claim,
     state: WebhookState,
     ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let Options { namespace, certificates, https_address, .. } = options;
-    let start = Certificates::start(client, &namespace, certificates, stop.clone());
+    let leads = move || claim.holds();
+    let start = Certificates::start(client, &namespace, certificates, leads, stop.clone());
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
     ready.webhook_serves();

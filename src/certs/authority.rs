@@ -129,18 +129,20 @@ pub fn step(
     hosts: &[String],
     announced: bool,
 ) -> Result<Option<Kept>, rcgen::Error> {
-    let Some(kept) = kept else {
+    // What has expired, while no replica ran, is trusted by nobody: there is no order left to keep.
+    let Some(kept) =
+        kept.filter(|kept| kept.public.authorities.first().is_some_and(|newest| !newest.validity.over(now)))
+    else {
         let (authority, authority_key) = new_authority(now, lifetimes)?;
         let (serving, certificate, key) = sign(&authority, &authority_key, now, lifetimes, hosts)?;
         let public = Public { authorities: vec![authority], serving };
         return Ok(Some(Kept { public, authority_key, certificate, key }));
     };
     let mut next = kept.clone();
-    let Some(newest) = kept.public.authorities.first() else {
-        return step(None, now, lifetimes, hosts, announced);
-    };
+    let newest = &kept.public.authorities[0];
     let serving = &kept.public.serving;
     let switch = serving.signer != newest.validity.issued;
+    let announced = announced || serving.validity.over(now);
     if newest.validity.due(now) && !switch {
         let (authority, authority_key) = new_authority(now, lifetimes)?;
         next.public.authorities.insert(0, authority);
@@ -317,6 +319,21 @@ mod tests {
         assert_eq!(next(&rotated, 701, false), None);
         let switched = next(&rotated, 702, true).expect("the switch is due");
         assert_ne!(switched.certificate, kept.certificate);
+    }
+
+    #[test]
+    fn what_expired_while_nobody_ran_is_made_anew_at_once() {
+        let kept = first();
+        let mut rotating = kept.clone();
+        for second in 1..700 {
+            rotating = next(&rotating, second, second < 666).unwrap_or(rotating);
+        }
+        assert_ne!(rotating.public.serving.signer, rotating.public.authorities[0].validity.issued);
+        for (kept, later) in [(&kept, 500), (&kept, 2000), (&rotating, 900), (&rotating, 5000)] {
+            let anew = next(kept, later, false).expect("the renewal is due");
+            let anew = next(&anew, later, true).unwrap_or(anew);
+            assert!(trusted(&anew.bundle(), &anew.certificate, "localhost", later), "{later}");
+        }
     }
 
     #[test]

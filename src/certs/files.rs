@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use axum::http::Uri;
 use axum_server::tls_rustls::RustlsConfig;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use super::announce::{Announcement, announce};
-use super::{Certificates, Error, base};
+use super::{Address, Certificates, Error};
 
 /// Read again this often: the swap of a Secret volume gives no event on the files themselves.
 const EVERY: Duration = Duration::from_secs(10);
@@ -40,22 +39,25 @@ async fn read(path: &Path) -> Result<Vec<u8>, Error> {
 pub async fn start(
     client: Client,
     files: Files,
-    url: Option<&Uri>,
+    address: Address,
     token: CancellationToken,
 ) -> Result<Certificates, Error> {
     let mut served = files.read().await?;
     let tls = RustlsConfig::from_pem(served.0.clone(), served.1.clone()).await.map_err(Error::Load)?;
-    let announcement = url.map(|url| Announcement { bundle: None, url: Some(base(url)) });
     let config = tls.clone();
     let task = tokio::spawn(async move {
         loop {
-            if let Some(announcement) = &announcement
-                && let Err(error) = announce(&client, announcement).await
+            let url = address.to_announce();
+            let announcement = Announcement { bundle: None, url: url.clone() };
+            if url.is_some()
+                && let Err(error) = announce(&client, &announcement).await
             {
                 tracing::warn!(%error, "the webhook configurations could not be checked, trying again");
             }
-            if token.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
-                return;
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = tokio::time::sleep(EVERY) => {}
+                () = address.changed(url.as_deref()) => {}
             }
             match reload(&config, &files, &served).await {
                 Ok(Some(fresh)) => {

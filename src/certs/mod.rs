@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 /// No call to the API server takes longer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// How often to look whether this replica leads.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// Where the webhook's certificate comes from and where the webhook is reached.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -98,20 +101,48 @@ impl Certificates {
     /// Loads or makes the certificate, and keeps it and the webhook configurations true from then on.
     /// Waits, trying again, for as long as the API server cannot be asked.
     ///
+    /// `leads` says whether this replica leads now. The URL, which each replica has its own of, is the
+    /// leader's; the rest is the same for all, and all of them keep it.
+    ///
     /// # Errors
     /// When the certificate files cannot be loaded.
     pub async fn start(
         client: Client,
         namespace: &str,
         options: Options,
+        leads: impl Fn() -> bool + Send + Sync + 'static,
         token: CancellationToken,
     ) -> Result<Self, Error> {
+        let address = Address { url: options.webhook_url.as_ref().map(base), leads: Box::new(leads) };
         match (&options.tls_cert_file, &options.tls_key_file) {
             (Some(certificate), Some(key)) => {
                 let files = files::Files { certificate: certificate.clone(), key: key.clone() };
-                files::start(client, files, options.webhook_url.as_ref(), token).await
+                files::start(client, files, address, token).await
             }
-            _ => own::start(client, namespace, &options, token).await,
+            _ => own::start(client, namespace, &options, address, token).await,
+        }
+    }
+}
+
+/// Where this replica's webhook is reached, if not by its Service, and whether it is the one to call.
+struct Address {
+    url: Option<String>,
+    leads: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Address {
+    /// The URL to announce now.
+    fn to_announce(&self) -> Option<String> {
+        self.url.clone().filter(|_| (self.leads)())
+    }
+
+    /// Waits until the URL to announce is another than `last`; for ever where there is none.
+    async fn changed(&self, last: Option<&str>) {
+        if self.url.is_none() {
+            return std::future::pending().await;
+        }
+        while self.to_announce().as_deref() == last {
+            tokio::time::sleep(LOOK).await;
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::announce::{Announcement, announce};
 use super::authority::{Kept, Lifetimes, hosts, step};
-use super::{Certificates, Error, Options, base, store};
+use super::{Address, Certificates, Error, Options, store};
 use crate::api::names;
 
 /// The longest time between two looks, should a watch be deaf.
@@ -36,6 +36,8 @@ struct Keeper {
     secrets: Api<Secret>,
     lifetimes: Lifetimes,
     hosts: Vec<String>,
+    address: Address,
+    /// The URL that was last announced.
     url: Option<String>,
     tls: Option<RustlsConfig>,
     /// The certificate that is served.
@@ -52,14 +54,16 @@ pub async fn start(
     client: Client,
     namespace: &str,
     options: &Options,
+    address: Address,
     token: CancellationToken,
 ) -> Result<Certificates, Error> {
     let mut keeper = Keeper {
         secrets: Api::namespaced(client.clone(), namespace),
         lifetimes: Lifetimes { certificate: options.cert_lifetime, authority: options.ca_lifetime },
         hosts: hosts(namespace, options.webhook_url.as_ref()),
-        url: options.webhook_url.as_ref().map(base),
+        address,
         client,
+        url: None,
         tls: None,
         served: String::new(),
         announced: None,
@@ -101,6 +105,7 @@ impl Keeper {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = self.address.changed(self.url.as_deref()) => {}
                 Some(()) = changes.next() => {}
             }
         }
@@ -120,6 +125,7 @@ impl Keeper {
     async fn refresh(&mut self) -> Result<RustlsConfig, Error> {
         let kept = self.keep().await?;
         let tls = self.serve(&kept).await?;
+        self.url = self.address.to_announce();
         let announcement = Announcement { bundle: Some(kept.bundle()), url: self.url.clone() };
         match announce(&self.client, &announcement).await {
             Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != kept.bundle()) => {

@@ -81,7 +81,7 @@ impl Candidate {
         Request { pool, shape: &self.shape, need: &self.need, pods: self.pods }
     }
 
-    fn claimant<'a>(&'a self, pool: PoolIx, nodes: &'a [NodeIx]) -> Claimant<'a> {
+    fn claimant<'a>(&'a self, pool: PoolIx, nodes: &'a [NodeIx], others: &'a [WorkloadId]) -> Claimant<'a> {
         Claimant {
             team: self.team,
             pool,
@@ -92,6 +92,7 @@ impl Candidate {
             priority: self.priority,
             preemptible: self.preemptible,
             nodes,
+            others,
         }
     }
 
@@ -156,14 +157,13 @@ fn progress_claims(engine: &mut Engine, now: Time, plan: &mut Plan) {
         for entry in staying.iter().filter_map(|id| engine.books.get(id)) {
             reclaim::free(&mut freed, entry);
         }
-        match Room::Settled(&freed).place(engine, &candidate, claim.pool, &nodes) {
+        // Whose eviction failed to be written is kept in view while its pause lasts; then the search is
+        // made anew, for by now it may be wrong to take it.
+        let settled = Room::Settled(&freed).place(engine, &candidate, claim.pool, &nodes);
+        match settled.filter(|_| staying.iter().all(|id| engine.pauses(id))) {
             Some(placement) => {
                 let claim = Claim { placement, ..claim };
                 claim.nominate(&mut engine.books, 1);
-                // Whose eviction failed to be written is told again after a pause.
-                for id in staying.iter().filter(|id| !engine.pauses(id)).cloned().collect::<Vec<_>>() {
-                    evict(engine, &id, &candidate, now, plan);
-                }
                 engine.claims.push(claim);
             }
             None => {
@@ -308,7 +308,8 @@ fn make_room(
         }
     }
     let barred = |id: &WorkloadId| engine.pauses(id);
-    let found = reclaim::search(books, &candidate.claimant(pool, nodes), &barred, now);
+    let others: Vec<WorkloadId> = engine.pending.firsts_of_others(candidate.team).cloned().collect();
+    let found = reclaim::search(books, &candidate.claimant(pool, nodes, &others), &barred, now);
     engine.awaits_start |= found.skipped;
     engine.wake = [engine.wake, found.retry_at].into_iter().flatten().min();
     let Some(victims) = found.victims else { return false };

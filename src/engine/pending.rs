@@ -153,17 +153,17 @@ impl Pending {
             .min()
     }
 
+    /// The first of every class of every team but one, whether it has been found unable to start or not.
+    pub fn firsts_of_others(&self, team: TeamIx) -> impl Iterator<Item = &WorkloadId> {
+        let others = self.teams.iter().filter(move |(other, _)| **other != team);
+        others.flat_map(|(_, classes)| classes.values()).filter_map(|c| c.waiting.first()).map(Rank::id)
+    }
+
     /// Notes that a workload, and so all that are like it, cannot start in this epoch.
     pub fn block(&mut self, id: &WorkloadId, epoch: u64, verdict: Verdict) {
         if let Some(class) = self.class_mut(id) {
             class.blocked = Some((epoch, verdict));
         }
-    }
-
-    /// Whether a workload waits here.
-    #[must_use]
-    pub fn contains(&self, id: &WorkloadId) -> bool {
-        self.places.contains_key(id)
     }
 
     /// Why a waiting workload could not start when it was last looked at.

@@ -4,6 +4,12 @@
 //! the victims) may take borrowers of any team and lower priorities of its own. Any other may take
 //! lower priorities of its own team only. Every set is judged by the same order, see [`Cost`].
 //!
+//! A claim that is not owed must not put its own head on the block: if somebody owed waits who could
+//! evict the claimant in turn, the eviction would not pay and the two would take turns for ever.
+//!
+//! For the same reason a workload is never taken as straddling its team's guarantee if that guarantee
+//! holds it once lower priorities of its team yield: it would be owed its room back at once.
+//!
 //! The search proposes sets (for every node the cheapest on it, the cheapest over all nodes, and on
 //! small numbers of candidates every set), drops from each whoever is not needed, and keeps the best.
 
@@ -42,6 +48,8 @@ pub struct Claimant<'a> {
     pub preemptible: bool,
     /// The nodes that may hold its pods.
     pub nodes: &'a [NodeIx],
+    /// Workloads of other teams that wait in vain.
+    pub others: &'a [WorkloadId],
 }
 
 /// The answer of a search.
@@ -100,6 +108,8 @@ struct Candidate<'a> {
     young: bool,
     lost: i128,
     straddles: bool,
+    /// Its team's guarantee holds it once lower priorities of the team yield: they borrow, not it.
+    covered: bool,
 }
 
 /// What a set leads to.
@@ -222,6 +232,7 @@ impl<'a> Search<'a> {
             }
             let straddles = !own && books.forest.straddles(claimant.pool, &levels, &amount, &nothing);
             let lost = work_lost(books, entry, started, now);
+            let covered = straddles && would_be_owed_again(books, entry, priority);
             candidates.push(Candidate {
                 entry,
                 own,
@@ -232,6 +243,7 @@ impl<'a> Search<'a> {
                 young,
                 lost,
                 straddles,
+                covered,
             });
         }
         // The order in which a set is built up: the cheapest to lose first, judged one by one.
@@ -362,7 +374,8 @@ impl<'a> Search<'a> {
         let (forest, pool) = (&self.books.forest, self.claimant.pool);
         candidate.own
             || forest.beyond_guarantee(pool, &candidate.levels, &candidate.amount, imagined)
-                && (straddling || !forest.straddles(pool, &candidate.levels, &candidate.amount, imagined))
+                && (straddling && !candidate.covered
+                    || !forest.straddles(pool, &candidate.levels, &candidate.amount, imagined))
     }
 
     /// What taking `set` leads to; `None` when it is not allowed or the claimant still cannot start.
@@ -390,6 +403,9 @@ impl<'a> Search<'a> {
             return None;
         }
         let placement = placement::place(self.books, nodes, &self.request(), Room::Settled(&freed))?;
+        if !self.owed && self.exposed(&imagined, &freed) {
+            return None;
+        }
         Some(Outcome { placement, straddling, imagined, freed })
     }
 
@@ -464,27 +480,66 @@ impl<'a> Search<'a> {
         }
         // Could it, by taking everyone it may?
         let taken = |id: &WorkloadId| set.iter().any(|i| self.candidates[*i].entry.workload.id == *id);
-        for other in self.books.iter() {
-            let Phase::Running(admission) = &other.phase else { continue };
-            if other.charge.pool != claimant.pool
-                || !preemptible(self.books, other)
-                || taken(&other.workload.id)
-            {
-                continue;
-            }
-            let min_runtime = self.books.queue_of(other).map_or(Duration::ZERO, |queue| queue.min_runtime);
-            let old_enough = self.now >= admission.at.after(min_runtime);
+        for (other, admitted) in self.evictable().filter(|(other, _)| !taken(&other.workload.id)) {
             let takeable = if other.team == entry.team {
+                let min_runtime = self.books.queue_of(other).map_or(Duration::ZERO, |q| q.min_runtime);
+                let old_enough = self.now >= admitted.after(min_runtime);
                 priority_of(self.books, other) < victim.priority && (old_enough || owed_plainly)
             } else {
-                let levels: Vec<TeamIx> = forest.levels_below_common(other.team, entry.team).collect();
-                owed_plainly && forest.beyond_guarantee(claimant.pool, &levels, &other.held(), &imagined)
+                owed_plainly && self.borrows(other, entry.team, &imagined)
             };
             if takeable {
                 free(&mut freed, other);
             }
         }
         fits(&freed)
+    }
+
+    /// Whether somebody of another team waits who is owed what the claimant would take, so that the
+    /// claimant would be evicted in turn.
+    fn exposed(&self, imagined: &Imagined, freed: &Freed) -> bool {
+        let (forest, claimant) = (&self.books.forest, self.claimant);
+        let mut with = imagined.clone();
+        forest.imagine(&mut with, claimant.team, claimant.total, 1);
+        claimant.others.iter().filter_map(|id| self.books.get(id)).any(|waiting| {
+            // The claimant's room is free again here, as if it had been evicted with all borrowers.
+            let (mut without, mut freed) = (imagined.clone(), freed.clone());
+            for (other, _) in self.evictable() {
+                if other.team != waiting.team && self.borrows(other, waiting.team, &with) {
+                    forest.imagine(&mut without, other.team, &other.held(), -1);
+                    free(&mut freed, other);
+                }
+            }
+            if !forest.owed(claimant.pool, waiting.team, &waiting.total(), &without) {
+                return false;
+            }
+            let request = Request {
+                pool: claimant.pool,
+                shape: &waiting.workload.shape,
+                need: &waiting.need,
+                pods: waiting.workload.pods,
+            };
+            let nodes: Vec<NodeIx> = placement::eligible(self.books, &request).collect();
+            placement::place(self.books, &nodes, &request, Room::Settled(&freed)).is_some()
+        })
+    }
+
+    /// Everybody in the pool who runs and may be evicted by somebody, with when it was admitted.
+    fn evictable(&self) -> impl Iterator<Item = (&'a Entry, Time)> {
+        let (books, pool) = (self.books, self.claimant.pool);
+        books.iter().filter_map(move |entry| match &entry.phase {
+            Phase::Running(admission) if entry.charge.pool == pool && preemptible(books, entry) => {
+                Some((entry, admission.at))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether somebody owed in team `by` may take this one as a borrower.
+    fn borrows(&self, entry: &Entry, by: TeamIx, imagined: &Imagined) -> bool {
+        let forest = &self.books.forest;
+        let levels: Vec<TeamIx> = forest.levels_below_common(entry.team, by).collect();
+        forest.beyond_guarantee(self.claimant.pool, &levels, &entry.held(), imagined)
     }
 }
 
@@ -506,6 +561,21 @@ pub fn lending_allows(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector,
     }
     let reserve = books.forest.reserve_after(pool, team, total);
     reserve.nonzero().all(|(index, kept)| total.get(index) == 0 || free.get(index) - total.get(index) >= kept)
+}
+
+/// Whether a running workload would be owed its room, queued again, once lower priorities of its
+/// team yield.
+fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -> bool {
+    let mut imagined = Imagined::new();
+    let amount = entry.held();
+    books.forest.imagine(&mut imagined, entry.team, &amount, -1);
+    for mate in books.iter().filter(|mate| mate.team == entry.team && mate.charge.pool == entry.charge.pool) {
+        let yields = matches!(mate.phase, Phase::Running(_)) && preemptible(books, mate);
+        if yields && priority_of(books, mate) < priority {
+            books.forest.imagine(&mut imagined, mate.team, &mate.held(), -1);
+        }
+    }
+    books.forest.owed(entry.charge.pool, entry.team, &amount, &imagined)
 }
 
 /// Adds to `freed` what a workload holds on nodes.

@@ -49,6 +49,11 @@ impl<'a> Job<'a> {
             .map_or(self.parallelism(), |record| u64::from(record.pods))
     }
 
+    /// The affinity its user wrote, kept while the template carries Sluice's placement.
+    fn user_affinity(&self) -> Option<Value> {
+        serde_json::from_str(annotation(self.0, names::USER_AFFINITY)?).ok()
+    }
+
     fn template_label(&self, key: &str) -> Option<&'a str> {
         label(&self.0["spec"]["template"], key)
     }
@@ -140,6 +145,13 @@ fn update(
             warnings.push(format!("sluice: the Job keeps the {} pods it was granted", old.grant()));
         }
         _ => {}
+    }
+    // The template of an admitted Job carries the placement; a manifest that brings back what its user
+    // wrote there is the unchanged one, not a change.
+    let affinity = &request.object["spec"]["template"]["spec"]["affinity"];
+    if old.admitted() && old.user_affinity().as_ref() == Some(affinity) {
+        let placed = request.old_object["spec"]["template"]["spec"]["affinity"].clone();
+        editor.set(&["spec", "template", "spec", "affinity"], placed);
     }
     if old.waits() && Job(editor.object()).waits() {
         let standing = standing(directory, &request.namespace, &request.object)?;

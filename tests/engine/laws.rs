@@ -197,17 +197,38 @@ fn levels(world: &World, victim: &Item, claimant: &Item) -> Vec<Name> {
     world.path(&victim.workload.team).into_iter().filter(|team| !above.contains(team)).collect()
 }
 
+/// Whether the guarantees on its path hold `item` once lower priorities of its team yield: then these
+/// are the borrowers, and taking it for another team would only make the two take turns.
+fn covered(world: &World, item: &Item, usage: &BTreeMap<Name, i64>, gone: &BTreeSet<WorkloadId>) -> bool {
+    let yielding: i64 = world
+        .running()
+        .iter()
+        .filter(|mate| mate.workload.team == item.workload.team && mate.preemptible())
+        .filter(|mate| !gone.contains(&mate.workload.id))
+        .filter(|mate| mate.workload.priority < item.workload.priority)
+        .map(|mate| mate.total())
+        .sum();
+    world.path(&item.workload.team).iter().all(|team| usage[team] - yielding <= world.guaranteed(team))
+}
+
 /// Takes victims one by one, those that straddle last; the number that straddle, or `None` if some
 /// may not be taken at all. `usage` is what every team holds for good.
-fn take(world: &World, victims: &[&Item], claimant: &Item, usage: &mut BTreeMap<Name, i64>) -> Option<usize> {
+fn take(
+    world: &World,
+    victims: &[&Item],
+    claimant: &Item,
+    usage: &mut BTreeMap<Name, i64>,
+    gone: &BTreeSet<WorkloadId>,
+) -> Option<usize> {
     let mut left: Vec<&Item> = victims.to_vec();
     left.sort_by_key(|item| item.total());
-    let mut straddling = 0;
+    let (before, mut straddling) = (usage.clone(), 0);
     while !left.is_empty() {
         let may = |item: &Item, usage: &BTreeMap<Name, i64>, straddle: bool| {
             levels(world, item, claimant).iter().all(|team| {
                 usage[team] > world.guaranteed(team)
-                    && (straddle || usage[team] - item.total() >= world.guaranteed(team))
+                    && (straddle && !covered(world, item, &before, gone)
+                        || usage[team] - item.total() >= world.guaranteed(team))
             })
         };
         let next = left.iter().position(|item| may(item, usage, false)).or_else(|| {
@@ -257,6 +278,12 @@ fn owners_keep_theirs(
     mut usage: BTreeMap<Name, i64>,
     claimed: &BTreeSet<WorkloadId>,
 ) -> Result<(), TestCaseError> {
+    let decided_before = &world.in_flight[..world.in_flight.len() - actions.len()];
+    let mut gone: BTreeSet<WorkloadId> = decided_before
+        .iter()
+        .filter(|action| matches!(action, Action::Evict { .. }))
+        .map(|action| action.workload().clone())
+        .collect();
     let mut at = 0;
     while at < actions.len() {
         let claimant = match &actions[at] {
@@ -278,10 +305,13 @@ fn owners_keep_theirs(
                         *usage.entry(team).or_default() -= victim.total();
                     }
                 }
-                let straddling = take(world, &others, item, &mut usage);
+                let straddling = take(world, &others, item, &mut usage, &gone);
+                gone.extend(group.iter().map(|victim| victim.workload.id.clone()));
                 prop_assert!(straddling.is_some(), "taken from a team within its guarantee: {group:?}");
                 let path = world.path(&item.workload.team);
-                let owed = path.iter().all(|team| usage[team] + item.total() <= world.guaranteed(team));
+                // Room that was promised to the claimant before is in the usage already.
+                let more = if claimed.contains(claimant) { 0 } else { item.total() };
+                let owed = path.iter().all(|team| usage[team] + more <= world.guaranteed(team));
                 prop_assert!(owed || others.is_empty(), "{claimant} is not owed what it took");
                 prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
                 claimant
@@ -321,7 +351,7 @@ fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<WorkloadId>>
                 *usage.entry(team).or_default() -= victim.total();
             }
         }
-        if take(world, &others, item, &mut usage).is_none() {
+        if take(world, &others, item, &mut usage, &BTreeSet::new()).is_none() {
             continue;
         }
         let path = world.path(&item.workload.team);
@@ -374,9 +404,18 @@ proptest! {
         let mut world = build(&setup);
         for op in &ops {
             apply(&mut world, op);
-            let claimed = claims(&world);
-            let usage = settled_usage(&world, &claimed);
+            let mut usage = settled_usage(&world, &BTreeSet::new());
+            let mut claimed = claims(&world);
             let actions = world.plan();
+            // A promise that had to be given up counts for nothing.
+            let started: BTreeSet<_> = actions.iter().map(|action| action.workload().clone()).collect();
+            let kept = claims(&world);
+            claimed.retain(|id| kept.contains(id) || started.contains(id));
+            for item in claimed.iter().filter_map(|id| world.items.get(id)) {
+                for team in world.path(&item.workload.team) {
+                    *usage.entry(team).or_default() += item.total();
+                }
+            }
             owners_keep_theirs(&world, &actions, usage, &claimed)?;
         }
     }
@@ -394,7 +433,7 @@ proptest! {
         world.now = Time(world.now.0 + 1_000);
         apply(&mut world, &last);
         let before = world.log.len();
-        let Some(newest) = world.queued().into_iter().map(|i| i.clone()).max_by_key(|i| i.workload.submitted)
+        let Some(newest) = world.queued().into_iter().cloned().max_by_key(|i| i.workload.submitted)
             else { return Ok(()) };
         let sets = could_be_made_room(&world, &newest);
         world.plan();
@@ -407,7 +446,7 @@ proptest! {
             let straddles = |set: &mut dyn Iterator<Item = &WorkloadId>| {
                 let items: Vec<&Item> = set.map(|id| &world.items[id])
                     .filter(|item| item.workload.team != newest.workload.team).collect();
-                take(&world, &items, &newest, &mut settled_usage_before(&world))
+                take(&world, &items, &newest, &mut settled_usage_before(&world), &BTreeSet::new())
             };
             let mine = straddles(&mut chosen.iter());
             let best = sets.iter().filter_map(|set| straddles(&mut set.iter())).min();

@@ -230,6 +230,24 @@ async fn an_unchanged_manifest_can_be_applied_again() {
 }
 
 #[tokio::test]
+async fn the_placement_survives_an_apply_of_the_users_own_affinity() {
+    let own = json!({"nodeAffinity": {"required": ["mine"]}});
+    let placed = json!({"nodeAffinity": {"required": ["mine and n0"]}});
+    let affinity = |affinity: &Value| json!({"spec": {"template": {"spec": {"affinity": affinity}}}});
+    let marks = json!({"metadata": {"annotations": {"sluice.dev/user-affinity": own.to_string()}}});
+    let before = with(running(marks), affinity(&placed));
+
+    let applied = with(before.clone(), affinity(&own));
+    let answer = ask(Ask::update(before.clone(), applied)).await;
+    assert!(answer.allowed, "{}", answer.message);
+    assert_eq!(answer.object, before);
+
+    // Another affinity is a change, and the API server's to refuse.
+    let other = with(before.clone(), affinity(&json!({"nodeAffinity": {"required": ["other"]}})));
+    assert!(!ask(Ask::update(before, other)).await.patched);
+}
+
+#[tokio::test]
 async fn an_owner_who_edits_is_not_one_who_applies() {
     let owned = json!({"metadata": {"managedFields": [
         {"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}}}},

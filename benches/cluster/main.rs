@@ -1,0 +1,250 @@
+//! What Sluice does to a control plane: Jobs admitted per second, the time from an end to the next
+//! start, creates per second, each beside what the same control plane does without Sluice.
+//!
+//! *Raw* is the ceiling: the load generator itself lets the held Jobs start, one request each, 16
+//! under way at a time. *Open*: many held Jobs, the capacity is opened at once, until the last has
+//! been seen to start. *Turnover*: Jobs of three seconds through 40 GPUs, from the k-th end seen to
+//! the (40+k)-th start seen, by the same watch.
+
+mod figures;
+mod load;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::json;
+use sluice::api::names;
+use sluice_harness::{Cluster, Options, Sluice, User, install};
+
+use figures::{Quantiles, Report, resident_megabytes, webhook_quantiles};
+use load::{IN_FLIGHT, Seen, Watch};
+
+/// Measures Sluice on a local control plane.
+#[derive(Parser)]
+struct Arguments {
+    /// How many Jobs wait when the capacity opens.
+    #[arg(long, default_value_t = 2000)]
+    jobs: usize,
+    /// How many nodes with 8 GPUs there are.
+    #[arg(long, default_value_t = 250)]
+    nodes: usize,
+    /// How many Jobs pass through 40 GPUs.
+    #[arg(long, default_value_t = 400)]
+    turnover: usize,
+    /// How many Jobs are created in a round.
+    #[arg(long, default_value_t = 1000)]
+    creates: usize,
+    /// What `cargo bench` adds.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+const RAW: [&str; 2] = ["raw-0", "raw-1"];
+const TEAM: [&str; 2] = ["team-0", "team-1"];
+const SLOTS: usize = 40;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let cluster = Cluster::up("bench").await?;
+    let client = cluster.client(User::Raw).await?;
+    say(&format!("{} nodes with 8 GPUs each", arguments.nodes));
+    load::nodes(&client, arguments.nodes).await?;
+    install(&cluster).await?;
+    for namespace in RAW {
+        load::namespace(&client, namespace, None).await?;
+    }
+    create_team(&client).await?;
+    for namespace in TEAM {
+        load::namespace(&client, namespace, Some("bench")).await?;
+    }
+    let mut report = Report::default();
+
+    say("raw: open and turnover, without Sluice");
+    let raw_before = open_raw(&client, "raw-open-1", arguments.jobs).await?;
+    let raw_turnover = turnover_raw(&client, arguments.turnover).await?;
+
+    let mut sluice = Sluice::start(&cluster, &Options::new(env!("CARGO_BIN_EXE_sluice"))).await?;
+    let process = sluice.process().context("Sluice has ended")?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    report.idle_megabytes = resident_megabytes(process)?;
+
+    say("creates: in a namespace of nobody and of a team, in turn");
+    let before = sluice.get("/metrics").await?;
+    let (mut plain, mut held) = (Creates::default(), Creates::default());
+    for round in 0..2 {
+        plain.run(&client, &format!("plain-{round}"), RAW[0], arguments.creates).await?;
+        held.run(&client, &format!("held-{round}"), TEAM[0], arguments.creates).await?;
+        load::clear(&client, &[RAW[0], TEAM[0]]).await?;
+    }
+    let after = sluice.get("/metrics").await?;
+    report.creates = [plain.rate(), held.rate()];
+    report.create_latency = [Quantiles::of(&plain.each), Quantiles::of(&held.each)];
+    report.webhook = webhook_quantiles(&before, &after);
+
+    say("open, with Sluice");
+    let (open, writes) = open_sluice(&cluster, &client, arguments.jobs).await?;
+    report.writes = writes;
+    report.busy_megabytes = resident_megabytes(process)?;
+    say("turnover, with Sluice");
+    let turnover = turnover_sluice(&client, arguments.turnover).await?;
+    sluice.stop().await?;
+
+    say("raw: open once more, without Sluice");
+    let raw_after = open_raw(&client, "raw-open-2", arguments.jobs).await?;
+    report.open = [raw_before, raw_after, open];
+    report.turnover = [Quantiles::of(&raw_turnover), Quantiles::of(&turnover)];
+    println!("{report}");
+    Ok(())
+}
+
+fn say(what: &str) {
+    eprintln!("bench: {what}");
+}
+
+#[derive(Default)]
+struct Creates {
+    elapsed: Duration,
+    each: Vec<Duration>,
+}
+
+impl Creates {
+    async fn run(&mut self, client: &Client, phase: &str, namespace: &str, count: usize) -> Result<()> {
+        let (elapsed, each) = load::create(client, phase, &[namespace], count, true, None).await?;
+        self.elapsed += elapsed;
+        self.each.extend(each);
+        Ok(())
+    }
+
+    fn rate(&self) -> f64 {
+        per_second(self.each.len(), self.elapsed)
+    }
+}
+
+fn per_second(count: usize, elapsed: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "thousands at the most")]
+    let count = count as f64;
+    count / elapsed.as_secs_f64()
+}
+
+fn teams(client: &Client) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("sluice.dev", "v1alpha1", "Team"));
+    Api::all_with(client.clone(), &kind)
+}
+
+async fn create_team(client: &Client) -> Result<()> {
+    let team = json!({
+        "apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "bench"},
+        "spec": {"quotas": [{"limit": {"nvidia.com/gpu": 0}}]},
+    });
+    teams(client).create(&PostParams::default(), &serde_json::from_value(team)?).await?;
+    Ok(())
+}
+
+/// Opens or closes the team's capacity.
+async fn set_limit(client: &Client, gpus: usize) -> Result<()> {
+    let patch = json!({"spec": {"quotas": [{"limit": {"nvidia.com/gpu": gpus}}]}});
+    teams(client).patch("bench", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+async fn open_raw(client: &Client, phase: &str, count: usize) -> Result<f64> {
+    load::create(client, phase, &RAW, count, true, None).await?;
+    let mut watch = Watch::start(client, phase, count).await?;
+    let began = Instant::now();
+    let start = |i: usize| async move {
+        load::start_by_hand(client, RAW[i % RAW.len()], &format!("{phase}-{i}")).await
+    };
+    let (started, seen) = tokio::join!(
+        stream::iter((0..count).map(start)).buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>(),
+        watch.started(count)
+    );
+    started?;
+    let rate = per_second(count, seen? - began);
+    load::clear(client, &RAW).await?;
+    Ok(rate)
+}
+
+async fn open_sluice(cluster: &Cluster, client: &Client, count: usize) -> Result<(f64, Vec<(String, f64)>)> {
+    load::create(client, "open", &TEAM, count, false, None).await?;
+    let mut watch = Watch::start(client, "open", count).await?;
+    let before = cluster.audit().by(names::ACCOUNT)?.len();
+    let began = Instant::now();
+    set_limit(client, count).await?;
+    let rate = per_second(count, watch.started(count).await? - began);
+    // Events are sent behind the admissions; what belongs to these is to be counted, too.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut writes: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    for write in cluster.audit().by(names::ACCOUNT)?.into_iter().skip(before) {
+        *writes.entry(format!("{} {}", write.verb, write.resource)).or_default() += 1;
+    }
+    let unit = Duration::from_secs(1);
+    let per_job = |n: usize| per_second(n, unit) / per_second(count, unit);
+    load::clear(client, &TEAM).await?;
+    set_limit(client, 0).await?;
+    Ok((rate, writes.into_iter().map(|(what, n)| (what, per_job(n))).collect()))
+}
+
+/// From the k-th end seen to the (40+k)-th start seen; negative is as good as nothing.
+#[derive(Default)]
+struct Turnover {
+    started: Vec<Instant>,
+    ended: Vec<Instant>,
+}
+
+impl Turnover {
+    fn note(&mut self, seen: Seen) {
+        match seen {
+            Seen::Started(at) => self.started.push(at),
+            Seen::Ended(at) => self.ended.push(at),
+        }
+    }
+
+    fn gaps(&self) -> Vec<Duration> {
+        let next_starts = self.started.iter().skip(SLOTS);
+        self.ended.iter().zip(next_starts).map(|(end, start)| start.saturating_duration_since(*end)).collect()
+    }
+}
+
+async fn turnover_raw(client: &Client, count: usize) -> Result<Vec<Duration>> {
+    let phase = "raw-turnover";
+    load::create(client, phase, &RAW, count, true, Some(3)).await?;
+    let mut watch = Watch::start(client, phase, count).await?;
+    let start = |i: usize| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            load::start_by_hand(&client, RAW[i % RAW.len()], &format!("{phase}-{i}")).await
+        })
+    };
+    let mut requests: Vec<_> = (0..SLOTS.min(count)).map(start).collect();
+    let mut turnover = Turnover::default();
+    while turnover.ended.len() < count {
+        let seen = watch.next().await?;
+        if matches!(seen, Seen::Ended(_)) && requests.len() < count {
+            requests.push(start(requests.len()));
+        }
+        turnover.note(seen);
+    }
+    for request in requests {
+        request.await??;
+    }
+    load::clear(client, &RAW).await?;
+    Ok(turnover.gaps())
+}
+
+async fn turnover_sluice(client: &Client, count: usize) -> Result<Vec<Duration>> {
+    load::create(client, "turnover", &TEAM, count, false, Some(3)).await?;
+    let mut watch = Watch::start(client, "turnover", count).await?;
+    set_limit(client, SLOTS).await?;
+    let mut turnover = Turnover::default();
+    while turnover.ended.len() < count {
+        turnover.note(watch.next().await?);
+    }
+    load::clear(client, &TEAM).await?;
+    Ok(turnover.gaps())
+}

@@ -1,0 +1,208 @@
+//! What a real API server makes of the kinds and the policies, without any Sluice running.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use sluice_harness::{Cluster, Kubectl, User, eventually, install, patience};
+
+fn team(spec: &Value) -> String {
+    let team = json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "vision"}, "spec": spec});
+    team.to_string()
+}
+
+fn pool(name: &str, spec: &Value) -> String {
+    let pool = json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec});
+    pool.to_string()
+}
+
+/// Asserts that the object is refused, and that the refusal names the field and says why.
+async fn refuses(kubectl: &Kubectl, manifest: &str, said: &str) -> Result<()> {
+    let outcome = kubectl.run(&["create", "-f", "-"], Some(manifest)).await?;
+    ensure!(!outcome.success, "accepted: {manifest}");
+    ensure!(outcome.stderr.contains(said), "{manifest}\nis refused without {said:?}: {}", outcome.stderr);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
+    let cluster = Cluster::up("kinds").await?;
+    install(&cluster).await?;
+    let kubectl = cluster.kubectl(User::Admin);
+    let quota = |quota: Value| json!({"quotas": [quota]});
+    let queue = |queue: Value| json!({"queues": [queue]});
+    for (spec, said) in [
+        (json!({"parent": "vision"}), "spec.parent: Invalid value: a team cannot be its own parent"),
+        (json!({"weight": -1}), "spec.weight"),
+        (
+            quota(json!({"guaranteed": {"nvidia.com/gpu": -1}})),
+            "spec.quotas[0].guaranteed: Invalid value: a quantity must not be negative",
+        ),
+        (
+            quota(json!({"guaranteed": {"nvidia.com/gpu": "2k"}, "limit": {"nvidia.com/gpu": 8}})),
+            "spec.quotas[0]: Invalid value: guaranteed must not exceed limit",
+        ),
+        (
+            quota(json!({"guaranteed": {"cpu": 1}, "lendable": {"cpu": "1001m"}})),
+            "spec.quotas[0]: Invalid value: lendable must not exceed guaranteed",
+        ),
+        (quota(json!({"guaranteed": {"cpu": "many"}})), "spec.quotas[0].guaranteed.cpu"),
+        (json!({"quotas": [{"limit": {"cpu": 1}}, {"pool": "default"}]}), "spec.quotas[1]: Duplicate value"),
+        (json!({"queues": [{"name": "a"}, {"name": "a"}]}), "spec.queues[1]: Duplicate value"),
+        (queue(json!({"name": "a", "maxWait": "soon"})), "spec.queues[0].maxWait"),
+        (queue(json!({"name": "a", "onPodLoss": "Cry"})), "spec.queues[0].onPodLoss"),
+        (queue(json!({"name": "A.b"})), "spec.queues[0].name"),
+    ] {
+        refuses(&kubectl, &team(&spec), said).await?;
+    }
+    refuses(&kubectl, &team(&json!({})).replace("vision", "a.b"), "a team's name goes into a label").await?;
+    let gpu = json!({"gpu": "a100"});
+    refuses(&kubectl, &pool("default", &json!({"nodeSelector": gpu})), "choose another name").await?;
+    refuses(&kubectl, &pool("a100", &json!({"nodeSelector": {}})), "spec.nodeSelector").await?;
+    let twice = json!({"nodeSelector": gpu, "topology": ["rack", "rack"]});
+    refuses(
+        &kubectl,
+        &pool("a100", &twice),
+        "spec.topology: Invalid value: a topology level must be listed once",
+    )
+    .await?;
+
+    // The longest that is allowed stays within what the API server spends on rules.
+    let many: Value = (0..16)
+        .map(|i| (format!("example.com/{}{i}", "r".repeat(40)), json!("1000Gi")))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let quotas: Vec<Value> = (0..32)
+        .map(|i| json!({"pool": format!("p{i}"), "guaranteed": many, "limit": many, "lendable": many}))
+        .collect();
+    let queues: Vec<Value> = (0..32)
+        .map(|i| json!({"name": format!("q{i}"), "limit": many, "maxWait": "24h", "minRuntime": "1.5h"}))
+        .collect();
+    kubectl.create(&team(&json!({"parent": "research", "quotas": quotas, "queues": queues}))).await?;
+    kubectl.create(&pool("a100", &json!({"nodeSelector": gpu, "topology": ["zone", "rack"]}))).await?;
+    Ok(())
+}
+
+fn job(name: &str, namespace: &str, spec: &Value) -> String {
+    let mut job = json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.example/x"}]}}},
+    });
+    json_patch::merge(&mut job["spec"], spec);
+    job.to_string()
+}
+
+fn pod(name: &str, namespace: &str) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [{"name": "main", "image": "registry.example/x"}]},
+    })
+    .to_string()
+}
+
+async fn get(kubectl: &Kubectl, object: &str, path: &str) -> Result<String> {
+    kubectl.ok(&["get", object, "--namespace=vision", "-o", &format!("jsonpath={{{path}}}")]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_alone() -> Result<()> {
+    const HELD: &str = r".metadata.annotations.sluice\.dev/held";
+    let cluster = Cluster::up("policies").await?;
+    install(&cluster).await?;
+    let kubectl = cluster.kubectl(User::Admin);
+    for namespace in ["vision", "free"] {
+        kubectl.ok(&["create", "namespace", namespace]).await?;
+    }
+    kubectl.ok(&["label", "namespace", "vision", "sluice.dev/team=vision"]).await?;
+    // A policy is in force a moment after it is stored.
+    let bound = pod("bound", "vision").replace(r#""spec":{"#, r#""spec":{"nodeName":"n0","#);
+    eventually("the policies are in force", patience(), async || {
+        let probe = [
+            "create",
+            "--dry-run=server",
+            "-o",
+            "jsonpath={.spec.suspend}{.spec.schedulingGates}",
+            "-f",
+            "-",
+        ];
+        let mut seen = String::new();
+        for object in [job("probe", "vision", &json!({})), pod("probe", "vision"), bound.clone()] {
+            seen += &kubectl.run(&probe, Some(&object)).await.map_err(|error| error.to_string())?.stdout;
+        }
+        // The first two held, the third refused.
+        if seen == r#"true[{"name":"sluice.dev/admission"}]"# { Ok(()) } else { Err(seen) }
+    })
+    .await?;
+
+    kubectl.create(&job("new", "vision", &json!({}))).await?;
+    ensure!(get(&kubectl, "job/new", HELD).await? == "true");
+    kubectl.create(&job("own", "vision", &json!({"suspend": true}))).await?;
+    ensure!(get(&kubectl, "job/own", HELD).await?.is_empty());
+    kubectl.create(&pod("bare", "vision")).await?;
+
+    let patch = |object: &'static str, patch: &'static str| {
+        vec!["patch", object, "--namespace=vision", "--type=merge", "-p", patch]
+    };
+    let unsuspend = r#"{"spec":{"suspend":false}}"#;
+    let forge = r#"{"metadata":{"annotations":{"sluice.dev/admission":"{}"}}}"#;
+    for (arguments, said) in [
+        (patch("job/new", unsuspend), "only Sluice starts it"),
+        (patch("job/new", forge), "written by Sluice alone"),
+        (
+            patch("job/new", r#"{"metadata":{"annotations":{"sluice.dev/held":null}}}"#),
+            "written by Sluice alone",
+        ),
+        (patch("pod/bare", r#"{"spec":{"schedulingGates":null}}"#), "only Sluice removes its gates"),
+    ] {
+        let refusal = kubectl.refused(&arguments).await?;
+        ensure!(refusal.contains(said), "{arguments:?}: {refusal}");
+    }
+    kubectl.ok(&patch("job/own", unsuspend)).await?;
+    ensure!(get(&kubectl, "job/own", HELD).await? == "true", "a released Job is not queued");
+    ensure!(get(&kubectl, "job/own", ".spec.suspend").await? == "true", "a released Job runs");
+    refuses(&kubectl, &bound, "spec.nodeName may not be set").await?;
+
+    // Sluice's own account starts it, for as many pods as it grants; its user may take it back.
+    let record = json!({"pool": "default", "nodes": {"n0": 2}, "pods": 2, "borrowed": false, "at": "2026-01-31T12:00:00Z"});
+    let record = serde_json::from_value::<sluice::api::record::Record>(record)?;
+    let admit = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": serde_json::to_string(&record)?}},
+        "spec": {"suspend": false},
+    })
+    .to_string();
+    let sluice = cluster.kubectl(User::Sluice);
+    sluice
+        .ok(&[
+            "patch",
+            "job/new",
+            "--namespace=vision",
+            "--type=merge",
+            "--field-manager=sluice",
+            "-p",
+            &admit,
+        ])
+        .await?;
+    kubectl.ok(&patch("job/new", r#"{"spec":{"parallelism":2}}"#)).await?;
+    let refusal = kubectl.refused(&patch("job/new", r#"{"spec":{"parallelism":3}}"#)).await?;
+    ensure!(refusal.contains("more than the 2 pods"), "{refusal}");
+    let stored =
+        kubectl.ok(&["get", "job/new", "--namespace=vision", "--show-managed-fields", "-o", "json"]).await?;
+    let managers = &serde_json::from_str::<Value>(&stored)?["metadata"]["managedFields"];
+    ensure!(
+        managers.is_array() && !managers.to_string().contains("sluice"),
+        "Sluice owns fields: {managers}"
+    );
+    kubectl.ok(&patch("job/new", r#"{"spec":{"suspend":true}}"#)).await?;
+    ensure!(get(&kubectl, "job/new", HELD).await?.is_empty(), "a Job its user suspends stays queued");
+
+    for object in [job("new", "free", &json!({})), pod("bare", "free")] {
+        kubectl.create(&object).await?;
+    }
+    let gates = kubectl.ok(&["get", "job/new", "pod/bare", "--namespace=free", "-o", "json"]).await?;
+    ensure!(!gates.contains("sluice.dev"), "{gates}");
+    let everything = ["delete", "jobs,pods", "--all", "--namespace=vision", "--timeout=60s"];
+    kubectl.ok(&everything).await?;
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Holds the manifests and policies to what the program is built with, and to harming nobody else.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sluice::api::names;
+
+/// All objects of the YAML files under `manifests/` and `policies/`.
+fn objects() -> Vec<(PathBuf, Value)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("manifests"), root.join("policies")];
+    let mut objects = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder can be read") {
+            let path = entry.expect("the folder can be listed").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "yaml") {
+                let text = std::fs::read_to_string(&path).expect("the file can be read");
+                let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                objects.extend(documents.into_iter().map(|object| (path.clone(), object)));
+            }
+        }
+    }
+    objects
+}
+
+fn of_kind(kinds: &[&str]) -> Vec<Value> {
+    let found: Vec<Value> = objects()
+        .into_iter()
+        .map(|(_, object)| object)
+        .filter(|o| kinds.iter().any(|kind| o["kind"] == *kind))
+        .collect();
+    assert!(!found.is_empty(), "no {kinds:?}");
+    found
+}
+
+/// Only namespaces with the label, and never the system's own.
+fn assert_labelled_only(selector: &Value, what: &Value) {
+    let wanted = serde_json::json!({"matchExpressions": [
+        {"key": names::TEAM, "operator": "Exists"},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", names::NAMESPACE]},
+    ]});
+    assert_eq!(*selector, wanted, "{what}");
+}
+
+#[test]
+fn nothing_reaches_beyond_labelled_namespaces() {
+    for binding in of_kind(&["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"]) {
+        assert_labelled_only(
+            &binding["spec"]["matchResources"]["namespaceSelector"],
+            &binding["metadata"]["name"],
+        );
+    }
+    for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
+        for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            assert_labelled_only(&webhook["namespaceSelector"], &webhook["name"]);
+        }
+    }
+}
+
+#[test]
+fn every_policy_is_bound_once_by_its_own_name() {
+    for kind in ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"] {
+        let name = |object: &Value| object["metadata"]["name"].as_str().map(ToOwned::to_owned);
+        let policies: BTreeSet<_> = of_kind(&[kind]).iter().map(name).collect();
+        let bindings = of_kind(&[&format!("{kind}Binding")]);
+        let bound: BTreeSet<_> = bindings
+            .iter()
+            .map(|binding| binding["spec"]["policyName"].as_str().map(ToOwned::to_owned))
+            .collect();
+        assert_eq!(policies, bound, "{kind}");
+        assert_eq!(policies.len(), bindings.len(), "{kind}");
+    }
+}
+
+#[test]
+fn webhooks_and_policies_leave_sluice_itself_and_what_is_deleted_alone() {
+    let sluice = format!("request.userInfo.username != '{}'", names::ACCOUNT);
+    let check = |conditions: &Value, deletes: bool, what: &Value| {
+        let text = conditions.to_string();
+        assert!(text.contains(&sluice), "{what} judges Sluice itself");
+        assert!(
+            !deletes || text.contains("!has(object.metadata.deletionTimestamp)"),
+            "{what} judges deletions"
+        );
+    };
+    let operations = |rules: &Value| -> Vec<Value> {
+        rules
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|rule| rule["operations"].as_array().cloned().unwrap_or_default())
+            .collect()
+    };
+    for policy in of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]) {
+        let (spec, name) = (&policy["spec"], &policy["metadata"]["name"]);
+        // This one is about Sluice's own writes, and only about whom their fields belong to.
+        if *name == "sluice-job-unowned" {
+            assert!(spec["matchConditions"].to_string().contains(&sluice.replace("!=", "==")));
+            assert_eq!(spec["failurePolicy"], "Ignore");
+            continue;
+        }
+        let rules = &spec["matchConstraints"]["resourceRules"];
+        let updates = operations(rules).contains(&"UPDATE".into());
+        let resizes = rules.to_string().contains("pods/resize");
+        check(&spec["matchConditions"], updates && !resizes, name);
+        assert!(!operations(rules).contains(&"DELETE".into()), "{name}");
+        // Such a request may be the one that removes a finalizer.
+        if updates && rules.to_string().contains("\"pods\"") {
+            assert_eq!(spec["failurePolicy"], "Ignore", "{name}");
+        }
+    }
+    for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
+        for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            let operations = operations(&webhook["rules"]);
+            check(&webhook["matchConditions"], operations.contains(&"UPDATE".into()), &webhook["name"]);
+            assert!(!operations.contains(&"DELETE".into()), "{}", webhook["name"]);
+            if webhook["rules"].to_string().contains("\"pods\"") {
+                assert_eq!(operations, ["CREATE"], "{}", webhook["name"]);
+            }
+            assert!(webhook["timeoutSeconds"].as_u64().is_some_and(|seconds| seconds <= 5));
+            assert_eq!(webhook["sideEffects"], "None");
+        }
+    }
+}
+
+#[test]
+fn the_policies_know_every_mark() {
+    let text: String = of_kind(&["ValidatingAdmissionPolicy"]).iter().map(Value::to_string).collect();
+    for mark in names::OWN_ANNOTATIONS.iter().chain([&names::TEAM, &names::GATE_ADMISSION]) {
+        assert!(text.contains(&format!("'{mark}'")), "no policy guards {mark}");
+    }
+}
+
+#[test]
+fn names_and_account_are_those_of_the_program() {
+    for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
+        assert_eq!(configuration["metadata"]["name"], names::NAME);
+    }
+    let accounts = of_kind(&["ServiceAccount"]);
+    let users: Vec<String> = accounts
+        .iter()
+        .map(|account| {
+            let part = |key: &str| account["metadata"][key].as_str().unwrap_or_default().to_owned();
+            format!("system:serviceaccount:{}:{}", part("namespace"), part("name"))
+        })
+        .collect();
+    assert_eq!(users, [names::ACCOUNT]);
+}
+
+#[test]
+fn the_examples_are_teams_the_program_accepts() {
+    for team in of_kind(&["Team"]) {
+        let team: sluice::api::team::Team = serde_json::from_value(team).expect("the example is a Team");
+        sluice::engine::model::Team::try_from(&team).expect("the example is accepted");
+    }
+}
