@@ -5,6 +5,7 @@
 //! anew and starts from an empty engine, so that it sees every write of the leader before it and
 //! nothing is admitted twice.
 
+mod decided;
 mod questions;
 mod session;
 

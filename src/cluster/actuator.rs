@@ -259,7 +259,7 @@ impl Worker {
         }
         match timeout(remaining.min(DEADLINE), call).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
+            Ok(Err(kube::Error::Api(status))) if patch::has_moved(&status) => Err(Failure::Conflict),
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
             Ok(Err(kube::Error::Api(status))) => Err(Failure::Refused(status.message.clone())),
             Ok(Err(error)) => {

@@ -1,11 +1,14 @@
 //! The patches Sluice makes, as values.
 //!
-//! Each is a JSON Patch whose first operation sets the version it was decided on: the API server
-//! answers with a conflict if the object has moved since, and the affinity is replaced whole, so that
-//! what the user wrote comes back exactly.
+//! Each is a JSON Patch that begins with what it was decided on. For a Job that is the generation of
+//! its spec: admitting, stopping and restoring all change it, so no patch can be made twice, while
+//! the Job controller may write its status in between (which it does right after a Job is created).
+//! For a pod it is the version of the whole object. The affinity is replaced whole, so that what the
+//! user wrote comes back exactly.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
+use kube::core::Status;
 use serde_json::{Value, json};
 
 use super::reduce::{Facts, shape::REQUIRED_TERMS};
@@ -26,7 +29,7 @@ fn affinity_path(kind: WorkloadKind) -> &'static [&'static str] {
 pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -> Patch {
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let nodes: Vec<&str> = record.nodes.keys().map(String::as_str).collect();
-    let mut patch = vec![expect(version)];
+    let mut patch = vec![expect(facts, version)];
     match kind {
         WorkloadKind::Job => patch.push(add(&["spec", "suspend"], json!(false))),
         WorkloadKind::Pod => {
@@ -53,9 +56,9 @@ pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -
 
 /// Stops a Job; its record stays until nothing of it is left.
 #[must_use]
-pub fn evict(version: u64, eviction: &Eviction) -> Patch {
+pub fn evict(facts: &Facts, version: u64, eviction: &Eviction) -> Patch {
     Patch(vec![
-        expect(version),
+        expect(facts, version),
         add(&["spec", "suspend"], json!(true)),
         annotate(names::EVICTION, json(eviction)),
     ])
@@ -67,7 +70,7 @@ pub fn evict(version: u64, eviction: &Eviction) -> Patch {
 pub fn restore(facts: &Facts, version: u64) -> Patch {
     let path = affinity_path(WorkloadKind::Job);
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let mut patch = vec![expect(version), add(path, user.unwrap_or(Value::Null))];
+    let mut patch = vec![expect(facts, version), add(path, user.unwrap_or(Value::Null))];
     patch.push(unannotate(names::ADMISSION));
     if facts.keeps_affinity {
         patch.push(unannotate(names::USER_AFFINITY));
@@ -130,8 +133,25 @@ fn annotations(patch: &mut Vec<PatchOperation>, facts: &Facts, kind: WorkloadKin
     }
 }
 
-fn expect(version: u64) -> PatchOperation {
-    add(&["metadata", "resourceVersion"], json!(version.to_string()))
+/// What the object must still be like; [`has_moved`] knows the answer when it is not.
+fn expect(facts: &Facts, version: u64) -> PatchOperation {
+    match facts.generation {
+        Some(generation) => PatchOperation::Test(TestOperation {
+            path: PointerBuf::from_tokens(["metadata", "generation"]),
+            value: json!(generation),
+        }),
+        None => add(&["metadata", "resourceVersion"], json!(version.to_string())),
+    }
+}
+
+/// Whether the API server refused a patch only because the object has moved on: a conflict of
+/// versions, or a patch that does not apply. That is told from an invalid result by its lack of any
+/// detail: no object is named, because none came out.
+#[must_use]
+pub fn has_moved(answer: &Status) -> bool {
+    let names_nothing =
+        answer.details.as_ref().is_none_or(|details| details.name.is_empty() && details.causes.is_empty());
+    answer.is_conflict() || answer.code == 422 && names_nothing
 }
 
 fn add(path: &[&str], value: Value) -> PatchOperation {

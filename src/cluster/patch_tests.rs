@@ -102,7 +102,7 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
             claimant: "b/y".into(),
             reason: "Reclaimed".into(),
         };
-        json_patch::patch(&mut object, &evict(version, &note)).expect("the patch applies");
+        json_patch::patch(&mut object, &evict(&known, version, &note)).expect("the patch applies");
         let (known, version, state) = facts(&object);
         assert!(matches!(state, Observed::Leaving { stopped: false, .. }));
 
@@ -120,12 +120,20 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
 }
 
 #[test]
-fn a_patch_insists_on_the_version_it_was_decided_on() {
-    let (known, _, _) = facts(&held(&Value::Null));
+fn a_patch_insists_on_what_it_was_decided_on() {
+    let mut object = held(&Value::Null);
+    let (known, _, _) = facts(&object);
     for patch in [admit(WorkloadKind::Job, &known, 41, &record(&["n"])), restore(&known, 41)] {
         let first = serde_json::to_value(&patch.0[0]).expect("an operation");
         assert_eq!(first, json!({"op": "add", "path": "/metadata/resourceVersion", "value": "41"}));
     }
+    object["metadata"]["generation"] = json!(3);
+    let (known, version, _) = facts(&object);
+    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n"]));
+    object["metadata"]["resourceVersion"] = json!("99");
+    assert!(json_patch::patch(&mut object.clone(), &patch).is_ok(), "only its status has changed");
+    object["metadata"]["generation"] = json!(4);
+    assert!(json_patch::patch(&mut object, &patch).is_err(), "its spec has changed");
 }
 
 #[test]
@@ -149,4 +157,21 @@ fn a_bare_pod_loses_only_our_gate() {
         assert!(matches!(after.workload.state, Observed::Admitted(_)));
         assert_eq!(after.facts.user_affinity, None, "it cannot be queued again");
     }
+}
+
+#[test]
+fn a_patch_that_does_not_apply_is_told_from_an_invalid_result() {
+    let answer = |code: u16, reason: &str, details: Value| -> Status {
+        serde_json::from_value(
+            json!({"status": "Failure", "code": code, "reason": reason, "message": "m", "details": details}),
+        )
+        .expect("a status")
+    };
+    let cause =
+        json!({"reason": "FieldValueInvalid", "message": "field is immutable", "field": "spec.template"});
+    let invalid = json!({"name": "j", "group": "batch", "kind": "Job", "causes": [cause]});
+    assert!(has_moved(&answer(422, "Invalid", json!({}))), "a test that failed, as Kubernetes 1.36 answers");
+    assert!(has_moved(&answer(409, "Conflict", json!({"name": "j"}))));
+    assert!(!has_moved(&answer(422, "Invalid", invalid)));
+    assert!(!has_moved(&answer(403, "Forbidden", json!({"name": "j"}))));
 }

@@ -8,18 +8,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Controller;
+use super::decided::{Decided, admission_of, eviction_of, places, refuses, still_holds, write_on};
 use super::questions::{Question, answer};
-use crate::api::record::{Eviction, Record, timestamp};
-use crate::cluster::actuator::{Actuator, Failure, Outcome, Purpose, Write, Written};
+use crate::api::record::{Eviction, timestamp};
+use crate::cluster::actuator::{Actuator, Failure, Outcome, Purpose, Written};
 use crate::cluster::events::{Notice, Notices, reference};
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::patch;
-use crate::cluster::reduce::Managed;
 use crate::cluster::watch::{self, now};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::decision::{Action, Reason};
-use crate::engine::model::{Admission, Event, Name, Observed, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::model::{Event, Observed, Time, WorkloadId};
 use crate::metrics::Metrics;
 
 /// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
@@ -59,14 +59,6 @@ pub struct Session {
 enum News {
     Change(Change),
     Outcome(Outcome),
-}
-
-/// A decision that is being written.
-struct Decided {
-    action: Action,
-    about: Workload,
-    version: u64,
-    tries: u32,
 }
 
 /// A restoration that is being written, or waits to be tried again.
@@ -416,75 +408,5 @@ impl Session {
     /// Waits for the writes under way.
     pub async fn finish(self, at_most: Duration) {
         self.actuator.finish(at_most).await;
-    }
-}
-
-/// Whether a reason will not pass by waiting.
-fn refuses(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::NoNodeFits | Reason::NotPreemptibleOverGuarantee | Reason::UnknownTeam | Reason::UnknownQueue
-    )
-}
-
-/// Whether a decision is still right for an object that has moved.
-fn still_holds(decided: &Decided, managed: &Managed) -> bool {
-    match &decided.action {
-        Action::Admit { .. } => managed.workload == decided.about,
-        Action::Evict { .. } => managed.workload.state == decided.about.state,
-    }
-}
-
-fn places(admission: &Admission) -> String {
-    const SHOWN: usize = 8;
-    let mut nodes: Vec<String> =
-        admission.nodes.iter().take(SHOWN).map(|(node, pods)| format!("{node} ({pods})")).collect();
-    if admission.nodes.len() > SHOWN {
-        nodes.push(format!("{} more", admission.nodes.len() - SHOWN));
-    }
-    let pods = if admission.pods == 1 { "pod" } else { "pods" };
-    format!("{} {pods} on {}", admission.pods, nodes.join(", "))
-}
-
-fn write_on(managed: &Managed, purpose: Purpose, patch: Option<json_patch::Patch>, message: String) -> Write {
-    let workload = &managed.workload;
-    Write {
-        id: workload.id.clone(),
-        kind: workload.kind,
-        namespace: workload.namespace.clone(),
-        name: workload.name.clone(),
-        purpose,
-        patch,
-        disrupted: Vec::new(),
-        message,
-    }
-}
-
-fn admission_of(managed: &Managed, version: u64, admission: &Admission, message: &str) -> Write {
-    let patch = patch::admit(managed.workload.kind, &managed.facts, version, &Record::from(admission));
-    write_on(managed, Purpose::Admit, Some(patch), message.to_owned())
-}
-
-fn eviction_of(
-    managed: &Managed,
-    version: u64,
-    note: &Eviction,
-    message: &str,
-    pods: impl FnOnce() -> Vec<Name>,
-) -> Write {
-    match managed.workload.kind {
-        WorkloadKind::Job => {
-            let patch = Some(patch::evict(version, note));
-            let mut write = write_on(managed, Purpose::Evict, patch, message.to_owned());
-            if managed.facts.has_failure_policy {
-                write.disrupted = pods();
-            }
-            write
-        }
-        WorkloadKind::Pod => {
-            let mut write = write_on(managed, Purpose::Evict, None, message.to_owned());
-            write.disrupted = vec![managed.workload.name.clone()];
-            write
-        }
     }
 }

@@ -76,6 +76,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             terminating: job.status.terminating.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
             gates: Vec::new(),
             eviction,
+            generation: metadata.generation,
             annotated: metadata.annotations.is_some(),
         },
         workload: Workload {

@@ -50,6 +50,8 @@ pub struct Facts {
     pub gates: Vec<Name>,
     /// Why it was last evicted.
     pub eviction: Option<Eviction>,
+    /// The generation of a Job's spec, where the API server counts it.
+    pub generation: Option<i64>,
     /// Whether it has any annotation.
     pub annotated: bool,
 }

@@ -95,6 +95,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             terminating: 0,
             gates,
             eviction,
+            generation: None,
             annotated: metadata.annotations.is_some(),
         },
         workload: Workload {
