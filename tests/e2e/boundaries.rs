@@ -18,13 +18,24 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: resize, namespace: a}
-rules: [{apiGroups: [''], resources: [pods/resize, pods/binding], verbs: [create, patch, update]}]
+rules: [{apiGroups: [''], resources: [pods/resize, pods/binding], verbs: [get, create, patch, update]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: alice-resizes, namespace: a}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: resize}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
+";
+
+const GATED: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: gated, namespace: a}
+spec:
+  containers:
+  - name: main
+    image: registry.example/train
+    resources: {requests: {cpu: '1'}, limits: {nvidia.com/gpu: 2}}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,9 +45,10 @@ async fn a_user_with_edit_rights_cannot_get_round_the_queue() {
         world.kubectl.apply(RIGHTS).await?;
         let alice = world.cluster.kubectl(User::Alice);
         alice.apply(&Job::new("a", "first").gpus(2).manifest()).await?;
-        let view = running(world, "a", 1).await?;
-        let pod = view.running("a").next().map(|pod| pod.name.clone()).context("the pod has gone")?;
+        running(world, "a", 1).await?;
         alice.apply(&Job::new("a", "second").gpus(2).manifest()).await?;
+        // Held by its gate; it asks for CPU, or the API server would refuse the resize by itself.
+        alice.apply(GATED).await?;
         queued(world, "a", 1).await?;
 
         let forged = r#"{"metadata":{"annotations":{"sluice.dev/admission":"{}"}}}"#;
@@ -50,7 +62,7 @@ async fn a_user_with_edit_rights_cannot_get_round_the_queue() {
             ("forges the record", job(forged)),
             ("removes the mark", job(release)),
             ("takes another team", job(other_team)),
-            ("resizes a pod", vec!["patch", "pod", pod.as_str(), "--subresource=resize", "-p", resize]),
+            ("resizes a pod", vec!["patch", "pod", "gated", "--subresource=resize", "-p", resize]),
         ] {
             arguments.extend(["--namespace", "a"]);
             refused(&alice.refused(&arguments).await?, what)?;
