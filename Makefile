@@ -7,6 +7,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .PHONY: help demo demo-down test check build fmt lint unit e2e cluster cluster-up cluster-down \
         bench-cluster crds image need packages
 
+# docker or podman
+CONTAINER ?= docker
 cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
 
 help: ## list the targets
@@ -35,8 +37,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
 unit: ## unit and property tests
-	cargo test --workspace --lib --bins --examples
-	cargo test --test engine --test manifests
+	cargo test --workspace --lib --bins --examples --test engine --test manifests
 
 cluster: need ## build the local control plane (about 8 minutes the first time)
 	tests/cluster/build.sh
@@ -55,10 +56,10 @@ bench-cluster: need ## what Sluice does to a control plane, measured
 	cargo bench --bench cluster
 
 crds: ## write the kinds' definitions into the manifests
-	cargo run --quiet -- crds > manifests/base/crds.yaml
+	cargo run --quiet -- crds > target/crds.yaml && mv target/crds.yaml manifests/base/crds.yaml
 
 image: ## the container image sluice:dev
-	docker build --tag sluice:dev .
+	$(CONTAINER) build --file Containerfile --tag sluice:dev .
 
 need:
 	@tests/harness/need.sh cargo cc go

@@ -13,7 +13,7 @@ use sluice::engine::amount::Amount;
 use sluice_harness::{PodView, View};
 
 /// How many of Sluice's last words are shown.
-const WORDS: usize = 6;
+const WORDS: usize = 4;
 
 /// What there is to see at one moment.
 pub struct Board {
@@ -93,8 +93,9 @@ impl Board {
             ]);
         }
         // Coloured after the layout: the table counts every character as one that is seen.
-        let mut lines: Vec<String> = table.lines().map(|line| format!("  {line}")).collect();
-        for (line, team) in lines.iter_mut().skip(1).zip(&self.teams) {
+        let mut lines = vec![String::new()];
+        lines.extend(table.lines().map(|line| format!("  {line}")));
+        for (line, team) in lines.iter_mut().skip(2).zip(&self.teams) {
             *line = paint(&team.name, line);
         }
         lines.push(String::new());

@@ -1,6 +1,5 @@
 //! What the audience sees: what is being told, over a live picture of the cluster.
 
-use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ impl Screen {
         let (messages, inbox) = mpsc::unbounded_channel();
         let live =
             std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let task = tokio::spawn(Projector { client, live, drawn: 0, told: VecDeque::new() }.run(inbox));
+        let task = tokio::spawn(Projector { client, live, drawn: 0, playing: false }.run(inbox));
         Self { messages, task }
     }
 
@@ -71,7 +70,8 @@ struct Projector {
     live: bool,
     /// How many lines of the picture are on the screen, to be drawn over.
     drawn: usize,
-    told: VecDeque<String>,
+    /// Whether a story is under way.
+    playing: bool,
 }
 
 impl Projector {
@@ -84,7 +84,7 @@ impl Projector {
                     Some(message) => self.take(message).await,
                     None => return,
                 },
-                _ = frames.tick(), if self.live && !self.told.is_empty() => self.draw().await,
+                _ = frames.tick(), if self.live && self.playing => self.draw(None).await,
             }
         }
     }
@@ -92,15 +92,11 @@ impl Projector {
     async fn take(&mut self, message: Message) {
         match message {
             Message::Story(title, done) => {
-                self.drawn = 0;
-                self.told.clear();
+                self.playing = true;
                 println!("\n{}", board::bold(&format!("--- {title} ---"), self.live));
                 let _ = done.send(());
             }
-            Message::Say(told) if self.live => {
-                self.told.push_back(told);
-                self.draw().await;
-            }
+            Message::Say(told) if self.live => self.draw(Some(told)).await,
             Message::Say(told) => {
                 println!("  {told}");
                 if let Ok(board) = Board::take(&self.client).await {
@@ -108,10 +104,11 @@ impl Projector {
                 }
             }
             Message::Verdict(verdict, passed, done) => {
-                if self.live && !self.told.is_empty() {
-                    self.draw().await;
+                if self.live {
+                    self.draw(None).await;
                 }
-                self.told.clear();
+                // The last picture stays.
+                self.playing = false;
                 self.drawn = 0;
                 println!("  {}", board::verdict(&verdict, passed, self.live));
                 let _ = done.send(());
@@ -119,24 +116,27 @@ impl Projector {
         }
     }
 
-    async fn draw(&mut self) {
+    /// Draws the picture over the last one; what is told stays above it for good.
+    async fn draw(&mut self, told: Option<String>) {
         // A picture that cannot be had now is drawn a moment later; the story itself notices real trouble.
-        let Ok(board) = Board::take(&self.client).await else { return };
-        let mut lines: Vec<String> = self.told.iter().map(|told| format!("  {told}")).collect();
-        lines.push(String::new());
-        lines.extend(board.picture());
+        let picture = match Board::take(&self.client).await {
+            Ok(board) => board.picture(),
+            Err(_) if told.is_none() => return,
+            Err(_) => Vec::new(),
+        };
         let mut frame = String::new();
         if self.drawn > 0 {
             frame.push_str(&format!("\x1b[{}A", self.drawn));
         }
         // Lines that wrapped would be more lines than counted.
         frame.push_str("\r\x1b[?7l");
-        for line in &lines {
+        let told = told.map(|told| format!("  {told}"));
+        for line in told.iter().chain(&picture) {
             frame.push_str(line);
             frame.push_str("\x1b[K\n");
         }
         frame.push_str("\x1b[J\x1b[?7h");
-        self.drawn = lines.len();
+        self.drawn = picture.len();
         let mut out = std::io::stdout().lock();
         // Nobody is left to tell when standard output is gone.
         let _ = out.write_all(frame.as_bytes()).and_then(|()| out.flush());

@@ -18,7 +18,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: resize, namespace: a}
-rules: [{apiGroups: [''], resources: [pods/resize, pods/binding], verbs: [get, create, patch, update]}]
+rules: [{apiGroups: [''], resources: [pods/resize], verbs: [get, patch, update]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
