@@ -73,7 +73,7 @@ impl Prometheus {
             prometheus.instant("vector(1)").await.map_err(|error| format!("{error:#}"))
         })
         .await
-        .with_context(|| prometheus.log())?;
+        .with_context(|| prometheus.log_tail())?;
         Ok(prometheus)
     }
 
@@ -99,9 +99,11 @@ impl Prometheus {
         Ok(answer.as_array().into_iter().flatten().map(Series::new).collect())
     }
 
-    /// What it has written to its log.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+    /// What it has said last.
+    pub fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        format!("Prometheus said last:\n{}", lines[lines.len().saturating_sub(5)..].join("\n"))
     }
 }
 
