@@ -7,6 +7,7 @@
 
 mod decided;
 mod questions;
+mod readiness;
 mod session;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use questions::{Asker, Question, answer};
+pub use readiness::Readiness;
 use session::Session;
 
 use crate::cluster::events::Notices;
@@ -26,7 +28,6 @@ use crate::cluster::leader::Claim;
 use crate::cluster::watch::now;
 use crate::directory::SharedDirectory;
 use crate::engine::model::Time;
-use crate::http::Readiness;
 use crate::metrics::Metrics;
 
 /// How long the last writes may take at the end.

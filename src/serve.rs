@@ -17,9 +17,9 @@ use crate::certs::{self, Certificates};
 use crate::cluster::events;
 use crate::cluster::leader::{Candidate, Claim, campaign};
 use crate::cluster::status::Statuses;
-use crate::controller::{Asker, Controller, Question};
+use crate::controller::{Asker, Controller, Question, Readiness};
 use crate::directory::SharedDirectory;
-use crate::http::{self, HttpState, Readiness};
+use crate::http::{self, HttpState};
 use crate::metrics::Metrics;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
@@ -51,7 +51,7 @@ pub struct Options {
     #[command(flatten)]
     pub certificates: certs::Options,
     /// How long a silent leader leads before another replica takes over.
-    #[arg(long, default_value = "5s", value_parser = crate::cli::lease_duration, value_name = "DURATION")]
+    #[arg(long, default_value = "5s", value_parser = lease_duration, value_name = "DURATION")]
     pub lease_duration: Duration,
 }
 
@@ -222,5 +222,29 @@ async fn asked_to_stop() {
     tokio::select! {
         () = terminate => {}
         _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Reads `--lease-duration`.
+///
+/// # Errors
+/// A sentence for the user.
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let duration = crate::api::convert::duration(text)?;
+    if duration < Duration::from_secs(2) {
+        return Err("a lease shorter than 2s would be lost by any hiccup".to_owned());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_has_a_sensible_length() {
+        assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
+        assert!(lease_duration("1s").is_err());
+        assert!(lease_duration("soon").is_err());
     }
 }

@@ -5,8 +5,6 @@ mod logs;
 mod print;
 mod table;
 
-use std::time::Duration;
-
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
@@ -105,18 +103,6 @@ fn named<'a>(workload: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, 
     }
 }
 
-/// Reads `--lease-duration`.
-///
-/// # Errors
-/// A sentence for the user.
-pub fn lease_duration(text: &str) -> Result<Duration, String> {
-    let duration = crate::api::convert::duration(text)?;
-    if duration < Duration::from_secs(2) {
-        return Err("a lease shorter than 2s would be lost by any hiccup".to_owned());
-    }
-    Ok(duration)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -135,12 +121,5 @@ mod tests {
         for (workload, namespace) in [("b", None), ("/b", None), ("a/", None), ("a/b", Some("c"))] {
             assert!(named(workload, namespace).is_err(), "{workload} {namespace:?}");
         }
-    }
-
-    #[test]
-    fn a_lease_has_a_sensible_length() {
-        assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
-        assert!(lease_duration("1s").is_err());
-        assert!(lease_duration("soon").is_err());
     }
 }

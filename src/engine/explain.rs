@@ -2,13 +2,14 @@
 
 use super::Engine;
 use super::amount::{Amount, describe};
-use super::books::{Books, Entry, Phase};
+use super::books::Books;
 use super::decision::{EvictReason, Reason, State, Verdict};
+use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, Queue, Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{Freed, Placement};
-use super::reclaim;
+use super::rules;
 use super::vector::Vector;
 
 fn pending(reason: Reason, message: String) -> Verdict {
@@ -64,7 +65,7 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
             .claims
             .iter()
             .find(|claim| claim.id == *id)
-            .map(super::pass::claim_verdict)
+            .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
             .or_else(|| engine.pending.verdict(id))
             .or_else(|| {
                 let failure = engine.failures.get(id)?;
@@ -132,7 +133,7 @@ pub fn must_fit_guarantee(books: &Books, team: TeamIx, pool: PoolIx, total: &Vec
 
 /// Other teams do not lend that much.
 pub fn lending_refusal(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> Option<Verdict> {
-    (!reclaim::lending_allows(books, team, pool, total, &Freed::new())).then(|| {
+    (!rules::lending_allows(books, team, pool, total, &Freed::new())).then(|| {
         let kept = books.forest.reserve_after(pool, team, total);
         pending(
             Reason::LendingLimit,

@@ -13,6 +13,7 @@
 pub mod amount;
 mod books;
 pub mod decision;
+mod entry;
 mod explain;
 mod fit;
 mod forest;
@@ -22,14 +23,16 @@ mod pass;
 mod pending;
 mod placement;
 mod reclaim;
+mod rules;
 mod vector;
 mod views;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use books::{Books, Effect, Phase};
+use books::{Books, Effect};
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
+use entry::Phase;
 use model::{Event, Name, Time, Workload, WorkloadId};
 use pass::Claim;
 use pending::{ClassKey, Pending, Rank};
@@ -260,7 +263,7 @@ impl Engine {
                     pools: workload.pools.clone(),
                     resumable: workload.resumable,
                 };
-                let priority = reclaim::priority_of(&self.books, entry);
+                let priority = rules::priority_of(&self.books, entry);
                 let rank = Rank::new(priority, workload.submitted, &workload.name, id);
                 let team = entry.team;
                 self.pending.insert(team, key, rank);

@@ -7,14 +7,16 @@
 use std::cmp::Reverse;
 
 use super::Engine;
-use super::books::{Books, Entry, Phase};
-use super::decision::{Action, EvictReason, Plan, Reason, State, Verdict};
+use super::books::Books;
+use super::decision::{Action, EvictReason, Plan, Reason, Verdict};
+use super::entry::{Entry, Phase};
 use super::explain;
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::model::{Admission, DEFAULT_POOL, Name, PodShape, Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
 use super::reclaim::{self, Claimant};
+use super::rules;
 use super::vector::Vector;
 
 /// Room promised to a workload that others are leaving for.
@@ -72,8 +74,8 @@ impl Candidate {
             need: entry.need.clone(),
             total: entry.total(),
             pods: entry.workload.pods,
-            priority: reclaim::priority_of(books, entry),
-            preemptible: reclaim::preemptible(books, entry),
+            priority: rules::priority_of(books, entry),
+            preemptible: rules::preemptible(books, entry),
         })
     }
 
@@ -155,7 +157,7 @@ fn progress_claims(engine: &mut Engine, now: Time, plan: &mut Plan) {
         let staying: Vec<WorkloadId> = claim.victims.iter().filter(|id| runs(engine, id)).cloned().collect();
         let mut freed = Freed::new();
         for entry in staying.iter().filter_map(|id| engine.books.get(id)) {
-            reclaim::free(&mut freed, entry);
+            rules::free(&mut freed, entry);
         }
         // Whose eviction failed to be written is kept in view while its pause lasts; then the search is
         // made anew, for by now it may be wrong to take it.
@@ -367,10 +369,4 @@ fn hope(reason: Reason) -> u8 {
         Reason::NoNodeFits => 0,
         _ => 1,
     }
-}
-
-/// The verdict on a workload for which room is being freed.
-#[must_use]
-pub fn claim_verdict(claim: &Claim) -> Verdict {
-    Verdict { state: State::Pending, reason: Reason::WaitingForEviction, message: claim.message.clone() }
 }

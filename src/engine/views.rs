@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::amount::{Amount, ResourceList};
-use super::books::{Books, Phase};
+use super::books::Books;
 use super::decision::{NodeView, Overcommitment, QueueView, TeamView};
+use super::entry::Phase;
 use super::forest::{Imagined, PoolIx};
 use super::model::{DEFAULT_POOL, Name, Time};
 use super::vector::Vector;

@@ -1,0 +1,82 @@
+//! The rules about single workloads and teams on which both admission and reclaim rest.
+
+use std::time::Duration;
+
+use super::books::Books;
+use super::entry::{Entry, Phase};
+use super::forest::{Imagined, PoolIx, TeamIx};
+use super::model::Time;
+use super::placement::Freed;
+use super::vector::Vector;
+
+/// The priority that orders workloads inside a team: the queue's, then the PriorityClass.
+#[must_use]
+pub fn priority_of(books: &Books, entry: &Entry) -> (i32, i32) {
+    (books.queue_of(entry).map_or(0, |queue| queue.priority), entry.workload.priority)
+}
+
+/// Whether a workload may be evicted at all.
+#[must_use]
+pub fn preemptible(books: &Books, entry: &Entry) -> bool {
+    // One whose queue is gone has lost its promise of not being evicted with it.
+    entry.workload.resumable && books.queue_of(entry).map_or(true, |queue| queue.preemptible)
+}
+
+/// What evicting a workload now loses, in device-milliseconds (thousandths of a device counted).
+#[must_use]
+pub fn work_lost(books: &Books, entry: &Entry, started: Time, now: Time) -> i128 {
+    let devices: i64 =
+        entry.need.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, m)| m).sum();
+    let saved = entry.workload.last_checkpoint.unwrap_or(started).max(started);
+    let mut elapsed = now.since(saved);
+    if let Some(interval) = entry.workload.checkpoint_interval.filter(|interval| *interval > Duration::ZERO)
+        && entry.workload.last_checkpoint.is_none()
+    {
+        let milliseconds = elapsed.as_millis() % interval.as_millis().max(1);
+        elapsed = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX));
+    }
+    let elapsed = i128::try_from(elapsed.as_millis()).unwrap_or(i128::MAX);
+    i128::from(devices).saturating_mul(i128::from(entry.charge.pods)).saturating_mul(elapsed)
+}
+
+/// Whether idle guarantees that are not lent stay whole when a team takes `total` of the surplus
+/// and `freed` comes free besides.
+#[must_use]
+pub fn lending_allows(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector, freed: &Freed) -> bool {
+    if !books.forest.has_reserves(pool) {
+        return true;
+    }
+    let mut free = Vector::default();
+    for (index, entry, _) in books.nodes.alive() {
+        if entry.pool == pool && entry.open() {
+            free.add(entry.free_settled(), 1);
+            if let Some(more) = freed.get(&index) {
+                free.add(more, 1);
+            }
+        }
+    }
+    let reserve = books.forest.reserve_after(pool, team, total);
+    reserve.nonzero().all(|(index, kept)| total.get(index) == 0 || free.get(index) - total.get(index) >= kept)
+}
+
+/// Whether a running workload would be owed its room, queued again, once lower priorities of its
+/// team yield.
+pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -> bool {
+    let mut imagined = Imagined::new();
+    let amount = entry.held();
+    books.forest.imagine(&mut imagined, entry.team, &amount, -1);
+    for mate in books.iter().filter(|mate| mate.team == entry.team && mate.charge.pool == entry.charge.pool) {
+        let yields = matches!(mate.phase, Phase::Running(_)) && preemptible(books, mate);
+        if yields && priority_of(books, mate) < priority {
+            books.forest.imagine(&mut imagined, mate.team, &mate.held(), -1);
+        }
+    }
+    books.forest.owed(entry.charge.pool, entry.team, &amount, &imagined)
+}
+
+/// Adds to `freed` what a workload holds on nodes.
+pub fn free(freed: &mut Freed, entry: &Entry) {
+    for (node, pods) in &entry.charge.nodes {
+        freed.entry(*node).or_default().add(&entry.need, i64::from(*pods));
+    }
+}
