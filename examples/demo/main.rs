@@ -71,7 +71,7 @@ async fn show() -> Result<bool> {
     options.addresses = usual_addresses();
     let sluice = Sluice::start(&cluster, &options).await?;
     webhook_answers(&cluster).await?;
-    step(4, &format!("Four stories, about 3 minutes (ready after {} s)", began.elapsed().as_secs()));
+    step(4, &format!("Four stories, about 2 minutes (ready after {} s)", began.elapsed().as_secs()));
 
     let screen = Screen::new(cluster.client(User::Admin).await?);
     let mut verdicts = Vec::new();

@@ -99,8 +99,9 @@ impl Projector {
             Message::Say(told) if self.live => self.draw(Some(told)).await,
             Message::Say(told) => {
                 println!("  {told}");
-                if let Ok(board) = Board::take(&self.client).await {
-                    println!("    {}", board.line());
+                match Board::take(&self.client).await.map(|board| board.line()) {
+                    Ok(line) if !line.is_empty() => println!("    {line}"),
+                    _ => {}
                 }
             }
             Message::Verdict(verdict, passed, done) => {

@@ -77,8 +77,13 @@ impl Play {
         if manifests.is_empty() {
             return Ok(());
         }
-        let documents: Vec<String> = manifests.iter().map(Value::to_string).collect();
-        self.kubectl.apply(&documents.join("\n")).await?;
+        // As people do it: first the teams and namespaces are set up, then somebody submits.
+        let submitted = |manifest: &&Value| manifest["kind"] == "Job" || manifest["kind"] == "Pod";
+        let (workloads, setting): (Vec<&Value>, Vec<&Value>) = manifests.iter().partition(submitted);
+        for part in [setting, workloads].iter().filter(|part| !part.is_empty()) {
+            let documents: Vec<String> = part.iter().map(|manifest| manifest.to_string()).collect();
+            self.kubectl.apply(&documents.join("\n")).await?;
+        }
         for node in manifests.drain(..).filter(|manifest| manifest["kind"] == "Node") {
             let name = node["metadata"]["name"].as_str().context("a node without a name")?;
             self.node_ready(name).await?;
