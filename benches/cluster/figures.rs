@@ -155,7 +155,7 @@ pub fn webhook_quantiles(before: &str, after: &str) -> Quantiles {
 /// order as bits.
 fn buckets(scrape: &str) -> BTreeMap<u64, f64> {
     let mut buckets = BTreeMap::new();
-    for line in scrape.lines().filter(|line| line.starts_with("sluice_webhook_seconds_bucket")) {
+    for line in scrape.lines().filter(|line| line.starts_with("sluice_webhook_duration_seconds_bucket")) {
         let bound = line.split("le=\"").nth(1).and_then(|rest| rest.split('"').next());
         let bound = bound.map(|bound| if bound == "+Inf" { Ok(f64::INFINITY) } else { bound.parse() });
         let count = line.rsplit(' ').next().map(str::parse::<f64>);

@@ -109,27 +109,16 @@ async fn applying_an_unchanged_manifest_again_changes_nothing() {
 async fn a_manifest_with_an_affinity_can_be_applied_again_while_its_job_runs() {
     World::run("apply-affinity", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}", nodes(2, 1), team("a", 2))).await?;
-        for name in ["client", "server"] {
+        for (name, how) in [("client", "--server-side=false"), ("server", "--server-side=true")] {
             let manifest = Job::new("a", name).pod_spec(AFFINITY).manifest();
-            apply(world, &format!("--server-side={}", name == "server"), &manifest).await?;
+            apply(world, how, &manifest).await?;
             world
                 .until("the Job runs", |view| match view.job("a", name) {
                     Some(job) if job.admitted() && job.active == 1 => Ok(()),
                     other => Err(format!("{other:?}")),
                 })
                 .await?;
-            if name == "client" {
-                apply(world, "--server-side=false", &manifest).await.context("again")?;
-                continue;
-            }
-            // The API server itself sees that two managers want something else of the affinity, and
-            // says so; whoever insists changes nothing.
-            let again = ["apply", "--server-side", "-f", "-"];
-            let outcome = world.kubectl.run(&again, Some(&manifest)).await?;
-            ensure!(outcome.stderr.contains("conflict with \"sluice\""), "{outcome:?}");
-            let insist = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-            let outcome = world.kubectl.run(&insist, Some(&manifest)).await?;
-            ensure!(outcome.success, "{}", outcome.stderr);
+            apply(world, how, &manifest).await.with_context(|| format!("{name} again"))?;
         }
         running(world, "a", 2).await?;
         Ok(())
