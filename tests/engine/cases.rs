@@ -274,3 +274,17 @@ fn story_priority() {
     }
     assert_eq!(order, [Some(3), Some(0), Some(1), Some(2)]);
 }
+
+#[test]
+fn who_waits_within_the_guarantee_is_owed_and_who_waits_for_the_surplus_is_not() {
+    // Twice as much is promised as there is, so that an owner has to wait.
+    let case = Case::new(&[8], &[("first", 8), ("second", 8)])
+        .job("all", "first", 8, 0)
+        .job("more", "first", 2, 0)
+        .job("owed", "second", 4, 0)
+        .job("later", "second", 1, 0);
+    case.check("nobody borrows, so nobody goes", &["all"]);
+    let submitted = case.world.now.0 - 1_000;
+    let owed: Vec<(Name, Time)> = case.world.engine.oldest_owed().into_iter().collect();
+    assert_eq!(owed, [("second".into(), Time(submitted))]);
+}

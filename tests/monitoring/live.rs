@@ -99,6 +99,8 @@ async fn watch(world: &mut World, prometheus: &Prometheus, began: i64) -> Result
     ] {
         value(prometheus, expression, expected).await?;
     }
+    let objects = monitoring().display().to_string();
+    world.kubectl.ok(&["apply", "-k", &objects]).await.context("the boards' ConfigMaps")?;
     boards(prometheus, began).await?;
     records_and_alerts(prometheus).await?;
     unanswered_webhooks(world, prometheus).await

@@ -1,0 +1,84 @@
+use super::*;
+use crate::engine::amount::Amount;
+
+fn node(name: &str, free: i64) -> NodeView {
+    let list = |gpus| ResourceList::from([("nvidia.com/gpu".into(), Amount::units(gpus))]);
+    NodeView {
+        name: name.into(),
+        pool: "a100".into(),
+        schedulable: true,
+        allocatable: list(8),
+        free: list(free),
+        workloads: Vec::new(),
+    }
+}
+
+#[test]
+fn a_scrape_shows_fragments_and_series_before_their_first_event() {
+    let metrics = Metrics::new().expect("distinct names");
+    let queue = |team: &str| QueueView {
+        team: team.into(),
+        queue: "training".into(),
+        pending: 2,
+        oldest: Some(Time(1_000)),
+        running: 0,
+    };
+    let figures = Figures {
+        queues: vec![queue("vision")],
+        nodes: vec![node("n1", 3), node("n2", 3), node("n3", 8)],
+        ..Figures::default()
+    };
+    metrics.read(&figures, Time(61_000));
+    let text = metrics.render().expect("renders");
+    for line in [
+        r#"sluice_queue_depth{queue="training",team="vision"} 2"#,
+        r#"sluice_queue_oldest_wait_seconds{queue="training",team="vision"} 60"#,
+        r#"sluice_admitted_total{kind="borrowed",queue="training",team="vision"} 0"#,
+        r#"sluice_evicted_total{reason="Reclaimed",team="vision"} 0"#,
+        r#"sluice_gpus_free{fragment="3",pool="a100"} 6"#,
+        r#"sluice_gpus{kind="used",pool="a100"} 10"#,
+        r#"sluice_api_writes_total{kind="admit",outcome="done"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+    metrics.read(&Figures { queues: vec![queue("speech")], ..Figures::default() }, Time(0));
+    assert!(
+        !metrics.render().expect("renders").contains(r#"sluice_queue_depth{queue="training",team="vision"}"#)
+    );
+}
+
+#[test]
+fn nothing_is_told_as_zero_and_promises_are_told() {
+    let metrics = Metrics::new().expect("distinct names");
+    let gpus = |count| ResourceList::from([("nvidia.com/gpu".into(), Amount::units(count))]);
+    let team = |name: &str, guaranteed, used| TeamView {
+        team: name.into(),
+        pool: "a100".into(),
+        guaranteed,
+        limit: ResourceList::new(),
+        used,
+        borrowed: ResourceList::new(),
+        lent: ResourceList::new(),
+    };
+    let figures = Figures {
+        teams: vec![team("owner", gpus(8), ResourceList::new()), team("guest", ResourceList::new(), gpus(2))],
+        owed: [("owner".into(), Time(1_000))].into(),
+        overcommitments: vec![Overcommitment { team: None, pool: "a100".into(), message: String::new() }],
+        ..Figures::default()
+    };
+    metrics.read(&figures, Time(31_000));
+    let text = metrics.render().expect("renders");
+    for line in [
+        r#"sluice_team_resources{kind="used",pool="a100",resource="nvidia.com/gpu",team="owner"} 0"#,
+        r#"sluice_team_resources{kind="lent",pool="a100",resource="nvidia.com/gpu",team="owner"} 0"#,
+        r#"sluice_team_resources{kind="guaranteed",pool="a100",resource="nvidia.com/gpu",team="guest"} 0"#,
+        r#"sluice_team_resources{kind="used",pool="a100",resource="nvidia.com/gpu",team="guest"} 2"#,
+        r#"sluice_owed_oldest_wait_seconds{team="owner"} 30"#,
+        r#"sluice_owed_oldest_wait_seconds{team="guest"} 0"#,
+        r#"sluice_overcommitted{pool="a100",team=""} 1"#,
+        r#"sluice_overcommitted{pool="a100",team="owner"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+    assert!(!text.contains(r#"kind="limit""#), "nobody has a limit");
+}
