@@ -73,8 +73,13 @@ impl Controller {
             let began = Instant::now();
             let worked = session.take_waiting();
             self.follow_the_lead(&mut session);
+            if let Some(directory) = session.directory() {
+                self.directory.store(directory);
+            }
             if session.complete() {
-                self.publish(&mut session);
+                if self.ready.lists_complete() {
+                    tracing::info!("every list is complete; ready");
+                }
                 session.decide(now());
                 if worked {
                     self.metrics.decision.observe(began.elapsed().as_secs_f64());
@@ -98,16 +103,6 @@ impl Controller {
         } else {
             tracing::warn!("no longer leading");
             session.stand_down();
-        }
-    }
-
-    /// Hands the webhook a complete directory; a new session's half-read one never replaces it.
-    fn publish(&self, session: &mut Session) {
-        if let Some(directory) = session.directory() {
-            self.directory.store(Arc::new(directory));
-        }
-        if self.ready.lists_complete() {
-            tracing::info!("every list is complete; ready");
         }
     }
 }

@@ -83,7 +83,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let controller = Controller {
         client: client.clone(),
         claim: claim.clone(),
-        directory: Arc::clone(&directory),
+        directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
         busy,

@@ -116,9 +116,10 @@ impl Session {
         self.mirror.complete()
     }
 
-    /// The directory for the webhook if it has changed.
+    /// The directory for the webhook if it has changed. A half-read one never replaces a whole one,
+    /// but the lists it rests on are short, and it need not wait for those of Jobs and pods.
     pub fn directory(&mut self) -> Option<Directory> {
-        self.mirror.directory()
+        self.mirror.directory().filter(|directory| directory.complete)
     }
 
     /// Waits until something arrives; false when nothing can any more. It may be abandoned.
