@@ -8,6 +8,8 @@
 mod decided;
 mod questions;
 mod readiness;
+mod refusals;
+mod restores;
 mod session;
 
 use std::sync::Arc;
@@ -55,8 +57,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Runs until `stop`, answering `questions`.
-    pub async fn run(mut self, mut questions: mpsc::Receiver<Question>, stop: CancellationToken) {
+    /// Runs until `stop`, answering `questions`; false when what became of the last writes is not known.
+    pub async fn run(mut self, mut questions: mpsc::Receiver<Question>, stop: CancellationToken) -> bool {
         let mut session = Session::begin(&self, false);
         loop {
             let wake = wake_after(session.next_deadline(), now());
@@ -87,13 +89,14 @@ impl Controller {
             }
         }
         self.metrics.leader.set(0);
-        session.finish(DRAIN).await;
+        session.finish(DRAIN).await
     }
 
-    /// Begins anew when the lead has been gained, stands down when it has been lost.
+    /// Begins anew when the lead has been gained, or was lost for a moment in which a write was under
+    /// way; stands down when it has been lost.
     fn follow_the_lead(&self, session: &mut Session) {
         let leads = self.claim.holds();
-        if leads == session.leads() {
+        if leads == session.leads() && !session.lost_track() {
             return;
         }
         self.metrics.leader.set(i64::from(leads));

@@ -4,8 +4,8 @@ use crate::api::record::{Eviction, Record};
 use crate::cluster::actuator::{Purpose, Write};
 use crate::cluster::patch;
 use crate::cluster::reduce::Managed;
-use crate::engine::decision::{Action, Reason};
-use crate::engine::model::{Admission, Name, Workload, WorkloadKind};
+use crate::engine::decision::Action;
+use crate::engine::model::{Admission, Name, Observed, Workload};
 
 /// A decision that is being written.
 pub struct Decided {
@@ -13,18 +13,10 @@ pub struct Decided {
     pub action: Action,
     /// The workload as it was then.
     pub about: Workload,
-    /// The version that was last written on.
-    pub version: u64,
+    /// Whether it is the first admission, as far as is known.
+    pub first: bool,
     /// How often it has been written.
     pub tries: u32,
-}
-
-/// Whether a reason will not pass by waiting.
-pub fn refuses(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::NoNodeFits | Reason::NotPreemptibleOverGuarantee | Reason::UnknownTeam | Reason::UnknownQueue
-    )
 }
 
 /// Whether a decision is still right for an object that has moved.
@@ -32,6 +24,20 @@ pub fn still_holds(decided: &Decided, managed: &Managed) -> bool {
     match &decided.action {
         Action::Admit { .. } => managed.workload == decided.about,
         Action::Evict { .. } => managed.workload.state == decided.about.state,
+    }
+}
+
+/// Whether an object that has moved shows that the decision has been carried out: its answer was lost,
+/// or its write overtook the news of what it was decided on.
+pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
+    match (&decided.action, &managed.workload.state) {
+        (
+            Action::Admit { admission, .. },
+            Observed::Admitted(seen) | Observed::Leaving { admission: seen, .. },
+        ) => admission == seen,
+        (Action::Admit { .. }, Observed::Finished) => managed.facts.has_record,
+        (Action::Evict { .. }, Observed::Leaving { .. }) => managed.facts.has_eviction,
+        _ => false,
     }
 }
 
@@ -48,12 +54,7 @@ pub fn places(admission: &Admission) -> String {
 }
 
 /// A write on a workload.
-pub fn write_on(
-    managed: &Managed,
-    purpose: Purpose,
-    patch: Option<json_patch::Patch>,
-    message: String,
-) -> Write {
+pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, message: String) -> Write {
     let workload = &managed.workload;
     Write {
         id: workload.id.clone(),
@@ -70,10 +71,10 @@ pub fn write_on(
 /// The write that lets a workload run.
 pub fn admission_of(managed: &Managed, version: u64, admission: &Admission, message: &str) -> Write {
     let patch = patch::admit(managed.workload.kind, &managed.facts, version, &Record::from(admission));
-    write_on(managed, Purpose::Admit, Some(patch), message.to_owned())
+    write_on(managed, Purpose::Admit, patch, message.to_owned())
 }
 
-/// The write that stops a workload.
+/// The write that stops a Job. Bare pods cannot be started again, so none is ever told to stop.
 pub fn eviction_of(
     managed: &Managed,
     version: u64,
@@ -81,19 +82,10 @@ pub fn eviction_of(
     message: &str,
     pods: impl FnOnce() -> Vec<Name>,
 ) -> Write {
-    match managed.workload.kind {
-        WorkloadKind::Job => {
-            let patch = Some(patch::evict(&managed.facts, version, note));
-            let mut write = write_on(managed, Purpose::Evict, patch, message.to_owned());
-            if managed.facts.has_failure_policy {
-                write.disrupted = pods();
-            }
-            write
-        }
-        WorkloadKind::Pod => {
-            let mut write = write_on(managed, Purpose::Evict, None, message.to_owned());
-            write.disrupted = vec![managed.workload.name.clone()];
-            write
-        }
+    let patch = patch::evict(&managed.facts, version, note);
+    let mut write = write_on(managed, Purpose::Evict, patch, message.to_owned());
+    if managed.facts.has_failure_policy {
+        write.disrupted = pods();
     }
+    write
 }
