@@ -3,6 +3,7 @@
 pub mod actuator;
 pub mod call;
 pub mod events;
+pub mod fault;
 pub mod leader;
 pub mod mirror;
 pub mod patch;
