@@ -89,3 +89,64 @@ pub fn eviction_of(
     }
     write
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::names;
+    use crate::cluster::reduce::job::job;
+    use crate::engine::decision::EvictReason;
+    use crate::engine::model::{Time, WorkloadId};
+
+    fn seen(suspend: bool, annotations: &Value) -> Managed {
+        let object = json!({
+            "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5", "generation": 2,
+                "annotations": annotations},
+            "spec": {"suspend": suspend, "template": {"spec": {"containers": []}}},
+        });
+        let seen = job(&serde_json::from_value(object).expect("a Job"), Time(0));
+        *seen.managed.expect("managed")
+    }
+
+    #[test]
+    fn an_object_that_moved_tells_whether_the_decision_moved_it() {
+        let admission = |at: i64| Admission {
+            pool: "p".into(),
+            nodes: [("n1".into(), 1)].into(),
+            pods: 1,
+            borrowed: false,
+            at: Time(at),
+        };
+        let record = |at: i64| serde_json::to_string(&Record::from(&admission(at))).expect("a record");
+        let held = || json!({names::HELD: "true"});
+        let admitted = |at: i64| json!({names::HELD: "true", names::ADMISSION: record(at)});
+        let evicted = json!({names::HELD: "true", names::ADMISSION: record(7),
+            names::EVICTION: r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#});
+        let decided =
+            |action: Action, about: Managed| Decided { action, about: about.workload, first: true, tries: 1 };
+        let id = || WorkloadId("u".into());
+        let admit = || {
+            let action = Action::Admit { workload: id(), admission: admission(7), message: String::new() };
+            decided(action, seen(true, &held()))
+        };
+        let evict = || {
+            let reason = EvictReason::Reclaimed;
+            let action = Action::Evict { workload: id(), claimant: id(), reason, message: String::new() };
+            decided(action, seen(false, &admitted(7)))
+        };
+        for (what, decided, now, done, holds) in [
+            ("admitted as decided", admit(), seen(false, &admitted(7)), true, false),
+            ("admitted and stopped by its user", admit(), seen(true, &admitted(7)), true, false),
+            ("admitted otherwise", admit(), seen(false, &admitted(8)), false, false),
+            ("only annotated", admit(), seen(true, &held()), false, true),
+            ("evicted as decided", evict(), seen(true, &evicted), true, false),
+            ("stopped by its user", evict(), seen(true, &admitted(7)), false, false),
+            ("still running", evict(), seen(false, &admitted(7)), false, true),
+        ] {
+            assert_eq!(carried_out(&decided, &now), done, "{what}");
+            assert_eq!(still_holds(&decided, &now), holds, "{what}");
+        }
+    }
+}
