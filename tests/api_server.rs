@@ -148,7 +148,7 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
     let unsuspend = r#"{"spec":{"suspend":false}}"#;
     let forge = r#"{"metadata":{"annotations":{"sluice.dev/admission":"{}"}}}"#;
     for (arguments, said) in [
-        (patch("job/new", unsuspend), "only Sluice starts it"),
+        (patch("job/new", unsuspend), "Only Sluice starts Jobs here"),
         (patch("job/new", forge), "written by Sluice alone"),
         (
             patch("job/new", r#"{"metadata":{"annotations":{"sluice.dev/held":null}}}"#),

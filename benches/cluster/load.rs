@@ -206,7 +206,32 @@ pub async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
         }
         Ok((left == 0).then_some(()))
     })
+    .await?;
+    quiet().await
+}
+
+/// Waits until the machine has nothing left to do, so that no phase pays for the one before it.
+pub async fn quiet() -> Result<()> {
+    let mut calm = 0;
+    let mut before = processor_times()?;
+    until("the machine comes to rest", async || {
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let now = processor_times()?;
+        let (idle, all) = (now.0 - before.0, now.1 - before.1);
+        before = now;
+        calm = if idle * 100 >= all * 85 { calm + 1 } else { 0 };
+        Ok((calm >= 3).then_some(()))
+    })
     .await
+}
+
+/// Ticks of all processors since the start: idle ones, and all.
+fn processor_times() -> Result<(u64, u64)> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    let idle = ticks.iter().skip(3).take(2).sum();
+    Ok((idle, ticks.iter().take(8).sum()))
 }
 
 /// Asks until there is an answer.

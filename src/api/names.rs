@@ -37,6 +37,10 @@ pub const EVICTION: &str = "sluice.dev/eviction";
 /// The node affinity the user wrote, as JSON, kept while the template carries Sluice's placement.
 pub const USER_AFFINITY: &str = "sluice.dev/user-affinity";
 
+/// Label on a Job whose user wrote a node affinity of its own: what Sluice writes into it must not
+/// look like Sluice's to server-side apply.
+pub const OWN_AFFINITY: &str = "sluice.dev/own-affinity";
+
 /// The gate that holds a bare pod until it is admitted.
 pub const GATE_ADMISSION: &str = "sluice.dev/admission";
 /// The gate that holds a pod of an admitted Job until its node is written in.

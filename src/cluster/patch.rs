@@ -62,14 +62,17 @@ pub fn evict(facts: &Facts, version: u64, eviction: &Eviction) -> Patch {
     Patch(patch)
 }
 
-/// Gives a stopped Job its user's template back and ends the admission. Sluice's hold stays where it
-/// was, so the Job is queued again, or held by its user.
+/// Gives a stopped Job its user's template back and ends the admission. One that Sluice evicted is
+/// queued again; one without a note of an eviction was suspended by its user, whose hold it is now.
 #[must_use]
 pub fn restore(facts: &Facts, version: u64) -> Patch {
     let path = affinity_path(WorkloadKind::Job);
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let mut patch = expect(facts, version);
     patch.extend([add(path, user.unwrap_or(Value::Null)), unannotate(names::ADMISSION)]);
+    if facts.held && !facts.has_eviction {
+        patch.push(unannotate(names::HELD));
+    }
     if facts.keeps_affinity {
         patch.push(unannotate(names::USER_AFFINITY));
     }

@@ -120,6 +120,18 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
 }
 
 #[test]
+fn what_its_user_stopped_is_not_queued_again() {
+    let mut object = held(&Value::Null);
+    let (known, version, _) = facts(&object);
+    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1"]));
+    json_patch::patch(&mut object, &patch).expect("the patch applies");
+    object["spec"]["suspend"] = json!(true);
+    let (known, version, _) = facts(&object);
+    json_patch::patch(&mut object, &restore(&known, version)).expect("the patch applies");
+    assert_eq!(facts(&object).2, Observed::OnHold);
+}
+
+#[test]
 fn a_patch_insists_on_what_it_was_decided_on() {
     let mut object = held(&Value::Null);
     let (known, _, _) = facts(&object);

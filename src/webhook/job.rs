@@ -112,6 +112,9 @@ fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(),
         hold(editor);
     }
     stamp(editor, &standing, true);
+    if request.object.pointer("/spec/template/spec/affinity/nodeAffinity").is_some_and(Value::is_object) {
+        editor.set(&["metadata", "labels", names::OWN_AFFINITY], "true");
+    }
     let class = ["spec", "template", "spec", "priorityClassName"];
     let named = request.object["spec"]["template"]["spec"]["priorityClassName"].as_str().unwrap_or_default();
     if let Some(wanted) = standing.priority_class.filter(|_| named.is_empty()) {

@@ -51,6 +51,15 @@ async fn a_new_job_is_held_and_stamped_once() {
 }
 
 #[tokio::test]
+async fn a_job_with_a_node_affinity_of_its_own_is_labelled() {
+    let own = json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}});
+    for (change, label) in [(own, json!("true")), (json!({}), Value::Null)] {
+        let answer = ask(Ask::create(job(change))).await;
+        assert_eq!(answer.object["metadata"]["labels"]["sluice.dev/own-affinity"], label);
+    }
+}
+
+#[tokio::test]
 async fn what_the_policy_has_held_is_only_stamped() {
     let held = json!({"metadata": {"annotations": {"sluice.dev/held": "true"}}, "spec": {"suspend": true}});
     assert_eq!(ask(Ask::create(job(held))).await.object, queued(json!({})));
