@@ -57,6 +57,8 @@ pub struct Write {
     pub name: Name,
     /// What for.
     pub purpose: Purpose,
+    /// Which decision it carries out; its outcome says so again.
+    pub decision: u64,
     /// The change.
     pub patch: json_patch::Patch,
     /// The pods to be marked first as disrupted, and why.
@@ -72,6 +74,8 @@ pub struct Outcome {
     pub id: WorkloadId,
     /// What for.
     pub purpose: Purpose,
+    /// Which decision it was to carry out.
+    pub decision: u64,
     /// How.
     pub end: End,
 }
@@ -141,7 +145,8 @@ impl Actuator {
             let _under_way = under_way;
             let end = carry_out(&caller, &write).await;
             // Nobody listens when the session has ended; the next one reads everything anew.
-            let _ = outcomes.send(Outcome { id: write.id, purpose: write.purpose, end });
+            let Write { id, purpose, decision, .. } = write;
+            let _ = outcomes.send(Outcome { id, purpose, decision, end });
         });
     }
 

@@ -9,6 +9,8 @@ use crate::engine::model::{Admission, Name, Observed, Workload};
 
 /// A decision that is being written.
 pub struct Decided {
+    /// Its number: a later decision on the same workload has another.
+    pub number: u64,
     /// What was decided.
     pub action: Action,
     /// The workload as it was then.
@@ -62,6 +64,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
         namespace: workload.namespace.clone(),
         name: workload.name.clone(),
         purpose,
+        decision: 0,
         patch,
         disrupted: Vec::new(),
         message,
@@ -124,8 +127,13 @@ mod tests {
         let admitted = |at: i64| json!({names::HELD: "true", names::ADMISSION: record(at)});
         let evicted = json!({names::HELD: "true", names::ADMISSION: record(7),
             names::EVICTION: r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#});
-        let decided =
-            |action: Action, about: Managed| Decided { action, about: about.workload, first: true, tries: 1 };
+        let decided = |action: Action, about: Managed| Decided {
+            number: 1,
+            action,
+            about: about.workload,
+            first: true,
+            tries: 1,
+        };
         let id = || WorkloadId("u".into());
         let admit = || {
             let action = Action::Admit { workload: id(), admission: admission(7), message: String::new() };

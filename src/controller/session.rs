@@ -42,6 +42,7 @@ pub struct Session {
     leads: bool,
     lost_track: bool,
     decided: BTreeMap<WorkloadId, Decided>,
+    decisions: u64,
     restores: Restores,
     refusals: Refusals,
     metrics: Arc<Metrics>,
@@ -77,6 +78,7 @@ impl Session {
             leads,
             lost_track: false,
             decided: BTreeMap::new(),
+            decisions: 0,
             restores: Restores::default(),
             refusals: Refusals::default(),
             metrics: Arc::clone(&controller.metrics),
@@ -177,7 +179,10 @@ impl Session {
             let about = managed.workload.clone();
             let first = !managed.facts.has_eviction;
             let id = about.id.clone();
-            self.decided.insert(id.clone(), Decided { action, about, first, tries: 0 });
+            self.overtaken(&id);
+            self.decisions += 1;
+            let decided = Decided { number: self.decisions, action, about, first, tries: 0 };
+            self.decided.insert(id.clone(), decided);
             self.write(&id, now);
         }
         self.restore(now);
@@ -192,7 +197,7 @@ impl Session {
             return;
         };
         decided.tries += 1;
-        let write = match &decided.action {
+        let mut write = match &decided.action {
             Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
             Action::Evict { claimant, reason, message, .. } => {
                 let claimant = self.mirror.workload(claimant).map_or_else(
@@ -203,7 +208,17 @@ impl Session {
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
             }
         };
+        write.decision = decided.number;
         self.actuator.start(write);
+    }
+
+    /// The watch may show what a decision has done, and the engine decide on that, before the answer
+    /// to its write is there.
+    fn overtaken(&mut self, id: &WorkloadId) {
+        let Some(before) = self.decided.remove(id) else { return };
+        if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
+            self.done(&before);
+        }
     }
 
     fn failed(&mut self, workload: WorkloadId, message: String) {
@@ -214,9 +229,13 @@ impl Session {
 
     /// Takes note of how a write ended.
     fn settle(&mut self, outcome: Outcome) {
-        let Outcome { id, purpose, end } = outcome;
+        let Outcome { id, purpose, decision, end } = outcome;
         let restores = purpose == Purpose::Restore;
+        let overtaken = self.decided.get(&id).is_none_or(|decided| decided.number != decision);
         match end {
+            // Of a decision that another has followed, or none, only the object is of interest.
+            End::Done(look) | End::Moved(look) if !restores && overtaken => self.see(look),
+            End::Gone | End::Refused(_) if !restores && overtaken => {}
             End::Done(look) => {
                 if restores {
                     self.restores.ended(&id);
