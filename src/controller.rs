@@ -8,6 +8,8 @@
 mod decided;
 mod questions;
 mod readiness;
+mod refusals;
+mod restores;
 mod session;
 
 use std::sync::Arc;
@@ -55,8 +57,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Runs until `stop`, answering `questions`.
-    pub async fn run(mut self, mut questions: mpsc::Receiver<Question>, stop: CancellationToken) {
+    /// Runs until `stop`, answering `questions`; false when what became of the last writes is not known.
+    pub async fn run(mut self, mut questions: mpsc::Receiver<Question>, stop: CancellationToken) -> bool {
         let mut session = Session::begin(&self, false);
         loop {
             let wake = wake_after(session.next_deadline(), now());
@@ -73,8 +75,13 @@ impl Controller {
             let began = Instant::now();
             let worked = session.take_waiting();
             self.follow_the_lead(&mut session);
+            if let Some(directory) = session.directory() {
+                self.directory.store(directory);
+            }
             if session.complete() {
-                self.publish(&mut session);
+                if self.ready.lists_complete() {
+                    tracing::info!("every list is complete; ready");
+                }
                 session.decide(now());
                 if worked {
                     self.metrics.decision.observe(began.elapsed().as_secs_f64());
@@ -82,13 +89,14 @@ impl Controller {
             }
         }
         self.metrics.leader.set(0);
-        session.finish(DRAIN).await;
+        session.finish(DRAIN).await
     }
 
-    /// Begins anew when the lead has been gained, stands down when it has been lost.
+    /// Begins anew when the lead has been gained, or was lost for a moment in which a write was under
+    /// way; stands down when it has been lost.
     fn follow_the_lead(&self, session: &mut Session) {
         let leads = self.claim.holds();
-        if leads == session.leads() {
+        if leads == session.leads() && !session.lost_track() {
             return;
         }
         self.metrics.leader.set(i64::from(leads));
@@ -98,16 +106,6 @@ impl Controller {
         } else {
             tracing::warn!("no longer leading");
             session.stand_down();
-        }
-    }
-
-    /// Hands the webhook a complete directory; a new session's half-read one never replaces it.
-    fn publish(&self, session: &mut Session) {
-        if let Some(directory) = session.directory() {
-            self.directory.store(Arc::new(directory));
-        }
-        if self.ready.lists_complete() {
-            tracing::info!("every list is complete; ready");
         }
     }
 }

@@ -1,17 +1,45 @@
 //! What the webhook knows: which namespace belongs to which team, and which queues a team has.
 //!
 //! The watches replace it whole when one of these objects changes; the webhook reads it without a
-//! lock, so an answer never waits for anything.
+//! lock, and can wait for the next one where what it looks for is not in this one yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::engine::model::{Name, Team};
 
 /// The directory that readers share and the watches replace.
-pub type SharedDirectory = Arc<ArcSwap<Directory>>;
+#[derive(Clone, Debug, Default)]
+pub struct SharedDirectory(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    current: ArcSwap<Directory>,
+    replaced: Notify,
+}
+
+impl SharedDirectory {
+    /// The directory as it is now.
+    #[must_use]
+    pub fn load(&self) -> Arc<Directory> {
+        self.0.current.load_full()
+    }
+
+    /// Replaces it, and wakes whoever waits for that.
+    pub fn store(&self, directory: Directory) {
+        self.0.current.store(Arc::new(directory));
+        self.0.replaced.notify_waiters();
+    }
+
+    /// Ends with the next replacement after this call, even if it is not polled before.
+    pub fn replaced(&self) -> Notified<'_> {
+        self.0.replaced.notified()
+    }
+}
 
 /// Namespaces and teams.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +53,7 @@ pub struct Directory {
     /// For each team, the PriorityClass its queues give to pods that name none.
     pub queue_priority_classes: BTreeMap<(Name, Name), Name>,
     /// The node pools' names.
-    pub pools: std::collections::BTreeSet<Name>,
+    pub pools: BTreeSet<Name>,
 }
 
 /// What a namespace's labels say.

@@ -61,10 +61,8 @@ pub async fn serve(address: SocketAddr, router: Router, stop: CancellationToken)
 }
 
 async fn metrics(State(state): State<HttpState>) -> Response {
-    if let Some(Some(figures)) = state.asker.ask(Question::Figures).await {
-        state.metrics.read(&figures, now());
-    }
-    match state.metrics.render() {
+    let figures = state.asker.ask(Question::Figures).await.flatten();
+    match state.metrics.scrape(figures.as_ref(), now()) {
         Ok(text) => {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }

@@ -191,8 +191,26 @@ impl Metrics {
         Ok(())
     }
 
-    /// Sets what is read off the engine: called for each scrape, so that nothing is computed in vain.
-    pub fn read(&self, figures: &Figures, now: Time) {
+    /// Everything in the text format of Prometheus, with `figures` as they are `now`: read for each
+    /// scrape, so that nothing is computed in vain. Without them the last ones stand.
+    ///
+    /// # Errors
+    /// Only when a metric is inconsistent with itself.
+    pub fn scrape(&self, figures: Option<&Figures>, now: Time) -> prometheus::Result<String> {
+        // Reading sets every series anew, so nobody else may look in between. A poisoned lock only
+        // means that another scrape panicked; the set itself is whole.
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(figures) = figures {
+            self.read(figures, now, &mut known);
+        }
+        self.read_process();
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn read(&self, figures: &Figures, now: Time, known: &mut BTreeSet<(Name, Name)>) {
+        self.forget_others(figures.queues.iter().map(|q| (q.team.clone(), q.queue.clone())).collect(), known);
         self.read_queues(&figures.queues, now);
         self.read_teams(&figures.teams);
         self.read_promises(figures, now);
@@ -248,7 +266,6 @@ impl Metrics {
     }
 
     fn read_queues(&self, queues: &[QueueView], now: Time) {
-        self.forget_others(queues.iter().map(|q| (q.team.clone(), q.queue.clone())).collect());
         self.queue_depth.reset();
         self.queue_oldest_wait.reset();
         for queue in queues {
@@ -302,9 +319,7 @@ impl Metrics {
     }
 
     /// Forgets the counters of queues that are no more.
-    fn forget_others(&self, present: BTreeSet<(Name, Name)>) {
-        // A poisoned lock only means that another scrape panicked; the set itself is whole.
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn forget_others(&self, present: BTreeSet<(Name, Name)>, known: &mut BTreeSet<(Name, Name)>) {
         for (team, queue) in known.difference(&present) {
             // Removing what never existed is no error worth telling.
             for kind in ["guaranteed", "borrowed"] {
@@ -319,17 +334,6 @@ impl Metrics {
             }
         }
         *known = present;
-    }
-
-    /// Everything in the text format of Prometheus.
-    ///
-    /// # Errors
-    /// Only when a metric is inconsistent with itself.
-    pub fn render(&self) -> prometheus::Result<String> {
-        self.read_process();
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Reads the process's own use off /proc; where there is none, the values stay as they are.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -83,7 +83,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let controller = Controller {
         client: client.clone(),
         claim: claim.clone(),
-        directory: Arc::clone(&directory),
+        directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
         busy,
@@ -93,8 +93,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     // Decisions are work for the processor: on a thread of their own they delay no admission review.
     let mut deciding = JoinSet::new();
     let stop = decisions.clone();
+    let settled = Arc::new(AtomicBool::new(true));
+    let all_settled = Arc::clone(&settled);
     deciding.spawn_blocking(move || {
-        tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
+        let known = tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
+        all_settled.store(known, Ordering::Relaxed);
         Ok(())
     });
     let reporter = report(client.clone(), claim.clone(), asker.clone(), Arc::clone(&metrics));
@@ -123,9 +126,15 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     ready.end();
     decisions.cancel();
     while deciding.join_next().await.is_some() {}
-    // Only now, so that no other replica starts while a write of this one is under way.
-    lease.cancel();
-    election.await.context("the election ended in a panic")?;
+    // Only now, so that no other replica starts while a write of this one is under way. Where the last
+    // writes got no answer, the lease is not given back but left to run out.
+    if settled.load(Ordering::Relaxed) {
+        lease.cancel();
+        election.await.context("the election ended in a panic")?;
+    } else {
+        tracing::warn!("the last writes got no answer; the lease runs out by itself");
+        election.abort();
+    }
     if behind_service && ended.is_ok() {
         tokio::time::sleep(ENDPOINTS).await;
     }

@@ -9,6 +9,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
+use rcgen::KeyPair;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 
 use super::authority::{Kept, Public};
 use super::{Error, within};
@@ -84,10 +89,51 @@ fn parse(secret: &Secret) -> Option<Kept> {
     let data = secret.data.as_ref()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
     let public: Public = serde_json::from_slice(&data.get(STATE)?.0).ok()?;
-    Some(Kept {
+    let kept = Kept {
         public,
         authority_key: text(AUTHORITY_KEY)?,
         certificate: text(CERTIFICATE)?,
         key: text(KEY)?,
-    })
+    };
+    usable(&kept).then_some(kept)
+}
+
+/// Whether the keys can be used, and the certificate belongs to its key. What cannot be served would
+/// otherwise be tried for ever.
+fn usable(kept: &Kept) -> bool {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(kept.certificate.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(kept.key.as_bytes());
+    let (Ok(chain), Ok(key)) = (chain, key) else { return false };
+    KeyPair::from_pem(&kept.authority_key).is_ok()
+        && !chain.is_empty()
+        && CertifiedKey::from_der(chain, key, &default_provider()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::authority::{Lifetimes, step};
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_served_counts_as_nothing() {
+        let lifetimes =
+            Lifetimes { certificate: Duration::from_secs(90), authority: Duration::from_secs(900) };
+        let make = || {
+            let made = step(None, jiff::Timestamp::now(), lifetimes, &["localhost".to_owned()], false);
+            made.expect("keys can be made").expect("nothing was kept")
+        };
+        let (kept, other) = (make(), make());
+        assert!(usable(&kept));
+        for broken in [
+            Kept { authority_key: "no key".into(), ..kept.clone() },
+            Kept { key: String::new(), ..kept.clone() },
+            Kept { key: other.key.clone(), ..kept.clone() },
+            Kept { certificate: other.certificate.clone(), ..kept.clone() },
+            Kept { certificate: String::new(), ..kept.clone() },
+        ] {
+            assert!(!usable(&broken));
+        }
+    }
 }

@@ -1,16 +1,19 @@
-//! Every write on a workload: bounded in number, each with a deadline, each only while leading.
+//! Every write on a workload: bounded in number, each only while leading, each until it is known how
+//! it ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod as FullPod;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
-use tokio::sync::{Semaphore, mpsc};
+use kube::api::{GetParams, Patch, PatchParams};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::call::{Caller, Failure, Pace};
 use super::leader::Claim;
 use super::reduce::job::{JobSeen, job};
 use super::reduce::pod::{PodSeen, pod};
@@ -19,11 +22,6 @@ use super::{patch, wire};
 use crate::api::names;
 use crate::engine::model::{Name, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
-
-/// How many writes are under way at once.
-const AT_ONCE: usize = 32;
-/// How long one call may take; the client itself would wait for ever.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +57,10 @@ pub struct Write {
     pub name: Name,
     /// What for.
     pub purpose: Purpose,
-    /// The change; `None` deletes a bare pod, which cannot be stopped otherwise.
-    pub patch: Option<json_patch::Patch>,
+    /// Which decision it carries out; its outcome says so again.
+    pub decision: u64,
+    /// The change.
+    pub patch: json_patch::Patch,
     /// The pods to be marked first as disrupted, and why.
     pub disrupted: Vec<Name>,
     /// The sentence they are marked with.
@@ -74,61 +74,52 @@ pub struct Outcome {
     pub id: WorkloadId,
     /// What for.
     pub purpose: Purpose,
-    /// The object as it is now, or why it was not written.
-    pub result: Result<Written, Failure>,
+    /// Which decision it was to carry out.
+    pub decision: u64,
+    /// How.
+    pub end: End,
 }
 
-/// The object as the API server has it after the write.
+/// What became of a write, for certain.
 #[derive(Debug)]
-pub enum Written {
+pub enum End {
+    /// It was made, and this is the object.
+    Done(Look),
+    /// The object is no longer what the write was decided on, perhaps by this very write whose first
+    /// answer was lost; this is what it is now.
+    Moved(Look),
+    /// The object is gone.
+    Gone,
+    /// The API server refused it.
+    Refused(String),
+    /// This process no longer leads, and what became of the write is not known.
+    Abandoned,
+}
+
+/// An object as the API server has it.
+#[derive(Debug)]
+pub enum Look {
     /// A Job.
     Job(JobSeen),
     /// A pod.
     Pod(PodSeen),
-    /// A pod that was told to end; the watch will say when it is gone.
-    Deleted,
 }
 
-/// Why a write did not happen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The object has changed since the decision.
-    Conflict,
-    /// The object is gone; the watch will say so.
-    Gone,
-    /// The API server refused it.
-    Refused(String),
-    /// There was no answer in time; it may have happened, and then the watch will say so.
-    Unanswered,
-    /// This process no longer leads.
-    NotLeading,
-}
-
-impl Failure {
-    fn label(&self) -> &'static str {
+impl Look {
+    fn uid(&self) -> &Name {
         match self {
-            Self::Conflict => "conflict",
-            Self::Gone => "gone",
-            Self::Refused(_) => "refused",
-            Self::Unanswered | Self::NotLeading => "unanswered",
+            Self::Job(seen) => &seen.uid,
+            Self::Pod(seen) => &seen.uid,
         }
     }
 }
 
-/// Makes the writes; dropped, it abandons those that have not begun.
+/// Makes the writes; dropped, it abandons them.
 pub struct Actuator {
-    worker: Worker,
+    caller: Caller,
+    waiting: Arc<AtomicUsize>,
     writes: JoinSet<()>,
     outcomes: mpsc::UnboundedSender<Outcome>,
-}
-
-#[derive(Clone)]
-struct Worker {
-    client: Client,
-    claim: Claim,
-    metrics: Arc<Metrics>,
-    permits: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
 }
 
 impl Actuator {
@@ -141,28 +132,28 @@ impl Actuator {
         waiting: Arc<AtomicUsize>,
         outcomes: mpsc::UnboundedSender<Outcome>,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(AT_ONCE));
-        let worker = Worker { client, claim, metrics, permits, waiting };
-        Self { worker, writes: JoinSet::new(), outcomes }
+        let caller = Caller::new(client, claim, metrics, Pace::default());
+        Self { caller, waiting, writes: JoinSet::new(), outcomes }
     }
 
     /// Starts a write; its outcome follows.
     pub fn start(&mut self, write: Write) {
         while self.writes.try_join_next().is_some() {}
-        let (worker, outcomes) = (self.worker.clone(), self.outcomes.clone());
-        let under_way = UnderWay::new(&worker.waiting);
+        let (caller, outcomes) = (self.caller.clone(), self.outcomes.clone());
+        let under_way = UnderWay::new(&self.waiting);
         self.writes.spawn(async move {
             let _under_way = under_way;
-            let outcome = worker.carry_out(write).await;
+            let end = carry_out(&caller, &write).await;
             // Nobody listens when the session has ended; the next one reads everything anew.
-            let _ = outcomes.send(outcome);
+            let Write { id, purpose, decision, .. } = write;
+            let _ = outcomes.send(Outcome { id, purpose, decision, end });
         });
     }
 
-    /// Waits for the writes that have been started, `at_most` so long.
-    pub async fn finish(mut self, at_most: Duration) {
+    /// Waits for the writes that have been started, `at_most` so long; false when some are abandoned.
+    pub async fn finish(mut self, at_most: Duration) -> bool {
         let all = async { while self.writes.join_next().await.is_some() {} };
-        let _ = timeout(at_most, all).await;
+        timeout(at_most, all).await.is_ok()
     }
 }
 
@@ -182,91 +173,74 @@ impl Drop for UnderWay {
     }
 }
 
-impl Worker {
-    async fn carry_out(&self, write: Write) -> Outcome {
-        let Ok(_permit) = self.permits.acquire().await else {
-            return Outcome { id: write.id, purpose: write.purpose, result: Err(Failure::NotLeading) };
-        };
-        let mut result = Ok(());
-        for name in &write.disrupted {
-            result = self.mark_disrupted(&write, name).await;
-            if result.is_err() {
-                break;
-            }
+async fn carry_out(caller: &Caller, write: &Write) -> End {
+    for name in &write.disrupted {
+        match mark_disrupted(caller, write, name).await {
+            // A pod that is gone needs no mark.
+            Ok(()) | Err(Failure::Gone | Failure::Moved) => {}
+            Err(failure) => return failed(failure),
         }
-        let result = match result {
-            Ok(()) => self.counted(write.purpose.label(), self.change(&write)).await,
-            Err(failure) => Err(failure),
-        };
-        Outcome { id: write.id, purpose: write.purpose, result }
     }
+    let made = match write.kind {
+        WorkloadKind::Job => change::<wire::Job>(caller, write, look_at_job).await,
+        WorkloadKind::Pod => change::<wire::Pod>(caller, write, look_at_pod).await,
+    };
+    made.unwrap_or_else(failed)
+}
 
-    async fn change(&self, write: &Write) -> Result<Written, Failure> {
-        let params =
-            PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
-        match (write.kind, &write.patch) {
-            (WorkloadKind::Job, Some(patch)) => {
-                let api: Api<wire::Job> = Api::namespaced(self.client.clone(), &write.namespace);
-                let patch = Patch::Json::<()>(patch.clone());
-                let object = self.within(api.patch(&write.name, &params, &patch)).await?;
-                Ok(Written::Job(job(&object, now())))
-            }
-            (WorkloadKind::Pod, Some(patch)) => {
-                let api: Api<wire::Pod> = Api::namespaced(self.client.clone(), &write.namespace);
-                let patch = Patch::Json::<()>(patch.clone());
-                let object = self.within(api.patch(&write.name, &params, &patch)).await?;
-                Ok(Written::Pod(pod(&object)))
-            }
-            (_, None) => {
-                let api: Api<wire::Pod> = Api::namespaced(self.client.clone(), &write.namespace);
-                let uid = Some(write.id.0.to_string());
-                let only_this = Preconditions { uid, ..Preconditions::default() };
-                let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
-                self.within(api.delete(&write.name, &params)).await.map(|_| Written::Deleted)
-            }
-        }
+fn failed(failure: Failure) -> End {
+    match failure {
+        Failure::Refused(message) => End::Refused(message),
+        Failure::NotLeading => End::Abandoned,
+        Failure::Gone | Failure::Moved => End::Gone,
     }
+}
 
-    /// Marks one pod; one that is gone needs no mark.
-    async fn mark_disrupted(&self, write: &Write, name: &str) -> Result<(), Failure> {
-        let api: Api<FullPod> = Api::namespaced(self.client.clone(), &write.namespace);
-        let condition = patch::disruption(jiff::Timestamp::now(), &write.message);
-        let params =
-            PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
-        let patch = Patch::Strategic(condition);
-        match self.counted("disruption", self.within(api.patch_status(name, &params, &patch))).await {
-            Ok(_) | Err(Failure::Gone) => Ok(()),
-            Err(failure) => Err(failure),
-        }
-    }
+fn look_at_job(object: &wire::Job) -> Look {
+    Look::Job(job(object, now()))
+}
 
-    async fn counted<T>(
-        &self,
-        label: &str,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let result = call.await;
-        let outcome = result.as_ref().err().map_or("done", Failure::label);
-        self.metrics.api_writes.with_label_values(&[label, outcome]).inc();
-        result
-    }
+fn look_at_pod(object: &wire::Pod) -> Look {
+    Look::Pod(pod(object))
+}
 
-    /// One call, if this process leads, and no longer than the claim and the deadline allow.
-    async fn within<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        let remaining = self.claim.remaining();
-        if remaining.is_zero() {
-            return Err(Failure::NotLeading);
+/// Makes the change, or looks at what the object is instead.
+async fn change<K>(caller: &Caller, write: &Write, look: fn(&K) -> Look) -> Result<End, Failure>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let object = requests::<K>(write);
+    let patch = Patch::Json::<()>(write.patch.clone());
+    let request = object.patch(&write.name, &params(), &patch).map_err(unsendable)?;
+    let versioned = write.kind == WorkloadKind::Pod;
+    match caller.until_known::<K>(Some(write.purpose.label()), versioned, request).await {
+        Ok(made) => Ok(End::Done(look(&made))),
+        Err(Failure::Moved) => {
+            let request = object.get(&write.name, &GetParams::default()).map_err(unsendable)?;
+            let seen = look(&caller.until_known::<K>(None, false, request).await?);
+            // Another object of the same name is not the one that was decided on.
+            if *seen.uid() == write.id.0 { Ok(End::Moved(seen)) } else { Ok(End::Gone) }
         }
-        match timeout(remaining.min(DEADLINE), call).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) if patch::has_moved(&status) => Err(Failure::Conflict),
-            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Err(Failure::Gone),
-            Ok(Err(kube::Error::Api(status))) => Err(Failure::Refused(status.message.clone())),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a write got no answer");
-                Err(Failure::Unanswered)
-            }
-            Err(_) => Err(Failure::Unanswered),
-        }
+        Err(failure) => Err(failure),
     }
+}
+
+/// Marks one pod.
+async fn mark_disrupted(caller: &Caller, write: &Write, name: &str) -> Result<(), Failure> {
+    let condition = Patch::Strategic(patch::disruption(jiff::Timestamp::now(), &write.message));
+    let request = requests::<wire::Pod>(write).patch_subresource("status", name, &params(), &condition);
+    let request = request.map_err(unsendable)?;
+    caller.until_known::<IgnoredAny>(Some("disruption"), false, request).await.map(|_| ())
+}
+
+fn requests<K: Resource<DynamicType = ()>>(write: &Write) -> Request {
+    Request::new(K::url_path(&(), Some(&write.namespace)))
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
+}
+
+fn unsendable(error: kube::core::request::Error) -> Failure {
+    Failure::Refused(error.to_string())
 }

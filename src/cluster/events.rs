@@ -41,8 +41,22 @@ pub struct Notice {
     pub reason: &'static str,
     /// What was done, a word.
     pub action: &'static str,
+    /// What tells this time that it happened from others, in lower case letters and digits.
+    pub occasion: String,
     /// The sentence.
     pub note: String,
+}
+
+impl Notice {
+    /// The same name for the same thing that happened, whoever tells of it and however often: the
+    /// API server takes the first and refuses the rest.
+    fn name(&self) -> String {
+        let object = up_to(self.about.name.as_deref().unwrap_or_default(), 150).trim_end_matches(['-', '.']);
+        let uid = self.about.uid.as_deref().unwrap_or_default();
+        format!("{object}.{uid}.{}-{}", self.reason.to_lowercase(), self.occasion)
+            .trim_end_matches('-')
+            .to_owned()
+    }
 }
 
 /// The object of a workload.
@@ -109,11 +123,9 @@ async fn yield_to(busy: &AtomicUsize) {
 async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
     let now = k8s_openapi::jiff::Timestamp::now();
     let namespace = notice.about.namespace.clone().unwrap_or_default();
-    let object = notice.about.name.as_deref().unwrap_or_default();
     let event = Event {
         metadata: ObjectMeta {
-            // As client-go names them: unique by the nanosecond.
-            name: Some(format!("{}.{:x}", up_to(object, 200), now.as_nanosecond())),
+            name: Some(notice.name()),
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
         },
@@ -131,6 +143,8 @@ async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     match timeout(DEADLINE, api.create(&params, &event)).await {
         Ok(Ok(_)) => "done",
+        // Told already, perhaps by the leader before.
+        Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => "conflict",
         Ok(Err(error)) => {
             tracing::debug!(%error, "an event was not written");
             "refused"
@@ -154,5 +168,32 @@ mod tests {
         for (text, bytes, expected) in [("abc", 5, "abc"), ("abc", 2, "ab"), ("aé", 2, "a"), ("é", 0, "")] {
             assert_eq!(up_to(text, bytes), expected, "{text} {bytes}");
         }
+    }
+    #[test]
+    fn the_same_thing_has_the_same_name_and_another_another() {
+        let notice = |name: &str, uid: &str, reason, occasion: &str| Notice {
+            about: ObjectReference {
+                name: Some(name.into()),
+                uid: Some(uid.into()),
+                ..ObjectReference::default()
+            },
+            warning: false,
+            reason,
+            action: "Admit",
+            occasion: occasion.into(),
+            note: String::new(),
+        };
+        let name = notice("train", "u1", "Admitted", "1a").name();
+        assert_eq!(name, "train.u1.admitted-1a");
+        for other in [
+            notice("train", "u2", "Admitted", "1a"),
+            notice("train", "u1", "Evicted", "1a"),
+            notice("train", "u1", "Admitted", "1b"),
+        ] {
+            assert_ne!(other.name(), name);
+        }
+        let long = format!("{}-{}", "x".repeat(149), "y".repeat(103));
+        let name = notice(&long, "u1", "Evicted", "").name();
+        assert_eq!(name, format!("{}.u1.evicted", "x".repeat(149)), "every part ends as the API wants");
     }
 }

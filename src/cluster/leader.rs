@@ -4,6 +4,25 @@
 //! lease duration *on the candidate's own clock*, and every write carries the version it was decided
 //! on, so of two candidates one loses. What the holder gets is a [`Claim`] that runs out by itself:
 //! a leader that cannot reach the API server stops leading before another may start.
+//!
+//! Why no write of an old leader meets a new leader's view, with L the lease's duration and P = L/4
+//! the period of renewal:
+//!
+//! 1. The holder asks for a renewal at `t` and, if it is granted, claims until `t + L - P`. Others
+//!    can see the renewal at `t` at the earliest, and wait L from when they see it: none takes the
+//!    lease before `t + L` (no clock is compared with another's, only durations on each).
+//! 2. A call ends for its caller when the claim it was begun under does, so by `t + L - P`, and the
+//!    API server is told to give it up after the same time, counted from its arrival. P is the margin
+//!    for the way there and for clocks that run differently fast.
+//! 3. Whoever takes the lease reads the whole cluster afterwards, with reads that etcd confirms, and
+//!    decides nothing before. It sees every write that was committed by then.
+//! 4. A holder that ends gives the lease back only when each of its writes has been answered.
+//!
+//! What remains is a write that the API server has handed to etcd in time and that etcd commits more
+//! than P later, as it may while it has no leader itself or its disk stalls. Where the new leader has
+//! touched the same Job by then, the write fails its test of the generation. Otherwise it takes effect
+//! beside what the new leader has decided without it; from then on it is counted like any admission,
+//! and nothing more is admitted until the room is there again.
 
 use std::time::Duration;
 
@@ -33,6 +52,12 @@ impl Claim {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.borrow().map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// A claim that holds until a given moment.
+    #[cfg(test)]
+    pub(crate) fn until(until: Instant) -> Self {
+        Self(watch::channel(Some(until)).1)
     }
 
     /// Waits until the claim has been renewed, given up or lost; false when there will be no more.
@@ -101,7 +126,8 @@ fn written(lease: &Lease, candidate: &Candidate, taking: bool) -> Lease {
         metadata: lease.metadata.clone(),
         spec: Some(LeaseSpec {
             holder_identity: Some(candidate.identity.clone()),
-            lease_duration_seconds: i32::try_from(candidate.duration.as_secs().max(1)).ok(),
+            // Rounded up: others must never wait for less than the holder counts on.
+            lease_duration_seconds: i32::try_from(candidate.duration.as_millis().div_ceil(1000).max(1)).ok(),
             acquire_time: if taking { Some(now.clone()) } else { before.acquire_time },
             renew_time: Some(now),
             lease_transitions: Some(transitions + i32::from(taking)),
@@ -241,7 +267,9 @@ mod tests {
         assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"));
         let spec = taken.spec.expect("a spec");
         assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(4)));
-        let renewed = written(&lease(Some("me"), "8"), &me(), false).spec.expect("a spec");
+        let odd = Candidate { duration: Duration::from_millis(2900), ..me() };
+        let renewed = written(&lease(Some("me"), "8"), &odd, false).spec.expect("a spec");
+        assert_eq!(renewed.lease_duration_seconds, Some(3), "no less than the holder counts on");
         assert_eq!(renewed.lease_transitions, Some(3));
     }
 

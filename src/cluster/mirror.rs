@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
+use super::fault::{Fault, fault};
 use super::reduce::Managed;
 use super::reduce::job::JobSeen;
 use super::reduce::pod::PodSeen;
@@ -306,9 +307,12 @@ impl Mirror {
         chosen.unwrap_or_else(|| "".into())
     }
 
-    /// The teams.
-    pub fn teams(&self) -> impl Iterator<Item = (&Name, &TeamSeen)> {
-        self.teams.iter()
+    /// The teams, also those that cannot be read: the generation of each, and what is wrong with it.
+    pub fn teams(&self) -> impl Iterator<Item = (&Name, Option<i64>, Option<Fault>)> {
+        let sound = self.teams.iter().filter(|(name, _)| self.teams.flaw(name).is_none());
+        let sound = sound.map(|(name, seen)| (name, seen.generation));
+        let flawed = self.teams.flaws().map(|(name, flaw)| (name, flaw.generation));
+        sound.chain(flawed).map(|(name, generation)| (name, generation, fault(name, &self.teams)))
     }
 
     /// The node pools.

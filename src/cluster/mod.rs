@@ -1,7 +1,9 @@
 //! The API server's side: what is read from it, and everything that is written to it.
 
 pub mod actuator;
+pub mod call;
 pub mod events;
+pub mod fault;
 pub mod leader;
 pub mod mirror;
 pub mod patch;

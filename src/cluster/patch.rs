@@ -1,10 +1,10 @@
 //! The patches Sluice makes, as values.
 //!
-//! Each is a JSON Patch that begins with what it was decided on. For a Job that is the generation of
-//! its spec: admitting, stopping and restoring all change it, so no patch can be made twice, while
-//! the Job controller may write its status in between (which it does right after a Job is created).
-//! For a pod it is the version of the whole object. The affinity is replaced whole, so that what the
-//! user wrote comes back exactly.
+//! Each is a JSON Patch that begins with what it was decided on: this very object, not another that
+//! has been made under its name since, and of a Job the generation of its spec. Admitting, stopping and
+//! restoring all change that, so no patch can be made twice, while the Job controller may write its
+//! status in between (which it does right after a Job is created). For a pod it is the version of the
+//! whole object. The affinity is replaced whole, so that what the user wrote comes back exactly.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
@@ -29,7 +29,7 @@ fn affinity_path(kind: WorkloadKind) -> &'static [&'static str] {
 pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -> Patch {
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let nodes: Vec<&str> = record.nodes.keys().map(String::as_str).collect();
-    let mut patch = vec![expect(facts, version)];
+    let mut patch = expect(facts, version);
     match kind {
         WorkloadKind::Job => patch.push(add(&["spec", "suspend"], json!(false))),
         WorkloadKind::Pod => {
@@ -57,11 +57,9 @@ pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -
 /// Stops a Job; its record stays until nothing of it is left.
 #[must_use]
 pub fn evict(facts: &Facts, version: u64, eviction: &Eviction) -> Patch {
-    Patch(vec![
-        expect(facts, version),
-        add(&["spec", "suspend"], json!(true)),
-        annotate(names::EVICTION, json(eviction)),
-    ])
+    let mut patch = expect(facts, version);
+    patch.extend([add(&["spec", "suspend"], json!(true)), annotate(names::EVICTION, json(eviction))]);
+    Patch(patch)
 }
 
 /// Gives a stopped Job its user's template back and ends the admission. One that Sluice evicted is
@@ -70,8 +68,8 @@ pub fn evict(facts: &Facts, version: u64, eviction: &Eviction) -> Patch {
 pub fn restore(facts: &Facts, version: u64) -> Patch {
     let path = affinity_path(WorkloadKind::Job);
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let mut patch = vec![expect(facts, version), add(path, user.unwrap_or(Value::Null))];
-    patch.push(unannotate(names::ADMISSION));
+    let mut patch = expect(facts, version);
+    patch.extend([add(path, user.unwrap_or(Value::Null)), unannotate(names::ADMISSION)]);
     if facts.held && !facts.has_eviction {
         patch.push(unannotate(names::HELD));
     }
@@ -136,25 +134,27 @@ fn annotations(patch: &mut Vec<PatchOperation>, facts: &Facts, kind: WorkloadKin
     }
 }
 
-/// What the object must still be like; [`has_moved`] knows the answer when it is not.
-fn expect(facts: &Facts, version: u64) -> PatchOperation {
-    match facts.generation {
-        Some(generation) => PatchOperation::Test(TestOperation {
-            path: PointerBuf::from_tokens(["metadata", "generation"]),
-            value: json!(generation),
-        }),
+/// What the object must still be like; [`does_not_apply`] knows the answer when it is not.
+fn expect(facts: &Facts, version: u64) -> Vec<PatchOperation> {
+    let unmoved = match facts.generation {
+        Some(generation) => test("generation", json!(generation)),
         None => add(&["metadata", "resourceVersion"], json!(version.to_string())),
-    }
+    };
+    vec![unmoved, test("uid", json!(&*facts.uid))]
 }
 
-/// Whether the API server refused a patch only because the object has moved on: a conflict of
-/// versions, or a patch that does not apply. That is told from an invalid result by its lack of any
-/// detail: no object is named, because none came out.
+/// Whether the API server refused a patch because the object is not what it was decided on: a test
+/// of the patch fails. That is told from an invalid result by its lack of any detail: no object is
+/// named, because none came out.
 #[must_use]
-pub fn has_moved(answer: &Status) -> bool {
+pub fn does_not_apply(answer: &Status) -> bool {
     let names_nothing =
         answer.details.as_ref().is_none_or(|details| details.name.is_empty() && details.causes.is_empty());
-    answer.is_conflict() || answer.code == 422 && names_nothing
+    answer.code == 422 && names_nothing
+}
+
+fn test(field: &str, value: Value) -> PatchOperation {
+    PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(["metadata", field]), value })
 }
 
 fn add(path: &[&str], value: Value) -> PatchOperation {

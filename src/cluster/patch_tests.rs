@@ -144,6 +144,9 @@ fn a_patch_insists_on_what_it_was_decided_on() {
     let patch = admit(WorkloadKind::Job, &known, version, &record(&["n"]));
     object["metadata"]["resourceVersion"] = json!("99");
     assert!(json_patch::patch(&mut object.clone(), &patch).is_ok(), "only its status has changed");
+    let mut namesake = object.clone();
+    namesake["metadata"]["uid"] = json!("another");
+    assert!(json_patch::patch(&mut namesake, &patch).is_err(), "it only has its name");
     object["metadata"]["generation"] = json!(4);
     assert!(json_patch::patch(&mut object, &patch).is_err(), "its spec has changed");
 }
@@ -182,8 +185,8 @@ fn a_patch_that_does_not_apply_is_told_from_an_invalid_result() {
     let cause =
         json!({"reason": "FieldValueInvalid", "message": "field is immutable", "field": "spec.template"});
     let invalid = json!({"name": "j", "group": "batch", "kind": "Job", "causes": [cause]});
-    assert!(has_moved(&answer(422, "Invalid", json!({}))), "a test that failed, as Kubernetes 1.36 answers");
-    assert!(has_moved(&answer(409, "Conflict", json!({"name": "j"}))));
-    assert!(!has_moved(&answer(422, "Invalid", invalid)));
-    assert!(!has_moved(&answer(403, "Forbidden", json!({"name": "j"}))));
+    assert!(does_not_apply(&answer(422, "Invalid", json!({}))), "as Kubernetes 1.36 answers");
+    assert!(!does_not_apply(&answer(409, "Conflict", json!({"name": "j"}))));
+    assert!(!does_not_apply(&answer(422, "Invalid", invalid)));
+    assert!(!does_not_apply(&answer(403, "Forbidden", json!({"name": "j"}))));
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::fault::Fault;
 use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
@@ -27,8 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Report {
     /// Usage.
     pub figures: Figures,
-    /// The generation of each team's spec.
-    pub teams: BTreeMap<String, Option<i64>>,
+    /// The generation of each team's spec, and what is wrong with it.
+    pub teams: BTreeMap<String, (Option<i64>, Option<Fault>)>,
     /// The generation of each pool's spec.
     pub pools: BTreeMap<String, Option<i64>>,
 }
@@ -46,9 +47,9 @@ impl Statuses {
         let now = Time(k8s_openapi::jiff::Timestamp::now());
         self.teams.retain(|name, _| report.teams.contains_key(name));
         self.pools.retain(|name, _| report.pools.contains_key(name));
-        for (name, generation) in &report.teams {
+        for (name, (generation, fault)) in &report.teams {
             let before = self.teams.get(name);
-            let status = team_status(name, *generation, report, before, &now);
+            let status = team_status(name, *generation, fault.as_ref(), report, before, &now);
             if before != Some(&status) && apply::<Team>(client, metrics, name, &status).await {
                 self.teams.insert(name.clone(), status);
             }
@@ -73,6 +74,7 @@ impl Statuses {
 fn team_status(
     name: &str,
     generation: Option<i64>,
+    fault: Option<&Fault>,
     report: &Report,
     before: Option<&TeamStatus>,
     now: &Time,
@@ -99,7 +101,10 @@ fn team_status(
     } else {
         condition(team::CONDITION_OVERCOMMITTED, true, "MoreGuaranteedThanThereIs", &over.join("; "))
     };
-    let ready = condition(team::CONDITION_READY, true, "InForce", "the quota is in force");
+    let ready = match fault {
+        None => condition(team::CONDITION_READY, true, "InForce", "the quota is in force"),
+        Some(fault) => condition(team::CONDITION_READY, false, fault.reason, &fault.message),
+    };
     TeamStatus {
         observed_generation: generation,
         pending: queues.map(|queue| i64::try_from(queue.pending).unwrap_or(i64::MAX)).sum(),
@@ -146,9 +151,10 @@ fn quantities(list: &ResourceList) -> Quantities {
 
 async fn apply<K>(client: &Client, metrics: &Metrics, name: &str, status: &impl Serialize) -> bool
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + Clone + Debug,
 {
-    let api: Api<K> = Api::all(client.clone());
+    // What comes back is not looked at: it may be just what cannot be read.
+    let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
     let body = json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": {"name": name}, "status": status,
@@ -194,20 +200,25 @@ mod tests {
     #[test]
     fn a_condition_changes_its_time_only_with_its_status() {
         let at = |seconds| Time(k8s_openapi::jiff::Timestamp::from_second(seconds).expect("a time"));
-        let first = team_status("vision", Some(1), &report(None), None, &at(1));
-        let again = team_status("vision", Some(1), &report(None), Some(&first), &at(2));
+        let first = team_status("vision", Some(1), None, &report(None), None, &at(1));
+        let again = team_status("vision", Some(1), None, &report(None), Some(&first), &at(2));
         assert_eq!(first, again, "nothing to write");
         let over = Overcommitment { team: None, pool: "a100".into(), message: "too much".into() };
-        let third = team_status("vision", Some(1), &report(Some(over)), Some(&again), &at(3));
+        let third = team_status("vision", Some(1), None, &report(Some(over)), Some(&again), &at(3));
         let times: Vec<_> =
             third.conditions.iter().map(|c| (&*c.status, c.last_transition_time.clone())).collect();
         assert_eq!(times, [("True", at(1)), ("True", at(3))]);
+        let fault = Fault { reason: "ParentNotFound", message: "its parent is gone".into() };
+        let fourth = team_status("vision", Some(2), Some(&fault), &report(None), Some(&third), &at(4));
+        let ready = &fourth.conditions[0];
+        assert_eq!((&*ready.status, &*ready.reason), ("False", "ParentNotFound"));
+        assert_eq!((ready.observed_generation, ready.last_transition_time.clone()), (Some(2), at(4)));
     }
 
     #[test]
     fn a_pool_promised_twice_concerns_those_who_are_promised_it() {
         let over = Overcommitment { team: None, pool: "h100".into(), message: "too much".into() };
-        let status = team_status("vision", None, &report(Some(over)), None, &Time(Default::default()));
+        let status = team_status("vision", None, None, &report(Some(over)), None, &Time(Default::default()));
         assert_eq!(status.conditions[1].status, "False");
     }
 }

@@ -12,11 +12,20 @@ pub enum Seen<T> {
     /// An object in a list, or one that was created or changed.
     Object(Name, T),
     /// An object that exists but cannot be read; what was known of it stays.
-    Unreadable(Name),
+    Unreadable(Name, Flaw),
     /// An object was deleted.
     Deleted(Name),
     /// The list is complete.
     ListEnds,
+}
+
+/// What is wrong with an object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// The generation of its spec.
+    pub generation: Option<i64>,
+    /// One sentence, with the field.
+    pub problem: String,
 }
 
 /// What a message changed.
@@ -42,13 +51,14 @@ pub trait Versioned {
 #[derive(Debug)]
 pub struct Table<T> {
     live: BTreeMap<Name, T>,
+    flaws: BTreeMap<Name, Flaw>,
     listing: Option<BTreeSet<Name>>,
     complete: bool,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { live: BTreeMap::new(), listing: None, complete: false }
+        Self { live: BTreeMap::new(), flaws: BTreeMap::new(), listing: None, complete: false }
     }
 }
 
@@ -66,16 +76,22 @@ impl<T: Versioned> Table<T> {
             Seen::ListEnds => {
                 self.complete = true;
                 let Some(listed) = self.listing.take() else { return Vec::new() };
+                self.flaws.retain(|key, _| listed.contains(key));
                 let gone: Vec<Name> = self.live.keys().filter(|k| !listed.contains(*k)).cloned().collect();
                 gone.into_iter().filter_map(|key| self.remove(key)).collect()
             }
-            Seen::Unreadable(key) => {
+            Seen::Unreadable(key, flaw) => {
                 self.listed(&key);
+                self.flaws.insert(key, flaw);
                 Vec::new()
             }
-            Seen::Deleted(key) => self.remove(key).into_iter().collect(),
+            Seen::Deleted(key) => {
+                self.flaws.remove(&key);
+                self.remove(key).into_iter().collect()
+            }
             Seen::Object(key, object) => {
                 self.listed(&key);
+                self.flaws.remove(&key);
                 self.put(key, object).into_iter().collect()
             }
         }
@@ -119,6 +135,16 @@ impl<T> Table<T> {
     /// The object under a key, to be changed.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut T> {
         self.live.get_mut(key)
+    }
+
+    /// What is wrong with the object under a key as it is now.
+    pub fn flaw(&self, key: &str) -> Option<&Flaw> {
+        self.flaws.get(key)
+    }
+
+    /// The objects that cannot be read, by key.
+    pub fn flaws(&self) -> impl Iterator<Item = (&Name, &Flaw)> {
+        self.flaws.iter()
     }
 
     /// All objects, by key.
@@ -172,10 +198,15 @@ mod tests {
     fn what_cannot_be_read_stays_as_it_was() {
         let mut table = Table::default();
         table.take(object("a", 1));
-        for seen in [Seen::ListBegins, Seen::Unreadable("a".into()), Seen::ListEnds] {
+        let flaw = Flaw { generation: Some(2), problem: "p".into() };
+        for seen in [Seen::ListBegins, Seen::Unreadable("a".into(), flaw.clone()), Seen::ListEnds] {
             assert_eq!(table.take(seen), []);
         }
         assert!(table.get("a").is_some());
+        assert_eq!(table.flaw("a"), Some(&flaw));
+        assert_eq!(table.take(Seen::ListBegins), []);
+        assert_eq!(table.take(Seen::ListEnds).len(), 1, "deleted meanwhile");
+        assert_eq!(table.flaw("a"), None);
     }
 
     #[test]

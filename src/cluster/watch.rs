@@ -19,7 +19,7 @@ use super::reduce::job::job;
 use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
-use super::table::Seen;
+use super::table::{Flaw, Seen};
 use super::wire;
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
@@ -29,8 +29,8 @@ use crate::engine::model::{Name, Time};
 struct Watched<K, T> {
     /// The key of an object.
     key: fn(&K) -> Name,
-    /// What is kept of it; `None` when it cannot be read.
-    read: fn(&K) -> Option<T>,
+    /// What is kept of it.
+    read: fn(&K) -> Result<T, Flaw>,
     /// Whose message it is.
     wrap: fn(Seen<T>) -> Change,
 }
@@ -45,23 +45,23 @@ pub fn start(client: &Client, changes: &Sender<Change>) -> JoinSet<()> {
     source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });
     source.watch(Watched {
         key: named::<PartialObjectMeta<Namespace>>,
-        read: |object| Some(team::namespace(object)),
+        read: |object| Ok(team::namespace(object)),
         wrap: Change::Namespace,
     });
-    source.watch(Watched { key: named::<wire::Node>, read: |object| Some(node(object)), wrap: Change::Node });
+    source.watch(Watched { key: named::<wire::Node>, read: |object| Ok(node(object)), wrap: Change::Node });
     source.watch(Watched {
         key: named::<PriorityClass>,
-        read: |object| Some(team::class(object)),
+        read: |object| Ok(team::class(object)),
         wrap: Change::Class,
     });
     source.watch(Watched {
         key: |object: &wire::Job| uid(&object.metadata),
-        read: |object| Some(job(object, now())),
+        read: |object| Ok(job(object, now())),
         wrap: Change::Job,
     });
     source.watch(Watched {
         key: |object: &wire::Pod| uid(&object.metadata),
-        read: |object| Some(pod(object)),
+        read: |object| Ok(pod(object)),
         wrap: Change::Pod,
     });
     watches
@@ -79,27 +79,21 @@ fn named<K: Resource>(object: &K) -> Name {
     object.meta().name.as_deref().unwrap_or_default().into()
 }
 
-fn read_team(object: &Guarded<Team>) -> Option<team::TeamSeen> {
-    readable("Team", object).and_then(|object| warned(team::team(object)))
+fn read_team(object: &Guarded<Team>) -> Result<team::TeamSeen, Flaw> {
+    let readable = readable(object)?;
+    team::team(readable).map_err(|problem| Flaw { generation: readable.metadata.generation, problem })
 }
 
-fn read_pool(object: &Guarded<NodePool>) -> Option<team::PoolSeen> {
-    readable("NodePool", object).and_then(|object| warned(team::pool(object)))
+fn read_pool(object: &Guarded<NodePool>) -> Result<team::PoolSeen, Flaw> {
+    let readable = readable(object)?;
+    team::pool(readable).map_err(|problem| Flaw { generation: readable.metadata.generation, problem })
 }
 
-fn readable<'a, K>(kind: &str, object: &'a Guarded<K>) -> Option<&'a K> {
-    match &object.0 {
-        Ok(object) => Some(object),
-        Err(invalid) => {
-            let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(kind, name, error = %invalid.error, "unreadable object; what was known of it stays");
-            None
-        }
-    }
-}
-
-fn warned<T>(read: Result<T, String>) -> Option<T> {
-    read.inspect_err(|error| tracing::warn!(%error, "invalid object; what was known of it stays")).ok()
+fn readable<K>(object: &Guarded<K>) -> Result<&K, Flaw> {
+    object
+        .0
+        .as_ref()
+        .map_err(|invalid| Flaw { generation: invalid.metadata.generation, problem: invalid.error.clone() })
 }
 
 /// Where watches read from and send to.
@@ -133,8 +127,12 @@ async fn pass_on<K: Resource<DynamicType = ()>, T>(
             Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
                 let key = (watched.key)(&object);
                 match (watched.read)(&object) {
-                    Some(read) => Seen::Object(key, read),
-                    None => Seen::Unreadable(key),
+                    Ok(read) => Seen::Object(key, read),
+                    Err(flaw) => {
+                        let (kind, problem) = (K::kind(&()), &flaw.problem);
+                        tracing::warn!(%kind, name = %key, problem, "unreadable object; what was known of it stays");
+                        Seen::Unreadable(key, flaw)
+                    }
                 }
             }
             Err(error) => {

@@ -72,7 +72,10 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         Question::Report(to) => {
             let report = (leads && mirror.complete()).then(|| Report {
                 figures: figures(engine),
-                teams: mirror.teams().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
+                teams: mirror
+                    .teams()
+                    .map(|(name, generation, fault)| (name.to_string(), (generation, fault)))
+                    .collect(),
                 pools: mirror.pools().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
             });
             drop(to.send(report));

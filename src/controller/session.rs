@@ -1,6 +1,6 @@
 //! One reading of the cluster: the engine, the mirror, and the writes that follow from them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,17 +8,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Controller;
-use super::decided::{Decided, admission_of, eviction_of, places, refuses, still_holds, write_on};
+use super::decided::{Decided, admission_of, carried_out, eviction_of, places, still_holds, write_on};
 use super::questions::{Question, answer};
+use super::refusals::Refusals;
+use super::restores::Restores;
 use crate::api::record::{Eviction, timestamp};
-use crate::cluster::actuator::{Actuator, Failure, Outcome, Purpose, Written};
+use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose};
 use crate::cluster::events::{Notice, Notices, reference};
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::patch;
 use crate::cluster::watch::{self, now};
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::decision::{Action, Reason};
+use crate::engine::decision::Action;
 use crate::engine::model::{Event, Observed, Time, WorkloadId};
 use crate::metrics::Metrics;
 
@@ -26,14 +28,8 @@ use crate::metrics::Metrics;
 const CHANGES: usize = 4096;
 /// How much is taken along at once, so that decisions come in between.
 const BATCH: usize = 4096;
-/// How long a decision that met a conflict waits to see the newer object.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a decision is written again when the object keeps moving.
 const TRIES: u32 = 10;
-/// How many refusals are looked for at once.
-const LOOKS: usize = 256;
-/// How long after a change of teams or nodes the refusals are looked for anew.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The engine with all that keeps it informed and obeyed.
 pub struct Session {
@@ -44,12 +40,11 @@ pub struct Session {
     first: Option<News>,
     actuator: Actuator,
     leads: bool,
+    lost_track: bool,
     decided: BTreeMap<WorkloadId, Decided>,
-    conflicts: BTreeMap<WorkloadId, Time>,
-    restores: BTreeMap<WorkloadId, Restore>,
-    unexplained: BTreeSet<WorkloadId>,
-    refused: BTreeMap<WorkloadId, Reason>,
-    look_again: Option<Time>,
+    decisions: u64,
+    restores: Restores,
+    refusals: Refusals,
     metrics: Arc<Metrics>,
     notices: Notices,
     _watches: JoinSet<()>,
@@ -59,14 +54,6 @@ pub struct Session {
 enum News {
     Change(Change),
     Outcome(Outcome),
-}
-
-/// A restoration that is being written, or waits to be tried again.
-#[derive(Default)]
-struct Restore {
-    under_way: bool,
-    failures: u32,
-    not_before: Time,
 }
 
 impl Session {
@@ -89,12 +76,11 @@ impl Session {
             first: None,
             actuator,
             leads,
+            lost_track: false,
             decided: BTreeMap::new(),
-            conflicts: BTreeMap::new(),
-            restores: BTreeMap::new(),
-            unexplained: BTreeSet::new(),
-            refused: BTreeMap::new(),
-            look_again: None,
+            decisions: 0,
+            restores: Restores::default(),
+            refusals: Refusals::default(),
             metrics: Arc::clone(&controller.metrics),
             notices: controller.notices.clone(),
             _watches: watch::start(&controller.client, &changes_in),
@@ -106,9 +92,16 @@ impl Session {
         self.leads
     }
 
-    /// Decides no more; what is under way is given up by the claim.
+    /// Whether the claim ran out under a write: nobody here knows what became of it, so this session
+    /// must not go on deciding, not even if the lead is there again.
+    pub fn lost_track(&self) -> bool {
+        self.lost_track
+    }
+
+    /// Decides no more; what is under way ends with the claim.
     pub fn stand_down(&mut self) {
         self.leads = false;
+        self.lost_track = false;
     }
 
     /// Whether every first list has been read.
@@ -116,9 +109,10 @@ impl Session {
         self.mirror.complete()
     }
 
-    /// The directory for the webhook if it has changed.
+    /// The directory for the webhook if it has changed. A half-read one never replaces a whole one,
+    /// but the lists it rests on are short, and it need not wait for those of Jobs and pods.
     pub fn directory(&mut self) -> Option<Directory> {
-        self.mirror.directory()
+        self.mirror.directory().filter(|directory| directory.complete)
     }
 
     /// Waits until something arrives; false when nothing can any more. It may be abandoned.
@@ -159,19 +153,7 @@ impl Session {
     fn tell(&mut self, events: Vec<Event>) {
         let now = now();
         for event in events {
-            match &event {
-                Event::WorkloadApplied(workload) if workload.state == Observed::Queued => {
-                    self.unexplained.insert(workload.id.clone());
-                }
-                Event::WorkloadRemoved(id) => {
-                    self.unexplained.remove(id);
-                    self.refused.remove(id);
-                }
-                Event::TeamApplied(_) | Event::TeamRemoved(_) | Event::NodeApplied(_) => {
-                    self.look_again.get_or_insert(now.after(LOOK_AGAIN));
-                }
-                _ => {}
-            }
+            self.refusals.note(&event, now);
             self.engine.apply(event, now);
         }
     }
@@ -181,11 +163,7 @@ impl Session {
         if !self.leads {
             return None;
         }
-        let restores =
-            self.restores.values().filter(|r| !r.under_way && r.failures > 0).map(|r| r.not_before);
-        let conflicts = self.conflicts.values().copied();
-        let engine = self.engine.next_deadline();
-        restores.chain(conflicts).chain(engine).chain(self.look_again).min()
+        [self.restores.next(), self.refusals.next(), self.engine.next_deadline()].into_iter().flatten().min()
     }
 
     /// Decides and acts, if this session leads.
@@ -193,19 +171,22 @@ impl Session {
         if !self.leads {
             return;
         }
-        self.try_again(now);
         for action in self.engine.plan(now).actions {
             let Some((managed, _)) = self.mirror.workload(action.workload()) else {
                 self.failed(action.workload().clone(), "the object is gone".into());
                 continue;
             };
             let about = managed.workload.clone();
+            let first = !managed.facts.has_eviction;
             let id = about.id.clone();
-            self.decided.insert(id.clone(), Decided { action, about, version: 0, tries: 0 });
+            self.overtaken(&id);
+            self.decisions += 1;
+            let decided = Decided { number: self.decisions, action, about, first, tries: 0 };
+            self.decided.insert(id.clone(), decided);
             self.write(&id, now);
         }
         self.restore(now);
-        self.explain(now);
+        self.refusals.tell(&self.engine, &self.mirror, &self.notices, now);
     }
 
     /// Starts the write of a decision on the object as it is now.
@@ -215,9 +196,8 @@ impl Session {
             self.decided.remove(id);
             return;
         };
-        decided.version = version;
         decided.tries += 1;
-        let write = match &decided.action {
+        let mut write = match &decided.action {
             Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
             Action::Evict { claimant, reason, message, .. } => {
                 let claimant = self.mirror.workload(claimant).map_or_else(
@@ -228,34 +208,16 @@ impl Session {
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
             }
         };
+        write.decision = decided.number;
         self.actuator.start(write);
     }
 
-    /// Writes decisions again that met a conflict, once the newer object is known and they still hold.
-    fn try_again(&mut self, now: Time) {
-        if self.conflicts.is_empty() {
-            return;
-        }
-        for (id, until) in std::mem::take(&mut self.conflicts) {
-            let Some(decided) = self.decided.get(&id) else { continue };
-            match self.mirror.workload(&id) {
-                None => {
-                    self.decided.remove(&id);
-                }
-                Some((managed, version)) if version > decided.version => {
-                    if decided.tries < TRIES && still_holds(decided, managed) {
-                        self.write(&id, now);
-                    } else {
-                        self.failed(id, "the object has changed since the decision".into());
-                    }
-                }
-                Some(_) if now >= until => {
-                    self.failed(id, "the object has changed and the change has not been seen".into());
-                }
-                Some(_) => {
-                    self.conflicts.insert(id, until);
-                }
-            }
+    /// The watch may show what a decision has done, and the engine decide on that, before the answer
+    /// to its write is there.
+    fn overtaken(&mut self, id: &WorkloadId) {
+        let Some(before) = self.decided.remove(id) else { return };
+        if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
+            self.done(&before);
         }
     }
 
@@ -267,34 +229,69 @@ impl Session {
 
     /// Takes note of how a write ended.
     fn settle(&mut self, outcome: Outcome) {
-        let Outcome { id, purpose, result } = outcome;
-        match result {
-            Ok(written) => {
-                if purpose == Purpose::Restore {
-                    self.restores.remove(&id);
+        let Outcome { id, purpose, decision, end } = outcome;
+        let restores = purpose == Purpose::Restore;
+        let overtaken = self.decided.get(&id).is_none_or(|decided| decided.number != decision);
+        match end {
+            // Of a decision that another has followed, or none, only the object is of interest.
+            End::Done(look) | End::Moved(look) if !restores && overtaken => self.see(look),
+            End::Gone | End::Refused(_) if !restores && overtaken => {}
+            End::Done(look) => {
+                if restores {
+                    self.restores.ended(&id);
                 } else if let Some(decided) = self.decided.remove(&id) {
                     self.done(&decided);
                 }
-                let events = match written {
-                    Written::Job(seen) => self.mirror.take_own_job(seen),
-                    Written::Pod(seen) => self.mirror.take_own_pod(seen),
-                    Written::Deleted => Vec::new(),
-                };
-                self.tell(events);
+                self.see(look);
             }
-            Err(failure) if purpose == Purpose::Restore => self.restore_failed(&id, &failure),
-            Err(Failure::Gone) => {
+            End::Moved(look) => {
+                self.see(look);
+                if restores { self.restores.failed(&id, now()) } else { self.moved(id) }
+            }
+            End::Gone => {
                 self.decided.remove(&id);
+                self.restores.ended(&id);
             }
-            Err(Failure::Conflict) => {
-                self.conflicts.insert(id, now().after(PATIENCE));
+            End::Refused(message) => {
+                tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
+                if restores { self.restores.failed(&id, now()) } else { self.failed(id, message) }
             }
-            Err(Failure::Refused(message)) => {
-                tracing::warn!(workload = %id, message, "the API server refused a decision");
-                self.failed(id, message);
+            End::Abandoned => {
+                self.lost_track = true;
+                if restores {
+                    self.restores.failed(&id, now())
+                } else {
+                    self.failed(id, "another replica leads".into())
+                }
             }
-            Err(Failure::Unanswered) => self.failed(id, "the API server did not answer in time".into()),
-            Err(Failure::NotLeading) => self.failed(id, "another replica leads".into()),
+        }
+    }
+
+    /// Takes an object that a write brought back as if the watch had.
+    fn see(&mut self, look: Look) {
+        let events = match look {
+            Look::Job(seen) => self.mirror.take_own_job(seen),
+            Look::Pod(seen) => self.mirror.take_own_pod(seen),
+        };
+        self.tell(events);
+    }
+
+    /// The object of a decision is another than it was decided on: either that is the decision's own
+    /// doing, or it is written again if it still holds, or it is taken back.
+    fn moved(&mut self, id: WorkloadId) {
+        let Some(decided) = self.decided.get(&id) else { return };
+        let Some((managed, _)) = self.mirror.workload(&id) else {
+            self.decided.remove(&id);
+            return;
+        };
+        if carried_out(decided, managed) {
+            if let Some(decided) = self.decided.remove(&id) {
+                self.done(&decided);
+            }
+        } else if decided.tries < TRIES && still_holds(decided, managed) {
+            self.write(&id, now());
+        } else {
+            self.failed(id, "the object has changed since the decision".into());
         }
     }
 
@@ -308,8 +305,7 @@ impl Session {
             Action::Admit { admission, message, .. } => {
                 let kind = if admission.borrowed { "borrowed" } else { "guaranteed" };
                 self.metrics.admitted.with_label_values(&[team, &*queue, kind]).inc();
-                let known = self.mirror.workload(&workload.id);
-                if known.is_some_and(|(managed, _)| !managed.facts.has_eviction) {
+                if decided.first {
                     let waited = now().since(workload.submitted).as_secs_f64();
                     self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
                 }
@@ -319,14 +315,17 @@ impl Session {
                     warning: false,
                     reason: "Admitted",
                     action: "Admit",
+                    occasion: format!("{:x}", admission.at.0),
                     note,
                 });
             }
             Action::Evict { reason, message, .. } => {
                 self.metrics.evicted.with_label_values(&[team, reason.code()]).inc();
+                let mut occasion = String::new();
                 if let Observed::Admitted(admission) = &workload.state {
                     let ran = now().since(admission.at).as_secs_f64();
                     self.metrics.evicted_after.with_label_values(&[team]).observe(ran);
+                    occasion = format!("{:x}", admission.at.0);
                 }
                 let note = format!("{}: {message}", reason.code());
                 self.notices.publish(Notice {
@@ -334,6 +333,7 @@ impl Session {
                     warning: true,
                     reason: "Evicted",
                     action: "Evict",
+                    occasion,
                     note,
                 });
             }
@@ -342,61 +342,13 @@ impl Session {
 
     /// Gives stopped Jobs of which nothing is left their template back.
     fn restore(&mut self, now: Time) {
-        let due: Vec<WorkloadId> = self
-            .mirror
-            .restorable()
-            .filter(|id| !self.decided.contains_key(*id))
-            .filter(|id| self.restores.get(*id).is_none_or(|r| !r.under_way && r.not_before <= now))
-            .cloned()
-            .collect();
-        for id in due {
+        let wanted = self.mirror.restorable().filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+        for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
-            let patch = Some(patch::restore(&managed.facts, version));
+            let patch = patch::restore(&managed.facts, version);
             let write = write_on(managed, Purpose::Restore, patch, String::new());
             self.actuator.start(write);
-            self.restores.entry(id).or_default().under_way = true;
-        }
-        self.restores.retain(|id, _| self.mirror.workload(id).is_some());
-    }
-
-    fn restore_failed(&mut self, id: &WorkloadId, failure: &Failure) {
-        let (first, longest) = (Duration::from_millis(200), Duration::from_secs(60));
-        let Some(restore) = self.restores.get_mut(id) else { return };
-        restore.under_way = false;
-        if let Failure::Refused(message) = failure {
-            tracing::warn!(workload = %id, message, "a template could not be restored yet");
-        }
-        let pause = first.saturating_mul(1 << restore.failures.min(16)).min(longest);
-        restore.failures += 1;
-        restore.not_before = now().after(pause);
-    }
-
-    /// Tells the owners of waiting workloads that cannot start as things are, once for each reason.
-    fn explain(&mut self, now: Time) {
-        if self.look_again.is_some_and(|at| at <= now) {
-            self.look_again = None;
-            let queued = self.engine.workloads().filter(|workload| workload.state == Observed::Queued);
-            self.unexplained.extend(queued.map(|workload| workload.id.clone()));
-        }
-        for _ in 0..LOOKS {
-            let Some(id) = self.unexplained.pop_first() else { break };
-            let Some(verdict) = self.engine.verdict(&id) else { continue };
-            if !refuses(verdict.reason) {
-                self.refused.remove(&id);
-                continue;
-            }
-            if self.refused.insert(id.clone(), verdict.reason) == Some(verdict.reason) {
-                continue;
-            }
-            if let Some((managed, _)) = self.mirror.workload(&id) {
-                self.notices.publish(Notice {
-                    about: reference(&managed.workload),
-                    warning: true,
-                    reason: "Refused",
-                    action: "Hold",
-                    note: format!("{}: {}", verdict.reason.code(), verdict.message),
-                });
-            }
+            self.restores.started(id);
         }
     }
 
@@ -405,8 +357,8 @@ impl Session {
         answer(question, &self.engine, &self.mirror, self.leads);
     }
 
-    /// Waits for the writes under way.
-    pub async fn finish(self, at_most: Duration) {
-        self.actuator.finish(at_most).await;
+    /// Waits for the writes under way; false when what became of some is not known.
+    pub async fn finish(self, at_most: Duration) -> bool {
+        self.actuator.finish(at_most).await
     }
 }

@@ -93,7 +93,7 @@ impl Amount {
             // Rounded away from zero, so that no request counts for less than it asks.
             10_i128
                 .checked_pow(exponent.unsigned_abs())
-                .map_or(i128::from(scaled != 0), |divisor| (scaled + divisor - 1) / divisor)
+                .map_or(i128::from(scaled != 0), |divisor| scaled.saturating_add(divisor - 1) / divisor)
         };
         let milli = i64::try_from(milli).map_err(|_| too_large())?;
         Ok(Self(if negative { -milli } else { milli }))
@@ -227,7 +227,8 @@ mod tests {
         for text in ["", "m", "1.2.3", "1 Gi", "1Gib", "abc", "1e", "--1", "1-2", "."] {
             assert!(matches!(Amount::parse(text), Err(AmountError::Malformed(_))), "{text}");
         }
-        for text in ["8Ei", "12E", "1e30", "99999999999999999999999999999999999999999"] {
+        let most = format!("{}n", i128::MAX);
+        for text in ["8Ei", "12E", "1e30", "99999999999999999999999999999999999999999", &most] {
             assert!(matches!(Amount::parse(text), Err(AmountError::TooLarge(_))), "{text}");
         }
     }

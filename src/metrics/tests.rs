@@ -28,8 +28,7 @@ fn a_scrape_shows_fragments_and_series_before_their_first_event() {
         nodes: vec![node("n1", 3), node("n2", 3), node("n3", 8)],
         ..Figures::default()
     };
-    metrics.read(&figures, Time(61_000));
-    let text = metrics.render().expect("renders");
+    let text = metrics.scrape(Some(&figures), Time(61_000)).expect("renders");
     for line in [
         r#"sluice_queue_depth{queue="training",team="vision"} 2"#,
         r#"sluice_queue_oldest_wait_seconds{queue="training",team="vision"} 60"#,
@@ -41,10 +40,10 @@ fn a_scrape_shows_fragments_and_series_before_their_first_event() {
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
-    metrics.read(&Figures { queues: vec![queue("speech")], ..Figures::default() }, Time(0));
-    assert!(
-        !metrics.render().expect("renders").contains(r#"sluice_queue_depth{queue="training",team="vision"}"#)
-    );
+    let others = Figures { queues: vec![queue("speech")], ..Figures::default() };
+    let text = metrics.scrape(Some(&others), Time(0)).expect("renders");
+    assert!(!text.contains(r#"sluice_queue_depth{queue="training",team="vision"}"#));
+    assert_eq!(metrics.scrape(None, Time(0)).expect("renders").lines().count(), text.lines().count());
 }
 
 #[test]
@@ -66,8 +65,7 @@ fn nothing_is_told_as_zero_and_promises_are_told() {
         overcommitments: vec![Overcommitment { team: None, pool: "a100".into(), message: String::new() }],
         ..Figures::default()
     };
-    metrics.read(&figures, Time(31_000));
-    let text = metrics.render().expect("renders");
+    let text = metrics.scrape(Some(&figures), Time(31_000)).expect("renders");
     for line in [
         r#"sluice_team_resources{kind="used",pool="a100",resource="nvidia.com/gpu",team="owner"} 0"#,
         r#"sluice_team_resources{kind="lent",pool="a100",resource="nvidia.com/gpu",team="owner"} 0"#,
@@ -81,4 +79,22 @@ fn nothing_is_told_as_zero_and_promises_are_told() {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains(r#"kind="limit""#), "nobody has a limit");
+}
+
+#[test]
+fn scrapes_at_the_same_moment_miss_nothing() {
+    let metrics = Metrics::new().expect("distinct names");
+    let nodes = (0..50).map(|n| NodeView { pool: format!("p{n}").into(), ..node("n", 3) }).collect();
+    let figures = Figures { nodes, ..Figures::default() };
+    let series = metrics.scrape(Some(&figures), Time(0)).expect("renders").lines().count();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let text = metrics.scrape(Some(&figures), Time(0)).expect("renders");
+                    assert_eq!(text.lines().count(), series);
+                }
+            });
+        }
+    });
 }

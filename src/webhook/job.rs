@@ -9,10 +9,10 @@ use super::membership::{Standing, standing};
 use super::object::{annotation, deleting, label};
 use super::patch::Editor;
 use super::review::{Request, Verdict};
+use super::view::View;
 use super::wishes;
 use crate::api::names;
 use crate::api::record::Record;
-use crate::directory::Directory;
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -74,19 +74,19 @@ impl<'a> Job<'a> {
 
 /// Answers `/mutate` for a Job.
 #[must_use]
-pub fn mutate(directory: &Directory, request: &Request) -> Verdict {
+pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
     if request.by_sluice() || deleting(&request.object) {
         return Verdict::pass();
     }
     let mut editor = Editor::new(&request.object);
     let mut warnings = Vec::new();
     let edited = match request.operation.as_str() {
-        "CREATE" => create(directory, request, &mut editor),
-        "UPDATE" => update(directory, request, &mut editor, &mut warnings),
+        "CREATE" => create(view, request, &mut editor),
+        "UPDATE" => update(view, request, &mut editor, &mut warnings),
         _ => return Verdict::pass(),
     };
     let (patch, object) = editor.finish();
-    match edited.and_then(|()| check(directory, request, &object)) {
+    match edited.and_then(|()| check(view, request, &object)) {
         Ok(()) => Verdict::Allow { patch, warnings },
         Err(problem) => Verdict::Deny(format!("{}: {problem}", request.object_name())),
     }
@@ -94,18 +94,18 @@ pub fn mutate(directory: &Directory, request: &Request) -> Verdict {
 
 /// Answers `/validate` for a Job: the same rules on what the other webhooks have left.
 #[must_use]
-pub fn validate(directory: &Directory, request: &Request) -> Verdict {
+pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
     if request.by_sluice() || deleting(&request.object) {
         return Verdict::pass();
     }
-    match check(directory, request, &request.object) {
+    match check(view, request, &request.object) {
         Ok(()) => Verdict::pass(),
         Err(problem) => Verdict::Deny(format!("{}: {problem}", request.object_name())),
     }
 }
 
-fn create(directory: &Directory, request: &Request, editor: &mut Editor) -> Result<(), String> {
-    let standing = standing(directory, &request.namespace, &request.object)?;
+fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), String> {
+    let standing = standing(view, &request.namespace, &request.object)?;
     // A Job that the policy in the API server has held is suspended already and carries the mark; one
     // that is suspended without it is its user's to release.
     if !Job(&request.object).suspended() {
@@ -124,7 +124,7 @@ fn create(directory: &Directory, request: &Request, editor: &mut Editor) -> Resu
 }
 
 fn update(
-    directory: &Directory,
+    view: &View<'_>,
     request: &Request,
     editor: &mut Editor,
     warnings: &mut Vec<String>,
@@ -157,7 +157,7 @@ fn update(
         editor.set(&["spec", "template", "spec", "affinity"], placed);
     }
     if old.waits() && Job(editor.object()).waits() {
-        let standing = standing(directory, &request.namespace, &request.object)?;
+        let standing = standing(view, &request.namespace, &request.object)?;
         stamp(editor, &standing, old.template_open());
     }
     Ok(())
@@ -207,16 +207,16 @@ fn reapplied(request: &Request, field: &str) -> bool {
 }
 
 /// The rules on the Job as it would be stored.
-fn check(directory: &Directory, request: &Request, object: &Value) -> Result<(), String> {
+fn check(view: &View<'_>, request: &Request, object: &Value) -> Result<(), String> {
     match request.operation.as_str() {
-        "CREATE" => check_create(directory, request, object),
-        "UPDATE" => check_update(directory, request, object),
+        "CREATE" => check_create(view, request, object),
+        "UPDATE" => check_update(view, request, object),
         _ => Ok(()),
     }
 }
 
-fn check_create(directory: &Directory, request: &Request, object: &Value) -> Result<(), String> {
-    standing(directory, &request.namespace, object)?;
+fn check_create(view: &View<'_>, request: &Request, object: &Value) -> Result<(), String> {
+    standing(view, &request.namespace, object)?;
     for key in names::OWN_ANNOTATIONS {
         match annotation(object, key) {
             Some("true") if key == names::HELD => {}
@@ -229,10 +229,10 @@ fn check_create(directory: &Directory, request: &Request, object: &Value) -> Res
             "a Job starts suspended in a namespace of a team, and something has released it again".into()
         );
     }
-    wishes::check(directory, object)
+    wishes::check(view, object)
 }
 
-fn check_update(directory: &Directory, request: &Request, object: &Value) -> Result<(), String> {
+fn check_update(view: &View<'_>, request: &Request, object: &Value) -> Result<(), String> {
     let before = &request.old_object;
     let (old, new) = (Job(before), Job(object));
     if old.suspended() && !new.suspended() {
@@ -251,7 +251,7 @@ fn check_update(directory: &Directory, request: &Request, object: &Value) -> Res
             return Err(format!("annotation {key} is written by Sluice alone; leave it as it is"));
         }
     }
-    check_labels(directory, request, object)?;
+    check_labels(view, request, object)?;
     if !new.suspended() && raised(&old, &new) {
         return Err(format!(
             "spec.parallelism {} is more than the {} pods it was granted; suspend it first to queue for more",
@@ -261,24 +261,24 @@ fn check_update(directory: &Directory, request: &Request, object: &Value) -> Res
     }
     // What has been there all along is not judged again: an old object must stay editable.
     let asks = |object: &Value| wishes::ANNOTATIONS.map(|key| annotation(object, key).map(ToOwned::to_owned));
-    if asks(before) != asks(object) { wishes::check(directory, object) } else { Ok(()) }
+    if asks(before) != asks(object) { wishes::check(view, object) } else { Ok(()) }
 }
 
-fn check_labels(directory: &Directory, request: &Request, object: &Value) -> Result<(), String> {
+fn check_labels(view: &View<'_>, request: &Request, object: &Value) -> Result<(), String> {
     let before = &request.old_object;
     let (old, new) = (Job(before), Job(object));
     if label(before, names::TEAM) != label(object, names::TEAM) {
         if label(before, names::TEAM).is_some() {
             return Err(format!("label {} is written by Sluice alone; leave it as it is", names::TEAM));
         }
-        standing(directory, &request.namespace, object)?;
+        standing(view, &request.namespace, object)?;
     }
     let managed = label(before, names::TEAM).is_some() || old.admitted();
     if managed && label(before, names::QUEUE) != label(object, names::QUEUE) {
         if !(old.waits() && new.waits()) {
             return Err(format!("label {} can be changed only while the Job waits", names::QUEUE));
         }
-        standing(directory, &request.namespace, object)?;
+        standing(view, &request.namespace, object)?;
     }
     for key in [names::TEAM, names::QUEUE] {
         let stamped = old.template_label(key).filter(|_| managed);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::object::label;
+use super::view::View;
 use crate::api::names;
-use crate::directory::Directory;
 use crate::engine::model::{Name, Team};
 
 /// Whose a workload is, as far as it is known.
@@ -27,8 +27,8 @@ pub struct Standing {
 ///
 /// # Errors
 /// One sentence when the team or the queue does not exist, or the object claims another team.
-pub fn standing(directory: &Directory, namespace: &str, object: &Value) -> Result<Standing, String> {
-    let Some(membership) = directory.namespaces.get(namespace) else { return Ok(Standing::default()) };
+pub fn standing(view: &View<'_>, namespace: &str, object: &Value) -> Result<Standing, String> {
+    let Some(membership) = view.namespace(namespace) else { return Ok(Standing::default()) };
     let team = &membership.team;
     if let Some(claimed) = label(object, names::TEAM).filter(|claimed| *claimed != &**team) {
         return Err(format!(
@@ -38,8 +38,8 @@ pub fn standing(directory: &Directory, namespace: &str, object: &Value) -> Resul
     }
     let known =
         |queue: Option<Name>, class| Standing { team: Some(Arc::clone(team)), queue, priority_class: class };
-    let Some(team_object) = directory.teams.get(team) else {
-        if directory.complete {
+    let Some(team_object) = view.team(team) else {
+        if view.complete() {
             return Err(format!(
                 "team {team:?} (label {} of namespace {namespace:?}) does not exist",
                 names::TEAM
@@ -47,12 +47,19 @@ pub fn standing(directory: &Directory, namespace: &str, object: &Value) -> Resul
         }
         return Ok(known(None, None));
     };
-    let queue = queue(team_object, namespace, label(object, names::QUEUE), membership.queue.as_deref())?;
-    let class = directory.queue_priority_classes.get(&(Arc::clone(team), Arc::clone(&queue))).cloned();
+    let queue =
+        queue(view, team_object, namespace, label(object, names::QUEUE), membership.queue.as_deref())?;
+    let class = view.priority_class(team, &queue);
     Ok(known(Some(queue), class))
 }
 
-fn queue(team: &Team, namespace: &str, own: Option<&str>, default: Option<&str>) -> Result<Name, String> {
+fn queue(
+    view: &View<'_>,
+    team: &Team,
+    namespace: &str,
+    own: Option<&str>,
+    default: Option<&str>,
+) -> Result<Name, String> {
     let wanted = match (own, default) {
         (Some(own), _) => Some((own, format!("label {}", names::QUEUE))),
         (None, Some(default)) => {
@@ -67,10 +74,8 @@ fn queue(team: &Team, namespace: &str, own: Option<&str>, default: Option<&str>)
             .map(|queue| Arc::clone(&queue.name))
             .ok_or_else(|| format!("team {:?} has no queue", team.name));
     };
-    team.queues.iter().find(|queue| &*queue.name == wanted).map(|queue| Arc::clone(&queue.name)).ok_or_else(
-        || {
-            let all: Vec<&str> = team.queues.iter().map(|queue| &*queue.name).collect();
-            format!("team {:?} has no queue {wanted:?} ({source}); it has {}", team.name, all.join(", "))
-        },
-    )
+    view.queue(team, wanted).ok_or_else(|| {
+        let all: Vec<&str> = team.queues.iter().map(|queue| &*queue.name).collect();
+        format!("team {:?} has no queue {wanted:?} ({source}); it has {}", team.name, all.join(", "))
+    })
 }

@@ -1,7 +1,8 @@
 //! The admission webhook: holds Jobs, gates Pods, and keeps people's hands off Sluice's marks.
 //!
-//! It answers from [`SharedDirectory`] alone, without a lock, a wait or a call: it decides nothing
-//! that a second replica could contradict.
+//! It answers from [`SharedDirectory`] alone, without a lock or a call: it decides nothing that a
+//! second replica could contradict. What it knows lags behind the API server by moments, so before it
+//! refuses a Job for a team, queue or pool that is not there, it waits a little for news of it.
 
 mod job;
 mod membership;
@@ -9,10 +10,11 @@ mod object;
 mod patch;
 mod pod;
 mod review;
+mod view;
 mod wishes;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
@@ -21,17 +23,22 @@ use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::tls_rustls::RustlsConfig;
 use prometheus::{HistogramOpts, HistogramVec, Registry};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 
-use crate::directory::{Directory, SharedDirectory};
+use crate::directory::SharedDirectory;
 use review::{Request, ReviewRequest, ReviewResponse, Verdict};
+use view::View;
 
 /// An object of at most 3 MiB and its predecessor, with room for the envelope.
 const BODY_LIMIT: usize = 7 << 20;
 /// Below `timeoutSeconds` of the webhook configurations.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an answer waits for news of what it misses: many times what a watch lags behind, and
+/// well below [`TIMEOUT`].
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long open connections may finish their requests at the end.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -108,30 +115,32 @@ pub async fn serve(
 }
 
 async fn mutate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
-    answer(&state, "mutate", &body, |directory, request| match request.kind.kind.as_str() {
-        "Job" => job::mutate(directory, request),
-        "Pod" => pod::mutate(directory, request),
+    answer(&state, "mutate", &body, |view, request| match request.kind.kind.as_str() {
+        "Job" => job::mutate(view, request),
+        "Pod" => pod::mutate(view, request),
         _ => Verdict::pass(),
     })
+    .await
 }
 
 async fn validate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
-    answer(&state, "validate", &body, |directory, request| match request.kind.kind.as_str() {
-        "Job" => job::validate(directory, request),
+    answer(&state, "validate", &body, |view, request| match request.kind.kind.as_str() {
+        "Job" => job::validate(view, request),
         _ => Verdict::pass(),
     })
+    .await
 }
 
-fn answer(
+async fn answer(
     state: &WebhookState,
     review: &str,
     body: &Bytes,
-    decide: impl Fn(&Directory, &Request) -> Verdict,
+    decide: fn(&View<'_>, &Request) -> Verdict,
 ) -> Json<ReviewResponse> {
     let began = Instant::now();
     let (verdict, response) = match serde_json::from_slice::<ReviewRequest>(body) {
         Ok(ReviewRequest { request }) if request.object.is_object() && request.sub_resource.is_empty() => {
-            let verdict = decide(&state.directory.load(), &request);
+            let verdict = settled(&state.directory, &request, decide).await;
             if let Verdict::Deny(message) = &verdict {
                 tracing::info!(review, user = %request.user_info.username, message, "refused");
             }
@@ -143,6 +152,27 @@ fn answer(
     };
     state.metrics.duration.with_label_values(&[review, verdict]).observe(began.elapsed().as_secs_f64());
     Json(response)
+}
+
+/// Decides, and decides again on every newer directory for as long as something was looked for in vain.
+async fn settled(
+    directory: &SharedDirectory,
+    request: &Request,
+    decide: fn(&View<'_>, &Request) -> Verdict,
+) -> Verdict {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // Asked for before the look, so that what comes after the look is not slept through.
+        let replaced = directory.replaced();
+        let (verdict, missed) = {
+            let directory = directory.load();
+            let view = View::new(&directory);
+            (decide(&view, request), view.missed())
+        };
+        if !missed || timeout_at(until, replaced).await.is_err() {
+            return verdict;
+        }
+    }
 }
 
 #[cfg(test)]

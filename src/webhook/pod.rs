@@ -6,9 +6,9 @@ use super::membership::standing;
 use super::object::{annotation, controlled_by};
 use super::patch::Editor;
 use super::review::{Request, Verdict};
+use super::view::View;
 use super::wishes;
 use crate::api::names;
-use crate::directory::Directory;
 
 /// The one process that runs all controllers when they have no accounts of their own.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -34,24 +34,24 @@ fn exempt(request: &Request) -> bool {
 
 /// Answers `/mutate` for a Pod.
 #[must_use]
-pub fn mutate(directory: &Directory, request: &Request) -> Verdict {
+pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
     if request.operation != "CREATE" || request.by_sluice() || exempt(request) {
         return Verdict::pass();
     }
     let mut editor = Editor::new(&request.object);
-    let (patch, object) = match edit(directory, request, &mut editor) {
+    let (patch, object) = match edit(view, request, &mut editor) {
         Ok(()) => editor.finish(),
         Err(problem) => return Verdict::Deny(format!("{}: {problem}", request.object_name())),
     };
-    match check(directory, &object) {
+    match check(view, &object) {
         Ok(()) => Verdict::Allow { patch, warnings: Vec::new() },
         Err(problem) => Verdict::Deny(format!("{}: {problem}", request.object_name())),
     }
 }
 
-fn edit(directory: &Directory, request: &Request, editor: &mut Editor) -> Result<(), String> {
+fn edit(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), String> {
     let pod = &request.object;
-    let standing = standing(directory, &request.namespace, pod)?;
+    let standing = standing(view, &request.namespace, pod)?;
     let gates = pod["spec"]["schedulingGates"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !gates.iter().any(|gate| gate["name"] == names::GATE_ADMISSION) {
         let mut gates = gates.to_vec();
@@ -74,13 +74,13 @@ fn edit(directory: &Directory, request: &Request, editor: &mut Editor) -> Result
     Ok(())
 }
 
-fn check(directory: &Directory, pod: &Value) -> Result<(), String> {
+fn check(view: &View<'_>, pod: &Value) -> Result<(), String> {
     for key in names::OWN_ANNOTATIONS {
         if annotation(pod, key).is_some() {
             return Err(format!("annotation {key} is written by Sluice alone; leave it out"));
         }
     }
-    wishes::check(directory, pod)
+    wishes::check(view, pod)
 }
 
 #[cfg(test)]

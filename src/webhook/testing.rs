@@ -1,8 +1,5 @@
 //! Asks the router as the API server does, and applies what it answers.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
 use k8s_openapi::ByteString;
@@ -11,7 +8,7 @@ use tower::ServiceExt;
 
 use super::{WebhookMetrics, WebhookState, router};
 use crate::api::names;
-use crate::directory::{Directory, Membership};
+use crate::directory::{Directory, Membership, SharedDirectory};
 use crate::engine::model::{Queue, Team};
 
 /// A user without any special rights.
@@ -89,8 +86,14 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn app(directory: Directory) -> axum::Router {
+    let shared = SharedDirectory::default();
+    shared.store(directory);
+    app_on(shared)
+}
+
+fn app_on(directory: SharedDirectory) -> axum::Router {
     let metrics = WebhookMetrics::new(&prometheus::Registry::new()).expect("a new registry is empty");
-    router(WebhookState { directory: Arc::new(ArcSwap::from_pointee(directory)), metrics })
+    router(WebhookState { directory, metrics })
 }
 
 pub(crate) async fn post(app: axum::Router, path: &str, body: Vec<u8>) -> (StatusCode, Value) {
@@ -199,4 +202,56 @@ async fn sluice_itself_is_never_changed() {
         let answer = ask(Ask { path, user: names::ACCOUNT, ..Ask::update(old, object.clone()) }).await;
         assert!(answer.allowed && !answer.patched, "{path}");
     }
+}
+
+/// A Job that asks for everything the directory can lack.
+fn demanding() -> Vec<u8> {
+    let object = json!({
+        "kind": "Job",
+        "metadata": {"name": "x", "namespace": "ns", "labels": {"sluice.dev/queue": "serving"}, "annotations": {"sluice.dev/pool": "a100"}},
+        "spec": {"template": {}},
+    });
+    json!({"request": {"uid": "1", "operation": "CREATE", "namespace": "ns", "kind": {"kind": "Job"}, "object": object}})
+        .to_string()
+        .into_bytes()
+}
+
+#[tokio::test]
+async fn what_arrives_in_the_directory_a_moment_later_was_there() {
+    type Lack = (&'static str, fn(&mut Directory));
+    let lacks: [Lack; 4] = [
+        ("namespace", |directory| directory.namespaces.clear()),
+        ("team", |directory| directory.teams.clear()),
+        ("queue", |directory| directory.teams.values_mut().for_each(|team| team.queues.truncate(1))),
+        ("pool", |directory| directory.pools.clear()),
+    ];
+    for (what, lack) in lacks {
+        let (shared, mut late) = (SharedDirectory::default(), directory());
+        lack(&mut late);
+        shared.store(late.clone());
+        let began = std::time::Instant::now();
+        let swap = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            // News of something else does not end the wait.
+            shared.store(late);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            shared.store(directory());
+        };
+        let ((status, answer), ()) = tokio::join!(post(app_on(shared.clone()), "/mutate", demanding()), swap);
+        assert_eq!(status, StatusCode::OK, "{what}");
+        assert_eq!(answer["response"]["allowed"], true, "{what}: {answer}");
+        let ByteString(patch) =
+            serde_json::from_value(answer["response"]["patch"].clone()).expect("the patch is base64");
+        assert!(String::from_utf8_lossy(&patch).contains("vision"), "{what}: the team is stamped");
+        assert!(began.elapsed() < super::PATIENCE, "{what}: answered with the news, not by the clock");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_refused_in_time() {
+    let lacking = Directory { teams: [].into(), ..directory() };
+    let began = std::time::Instant::now();
+    let (status, answer) = post(app(lacking), "/mutate", demanding()).await;
+    assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(false)));
+    assert!(began.elapsed() >= super::PATIENCE && began.elapsed() < super::TIMEOUT);
 }

@@ -4,11 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::object::{annotation, label};
+use super::view::View;
 use crate::api::convert::duration;
 use crate::api::names;
-use crate::directory::Directory;
 use crate::engine::amount::Amount;
-use crate::engine::model::DEFAULT_POOL;
 
 /// Everything a person may write, in the order it is checked.
 pub const ANNOTATIONS: [&str; 9] = [
@@ -27,11 +26,10 @@ pub const ANNOTATIONS: [&str; 9] = [
 ///
 /// # Errors
 /// One sentence naming the annotation and what is wrong.
-pub fn check(directory: &Directory, object: &Value) -> Result<(), String> {
+pub fn check(view: &View<'_>, object: &Value) -> Result<(), String> {
     for key in ANNOTATIONS {
         if let Some(text) = annotation(object, key) {
-            check_one(directory, object, key, text)
-                .map_err(|problem| format!("annotation {key}: {problem}"))?;
+            check_one(view, object, key, text).map_err(|problem| format!("annotation {key}: {problem}"))?;
         }
     }
     if label(object, names::GROUP).is_some() && annotation(object, names::GROUP_SIZE).is_none() {
@@ -44,9 +42,9 @@ pub fn check(directory: &Directory, object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn check_one(directory: &Directory, object: &Value, key: &str, text: &str) -> Result<(), String> {
+fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(), String> {
     match key {
-        names::POOL => pools(directory, text),
+        names::POOL => pools(view, text),
         names::TIME_LIMIT | names::CHECKPOINT_INTERVAL => match duration(text)? {
             zero if zero.is_zero() => Err(format!("{text:?} must be longer than nothing")),
             _ => Ok(()),
@@ -73,12 +71,12 @@ fn check_one(directory: &Directory, object: &Value, key: &str, text: &str) -> Re
     }
 }
 
-fn pools(directory: &Directory, text: &str) -> Result<(), String> {
+fn pools(view: &View<'_>, text: &str) -> Result<(), String> {
     for pool in text.split(',').map(str::trim) {
         if pool.is_empty() {
             return Err(format!("{text:?} is not a comma-separated list of pools"));
         }
-        if directory.complete && pool != DEFAULT_POOL && !directory.pools.contains(pool) {
+        if !view.pool(pool) && view.complete() {
             return Err(format!("NodePool {pool:?} does not exist"));
         }
     }

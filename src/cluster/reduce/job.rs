@@ -67,6 +67,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().map(Name::from),
         facts: Facts {
+            uid: uid(metadata),
             user_affinity: user_affinity.filter(|_| !over),
             keeps_affinity: kept.is_some(),
             has_record: record.is_some(),

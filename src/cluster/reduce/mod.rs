@@ -32,6 +32,8 @@ pub struct Managed {
 /// What the patches on a workload depend on, beyond what the engine knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
+    /// Its UID: its name may come back with another object behind it.
+    pub uid: Name,
     /// Its user's affinity as JSON.
     pub user_affinity: Option<Box<str>>,
     /// Whether the user's affinity is kept in an annotation.

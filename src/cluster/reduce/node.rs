@@ -2,7 +2,7 @@
 
 use super::super::wire;
 use super::name;
-use super::shape::{list, names};
+use super::shape::{names, offered};
 use crate::engine::model::{Node, Taint};
 
 /// Reduces a node.
@@ -14,7 +14,7 @@ pub fn node(node: &wire::Node) -> Node {
     Node {
         name: name(node.metadata.name.as_ref()),
         labels: names(node.metadata.labels.as_ref()),
-        allocatable: list(node.status.allocatable.as_ref()),
+        allocatable: offered(node.status.allocatable.as_ref()),
         taints: taints
             .filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
             .map(|taint| Taint {

@@ -86,6 +86,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             .filter(|_| pod.spec.priority.is_none())
             .map(Name::from),
         facts: Facts {
+            uid: uid(metadata),
             user_affinity: affinity.map(|written| written.to_string().into()),
             keeps_affinity: false,
             has_record: record.is_some(),

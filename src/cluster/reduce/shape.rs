@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::wire::{PodSpec, Quantities, Resources};
-use crate::engine::amount::{Amount, ResourceList, sum};
+use crate::engine::amount::{Amount, AmountError, ResourceList, sum};
 use crate::engine::model::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
 
 /// What a pod of this spec needs, with `affinity` as its user wrote it.
@@ -41,14 +41,15 @@ pub fn requests(spec: &PodSpec) -> ResourceList {
     }
     raise(&mut running, &starting);
     if let Some(whole) = &spec.resources {
-        for (resource, amount) in list(whole.limits.as_ref()).into_iter().filter(|(r, _)| pod_level(r)) {
+        for (resource, amount) in requested(whole.limits.as_ref()).into_iter().filter(|(r, _)| pod_level(r)) {
             running.entry(resource).or_insert(amount);
         }
-        for (resource, amount) in list(whole.requests.as_ref()).into_iter().filter(|(r, _)| pod_level(r)) {
+        for (resource, amount) in requested(whole.requests.as_ref()).into_iter().filter(|(r, _)| pod_level(r))
+        {
             running.insert(resource, amount);
         }
     }
-    let mut total = sum(&running, &list(spec.overhead.as_ref()));
+    let mut total = sum(&running, &requested(spec.overhead.as_ref()));
     total.retain(|_, amount| *amount > Amount::ZERO);
     total
 }
@@ -61,8 +62,8 @@ fn pod_level(resource: &str) -> bool {
 /// A container's requests; a limit stands for the request that was left out, as the API server fills
 /// it in when the pod is made (but not in the template of a Job).
 fn asked(resources: &Resources) -> ResourceList {
-    let mut asked = list(resources.limits.as_ref());
-    asked.extend(list(resources.requests.as_ref()));
+    let mut asked = requested(resources.limits.as_ref());
+    asked.extend(requested(resources.requests.as_ref()));
     asked
 }
 
@@ -73,13 +74,32 @@ fn raise(to: &mut ResourceList, at_least: &ResourceList) {
     }
 }
 
-/// Amounts as the engine counts them. The API server has validated them: one that does not parse is
-/// left out.
+/// More than a node has of anything, and little enough that what many pods ask for adds up exactly.
+const LARGEST_REQUEST: Amount = Amount::units(1 << 46);
+
+/// What is asked for. A user may write any number: one that is too large to be counted still asks for
+/// more than there is.
+fn requested(quantities: Option<&Quantities>) -> ResourceList {
+    read(quantities, |amount| match amount {
+        Ok(amount) => Some(amount.min(LARGEST_REQUEST)),
+        Err(AmountError::TooLarge(_)) => Some(LARGEST_REQUEST),
+        Err(AmountError::Malformed(_)) => None,
+    })
+}
+
+/// What is offered; an amount that cannot be counted is left out.
 #[must_use]
-pub fn list(quantities: Option<&Quantities>) -> ResourceList {
+pub fn offered(quantities: Option<&Quantities>) -> ResourceList {
+    read(quantities, Result::ok)
+}
+
+fn read(
+    quantities: Option<&Quantities>,
+    take: fn(Result<Amount, AmountError>) -> Option<Amount>,
+) -> ResourceList {
     let parse = |value: &Value| match value {
-        Value::String(text) => Amount::parse(text).ok(),
-        Value::Number(number) => Amount::parse(&number.to_string()).ok(),
+        Value::String(text) => take(Amount::parse(text)),
+        Value::Number(number) => take(Amount::parse(&number.to_string())),
         _ => None,
     };
     quantities
@@ -212,6 +232,12 @@ mod tests {
                 "cpu 1, memory 1Gi",
             ),
             ("zero is nothing", json!({"containers": [needs("0")]}), "nothing"),
+            (
+                "the absurd is more than there is",
+                json!({"containers": [needs("100E"), needs("1")]}),
+                "cpu 70368744177665",
+            ),
+            ("the very large too", json!({"containers": [needs("9P")]}), "cpu 64Ti"),
         ] {
             assert_eq!(counted(spec), expected, "{why}");
         }

@@ -1,0 +1,112 @@
+//! What keeps a team's promises from being in force as they are written.
+
+use super::reduce::team::TeamSeen;
+use super::table::Table;
+use crate::engine::model::Name;
+
+/// Why a team is not what its owner wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The reason of its condition, a word.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+/// What is wrong with a team; `None` when all of it is in force.
+#[must_use]
+pub fn fault(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
+    if let Some(flaw) = teams.flaw(name) {
+        let instead = match teams.get(name) {
+            Some(_) => "what it said before stays in force",
+            None => "nothing of it is in force",
+        };
+        return Some(Fault { reason: "Unreadable", message: format!("{}; {instead}", flaw.problem) });
+    }
+    let parent_of = |name: &str| teams.get(name).and_then(|seen| seen.team.parent.clone());
+    let parent = parent_of(name)?;
+    if teams.get(&parent).is_none() && teams.flaw(&parent).is_none() {
+        let message = format!("its parent {parent:?} does not exist; until it does, the team has none");
+        return Some(Fault { reason: "ParentNotFound", message });
+    }
+    let mut above: Vec<Name> = vec![parent];
+    while let Some(next) = above.last().and_then(|last| parent_of(last)) {
+        if *next == *name {
+            let circle = above.join(" under ");
+            let message = format!(
+                "it is its own ancestor: {name} under {circle} under {name}; the link that closes the circle is ignored"
+            );
+            return Some(Fault { reason: "ParentCircle", message });
+        }
+        if above.contains(&next) {
+            break;
+        }
+        above.push(next);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Flaw, Seen};
+    use super::*;
+    use crate::engine::model::{Queue, Team};
+
+    fn seen(name: &str, parent: Option<&str>) -> Seen<TeamSeen> {
+        let team = Team {
+            name: name.into(),
+            parent: parent.map(Into::into),
+            quotas: [].into(),
+            weight: 1,
+            queues: vec![Queue::fallback()],
+        };
+        Seen::Object(name.into(), TeamSeen { team, classes: Vec::new(), generation: Some(1) })
+    }
+
+    #[test]
+    fn what_is_not_in_force_is_told() {
+        let flaw = || Flaw { generation: Some(2), problem: "spec.weight: must not be negative".into() };
+        let mut teams = Table::default();
+        for one in [
+            seen("research", None),
+            seen("vision", Some("research")),
+            seen("orphan", Some("ghost")),
+            seen("a", Some("b")),
+            seen("b", Some("c")),
+            seen("c", Some("a")),
+            seen("below", Some("a")),
+            seen("changed", None),
+            Seen::Unreadable("changed".into(), flaw()),
+            Seen::Unreadable("broken".into(), flaw()),
+            seen("mended", Some("broken")),
+            Seen::Unreadable("mended".into(), flaw()),
+            seen("mended", Some("broken")),
+        ] {
+            teams.take(one);
+        }
+        let told = |name: &str| fault(name, &teams).map(|fault| (fault.reason, fault.message));
+        for sound in ["research", "vision", "below", "mended"] {
+            assert_eq!(told(sound), None, "{sound}");
+        }
+        for (name, reason, message) in [
+            (
+                "orphan",
+                "ParentNotFound",
+                "its parent \"ghost\" does not exist; until it does, the team has none",
+            ),
+            (
+                "b",
+                "ParentCircle",
+                "it is its own ancestor: b under c under a under b; the link that closes the circle is ignored",
+            ),
+            (
+                "changed",
+                "Unreadable",
+                "spec.weight: must not be negative; what it said before stays in force",
+            ),
+            ("broken", "Unreadable", "spec.weight: must not be negative; nothing of it is in force"),
+        ] {
+            assert_eq!(told(name), Some((reason, message.to_owned())), "{name}");
+        }
+    }
+}
