@@ -78,10 +78,10 @@ async fn main() -> Result<()> {
     let before = sluice.get("/metrics").await?;
     let (mut plain, mut held) = (Creates::default(), Creates::default());
     for round in 0..2 {
-        plain.run(&client, &format!("plain-{round}"), RAW[0], arguments.creates).await?;
-        // The Job controller lags behind; what it owes to one kind must not burden the other.
+        plain.run(&client, &format!("plain-{round}"), RAW[0], arguments.creates, true).await?;
+        // In both nothing starts: here the creator suspends the Job, there it is held. The Job controller lags behind; what it owes to one kind must not burden the other.
         load::quiet().await?;
-        held.run(&client, &format!("held-{round}"), TEAM[0], arguments.creates).await?;
+        held.run(&client, &format!("held-{round}"), TEAM[0], arguments.creates, false).await?;
         load::clear(&client, &[RAW[0], TEAM[0]]).await?;
     }
     let after = sluice.get("/metrics").await?;
@@ -116,8 +116,15 @@ struct Creates {
 }
 
 impl Creates {
-    async fn run(&mut self, client: &Client, phase: &str, namespace: &str, count: usize) -> Result<()> {
-        let (elapsed, each) = load::create(client, phase, &[namespace], count, true, None).await?;
+    async fn run(
+        &mut self,
+        client: &Client,
+        phase: &str,
+        namespace: &str,
+        count: usize,
+        suspend: bool,
+    ) -> Result<()> {
+        let (elapsed, each) = load::create(client, phase, &[namespace], count, suspend, None).await?;
         self.elapsed += elapsed;
         self.each.extend(each);
         Ok(())
