@@ -50,6 +50,7 @@ async fn kill_leader(world: &mut World, leader: usize) -> Result<()> {
     })
     .await?;
     let gap = killed.elapsed();
+    println!("the next admission came {gap:.1?} after the leader's death");
     ensure!(gap < Duration::from_secs(10), "nobody admitted for {gap:.1?} after the leader's death");
     ensure!(world.leader().await? != leader, "the dead replica still holds the Lease");
     Ok(())
