@@ -44,7 +44,7 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            at_once: 32,
+            at_once: 64,
             deadline: Duration::from_secs(5),
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(2),

@@ -5,6 +5,8 @@
 //! [`super::pending`]; who cannot start does not hold up those behind.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::Engine;
 use super::books::Books;
@@ -103,12 +105,24 @@ impl Candidate {
     }
 }
 
+/// The nodes that may hold pods of a shape; no node changes while a pass runs.
+#[derive(Default)]
+struct Eligible(BTreeMap<(PoolIx, PodShape), Rc<[NodeIx]>>);
+
+impl Eligible {
+    fn of(&mut self, books: &Books, candidate: &Candidate, pool: PoolIx) -> Rc<[NodeIx]> {
+        let nodes = self.0.entry((pool, candidate.shape.clone()));
+        Rc::clone(nodes.or_insert_with(|| placement::eligible(books, &candidate.request(pool)).collect()))
+    }
+}
+
 /// Runs one pass.
 pub fn run(engine: &mut Engine, now: Time) -> Plan {
     let mut plan = Plan::default();
-    progress_claims(engine, now, &mut plan);
+    let mut eligible = Eligible::default();
+    progress_claims(engine, &mut eligible, now, &mut plan);
     while let Some(id) = next(engine) {
-        let verdict = try_start(engine, &id, now, &mut plan);
+        let verdict = try_start(engine, &mut eligible, &id, now, &mut plan);
         if let Some(verdict) = verdict {
             let epoch = engine.epoch;
             engine.pending.block(&id, epoch, verdict);
@@ -144,11 +158,11 @@ fn find_pool(books: &Books, name: &Name) -> Option<PoolIx> {
 }
 
 /// Lets those start whose room has become free; gives up on room that will not come.
-fn progress_claims(engine: &mut Engine, now: Time, plan: &mut Plan) {
+fn progress_claims(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut Plan) {
     for claim in std::mem::take(&mut engine.claims) {
         claim.nominate(&mut engine.books, -1);
         let Some(candidate) = Candidate::of(&engine.books, &claim.id) else { continue };
-        let nodes: Vec<NodeIx> = placement::eligible(&engine.books, &candidate.request(claim.pool)).collect();
+        let nodes = eligible.of(&engine.books, &candidate, claim.pool);
         if let Some(start) = fits_now(&engine.books, &candidate, claim.pool, &nodes, false) {
             admit(engine, &candidate, claim.pool, start, now, plan);
             continue;
@@ -204,7 +218,13 @@ impl Room<'_> {
 }
 
 /// Admits the workload, or has room freed for it, or says why neither can be.
-fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
+fn try_start(
+    engine: &mut Engine,
+    eligible: &mut Eligible,
+    id: &WorkloadId,
+    now: Time,
+    plan: &mut Plan,
+) -> Option<Verdict> {
     let entry = engine.books.get(id)?;
     let queue = match engine.books.queue_of(entry) {
         Ok(queue) => queue.clone(),
@@ -220,10 +240,10 @@ fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Plan) -
     ) {
         return Some(explain::queue_limit(&engine.books, &queue, index));
     }
-    let mut options: Vec<(PoolIx, Vec<NodeIx>)> = Vec::new();
+    let mut options: Vec<(PoolIx, Rc<[NodeIx]>)> = Vec::new();
     for name in &pools {
         let Some(pool) = find_pool(&engine.books, name) else { continue };
-        let nodes: Vec<NodeIx> = placement::eligible(&engine.books, &candidate.request(pool)).collect();
+        let nodes = eligible.of(&engine.books, &candidate, pool);
         if let Some(start) = fits_now(&engine.books, &candidate, pool, &nodes, true) {
             admit(engine, &candidate, pool, start, now, plan);
             return None;
