@@ -2,5 +2,8 @@
 //! known cases with one right answer.
 
 mod cases;
+mod judge;
 mod laws;
+mod ops;
+mod purity;
 mod world;

@@ -1,0 +1,201 @@
+//! What the laws allow and demand, worked out from the world's own books.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use sluice::engine::decision::{Action, Reason, State};
+use sluice::engine::model::{Name, WorkloadId};
+
+use super::ops::ids;
+use super::world::{Item, Stage, World};
+
+/// Law 1 as it stands now: nodes and limits hold what is held.
+pub fn never_over_admitted(world: &World) -> Result<(), TestCaseError> {
+    for node in world.nodes.keys() {
+        prop_assert!(world.free(node) >= 0, "{node} is over-admitted:\n{}", world.log.join("\n"));
+    }
+    for name in world.teams.keys() {
+        if let Some(limit) = world.limit(name) {
+            prop_assert!(world.used(name) <= limit, "team {name} holds more than its limit of {limit}");
+        }
+    }
+    Ok(())
+}
+
+/// The levels of a victim's team that a claimant from another team must respect.
+pub fn levels(world: &World, victim: &Item, claimant: &Item) -> Vec<Name> {
+    let above = world.path(&claimant.workload.team);
+    world.path(&victim.workload.team).into_iter().filter(|team| !above.contains(team)).collect()
+}
+
+/// Whether the guarantees on its path hold `item` once lower priorities of its team yield: then these
+/// are the borrowers, and taking it for another team would only make the two take turns.
+pub fn covered(world: &World, item: &Item, usage: &BTreeMap<Name, i64>, gone: &BTreeSet<WorkloadId>) -> bool {
+    let yielding: i64 = world
+        .running()
+        .iter()
+        .filter(|mate| mate.workload.team == item.workload.team && mate.preemptible())
+        .filter(|mate| !gone.contains(&mate.workload.id))
+        .filter(|mate| mate.workload.priority < item.workload.priority)
+        .map(|mate| mate.total())
+        .sum();
+    world.path(&item.workload.team).iter().all(|team| usage[team] - yielding <= world.guaranteed(team))
+}
+
+/// Takes victims one by one, those that straddle last; the number that straddle, or `None` if some
+/// may not be taken at all. `usage` is what every team holds for good.
+pub fn take(
+    world: &World,
+    victims: &[&Item],
+    claimant: &Item,
+    usage: &mut BTreeMap<Name, i64>,
+    gone: &BTreeSet<WorkloadId>,
+) -> Option<usize> {
+    let mut left: Vec<&Item> = victims.to_vec();
+    left.sort_by_key(|item| item.total());
+    let (before, mut straddling) = (usage.clone(), 0);
+    while !left.is_empty() {
+        let may = |item: &Item, usage: &BTreeMap<Name, i64>, straddle: bool| {
+            levels(world, item, claimant).iter().all(|team| {
+                usage[team] > world.guaranteed(team)
+                    && (straddle && !covered(world, item, &before, gone)
+                        || usage[team] - item.total() >= world.guaranteed(team))
+            })
+        };
+        let next = left.iter().position(|item| may(item, usage, false)).or_else(|| {
+            straddling += 1;
+            left.iter().position(|item| may(item, usage, true))
+        })?;
+        let item = left.remove(next);
+        for team in world.path(&item.workload.team) {
+            *usage.entry(team).or_default() -= item.total();
+        }
+    }
+    Some(straddling)
+}
+
+/// What every team holds once evictions under way have ended and claimants have started.
+pub fn settled_usage(world: &World, claims: &BTreeSet<WorkloadId>) -> BTreeMap<Name, i64> {
+    let mut usage: BTreeMap<Name, i64> = world.teams.keys().map(|team| (team.clone(), 0)).collect();
+    let stops: BTreeSet<_> = world
+        .in_flight
+        .iter()
+        .filter(|action| matches!(action, Action::Evict { .. }))
+        .map(|action| action.workload().clone())
+        .collect();
+    let mut add = |item: &Item| {
+        for team in world.path(&item.workload.team) {
+            *usage.entry(team).or_default() += item.total();
+        }
+    };
+    for (item, _) in world.holders() {
+        if !matches!(item.stage, Stage::Ending(..)) && !stops.contains(&item.workload.id) {
+            add(item);
+        }
+    }
+    claims.iter().filter_map(|id| world.items.get(id)).for_each(&mut add);
+    usage
+}
+
+pub fn claims(world: &World) -> BTreeSet<WorkloadId> {
+    let waits = |id: &WorkloadId| world.reason(id) == (State::Pending, Reason::WaitingForEviction);
+    ids(world.queued()).into_iter().filter(waits).collect()
+}
+
+/// Law 3 for everything one plan decided, action by action in its order.
+pub fn owners_keep_theirs(
+    world: &World,
+    actions: &[Action],
+    mut usage: BTreeMap<Name, i64>,
+    claimed: &BTreeSet<WorkloadId>,
+) -> Result<(), TestCaseError> {
+    let decided_before = &world.in_flight[..world.in_flight.len() - actions.len()];
+    let mut gone: BTreeSet<WorkloadId> = decided_before
+        .iter()
+        .filter(|action| matches!(action, Action::Evict { .. }))
+        .map(|action| action.workload().clone())
+        .collect();
+    let mut at = 0;
+    while at < actions.len() {
+        let claimant = match &actions[at] {
+            Action::Admit { workload, .. } => {
+                at += 1;
+                workload
+            }
+            Action::Evict { claimant, .. } => {
+                let same = |a: &&Action| matches!(a, Action::Evict { claimant: c, .. } if c == claimant);
+                let group: Vec<&Item> =
+                    actions[at..].iter().take_while(same).map(|a| &world.items[a.workload()]).collect();
+                at += group.len();
+                let item = &world.items[claimant];
+                let (own, others): (Vec<&Item>, Vec<&Item>) =
+                    group.iter().partition(|victim| victim.workload.team == item.workload.team);
+                for victim in &own {
+                    prop_assert!(victim.workload.priority < item.workload.priority, "equal priority yielded");
+                    for team in world.path(&victim.workload.team) {
+                        *usage.entry(team).or_default() -= victim.total();
+                    }
+                }
+                let straddling = take(world, &others, item, &mut usage, &gone);
+                gone.extend(group.iter().map(|victim| victim.workload.id.clone()));
+                prop_assert!(straddling.is_some(), "taken from a team within its guarantee: {group:?}");
+                let path = world.path(&item.workload.team);
+                // Room that was promised to the claimant before is in the usage already.
+                let more = if claimed.contains(claimant) { 0 } else { item.total() };
+                let owed = path.iter().all(|team| usage[team] + more <= world.guaranteed(team));
+                prop_assert!(owed || others.is_empty(), "{claimant} is not owed what it took");
+                prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
+                claimant
+            }
+        };
+        if !claimed.contains(claimant) {
+            for team in world.path(&world.items[claimant].workload.team) {
+                *usage.entry(team).or_default() += world.items[claimant].total();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether some set of running workloads that may be taken would let `item` start.
+pub fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<WorkloadId>>> {
+    let running: Vec<&Item> = world
+        .running()
+        .into_iter()
+        .filter(|other| {
+            let own = other.workload.team == item.workload.team;
+            other.preemptible() && (!own || other.workload.priority < item.workload.priority)
+        })
+        .collect();
+    if running.len() > 9 {
+        return None;
+    }
+    let mut sets = Vec::new();
+    for mask in 0_u32..1 << running.len() {
+        let set: Vec<&Item> =
+            (0..running.len()).filter(|i| mask & (1 << i) != 0).map(|i| running[i]).collect();
+        let mut usage = settled_usage(world, &BTreeSet::new());
+        let (own, others): (Vec<&Item>, Vec<&Item>) =
+            set.iter().partition(|victim| victim.workload.team == item.workload.team);
+        for victim in own {
+            for team in world.path(&victim.workload.team) {
+                *usage.entry(team).or_default() -= victim.total();
+            }
+        }
+        if take(world, &others, item, &mut usage, &BTreeSet::new()).is_none() {
+            continue;
+        }
+        let path = world.path(&item.workload.team);
+        let owed = path.iter().all(|team| usage[team] + item.total() <= world.guaranteed(team));
+        let capped = path.iter().any(|t| world.limit(t).is_some_and(|l| usage[t] + item.total() > l));
+        if owed && !capped && world.fits_without(item, &set) {
+            sets.push(set.iter().map(|victim| victim.workload.id.clone()).collect());
+        }
+    }
+    Some(sets)
+}
+
+/// What teams held before the evictions that are in flight.
+pub fn settled_usage_before(world: &World) -> BTreeMap<Name, i64> {
+    world.teams.keys().map(|team| (team.clone(), world.used(team))).collect()
+}

@@ -1,0 +1,40 @@
+//! The engine stays pure: no I/O, no clock, no order that a run does not repeat.
+
+use std::path::Path;
+
+/// What none of its sources may speak of, and why.
+const FORBIDDEN: [(&str, &str); 12] = [
+    ("kube", "Kubernetes is the edge's"),
+    ("k8s_openapi", "Kubernetes is the edge's"),
+    ("tokio", "no I/O"),
+    ("axum", "no I/O"),
+    ("std::fs", "no I/O"),
+    ("tracing", "what happened is returned, not logged"),
+    ("prometheus", "figures are returned, not counted"),
+    ("async ", "decisions wait for nothing"),
+    ("HashMap", "its order differs from run to run"),
+    ("HashSet", "its order differs from run to run"),
+    ("::now()", "time is an argument"),
+    ("SystemTime", "time is an argument"),
+];
+
+#[test]
+fn the_engine_knows_nothing_of_the_outside() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engine");
+    let mut files = 0;
+    for entry in std::fs::read_dir(&directory).expect("the engine's sources") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        files += 1;
+        for (number, line) in
+            text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+        {
+            for (word, why) in FORBIDDEN {
+                assert!(!line.contains(word), "{}:{}: {word}: {why}", path.display(), number + 1);
+            }
+            let float = line.contains("f64") || line.contains("f32");
+            assert!(!float || line.contains("lossy") || path.ends_with("amount.rs"), "{line}: no floats");
+        }
+    }
+    assert!(files > 10, "only {files} files were read");
+}
