@@ -101,13 +101,13 @@ async fn watch(world: &mut World, prometheus: &Prometheus, began: i64) -> Result
     }
     let objects = monitoring().display().to_string();
     world.kubectl.ok(&["apply", "-k", &objects]).await.context("the boards' ConfigMaps")?;
-    boards(prometheus, began).await?;
+    boards(world, prometheus, began).await?;
     records_and_alerts(prometheus).await?;
     unanswered_webhooks(world, prometheus).await
 }
 
 /// Every query of every panel shows something, and every variable offers what is chosen.
-async fn boards(prometheus: &Prometheus, began: i64) -> Result<()> {
+async fn boards(world: &World, prometheus: &Prometheus, began: i64) -> Result<()> {
     let chosen = BTreeMap::from([("team", "a"), ("pool", "default"), ("resource", "nvidia.com/gpu")]);
     let mut open: Vec<Query> = Vec::new();
     for file in BOARDS {
@@ -124,6 +124,10 @@ async fn boards(prometheus: &Prometheus, began: i64) -> Result<()> {
     exist(prometheus, open.iter().flat_map(|query| metrics(&query.expression)).collect()).await?;
     let all = open.len();
     eventually(&format!("all {all} queries of the boards show something"), patience(), async || {
+        // A rate shows only while something happens, so somebody goes on asking the webhook.
+        let probe = jobs("a", 1).replacen("name: work", "generateName: asking-", 1);
+        let asked = world.kubectl.run(&["create", "--dry-run=server", "-f", "-"], Some(&probe)).await;
+        asked.map_err(|error| format!("{error:#}"))?;
         let now = now().map_err(|error| format!("{error:#}"))?;
         let mut still = Vec::new();
         for query in std::mem::take(&mut open) {
