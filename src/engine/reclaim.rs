@@ -438,16 +438,7 @@ impl<'a> Search<'a> {
         for (node, pods) in &outcome.placement {
             freed.entry(*node).or_default().add(claimant.need, -i64::from(*pods));
         }
-        let request = Request {
-            pool: claimant.pool,
-            shape: &entry.workload.shape,
-            need: &entry.need,
-            pods: entry.charge.pods,
-        };
-        let nodes: Vec<NodeIx> = placement::eligible(self.books, &request).collect();
-        let fits =
-            |freed: &Freed| placement::place(self.books, &nodes, &request, Room::Settled(freed)).is_some();
-        if fits(&freed) {
+        if self.fits(entry, entry.charge.pods, &freed) {
             return false;
         }
         // Could it, by taking everyone it may?
@@ -464,7 +455,7 @@ impl<'a> Search<'a> {
                 free(&mut freed, other);
             }
         }
-        fits(&freed)
+        self.fits(entry, entry.charge.pods, &freed)
     }
 
     /// Whether somebody of another team waits who is owed what the claimant would take, so that the
@@ -482,18 +473,17 @@ impl<'a> Search<'a> {
                     free(&mut freed, other);
                 }
             }
-            if !forest.owed(claimant.pool, waiting.team, &waiting.total(), &without) {
-                return false;
-            }
-            let request = Request {
-                pool: claimant.pool,
-                shape: &waiting.workload.shape,
-                need: &waiting.need,
-                pods: waiting.workload.pods,
-            };
-            let nodes: Vec<NodeIx> = placement::eligible(self.books, &request).collect();
-            placement::place(self.books, &nodes, &request, Room::Settled(&freed)).is_some()
+            forest.owed(claimant.pool, waiting.team, &waiting.total(), &without)
+                && self.fits(waiting, waiting.workload.pods, &freed)
         })
+    }
+
+    /// Whether so many pods of somebody find room in the pool once `freed` is free.
+    fn fits(&self, entry: &Entry, pods: u32, freed: &Freed) -> bool {
+        let shape = &entry.workload.shape;
+        let request = Request { pool: self.claimant.pool, shape, need: &entry.need, pods };
+        let nodes: Vec<NodeIx> = placement::eligible(self.books, &request).collect();
+        placement::place(self.books, &nodes, &request, Room::Settled(freed)).is_some()
     }
 
     /// Everybody in the pool who runs and may be evicted by somebody, with when it was admitted.
