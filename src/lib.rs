@@ -8,10 +8,11 @@ pub mod cluster;
 pub mod controller;
 pub mod crds;
 pub mod directory;
-pub mod engine;
 pub mod http;
 pub mod metrics;
 pub mod scenario;
 pub mod serve;
 pub mod view;
 pub mod webhook;
+
+pub use sluice_engine as engine;

@@ -90,6 +90,7 @@ fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
         quotas,
         weight,
         queues,
+        fair_users: false,
     })
 }
 
@@ -134,6 +135,7 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
         default_time_limit: parse("defaultTimeLimit", &queue.default_time_limit)?,
         max_wait: parse("maxWait", &queue.max_wait)?,
         max_runtime: parse("maxRuntime", &queue.max_runtime)?,
+        ..fallback
     })
 }
 
@@ -170,6 +172,7 @@ fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
             .map(|(k, v)| (k.as_str().into(), v.as_str().into()))
             .collect(),
         topology: spec.topology.iter().map(|level| level.as_str().into()).collect(),
+        weights: crate::engine::amount::ResourceList::new(),
     })
 }
 

@@ -59,6 +59,7 @@ mod tests {
             quotas: [].into(),
             weight: 1,
             queues: vec![Queue::fallback()],
+            fair_users: false,
         };
         Seen::Object(name.into(), TeamSeen { team, classes: Vec::new(), generation: Some(1) })
     }

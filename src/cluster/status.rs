@@ -186,6 +186,7 @@ mod tests {
             used: ResourceList::new(),
             borrowed: ResourceList::new(),
             lent: ResourceList::new(),
+            fair_share: ResourceList::new(),
         };
         Report {
             figures: Figures {

@@ -25,7 +25,9 @@ pub struct Decided {
 pub fn still_holds(decided: &Decided, managed: &Managed) -> bool {
     match &decided.action {
         Action::Admit { .. } => managed.workload == decided.about,
-        Action::Evict { .. } => managed.workload.state == decided.about.state,
+        Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => {
+            managed.workload.state == decided.about.state
+        }
     }
 }
 
@@ -141,7 +143,8 @@ mod tests {
         };
         let evict = || {
             let reason = EvictReason::Reclaimed;
-            let action = Action::Evict { workload: id(), claimant: id(), reason, message: String::new() };
+            let action =
+                Action::Evict { workload: id(), claimant: Some(id()), reason, message: String::new() };
             decided(action, seen(false, &admitted(7)))
         };
         for (what, decided, now, done, holds) in [

@@ -200,12 +200,19 @@ impl Session {
         let mut write = match &decided.action {
             Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
             Action::Evict { claimant, reason, message, .. } => {
-                let claimant = self.mirror.workload(claimant).map_or_else(
-                    || claimant.to_string(),
-                    |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
-                );
+                let label = |id: &WorkloadId| {
+                    self.mirror.workload(id).map_or_else(
+                        || id.to_string(),
+                        |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
+                    )
+                };
+                let claimant = claimant.as_ref().map(label).unwrap_or_default();
                 let note = Eviction { at: timestamp(now), claimant, reason: reason.code().into() };
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
+            }
+            Action::Resize { .. } | Action::Fail { .. } => {
+                self.failed(id.clone(), "cannot be carried out on the cluster".into());
+                return;
             }
         };
         write.decision = decided.number;
@@ -319,6 +326,7 @@ impl Session {
                     note,
                 });
             }
+            Action::Resize { .. } | Action::Fail { .. } => {}
             Action::Evict { reason, message, .. } => {
                 self.metrics.evicted.with_label_values(&[team, reason.code()]).inc();
                 let mut occasion = String::new();

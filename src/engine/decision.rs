@@ -22,15 +22,37 @@ pub enum Action {
         /// Why now, in one sentence.
         message: String,
     },
+    /// Let a running workload go on with other pods than before: more, fewer, or elsewhere.
+    Resize {
+        /// Whose.
+        workload: WorkloadId,
+        /// What holds from now on in place of what it was admitted with; `at` stays.
+        admission: Admission,
+        /// The rule.
+        cause: ResizeCause,
+        /// The claimant for whom it shrinks, if it does for one.
+        claimant: Option<WorkloadId>,
+        /// The numbers and the parties, in one sentence.
+        message: String,
+    },
     /// Stop the workload and put it back into the queue.
     Evict {
         /// Whose.
         workload: WorkloadId,
-        /// The claimant whose start pays for it.
-        claimant: WorkloadId,
+        /// The claimant whose start pays for it; `None` when no claimant is the cause.
+        claimant: Option<WorkloadId>,
         /// The rule.
         reason: EvictReason,
         /// The numbers and the parties, in one sentence.
+        message: String,
+    },
+    /// End the workload for good, as failed.
+    Fail {
+        /// Whose.
+        workload: WorkloadId,
+        /// The rule.
+        reason: FailReason,
+        /// The numbers, in one sentence.
         message: String,
     },
 }
@@ -40,7 +62,53 @@ impl Action {
     #[must_use]
     pub fn workload(&self) -> &WorkloadId {
         match self {
-            Self::Admit { workload, .. } | Self::Evict { workload, .. } => workload,
+            Self::Admit { workload, .. }
+            | Self::Resize { workload, .. }
+            | Self::Evict { workload, .. }
+            | Self::Fail { workload, .. } => workload,
+        }
+    }
+}
+
+/// Why a running workload goes on with other pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ResizeCause {
+    /// Capacity came free for more of its pods.
+    Grown,
+    /// Pods beyond its minimum make room for a claimant.
+    Shrunk,
+    /// Pods lost with their node are made anew.
+    Replaced,
+}
+
+impl ResizeCause {
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Grown => "Grown",
+            Self::Shrunk => "Shrunk",
+            Self::Replaced => "Replaced",
+        }
+    }
+}
+
+/// Why a workload is ended as failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FailReason {
+    /// It waited longer than its queue allows.
+    MaxWait,
+    /// It ran longer than its queue allows.
+    MaxRuntime,
+}
+
+impl FailReason {
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::MaxWait => "MaxWait",
+            Self::MaxRuntime => "MaxRuntime",
         }
     }
 }
@@ -52,11 +120,18 @@ pub enum EvictReason {
     Reclaimed,
     /// A workload of higher priority in the same team takes its place.
     Preempted,
+    /// A team with a smaller share of the surplus takes part of what this one's team borrowed.
+    FairShare,
+    /// It moves elsewhere, because only scattered room stood in the way of an owed workload.
+    Moved,
+    /// A node took pods of it that cannot be replaced.
+    NodeLost,
 }
 
 impl EvictReason {
     /// Every reason, for metrics that must exist before the first event.
-    pub const ALL: [Self; 2] = [Self::Reclaimed, Self::Preempted];
+    pub const ALL: [Self; 5] =
+        [Self::Reclaimed, Self::Preempted, Self::FairShare, Self::Moved, Self::NodeLost];
 
     /// The machine-readable code.
     #[must_use]
@@ -64,6 +139,9 @@ impl EvictReason {
         match self {
             Self::Reclaimed => "Reclaimed",
             Self::Preempted => "Preempted",
+            Self::FairShare => "FairShare",
+            Self::Moved => "Moved",
+            Self::NodeLost => "NodeLost",
         }
     }
 }
@@ -123,6 +201,8 @@ pub enum Reason {
     WaitingForEviction,
     /// Free room is held for a workload that is owed it.
     RoomHeld,
+    /// It could start, but would push back the start of one for which room is reserved.
+    Reserved,
     /// It was evicted and its pods are ending.
     Evicted,
     /// Its team does not exist (any more).
@@ -153,6 +233,7 @@ impl Reason {
             Self::LendingLimit => "LendingLimit",
             Self::WaitingForEviction => "WaitingForEviction",
             Self::RoomHeld => "RoomHeld",
+            Self::Reserved => "Reserved",
             Self::Evicted => "Evicted",
             Self::UnknownTeam => "UnknownTeam",
             Self::UnknownQueue => "UnknownQueue",
@@ -179,6 +260,8 @@ pub struct TeamView {
     pub borrowed: ResourceList,
     /// What of its idle guarantee others use.
     pub lent: ResourceList,
+    /// What it would hold of the resources it asks for if the pool were shared out anew to the present demand.
+    pub fair_share: ResourceList,
 }
 
 /// A team's queue in figures.
@@ -222,4 +305,13 @@ pub struct Overcommitment {
     pub pool: Name,
     /// One sentence with the numbers.
     pub message: String,
+}
+
+/// How much searching for victims was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Searches made.
+    pub searches: u64,
+    /// Searches cut short by their bound, so that a better set may exist.
+    pub bounded: u64,
 }

@@ -255,6 +255,15 @@ pub fn evicted(
         EvictReason::Preempted => {
             format!("{for_whom} of the same team has a higher priority; {ran} s of work since its start")
         }
+        EvictReason::FairShare => format!(
+            "{for_whom} takes part of the surplus of which team {} has more ({}); {ran} s of work since its start",
+            victim.workload.team,
+            usage(books, victim.team, victim.charge.pool, &victim.held()),
+        ),
+        EvictReason::Moved => {
+            format!("moves so that {for_whom} finds room in one piece; {ran} s of work since its start")
+        }
+        EvictReason::NodeLost => format!("lost pods with their node; {ran} s of work since its start"),
     }
 }
 

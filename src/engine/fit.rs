@@ -53,7 +53,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::amount::ResourceList;
+    use crate::amount::ResourceList;
 
     fn node(labels: &[(&str, &str)], taints: &[(&str, &str, &str)]) -> Node {
         Node {

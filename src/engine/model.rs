@@ -15,9 +15,22 @@ pub type Name = Arc<str>;
 /// The pool of all nodes that no [`Pool`] selects.
 pub const DEFAULT_POOL: &str = "default";
 
+/// The resource in which a pool with weights counts its kinds of devices together; quotas may name it.
+pub const CURRENCY: &str = "sluice.dev/gpu";
+
 /// How long after an eviction an unconfirmed stop is taken for done: longer than a Job controller
 /// that saw the admission can take to see the eviction too.
 pub const SETTLE: Duration = Duration::from_secs(5);
+
+/// What the owner of the cluster decides about the way in which is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// With it, what a team held of the surplus in the past counts in its share, half as much after
+    /// every such time. Without it only the present counts.
+    pub usage_half_life: Option<Duration>,
+    /// How many workloads may be moved in an hour to make scattered room whole, in the background.
+    pub moves_per_hour: u32,
+}
 
 /// A point in time: milliseconds since the Unix epoch (or since the start of a simulation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,6 +110,8 @@ pub struct Team {
     pub weight: u32,
     /// Its queues, the default first; never empty.
     pub queues: Vec<Queue>,
+    /// Whether its users take turns: among equal priorities the one who holds least goes first.
+    pub fair_users: bool,
 }
 
 /// What a team has in one pool.
@@ -129,8 +144,35 @@ pub struct Queue {
     pub default_time_limit: Option<Duration>,
     /// The longest a workload may wait, if bounded.
     pub max_wait: Option<Duration>,
-    /// The longest a workload may run, if bounded.
+    /// What follows when it has waited that long.
+    pub on_max_wait: OnMaxWait,
+    /// The longest a workload may run, if bounded; then it fails.
     pub max_runtime: Option<Duration>,
+    /// What happens to a workload that loses some of its pods with their node.
+    pub on_pod_loss: OnPodLoss,
+}
+
+/// What follows when a workload has waited for its queue's `max_wait`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMaxWait {
+    /// It is said in its verdict; nothing else changes.
+    #[default]
+    Notify,
+    /// It goes before all others of its team that have not waited that long.
+    RaisePriority,
+    /// It fails.
+    Fail,
+}
+
+/// What happens to a workload that loses some of its pods with their node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPodLoss {
+    /// The lost pods are made anew within the same topology domain; if that has no room, the whole
+    /// workload goes back to the queue.
+    #[default]
+    Replace,
+    /// The whole workload goes back to the queue.
+    Restart,
 }
 
 impl Queue {
@@ -146,7 +188,9 @@ impl Queue {
             reserve_after: Duration::from_secs(600),
             default_time_limit: None,
             max_wait: None,
+            on_max_wait: OnMaxWait::Notify,
             max_runtime: None,
+            on_pod_loss: OnPodLoss::Replace,
         }
     }
 }
@@ -160,6 +204,8 @@ pub struct Pool {
     pub node_selector: BTreeMap<Name, Name>,
     /// Node labels that name topology domains, outermost first.
     pub topology: Vec<Name>,
+    /// What a unit of a resource counts in the pool's currency ([`CURRENCY`]), where the pool has one.
+    pub weights: ResourceList,
 }
 
 /// A node and what it offers.
@@ -237,6 +283,8 @@ pub struct NodeTerm {
 }
 
 /// What one pod of a workload needs. All pods of a workload are alike.
+///
+/// A request of a device resource that is no whole number is a share of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodShape {
     /// What it requests; one slot of `pods` is added by the engine.
@@ -288,20 +336,39 @@ pub struct Workload {
     pub submitted: Time,
     /// How many pods it wants to run at once now.
     pub pods: u32,
+    /// Elastic: the fewest pods with which it may start and to which it may shrink; `None` means all.
+    pub min_pods: Option<u32>,
     /// What each pod needs.
     pub shape: PodShape,
+    /// Node labels within one value of which its pods lie, if it asks for that.
+    pub topology: Topology,
+    /// Who submitted it.
+    pub user: Option<Name>,
     /// Pools in order of preference; empty means the default pool.
     pub pools: Vec<Name>,
     /// Whether it can be put back in the queue; a bare pod cannot.
     pub resumable: bool,
+    /// Whether pods can be added to it, taken from it and made anew elsewhere while it runs.
+    pub resizable: bool,
     /// How long it says it will run at most.
     pub time_limit: Option<Duration>,
     /// When it last saved its work, if it says so.
     pub last_checkpoint: Option<Time>,
     /// How often it saves its work, if it says so.
     pub checkpoint_interval: Option<Duration>,
+    /// How long its last run took, once it has finished.
+    pub ran: Option<Duration>,
     /// Where it stands.
     pub state: Observed,
+}
+
+/// Within which domains the pods of a workload are to lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Topology {
+    /// The label within one value of which all pods must lie.
+    pub required: Option<Name>,
+    /// The label within one value of which all pods should lie.
+    pub preferred: Option<Name>,
 }
 
 /// Where a workload stands according to its object.

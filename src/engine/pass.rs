@@ -201,7 +201,12 @@ fn evict(engine: &mut Engine, id: &WorkloadId, claimant: &Candidate, now: Time, 
     let reason = if entry.team == claimant.team { EvictReason::Preempted } else { EvictReason::Reclaimed };
     let message = explain::evicted(&engine.books, entry, &claimant.id, reason, now);
     engine.books.set_phase(id, Phase::Stopping(admission));
-    plan.actions.push(Action::Evict { workload: id.clone(), claimant: claimant.id.clone(), reason, message });
+    plan.actions.push(Action::Evict {
+        workload: id.clone(),
+        claimant: Some(claimant.id.clone()),
+        reason,
+        message,
+    });
     true
 }
 

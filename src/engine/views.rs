@@ -37,6 +37,7 @@ pub fn teams(books: &Books) -> Vec<TeamView> {
                 used: list(books, &account.held),
                 borrowed: list(books, &borrowed),
                 lent: list(books, &lent),
+                fair_share: ResourceList::new(),
             });
         }
     }

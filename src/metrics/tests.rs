@@ -58,6 +58,7 @@ fn nothing_is_told_as_zero_and_promises_are_told() {
         used,
         borrowed: ResourceList::new(),
         lent: ResourceList::new(),
+        fair_share: ResourceList::new(),
     };
     let figures = Figures {
         teams: vec![team("owner", gpus(8), ResourceList::new()), team("guest", ResourceList::new(), gpus(2))],

@@ -36,6 +36,7 @@ pub(crate) fn directory() -> Directory {
                 quotas: [].into(),
                 weight: 1,
                 queues: vec![queue("training"), queue("serving")],
+                fair_users: false,
             },
         )]
         .into(),

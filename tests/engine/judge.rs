@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice::engine::decision::{Action, Reason, State};
-use sluice::engine::model::{Name, WorkloadId};
+use sluice_engine::decision::{Action, Reason, State};
+use sluice_engine::model::{Name, WorkloadId};
 
 use super::ops::ids;
 use super::world::{Item, Stage, World};
@@ -122,8 +122,9 @@ pub fn owners_keep_theirs(
                 at += 1;
                 workload
             }
-            Action::Evict { claimant, .. } => {
-                let same = |a: &&Action| matches!(a, Action::Evict { claimant: c, .. } if c == claimant);
+            Action::Evict { claimant: Some(claimant), .. } => {
+                let same =
+                    |a: &&Action| matches!(a, Action::Evict { claimant: Some(c), .. } if c == claimant);
                 let group: Vec<&Item> =
                     actions[at..].iter().take_while(same).map(|a| &world.items[a.workload()]).collect();
                 at += group.len();
@@ -147,6 +148,7 @@ pub fn owners_keep_theirs(
                 prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
                 claimant
             }
+            other => return Err(TestCaseError::fail(format!("{other:?} has no cause here"))),
         };
         if !claimed.contains(claimant) {
             for team in world.path(&world.items[claimant].workload.team) {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice::engine::decision::{Action, Reason, State};
-use sluice::engine::model::{Time, WorkloadId};
+use sluice_engine::decision::{Action, Reason, State};
+use sluice_engine::model::{Time, WorkloadId};
 
 use super::judge::{
     claims, could_be_made_room, never_over_admitted, owners_keep_theirs, settled_usage, settled_usage_before,
@@ -238,7 +238,7 @@ proptest! {
 
     #[test]
     fn law_9_the_smallest_share_goes_first(weights in [1..4_u32, 1..4_u32, 1..4_u32], capacity in 3..20_i64) {
-        let teams = (0..3).map(|i| sluice::engine::model::Team {
+        let teams = (0..3).map(|i| sluice_engine::model::Team {
             weight: weights[i], ..team(TEAMS[i], None, 0, None)
         }).collect();
         let mut world = World::new(&[capacity], teams);

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use sluice::engine::Engine;
-use sluice::engine::amount::{Amount, ResourceList};
-use sluice::engine::decision::{Action, Reason, State};
-use sluice::engine::model::{
-    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Workload,
-    WorkloadId, WorkloadKind,
+use sluice_engine::Engine;
+use sluice_engine::amount::{Amount, ResourceList};
+use sluice_engine::decision::{Action, Reason, State};
+use sluice_engine::model::{
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Topology,
+    Workload, WorkloadId, WorkloadKind,
 };
 
 pub const GPU: &str = "nvidia.com/gpu";
@@ -73,6 +73,7 @@ pub fn team(name: &str, parent: Option<&str>, guaranteed: i64, limit: Option<i64
         parent: parent.map(Into::into),
         quotas: BTreeMap::from([("default".into(), quota)]),
         weight: 1,
+        fair_users: false,
         queues: vec![
             Queue { name: "train".into(), ..Queue::fallback() },
             Queue { name: "fixed".into(), preemptible: false, ..Queue::fallback() },
@@ -187,6 +188,11 @@ impl World {
             priority,
             submitted: self.now,
             pods,
+            min_pods: None,
+            topology: Topology::default(),
+            user: None,
+            resizable: true,
+            ran: None,
             shape: PodShape { requests: gpus(gpus_each), ..PodShape::default() },
             pools: Vec::new(),
             resumable: true,
@@ -205,7 +211,7 @@ impl World {
         let actions = self.engine.plan(self.now).actions;
         for action in &actions {
             self.log.push(format!("{:?}", action));
-            if let Action::Evict { workload, claimant, .. } = action {
+            if let Action::Evict { workload, claimant: Some(claimant), .. } = action {
                 self.evicted_for.entry(claimant.clone()).or_default().insert(workload.clone());
             }
         }
@@ -293,7 +299,7 @@ impl World {
             Action::Admit { workload, admission, .. } => {
                 self.items.get(workload).map(|item| (item, admission.clone()))
             }
-            Action::Evict { .. } => None,
+            Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => None,
         });
         running.chain(starting).collect()
     }

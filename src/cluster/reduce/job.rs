@@ -8,7 +8,9 @@ use super::{
     Facts, Managed, annotation, created, eviction, instant, label, name, record, uid, version, wishes,
 };
 use crate::api::{names, record::time};
-use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::model::{
+    Admission, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
+};
 
 /// What one look at a Job gives.
 #[derive(Clone, Debug)]
@@ -96,6 +98,11 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,
+            min_pods: None,
+            topology: Topology::default(),
+            user: None,
+            resizable: false,
+            ran: None,
             state,
         },
     }))

@@ -5,7 +5,7 @@ use super::shape::{requests, shape};
 use super::{Facts, Managed, created, eviction, label, name, owning_job, record, uid, version, wishes};
 use crate::api::names;
 use crate::engine::model::{
-    Admission, Name, Observed, Pod, PodId, PodShape, Workload, WorkloadId, WorkloadKind,
+    Admission, Name, Observed, Pod, PodId, PodShape, Topology, Workload, WorkloadId, WorkloadKind,
 };
 
 /// What one look at a pod gives.
@@ -115,6 +115,11 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,
+            min_pods: None,
+            topology: Topology::default(),
+            user: None,
+            resizable: false,
+            ran: None,
             state,
         },
     }))

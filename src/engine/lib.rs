@@ -33,7 +33,7 @@ use std::time::Duration;
 use books::{Books, Effect};
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
 use entry::Phase;
-use model::{Event, Name, Time, Workload, WorkloadId};
+use model::{Event, Name, Settings, Time, Workload, WorkloadId};
 use pass::Claim;
 use pending::{ClassKey, Pending, Rank};
 
@@ -45,6 +45,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The state of the cluster as decisions see it, and the decisions not yet confirmed.
 #[derive(Debug, Default)]
 pub struct Engine {
+    settings: Settings,
     books: Books,
     pending: Pending,
     /// Workloads for which room is being freed, in the order in which it was promised.
@@ -74,6 +75,12 @@ impl Engine {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An engine with other settings than the usual ones.
+    #[must_use]
+    pub fn with_settings(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
     }
 
     /// Takes note of one change at time `now`. Cheap: what it means is worked out by the next plan.
