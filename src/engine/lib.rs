@@ -12,6 +12,8 @@
 
 pub mod amount;
 mod books;
+mod candidate;
+mod claims;
 pub mod decision;
 mod entry;
 mod explain;
@@ -24,6 +26,7 @@ mod pending;
 mod placement;
 mod reclaim;
 mod rules;
+mod start;
 mod vector;
 mod views;
 
@@ -31,10 +34,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use books::{Books, Effect};
+use claims::Claim;
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
 use entry::Phase;
 use model::{Event, Name, Settings, Time, Workload, WorkloadId};
-use pass::Claim;
 use pending::{ClassKey, Pending, Rank};
 
 /// The first pause after a write that failed; it doubles with every further failure.
