@@ -238,7 +238,7 @@ impl Books {
         for pod in self.strays.remove(id).unwrap_or_default() {
             let Some(stray) = self.pods.get(&pod) else { continue };
             if let Some(node) = stray.node {
-                self.nodes.hold(node, &stray.need, -1, false);
+                self.nodes.hold(node, &stray.need, -1, 0);
             }
             let node = stray.node;
             if let Some(entry) = self.workloads.get_mut(id) {
@@ -271,7 +271,7 @@ impl Books {
                     self.strays.entry(owner.clone()).or_default().insert(pod.id.clone());
                 }
                 if let Some(node) = node {
-                    self.nodes.hold(node, &need, 1, false);
+                    self.nodes.hold(node, &need, 1, 0);
                 }
             }
         }
@@ -304,7 +304,7 @@ impl Books {
                     }
                 }
                 if let Some(node) = pod.node {
-                    self.nodes.hold(node, &pod.need, -1, false);
+                    self.nodes.hold(node, &pod.need, -1, 0);
                 }
             }
         }
@@ -351,8 +351,7 @@ impl Books {
         let Some(entry) = self.workloads.get_mut(id) else { return };
         charge_accounts(&mut self.forest, entry, -1);
         charge_nodes(&mut self.nodes, entry, -1);
-        entry.charge.nodes.clear();
-        entry.charge.pods = 0;
+        entry.charge = Charge { pool: entry.charge.pool, ..Charge::default() };
     }
 
     fn charge(&mut self, id: &WorkloadId) {

@@ -190,7 +190,9 @@ impl Engine {
         let Some(entry) = self.books.get(id) else { return };
         let phase = match &entry.phase {
             Phase::Starting(_) => Phase::Pending,
-            Phase::Stopping(admission) => Phase::Running(admission.clone()),
+            Phase::Stopping(admission) | Phase::Resizing { from: admission, .. } => {
+                Phase::Running(admission.clone())
+            }
             _ => return,
         };
         self.books.set_phase(id, phase);

@@ -88,7 +88,7 @@ pub fn queues(books: &Books) -> Vec<QueueView> {
                 count.0 += 1;
                 count.1 = Some(count.1.map_or(submitted, |oldest| oldest.min(submitted)));
             }
-            Phase::Starting(_) | Phase::Running(_) => count.2 += 1,
+            Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. } => count.2 += 1,
             _ => {}
         }
     }
