@@ -19,6 +19,7 @@ mod entry;
 mod explain;
 mod fit;
 mod forest;
+mod holders;
 pub mod model;
 mod nodes;
 mod pass;
