@@ -15,7 +15,7 @@ use super::model::{DEFAULT_POOL, Event, Name, Node, Pod, PodId, Pool, Queue, Tim
 use super::nodes::{NodeIx, NodeTable};
 use super::vector::{PODS, Resources, Vector};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PodEntry {
     node: Option<NodeIx>,
     owner: Option<WorkloadId>,
@@ -32,7 +32,7 @@ pub enum Effect {
 }
 
 /// Everything that is known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Books {
     /// The numbers of resource names.
     pub resources: Resources,
@@ -76,6 +76,14 @@ impl Books {
     pub fn occupants(&self, node: NodeIx) -> impl Iterator<Item = (&Entry, u32)> {
         let entries = self.holders.on_node(node).filter_map(|id| self.workloads.get(id));
         entries.filter_map(move |entry| entry.charge.nodes.get(&node).map(|pods| (entry, *pods)))
+    }
+
+    /// Every pod that holds room, with who owns it and where it is.
+    pub fn pods(&self) -> impl Iterator<Item = (&PodId, Option<&WorkloadId>, Option<&Name>)> {
+        self.pods.iter().map(|(id, pod)| {
+            let node = pod.node.map(|node| self.nodes.name(node));
+            (id, pod.owner.as_ref(), node)
+        })
     }
 
     /// The queue a workload is in; the error says that its team or queue does not exist.

@@ -14,7 +14,7 @@ use super::start::{admit, fits_now};
 use super::vector::Vector;
 
 /// Room promised to a workload that others are leaving for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     /// Who waits for it.
     pub id: WorkloadId,

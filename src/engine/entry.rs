@@ -71,7 +71,7 @@ pub struct Charge {
 }
 
 /// A workload with all that is known of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// The workload as last seen.
     pub workload: Workload,

@@ -15,7 +15,7 @@ pub type TeamIx = usize;
 pub type PoolIx = usize;
 
 /// One team.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TeamEntry {
     /// Its name.
     pub name: Name,
@@ -96,7 +96,7 @@ pub type Share = Vec<i128>;
 pub type Imagined = BTreeMap<TeamIx, Vector>;
 
 /// All teams in all pools.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Forest {
     teams: Vec<TeamEntry>,
     team_index: BTreeMap<Name, TeamIx>,

@@ -8,7 +8,7 @@ use super::model::WorkloadId;
 use super::nodes::{NodeIx, NodeTable};
 
 /// Workloads by the account that pays for them and by node; always in the order of their identities.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Holders {
     by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<WorkloadId>>,
     /// Those that hold room on a node or were admitted to it, be it there or not.

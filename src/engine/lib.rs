@@ -19,6 +19,7 @@ mod entry;
 mod explain;
 mod fit;
 mod forest;
+pub mod forward;
 mod holders;
 pub mod model;
 mod nodes;
@@ -47,7 +48,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The state of the cluster as decisions see it, and the decisions not yet confirmed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Engine {
     settings: Settings,
     books: Books,
@@ -64,7 +65,7 @@ pub struct Engine {
     awaits_start: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Failure {
     /// How many writes failed in a row.
     times: u32,
@@ -154,6 +155,12 @@ impl Engine {
     /// Every workload known, by identity.
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
         self.books.iter().filter(|entry| !entry.removed).map(|entry| &entry.workload)
+    }
+
+    /// A workload as last seen; `None` when it is unknown.
+    #[must_use]
+    pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
+        self.books.get(id).filter(|entry| !entry.removed).map(|entry| &entry.workload)
     }
 
     /// Every team in every pool in which it has a quota or holds something.

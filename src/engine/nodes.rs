@@ -12,7 +12,7 @@ const UNLIMITED_SLOTS: i64 = 1 << 50;
 pub type NodeIx = usize;
 
 /// One node with its books.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeEntry {
     /// The node as last seen; `None` while only pods on it are known.
     pub node: Option<Node>,
@@ -69,7 +69,7 @@ impl NodeEntry {
 }
 
 /// All nodes ever heard of.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeTable {
     entries: Vec<NodeEntry>,
     names: Vec<Name>,
