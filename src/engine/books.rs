@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::devices::Holder;
+use super::amount::ResourceList;
 use super::entry::{
     Charge, Entry, Phase, charge_accounts, charge_nodes, charge_of, next_phase, queue_name, settle_time,
 };
@@ -191,12 +193,19 @@ impl Books {
         Effect::Looser
     }
 
+    /// What a pod of such requests takes of a node, its slot included.
+    fn need_of(&mut self, requests: &ResourceList) -> Vector {
+        let slots = self.resources.intern(&PODS.into());
+        let mut need = self.resources.vector(requests);
+        need.set(slots, need.get(slots) + 1000);
+        self.nodes.learn(&self.resources);
+        need
+    }
+
     fn set_workload(&mut self, workload: Workload) -> Effect {
         let id = workload.id.clone();
         let team = self.forest.intern_team(&workload.team);
-        let slots = self.resources.intern(&PODS.into());
-        let mut need = self.resources.vector(&workload.shape.requests);
-        need.set(slots, need.get(slots) + 1000);
+        let need = self.need_of(&workload.shape.requests);
         if !self.workloads.contains_key(&id) {
             self.workloads.insert(
                 id.clone(),
@@ -258,7 +267,7 @@ impl Books {
         for pod in self.strays.remove(id).unwrap_or_default() {
             let Some(stray) = self.pods.get(&pod) else { continue };
             if let Some(node) = stray.node {
-                self.nodes.hold(node, &stray.need, -1, 0);
+                self.nodes.hold(node, &Holder::Pod(pod.clone()), &stray.need, 0, 0);
             }
             let node = stray.node;
             if let Some(entry) = self.workloads.get_mut(id) {
@@ -276,9 +285,7 @@ impl Books {
             return Effect::Tighter;
         }
         let effect = self.remove_pod(&pod.id);
-        let slots = self.resources.intern(&PODS.into());
-        let mut need = self.resources.vector(&pod.requests);
-        need.set(slots, need.get(slots) + 1000);
+        let need = self.need_of(&pod.requests);
         match pod.workload.as_ref().filter(|id| self.workloads.contains_key(id)) {
             Some(id) => {
                 if let Some(entry) = self.workloads.get_mut(id) {
@@ -291,7 +298,7 @@ impl Books {
                     self.strays.entry(owner.clone()).or_default().insert(pod.id.clone());
                 }
                 if let Some(node) = node {
-                    self.nodes.hold(node, &need, 1, 0);
+                    self.nodes.hold(node, &Holder::Pod(pod.id.clone()), &need, 1, 0);
                 }
             }
         }
@@ -324,7 +331,7 @@ impl Books {
                     }
                 }
                 if let Some(node) = pod.node {
-                    self.nodes.hold(node, &pod.need, -1, 0);
+                    self.nodes.hold(node, &Holder::Pod(id.clone()), &pod.need, 0, 0);
                 }
             }
         }
@@ -371,8 +378,9 @@ impl Books {
         let Some(entry) = self.workloads.get_mut(id) else { return };
         self.holders.remove(entry, &mut self.nodes);
         charge_accounts(&mut self.forest, entry, -1);
-        charge_nodes(&mut self.nodes, entry, -1);
-        entry.charge = Charge { pool: entry.charge.pool, ..Charge::default() };
+        // What it holds on its nodes is replaced when it is charged anew, so that shares stay in place.
+        let nodes = std::mem::take(&mut entry.charge.nodes);
+        entry.charge = Charge { pool: entry.charge.pool, nodes, ..Charge::default() };
     }
 
     fn charge(&mut self, id: &WorkloadId) {
@@ -383,10 +391,11 @@ impl Books {
             None if entry.live.is_empty() => entry.charge.pool,
             None => entry.live.keys().flatten().next().map_or(entry.charge.pool, |n| self.nodes.get(*n).pool),
         };
-        entry.charge = charge_of(entry, pool, &self.nodes);
+        let charge = charge_of(entry, pool, &self.nodes);
+        let before = std::mem::replace(&mut entry.charge, charge);
         entry.charged_queue = queue_name(&self.forest, entry);
         charge_accounts(&mut self.forest, entry, 1);
-        charge_nodes(&mut self.nodes, entry, 1);
+        charge_nodes(&mut self.nodes, entry, &before.nodes);
         self.holders.add(entry, &mut self.nodes);
         if let Some(due) = settle_time(entry) {
             self.settling.insert((due, id.clone()));

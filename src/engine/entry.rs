@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::devices::Holder;
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::model::{Admission, Name, Observed, SETTLE, Time, Workload};
 use super::nodes::{NodeIx, NodeTable};
@@ -228,10 +229,14 @@ pub fn charge_accounts(forest: &mut Forest, entry: &Entry, times: i64) {
     }
 }
 
-/// Puts what a workload holds on its nodes, or with -1 takes it off.
-pub fn charge_nodes(nodes: &mut NodeTable, entry: &Entry, times: i64) {
+/// Puts what a workload holds on its nodes, in place of what it held on those of `before`.
+pub fn charge_nodes(nodes: &mut NodeTable, entry: &Entry, before: &BTreeMap<NodeIx, u32>) {
+    let holder = Holder::Workload(entry.workload.id.clone());
+    for node in before.keys().filter(|node| !entry.charge.nodes.contains_key(node)) {
+        nodes.hold(*node, &holder, &entry.need, 0, 0);
+    }
     for (node, pods) in &entry.charge.nodes {
         let going = entry.charge.going.get(node).copied().unwrap_or(0);
-        nodes.hold(*node, &entry.need, times * i64::from(*pods), times * i64::from(going));
+        nodes.hold(*node, &holder, &entry.need, *pods, going);
     }
 }

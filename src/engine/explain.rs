@@ -163,10 +163,10 @@ fn usage(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> String {
 
 /// No node could ever hold the pods.
 pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Option<Verdict> {
-    let pool = books.forest.pool_name(pool);
+    let (pool, demand) = (books.forest.pool_name(pool), books.nodes.demand(need));
     let most = nodes
         .iter()
-        .map(|node| books.nodes.get(*node).allocatable.fits(need))
+        .map(|node| books.nodes.get(*node).empty().fits(&demand))
         .fold(0_u32, u32::saturating_add);
     if most >= pods {
         return None;
@@ -189,12 +189,13 @@ pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pod
 
 /// The nodes have no room now.
 pub fn no_room(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Verdict {
+    let demand = books.nodes.demand(need);
     let (mut now, mut unheld, mut sum) = (0_u32, 0_u32, Vector::default());
     for node in nodes {
         let entry = books.nodes.get(*node);
-        now = now.saturating_add(entry.free_now().fits(need));
-        unheld = unheld.saturating_add(entry.allocatable.plus(entry.held(), -1).fits(need));
-        for (index, milli) in entry.free_now().entries() {
+        now = now.saturating_add(entry.now().fits(&demand));
+        unheld = unheld.saturating_add(entry.unheld().fits(&demand));
+        for (index, milli) in entry.now().amounts().entries() {
             sum.set(index, sum.get(index) + milli.max(0));
         }
     }

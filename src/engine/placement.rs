@@ -7,16 +7,71 @@
 use std::collections::BTreeMap;
 
 use super::books::Books;
+use super::devices::Holder;
 use super::forest::PoolIx;
-use super::model::PodShape;
-use super::nodes::NodeIx;
+use super::model::{PodShape, WorkloadId};
+use super::nodes::{NodeIx, NodeTable};
+use super::space::{Demand, Space};
 use super::vector::Vector;
 
 /// Pods by node.
 pub type Placement = BTreeMap<NodeIx, u32>;
 
-/// Room that a decision imagines to be free besides what is.
-pub type Freed = BTreeMap<NodeIx, Vector>;
+/// Room that a decision imagines to be free besides what is, or to be taken.
+#[derive(Clone, Debug, Default)]
+pub struct Freed(BTreeMap<NodeIx, Change>);
+
+/// What is imagined to be different on one node.
+#[derive(Clone, Debug, Default)]
+struct Change {
+    /// What becomes free, less what is taken.
+    net: Vector,
+    /// What becomes free.
+    given: Vector,
+    /// Whose pods go, and how many.
+    gone: Vec<(Holder, u32)>,
+    /// The needs of pods that come, and how many.
+    taken: Vec<(Vector, u32)>,
+}
+
+impl Freed {
+    /// Nothing is different.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Imagines that so many pods of a workload that are not about to leave are gone from a node.
+    pub fn give(&mut self, node: NodeIx, id: &WorkloadId, need: &Vector, pods: u32) {
+        let change = self.0.entry(node).or_default();
+        change.net.add(need, i64::from(pods));
+        change.given.add(need, i64::from(pods));
+        change.gone.push((Holder::Workload(id.clone()), pods));
+    }
+
+    /// Imagines that so many pods come to a node.
+    pub fn take(&mut self, node: NodeIx, need: &Vector, pods: u32) {
+        let change = self.0.entry(node).or_default();
+        change.net.add(need, -i64::from(pods));
+        change.taken.push((need.clone(), pods));
+    }
+
+    /// What is free on a node besides what is, less what is taken.
+    #[must_use]
+    pub fn get(&self, node: &NodeIx) -> Option<&Vector> {
+        self.0.get(node).map(|change| &change.net)
+    }
+
+    /// The room of a node once everything has settled and this has come true.
+    fn room(&self, nodes: &NodeTable, node: NodeIx) -> Option<Space> {
+        let change = self.0.get(&node)?;
+        let mut space = nodes.get(node).settled_without(&change.given, &change.gone);
+        for (need, pods) in &change.taken {
+            space.take(&nodes.demand(need), *pods);
+        }
+        Some(space)
+    }
+}
 
 /// Which room counts.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +98,8 @@ pub struct Request<'a> {
 /// How well a pod fits a node; smaller is better.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waste {
+    /// Devices that were untouched before and are not any more.
+    opened: i64,
     devices: i64,
     others: Vec<i64>,
 }
@@ -58,10 +115,11 @@ pub fn eligible<'a>(books: &'a Books, request: &Request<'a>) -> impl Iterator<It
 /// Places all pods, or none.
 #[must_use]
 pub fn place(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Option<Placement> {
+    let demand = books.nodes.demand(request.need);
     let mut candidates: Vec<(NodeIx, u32)> = Vec::new();
     let mut total = 0_u32;
     for node in nodes {
-        let fits = capacity_for(books, *node, request.need, room).min(request.pods);
+        let fits = fits_on(books, *node, &demand, room).min(request.pods);
         if fits > 0 {
             candidates.push((*node, fits));
             total = total.saturating_add(fits);
@@ -81,7 +139,7 @@ pub fn place(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<
             .enumerate()
             .filter(|(_, (_, fits))| *fits >= remaining)
             .min_by_key(|(_, (node, _))| {
-                (waste(books, *node, request.need, remaining, room), books.nodes.name(*node))
+                (waste(books, *node, request.need, &demand, remaining, room), books.nodes.name(*node))
             })
             .map(|(position, _)| position);
         let (node, fits) = candidates.remove(last.unwrap_or(0));
@@ -93,38 +151,37 @@ pub fn place(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<
 }
 
 /// How many pods one node holds.
-#[must_use]
-pub fn capacity_for(books: &Books, node: NodeIx, need: &Vector, room: Room<'_>) -> u32 {
+fn fits_on(books: &Books, node: NodeIx, demand: &Demand, room: Room<'_>) -> u32 {
     let entry = books.nodes.get(node);
     match room {
-        Room::Now => entry.free_now().fits(need),
-        Room::Settled(freed) => match freed.get(&node) {
-            None => entry.free_settled().fits(need),
-            Some(freed) => entry.free_settled().plus(freed, 1).fits(need),
+        Room::Now => entry.now().fits(demand),
+        Room::Settled(freed) => match freed.room(&books.nodes, node) {
+            None => entry.settled().fits(demand),
+            Some(space) => space.fits(demand),
         },
     }
 }
 
-fn waste(books: &Books, node: NodeIx, need: &Vector, pods: u32, room: Room<'_>) -> Waste {
+fn waste(books: &Books, node: NodeIx, need: &Vector, demand: &Demand, pods: u32, room: Room<'_>) -> Waste {
     let entry = books.nodes.get(node);
-    let free = match room {
-        Room::Now => entry.free_now().clone(),
-        Room::Settled(freed) => {
-            freed.get(&node).map_or_else(|| entry.free_settled().clone(), |f| entry.free_settled().plus(f, 1))
-        }
+    let mut left = match room {
+        Room::Now => entry.now().clone(),
+        Room::Settled(freed) => freed.room(&books.nodes, node).unwrap_or_else(|| entry.settled().clone()),
     };
-    let left = free.plus(need, -i64::from(pods));
-    let asks_for_devices = need.nonzero().any(|(index, _)| books.resources.is_device(index));
-    let devices = if asks_for_devices { &left } else { &entry.allocatable };
+    let of_devices = |index: &usize| books.resources.is_device(*index);
+    let asked = || need.nonzero().map(|(index, _)| index).filter(of_devices);
+    let untouched = |space: &Space| asked().map(|index| space.untouched(index)).sum::<i64>();
+    let before = untouched(&left);
+    left.take(demand, pods);
+    let opened = before - untouched(&left);
+    let devices = if asked().next().is_some() { left.amounts() } else { &entry.allocatable };
     Waste {
-        devices: devices
-            .entries()
-            .filter(|(index, _)| books.resources.is_device(*index))
-            .map(|(_, m)| m)
-            .sum(),
+        opened,
+        devices: devices.entries().filter(|(index, _)| of_devices(index)).map(|(_, milli)| milli).sum(),
         others: left
+            .amounts()
             .entries()
-            .filter(|(index, _)| !books.resources.is_device(*index))
+            .filter(|(index, _)| !of_devices(index))
             .filter(|(index, _)| need.get(*index) > 0)
             .map(|(_, milli)| milli)
             .collect(),

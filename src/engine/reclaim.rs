@@ -435,7 +435,7 @@ impl<'a> Search<'a> {
         }
         let mut freed = outcome.freed.clone();
         for (node, pods) in &outcome.placement {
-            freed.entry(*node).or_default().add(claimant.need, -i64::from(*pods));
+            freed.take(*node, claimant.need, *pods);
         }
         if self.fits(entry, entry.charge.pods, &freed) {
             return false;

@@ -5,5 +5,6 @@ mod cases;
 mod judge;
 mod laws;
 mod ops;
+mod placement;
 mod purity;
 mod world;

@@ -1,0 +1,229 @@
+//! Where pods go: nodes are never overfilled, devices neither; shares stay where they are.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sluice_engine::Engine;
+use sluice_engine::amount::{Amount, ResourceList};
+use sluice_engine::decision::Action;
+use sluice_engine::model::{
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Time, Topology, Workload, WorkloadId,
+    WorkloadKind,
+};
+
+use super::world::{GPU, team};
+
+/// A cluster in which every decision is carried out at once.
+struct Yard {
+    engine: Engine,
+    now: Time,
+    running: BTreeMap<WorkloadId, (Workload, Admission)>,
+    waiting: BTreeMap<WorkloadId, Workload>,
+}
+
+fn amounts(list: &[(&str, i64)]) -> ResourceList {
+    list.iter().map(|(name, milli)| ((*name).into(), Amount::milli(*milli))).collect()
+}
+
+fn node(name: &str, labels: &[(&str, &str)], offers: &[(&str, i64)]) -> Node {
+    Node {
+        name: name.into(),
+        labels: labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        allocatable: amounts(offers),
+        taints: Vec::new(),
+        schedulable: true,
+    }
+}
+
+/// A Job of team `t` with so many pods that request so much each.
+fn job(name: &str, pods: u32, requests: &[(&str, i64)]) -> Workload {
+    Workload {
+        id: WorkloadId(name.into()),
+        kind: WorkloadKind::Job,
+        namespace: "ns".into(),
+        name: name.into(),
+        team: "t".into(),
+        queue: None,
+        priority: 0,
+        submitted: Time(0),
+        pods,
+        min_pods: None,
+        shape: PodShape { requests: amounts(requests), ..PodShape::default() },
+        topology: Topology::default(),
+        user: None,
+        pools: Vec::new(),
+        resumable: true,
+        resizable: true,
+        time_limit: None,
+        last_checkpoint: None,
+        checkpoint_interval: None,
+        ran: None,
+        state: Observed::Queued,
+    }
+}
+
+impl Yard {
+    fn new(nodes: Vec<Node>) -> Self {
+        let mut yard = Self {
+            engine: Engine::new(),
+            now: Time(0),
+            running: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        };
+        yard.tell(Event::TeamApplied(team("t", None, 1_000, None)));
+        for node in nodes {
+            yard.tell(Event::NodeApplied(node));
+        }
+        yard
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.engine.apply(event, self.now);
+    }
+
+    /// Submits a workload and lets everything happen that follows.
+    fn submit(&mut self, mut workload: Workload) -> Option<BTreeMap<String, u32>> {
+        self.now = Time(self.now.0 + 1_000);
+        workload.submitted = self.now;
+        let id = workload.id.clone();
+        self.waiting.insert(id.clone(), workload.clone());
+        self.tell(Event::WorkloadApplied(workload));
+        self.settle();
+        self.nodes_of(&id)
+    }
+
+    /// Where a workload runs, if it does.
+    fn nodes_of(&self, id: &WorkloadId) -> Option<BTreeMap<String, u32>> {
+        let (_, admission) = self.running.get(id)?;
+        Some(admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect())
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let actions = self.engine.plan(self.now).actions;
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                match action {
+                    Action::Admit { workload, admission, .. } => self.start(&workload, admission),
+                    Action::Evict { workload, .. } => {
+                        let queued = self.stop(&workload);
+                        self.waiting.insert(workload, queued.clone());
+                        self.tell(Event::WorkloadApplied(queued));
+                    }
+                    other => panic!("not expected here: {other:?}"),
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, id: &WorkloadId, admission: Admission) {
+        let workload = self.waiting.remove(id).expect("only who waits is admitted");
+        let workload = Workload { state: Observed::Admitted(admission.clone()), ..workload };
+        self.tell(Event::WorkloadApplied(workload.clone()));
+        for (node, pods) in &admission.nodes {
+            for pod in 0..*pods {
+                self.tell(Event::PodApplied(Pod {
+                    id: PodId(format!("{id}/{node}/{pod}").into()),
+                    workload: Some(id.clone()),
+                    node: Some(node.clone()),
+                    requests: workload.shape.requests.clone(),
+                }));
+            }
+        }
+        self.running.insert(id.clone(), (workload, admission));
+    }
+
+    /// Ends all pods of a workload.
+    fn stop(&mut self, id: &WorkloadId) -> Workload {
+        let (workload, admission) = self.running.remove(id).expect("only who runs stops");
+        for (node, pods) in &admission.nodes {
+            for pod in 0..*pods {
+                self.tell(Event::PodRemoved(PodId(format!("{id}/{node}/{pod}").into())));
+            }
+        }
+        Workload { state: Observed::Queued, ..workload }
+    }
+
+    fn finish(&mut self, name: &str) {
+        let id = WorkloadId(name.into());
+        self.stop(&id);
+        self.tell(Event::WorkloadRemoved(id));
+        self.settle();
+    }
+
+    /// The shared devices of every node: whose shares lie on them, in thousandths.
+    fn shared(&self) -> BTreeMap<Name, Vec<Vec<(String, i64)>>> {
+        let nodes = self.engine.nodes().into_iter();
+        let devices = nodes.map(|node| {
+            let devices = node.shared.iter().map(|device| {
+                device.shares.iter().map(|(who, share)| (who.to_string(), share.as_milli())).collect()
+            });
+            (node.name.clone(), devices.collect())
+        });
+        devices.collect()
+    }
+}
+
+fn gpu(milli: i64) -> [(&'static str, i64); 1] {
+    [(GPU, milli)]
+}
+
+fn on(node: &str, pods: u32) -> Option<BTreeMap<String, u32>> {
+    Some(BTreeMap::from([(node.to_owned(), pods)]))
+}
+
+#[test]
+fn shares_fill_the_tightest_device_before_a_new_one() {
+    let mut yard = Yard::new(vec![node("n0", &[], &gpu(2_000))]);
+    assert_eq!(yard.submit(job("first", 1, &gpu(500))), on("n0", 1));
+    assert_eq!(yard.submit(job("six", 1, &gpu(600))), on("n0", 1));
+    assert_eq!(yard.submit(job("half", 1, &gpu(500))), on("n0", 1));
+    assert_eq!(yard.submit(job("other-half", 1, &gpu(500))), None, "only .4 is left of the second device");
+    assert_eq!(yard.submit(job("third", 1, &gpu(300))), on("n0", 1));
+    let expected = [vec![("first".to_owned(), 500), ("half".to_owned(), 500)], vec![
+        ("six".to_owned(), 600),
+        ("third".to_owned(), 300),
+    ]];
+    assert_eq!(yard.shared()["n0"], expected);
+    yard.finish("first");
+    assert!(yard.running.contains_key(&WorkloadId("other-half".into())), "the first device has room again");
+}
+
+#[test]
+fn a_device_is_whole_again_when_its_last_share_goes() {
+    let mut yard = Yard::new(vec![node("n0", &[], &gpu(2_000))]);
+    for name in ["a", "b"] {
+        assert_eq!(yard.submit(job(name, 1, &gpu(500))), on("n0", 1));
+    }
+    assert_eq!(yard.submit(job("pair", 1, &gpu(2_000))), None);
+    assert_eq!(yard.submit(job("whole", 1, &gpu(1_000))), on("n0", 1), "the shares take one device only");
+    yard.finish("a");
+    assert_eq!(yard.submit(job("next", 1, &gpu(1_000))), None, "half a device is no device");
+    yard.finish("b");
+    assert!(yard.running.contains_key(&WorkloadId("next".into())));
+}
+
+#[test]
+fn room_for_a_share_is_made_on_one_device() {
+    let arrange = || {
+        let mut yard = Yard::new(vec![node("n0", &[], &gpu(2_000))]);
+        yard.tell(Event::TeamApplied(team("t", None, 1, None)));
+        yard.tell(Event::TeamApplied(team("b", None, 1, None)));
+        for (name, milli) in [("one", 1_000), ("x", 500), ("y", 500)] {
+            assert_eq!(yard.submit(job(name, 1, &gpu(milli))), on("n0", 1));
+        }
+        yard
+    };
+    let names = |yard: &Yard| yard.running.keys().map(ToString::to_string).collect::<Vec<_>>();
+    let of_b = |name, milli| Workload { team: "b".into(), ..job(name, 1, &gpu(milli)) };
+    let mut yard = arrange();
+    yard.submit(of_b("small", 400));
+    assert_eq!(names(&yard), ["one", "small", "x"], "the newest share goes");
+    yard.submit(of_b("more", 800));
+    assert_eq!(names(&yard), ["one", "small", "x"], "1.2 are more than the guarantee");
+    let mut yard = arrange();
+    yard.submit(of_b("large", 800));
+    assert_eq!(names(&yard), ["large", "one"], "both shares of the one device go");
+}
