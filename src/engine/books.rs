@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::devices::Holder;
 use super::amount::ResourceList;
+use super::devices::Holder;
 use super::entry::{
     Charge, Entry, Phase, charge_accounts, charge_nodes, charge_of, next_phase, queue_name, settle_time,
 };

@@ -28,7 +28,7 @@ impl Holder {
 }
 
 /// One share of a device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Seat {
     /// Whose it is; `None` when it is kept for a claimant.
     holder: Option<Holder>,
@@ -37,7 +37,7 @@ struct Seat {
     going: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Device {
     resource: usize,
     seats: Vec<Seat>,
@@ -54,7 +54,7 @@ impl Device {
 }
 
 /// The shared devices of one node, in the order in which they became shared.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Devices(Vec<Device>);
 
 impl Devices {
@@ -166,7 +166,8 @@ impl Devices {
     fn seats_of(&self, holder: &Holder, resource: usize) -> Vec<(usize, usize)> {
         let mut seats = Vec::new();
         for (d, device) in self.0.iter().enumerate().filter(|(_, device)| device.resource == resource) {
-            let theirs = device.seats.iter().enumerate().filter(|(_, seat)| seat.holder.as_ref() == Some(holder));
+            let theirs =
+                device.seats.iter().enumerate().filter(|(_, seat)| seat.holder.as_ref() == Some(holder));
             seats.extend(theirs.map(|(s, _)| (d, s)));
         }
         seats

@@ -14,7 +14,7 @@ const UNLIMITED_SLOTS: i64 = 1 << 50;
 pub type NodeIx = usize;
 
 /// What somebody's pods on a node hold.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Hold {
     need: Vector,
     pods: u32,

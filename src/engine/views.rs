@@ -150,7 +150,10 @@ pub fn nodes(books: &Books) -> Vec<NodeView> {
             .tenants()
             .map(|(resource, shares)| SharedDevice {
                 resource: books.resources.name(resource).clone(),
-                shares: shares.iter().map(|(who, milli)| (who.name().clone(), Amount::milli(*milli))).collect(),
+                shares: shares
+                    .iter()
+                    .map(|(who, milli)| (who.name().clone(), Amount::milli(*milli)))
+                    .collect(),
             })
             .collect(),
     };

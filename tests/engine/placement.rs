@@ -1,6 +1,6 @@
 //! Where pods go: nodes are never overfilled, devices neither; shares stay where they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
@@ -64,12 +64,8 @@ fn job(name: &str, pods: u32, requests: &[(&str, i64)]) -> Workload {
 
 impl Yard {
     fn new(nodes: Vec<Node>) -> Self {
-        let mut yard = Self {
-            engine: Engine::new(),
-            now: Time(0),
-            running: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-        };
+        let mut yard =
+            Self { engine: Engine::new(), now: Time(0), running: BTreeMap::new(), waiting: BTreeMap::new() };
         yard.tell(Event::TeamApplied(team("t", None, 1_000, None)));
         for node in nodes {
             yard.tell(Event::NodeApplied(node));
@@ -182,10 +178,10 @@ fn shares_fill_the_tightest_device_before_a_new_one() {
     assert_eq!(yard.submit(job("half", 1, &gpu(500))), on("n0", 1));
     assert_eq!(yard.submit(job("other-half", 1, &gpu(500))), None, "only .4 is left of the second device");
     assert_eq!(yard.submit(job("third", 1, &gpu(300))), on("n0", 1));
-    let expected = [vec![("first".to_owned(), 500), ("half".to_owned(), 500)], vec![
-        ("six".to_owned(), 600),
-        ("third".to_owned(), 300),
-    ]];
+    let expected = [
+        vec![("first".to_owned(), 500), ("half".to_owned(), 500)],
+        vec![("six".to_owned(), 600), ("third".to_owned(), 300)],
+    ];
     assert_eq!(yard.shared()["n0"], expected);
     yard.finish("first");
     assert!(yard.running.contains_key(&WorkloadId("other-half".into())), "the first device has room again");
@@ -226,4 +222,87 @@ fn room_for_a_share_is_made_on_one_device() {
     let mut yard = arrange();
     yard.submit(of_b("large", 800));
     assert_eq!(names(&yard), ["large", "one"], "both shares of the one device go");
+}
+
+/// Whose shares lie together, by node; of those only who is in `stayed`.
+fn together(yard: &Yard, stayed: &BTreeSet<WorkloadId>) -> Vec<(Name, Vec<(String, i64)>)> {
+    let mut groups = Vec::new();
+    for (node, devices) in yard.shared() {
+        for mut device in devices {
+            device.retain(|(who, _)| stayed.contains(&WorkloadId(who.as_str().into())));
+            device.sort();
+            if !device.is_empty() {
+                groups.push((node.clone(), device));
+            }
+        }
+    }
+    groups.sort();
+    groups
+}
+
+/// Devices of a node that hold whole pods, judged by the admissions.
+fn whole_devices(yard: &Yard, node: &Name) -> i64 {
+    let held = yard.running.values().map(|(workload, admission)| {
+        let need = workload.shape.requests.get(GPU).map_or(0, |amount| amount.as_milli());
+        let whole = if need % 1_000 == 0 { need / 1_000 } else { 0 };
+        whole * i64::from(admission.nodes.get(node).copied().unwrap_or(0))
+    });
+    held.sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_device_is_overfilled_and_no_share_moves(
+        offers in prop::collection::vec(1..4_i64, 1..4),
+        steps in prop::collection::vec((0..3_u8, 1..4_u32, 0..7_usize), 1..40),
+    ) {
+        let nodes = offers.iter().enumerate();
+        let mut yard = Yard::new(nodes.map(|(i, n)| node(&format!("n{i}"), &[], &gpu(n * 1_000))).collect());
+        for (step, (kind, pods, pick)) in steps.iter().enumerate() {
+            let before: BTreeSet<WorkloadId> = yard.running.keys().cloned().collect();
+            let earlier = together(&yard, &before);
+            if *kind == 0 && !before.is_empty() {
+                let gone = before.iter().nth(pick % before.len()).expect("one of them");
+                yard.finish(&gone.0.clone());
+            } else {
+                let size = [200, 250, 400, 500, 700, 1_000, 2_000][*pick];
+                yard.submit(job(&format!("w{step}"), *pods, &gpu(size)));
+            }
+            let stayed: BTreeSet<WorkloadId> =
+                before.iter().filter(|id| yard.running.contains_key(id)).cloned().collect();
+            let staying = |groups: Vec<(Name, Vec<(String, i64)>)>| {
+                let mut groups = groups;
+                for (_, device) in &mut groups {
+                    device.retain(|(who, _)| stayed.contains(&WorkloadId(who.as_str().into())));
+                }
+                groups.retain(|(_, device)| !device.is_empty());
+                groups.sort();
+                groups
+            };
+            prop_assert_eq!(staying(earlier), together(&yard, &stayed), "shares moved");
+            let shared = yard.shared();
+            for (i, offered) in offers.iter().enumerate() {
+                let name: Name = format!("n{i}").into();
+                for device in &shared[&name] {
+                    prop_assert!(device.iter().map(|(_, share)| share).sum::<i64>() <= 1_000, "{device:?}");
+                }
+                let in_use = whole_devices(&yard, &name) + i64::try_from(shared[&name].len()).expect("few");
+                prop_assert!(in_use <= *offered, "{in_use} of {offered} devices of {name} are in use");
+            }
+            for waiting in yard.waiting.values().filter(|workload| workload.pods == 1) {
+                let need = waiting.shape.requests[GPU].as_milli();
+                for (i, offered) in offers.iter().enumerate() {
+                    let name: Name = format!("n{i}").into();
+                    let devices = &shared[&name];
+                    let untouched = offered - whole_devices(&yard, &name) - devices.len() as i64;
+                    let on_shared = need < 1_000
+                        && devices.iter().any(|d| d.iter().map(|(_, s)| s).sum::<i64>() + need <= 1_000);
+                    let fits = on_shared || untouched * 1_000 >= need;
+                    prop_assert!(!fits, "{} waits for {need} though {name} has room", waiting.id);
+                }
+            }
+        }
+    }
 }
