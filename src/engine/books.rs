@@ -173,7 +173,11 @@ impl Books {
         let name = self
             .pools
             .values()
-            .find(|pool| pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v)))
+            .find(|pool| {
+                // The default pool may be described too; it selects none, and has what is left.
+                !pool.node_selector.is_empty()
+                    && pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
+            })
             .map_or_else(|| DEFAULT_POOL.into(), |pool| pool.name.clone());
         self.forest.intern_pool(&name)
     }
