@@ -39,7 +39,8 @@ pub fn not_negative() -> Rule {
 
 /// The rule for [`quantities`] of which none may be nothing.
 pub fn positive() -> Rule {
-    Rule::new("self.all(r, quantity(string(self[r])).sign() > 0)").message("a weight must be more than 0")
+    Rule::new("self.all(r, quantity(string(self[r])).isGreaterThan(quantity('0')))")
+        .message("a weight must be more than 0")
 }
 
 /// A duration such as `10m`.
