@@ -222,6 +222,7 @@ impl Books {
                     removed: false,
                     live: BTreeMap::new(),
                     charged_queue: "".into(),
+                    raised: false,
                 },
             );
             self.adopt_strays(&id);
@@ -349,6 +350,13 @@ impl Books {
             entry.phase = phase;
         }
         self.charge(id);
+    }
+
+    /// Notes whether a workload goes before the others of its team because it waits for too long.
+    pub fn raise(&mut self, id: &WorkloadId, raised: bool) {
+        if let Some(entry) = self.workloads.get_mut(id) {
+            entry.raised = raised;
+        }
     }
 
     /// Marks those as stopped whose stop nobody confirmed within [`SETTLE`]; true if there were any.

@@ -209,6 +209,10 @@ pub enum Reason {
     UnknownTeam,
     /// Its queue does not exist (any more).
     UnknownQueue,
+    /// It has waited for longer than its queue wants.
+    WaitedTooLong,
+    /// It is being ended as failed, because it waited or ran for longer than its queue allows.
+    Failing,
     /// The API server refused the write; it is tried again after a pause.
     WriteRefused,
     /// It has ended.
@@ -237,6 +241,8 @@ impl Reason {
             Self::Evicted => "Evicted",
             Self::UnknownTeam => "UnknownTeam",
             Self::UnknownQueue => "UnknownQueue",
+            Self::WaitedTooLong => "WaitedTooLong",
+            Self::Failing => "Failing",
             Self::WriteRefused => "WriteRefused",
             Self::Finished => "Finished",
         }

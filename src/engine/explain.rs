@@ -1,12 +1,14 @@
 //! The words for decisions: every verdict carries the rule, the numbers and the parties.
 
+use std::time::Duration;
+
 use super::Engine;
 use super::amount::{Amount, describe};
 use super::books::Books;
-use super::decision::{EvictReason, Reason, State, Verdict};
+use super::decision::{EvictReason, FailReason, Reason, State, Verdict};
 use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Name, Queue, Time, WorkloadId};
+use super::model::{Name, OnMaxWait, Queue, Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{Freed, Placement};
 use super::rules;
@@ -61,21 +63,66 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
                 format!("runs {how} of pool {} (pods by node: {nodes})", admission.pool),
             )
         }
-        Phase::Pending => engine
-            .claims
-            .iter()
-            .find(|claim| claim.id == *id)
-            .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
-            .or_else(|| engine.pending.verdict(id))
-            .or_else(|| {
-                let failure = engine.failures.get(id)?;
-                Some(pending(
-                    Reason::WriteRefused,
-                    format!("admitting it failed {} times: {}", failure.times, failure.message),
-                ))
-            })
-            .or_else(|| Some(pending(Reason::NotYetConsidered, "asks for no pods".to_owned()))),
+        Phase::Failing(Some(_)) => at(
+            State::Evicting,
+            Reason::Failing,
+            "has run for longer than its queue allows and is being ended".to_owned(),
+        ),
+        Phase::Failing(None) => at(
+            State::Pending,
+            Reason::Failing,
+            "has waited for longer than its queue allows and is being ended".to_owned(),
+        ),
+        Phase::Pending => waits(engine, entry).map(|verdict| remind(engine, entry, verdict)),
     }
+}
+
+/// Why a workload waits.
+fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
+    let id = &entry.workload.id;
+    engine
+        .claims
+        .iter()
+        .find(|claim| claim.id == *id)
+        .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
+        .or_else(|| engine.pending.verdict(id))
+        .or_else(|| {
+            let failure = engine.failures.get(id)?;
+            Some(pending(
+                Reason::WriteRefused,
+                format!("writing what was decided failed {} times: {}", failure.times, failure.message),
+            ))
+        })
+        .or_else(|| Some(pending(Reason::NotYetConsidered, "asks for no pods".to_owned())))
+}
+
+/// Says besides why a workload waits that it has done so for too long, if it has.
+fn remind(engine: &Engine, entry: &Entry, verdict: Verdict) -> Verdict {
+    let overdue = engine.timers.overdue(&entry.workload.id);
+    let queue = engine.books.queue_of(entry).ok().filter(|_| overdue);
+    let Some((queue, most)) = queue.and_then(|queue| queue.max_wait.map(|most| (queue, most))) else {
+        return verdict;
+    };
+    let (name, most) = (&queue.name, most.as_secs());
+    let said = format!("has waited for longer than the {most} s that queue {name} sets");
+    match (queue.on_max_wait, verdict.reason) {
+        (_, Reason::WaitingForEviction) => verdict,
+        (OnMaxWait::RaisePriority, _) => {
+            let message = format!("{}; {said} and so goes first in its team", verdict.message);
+            Verdict { message, ..verdict }
+        }
+        _ => pending(Reason::WaitedTooLong, format!("{said}: {}", verdict.message)),
+    }
+}
+
+/// Why a workload is ended as failed.
+pub fn failed(queue: &Queue, reason: FailReason, after: Duration) -> String {
+    let (verb, most) = match reason {
+        FailReason::MaxWait => ("waited", queue.max_wait),
+        FailReason::MaxRuntime => ("ran", queue.max_runtime),
+    };
+    let most = most.unwrap_or_default().as_secs();
+    format!("{verb} for {} s; queue {} allows {most} s", after.as_secs(), queue.name)
 }
 
 /// The team or queue is not known.

@@ -9,9 +9,13 @@ use super::model::Time;
 use super::placement::Freed;
 use super::vector::Vector;
 
-/// The priority that orders workloads inside a team: the queue's, then the PriorityClass.
+/// The priority that orders workloads inside a team: the queue's, then the PriorityClass. Whoever runs
+/// because it had waited for too long yields to none of those it passed: they would take its place at once.
 #[must_use]
 pub fn priority_of(books: &Books, entry: &Entry) -> (i32, i32) {
+    if entry.raised && entry.phase.admission().is_some() {
+        return (i32::MAX, i32::MAX);
+    }
     (books.queue_of(entry).map_or(0, |queue| queue.priority), entry.workload.priority)
 }
 

@@ -7,4 +7,5 @@ mod laws;
 mod ops;
 mod placement;
 mod purity;
+mod time;
 mod world;
