@@ -88,6 +88,12 @@ impl Books {
         })
     }
 
+    /// The labels that name the topology domains of a pool, outermost first.
+    #[must_use]
+    pub fn topology(&self, pool: PoolIx) -> &[Name] {
+        self.pools.get(self.forest.pool_name(pool)).map_or(&[], |pool| &pool.topology)
+    }
+
     /// The queue a workload is in; the error says that its team or queue does not exist.
     ///
     /// # Errors

@@ -298,6 +298,7 @@ impl Engine {
                     priority: workload.priority,
                     pods: workload.pods,
                     shape: workload.shape.clone(),
+                    topology: workload.topology.clone(),
                     pools: workload.pools.clone(),
                     resumable: workload.resumable,
                 };

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::decision::{Reason, Verdict};
 use super::forest::TeamIx;
-use super::model::{Name, PodShape, Time, WorkloadId};
+use super::model::{Name, PodShape, Time, Topology, WorkloadId};
 
 /// A workload's rank inside its team; compares less when it goes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +100,8 @@ pub struct ClassKey {
     pub pods: u32,
     /// What each of them needs.
     pub shape: PodShape,
+    /// Within which domains they are to lie.
+    pub topology: Topology,
     /// The pools it may use.
     pub pools: Vec<Name>,
     /// Whether it can be evicted at all.

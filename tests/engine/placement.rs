@@ -7,7 +7,7 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::Action;
 use sluice_engine::model::{
-    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Time, Topology, Workload, WorkloadId,
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Pool, Time, Topology, Workload, WorkloadId,
     WorkloadKind,
 };
 
@@ -168,6 +168,82 @@ fn gpu(milli: i64) -> [(&'static str, i64); 1] {
 
 fn on(node: &str, pods: u32) -> Option<BTreeMap<String, u32>> {
     Some(BTreeMap::from([(node.to_owned(), pods)]))
+}
+
+/// A node in a rack of a zone, with so many GPUs.
+fn racked(name: &str, zone: &str, rack: &str, gpus: i64) -> Node {
+    node(name, &[("zone", zone), ("rack", rack)], &gpu(gpus * 1_000))
+}
+
+/// A yard whose pool knows zones and racks.
+fn racks(nodes: Vec<Node>) -> Yard {
+    let mut yard = Yard::new(nodes);
+    yard.tell(Event::PoolApplied(Pool {
+        name: "default".into(),
+        node_selector: BTreeMap::new(),
+        topology: vec!["zone".into(), "rack".into()],
+        weights: ResourceList::new(),
+    }));
+    yard
+}
+
+fn required(label: &str, workload: Workload) -> Workload {
+    Workload { topology: Topology { required: Some(label.into()), preferred: None }, ..workload }
+}
+
+fn preferred(label: &str, workload: Workload) -> Workload {
+    Workload { topology: Topology { required: None, preferred: Some(label.into()) }, ..workload }
+}
+
+fn spread(nodes: &[(&str, u32)]) -> Option<BTreeMap<String, u32>> {
+    Some(nodes.iter().map(|(node, pods)| ((*node).to_owned(), *pods)).collect())
+}
+
+#[test]
+fn a_gang_takes_the_tightest_rack() {
+    // As many GPUs of the first rack as said are in use before.
+    let racks = |used: u32| {
+        let one = |name, rack| racked(name, "z", rack, 1);
+        let first = [one("a0", "r1"), one("a1", "r1"), one("a2", "r1")];
+        let mut yard = racks([first, [one("b0", "r2"), one("b1", "r2"), one("b2", "r2")]].concat());
+        for i in 0..used {
+            let mut job = job(&format!("used{i}"), 1, &gpu(1_000));
+            job.shape.node_selector.insert("rack".into(), "r1".into());
+            assert!(yard.submit(job).is_some());
+        }
+        yard
+    };
+    let gang = |pods| job("gang", pods, &gpu(1_000));
+    assert_eq!(racks(1).submit(required("rack", gang(2))), spread(&[("a1", 1), ("a2", 1)]));
+    assert_eq!(racks(3).submit(required("rack", gang(2))), spread(&[("b0", 1), ("b1", 1)]));
+    assert_eq!(racks(1).submit(required("rack", gang(4))), None);
+    assert_eq!(racks(1).submit(required("zone", gang(5))).map(|nodes| nodes.len()), Some(5));
+    assert_eq!(racks(0).submit(required("room", gang(1))), None, "no node lies in a room");
+    assert_eq!(
+        racks(1).submit(preferred("rack", gang(4))),
+        spread(&[("a1", 1), ("b0", 1), ("b1", 1), ("b2", 1)]),
+        "the roomiest rack, and the rest"
+    );
+    assert_eq!(racks(1).submit(gang(2)), spread(&[("a1", 1), ("a2", 1)]), "together without any wish");
+}
+
+#[test]
+fn a_gang_without_a_wish_takes_fewest_nodes_and_then_one_rack() {
+    let nodes = || {
+        vec![
+            racked("a0", "z", "r1", 2),
+            racked("a1", "z", "r2", 2),
+            racked("a2", "z", "r2", 2),
+            racked("a3", "z", "r1", 1),
+            racked("a4", "z", "r1", 1),
+        ]
+    };
+    let gang = |pods| job("gang", pods, &gpu(1_000));
+    assert_eq!(racks(nodes()).submit(gang(4)), spread(&[("a1", 2), ("a2", 2)]));
+    assert_eq!(racks(nodes()).submit(gang(3)), spread(&[("a0", 2), ("a3", 1)]), "the tighter rack of two");
+    let wish = required("kubernetes.io/hostname", gang(2));
+    assert_eq!(racks(nodes()).submit(wish).map(|nodes| nodes.len()), Some(1));
+    assert_eq!(racks(nodes()).submit(required("kubernetes.io/hostname", gang(3))), None);
 }
 
 #[test]
