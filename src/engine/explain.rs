@@ -10,7 +10,7 @@ use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, OnMaxWait, Queue, Time, WorkloadId};
 use super::nodes::NodeIx;
-use super::placement::{Freed, Placement};
+use super::placement::{self, Freed, Placement, Request, Room};
 use super::rules;
 use super::vector::Vector;
 
@@ -209,22 +209,23 @@ fn usage(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> String {
 }
 
 /// No node could ever hold the pods.
-pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Option<Verdict> {
-    let (pool, demand) = (books.forest.pool_name(pool), books.nodes.demand(need));
-    let most = nodes
-        .iter()
-        .map(|node| books.nodes.get(*node).empty().fits(&demand))
-        .fold(0_u32, u32::saturating_add);
+pub fn no_node(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Option<Verdict> {
+    let (pool, pods) = (books.forest.pool_name(request.pool), request.pods);
+    let most = placement::most(books, nodes, request, Room::Empty);
     if most >= pods {
         return None;
     }
     let message = if nodes.is_empty() {
         format!("no open node of pool {pool} matches its node selector, affinity and tolerations")
-    } else if most == 0 {
+    } else if most == 0 && placement::most(books, nodes, &request.anywhere(), Room::Empty) == 0 {
         format!(
             "none of the {} nodes of pool {pool} that match is large enough for {}",
             nodes.len(),
-            asked(books, need)
+            asked(books, request.need)
+        )
+    } else if let Some(label) = &request.topology.required {
+        format!(
+            "the matching nodes of pool {pool} with one value of {label} could hold {most} of its {pods} pods even if they were empty"
         )
     } else {
         format!(
@@ -235,20 +236,17 @@ pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pod
 }
 
 /// The nodes have no room now.
-pub fn no_room(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Verdict {
-    let demand = books.nodes.demand(need);
-    let (mut now, mut unheld, mut sum) = (0_u32, 0_u32, Vector::default());
+pub fn no_room(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Verdict {
+    let (need, pods) = (request.need, request.pods);
+    let mut sum = Vector::default();
     for node in nodes {
-        let entry = books.nodes.get(*node);
-        now = now.saturating_add(entry.now().fits(&demand));
-        unheld = unheld.saturating_add(entry.unheld().fits(&demand));
-        for (index, milli) in entry.now().amounts().entries() {
+        for (index, milli) in books.nodes.get(*node).now().amounts().entries() {
             sum.set(index, sum.get(index) + milli.max(0));
         }
     }
-    let pool = books.forest.pool_name(pool);
+    let pool = books.forest.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
-    if unheld >= pods {
+    if placement::most(books, nodes, request, Room::Unheld) >= pods {
         let message = format!("the room in pool {pool} is held for workloads that others are leaving for");
         return pending(Reason::RoomHeld, message);
     }
@@ -257,8 +255,13 @@ pub fn no_room(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pod
         free
     });
     if sum.fits(&total) >= 1 {
+        let now = placement::most(books, nodes, request, Room::Now);
+        let within = match &request.topology.required {
+            Some(label) => format!(" within one value of {label}"),
+            None => String::new(),
+        };
         let message = format!(
-            "{} is free in pool {pool}, but scattered: {now} of {pods} pods of {} fit",
+            "{} is free in pool {pool}, but scattered: {now} of {pods} pods of {} fit{within}",
             asked(books, &free),
             asked(books, need),
         );

@@ -30,6 +30,10 @@ pub enum Room<'a> {
     Now,
     /// What is left once evictions under way have ended, and these have too.
     Settled(&'a Freed),
+    /// What nobody's pods hold, be it needed by a claimant or not.
+    Unheld,
+    /// All that the nodes offer, as if nobody were on them.
+    Empty,
 }
 
 /// What is to be placed.
@@ -48,6 +52,17 @@ pub struct Request<'a> {
     /// Where pods of the same workload run that these go to join.
     pub beside: Option<&'a Placement>,
 }
+
+impl Request<'_> {
+    /// The same without any wish for domains.
+    #[must_use]
+    pub fn anywhere(&self) -> Self {
+        Self { topology: &ANYWHERE, beside: None, ..*self }
+    }
+}
+
+/// No wish for domains.
+static ANYWHERE: Topology = Topology { required: None, preferred: None };
 
 /// The nodes that may ever hold the pods, in the order of their names.
 pub fn eligible<'a>(books: &'a Books, request: &Request<'a>) -> impl Iterator<Item = NodeIx> + 'a {
@@ -107,5 +122,7 @@ fn with_space<T>(books: &Books, node: NodeIx, room: Room<'_>, work: impl FnOnce(
             Some(space) => work(&space),
             None => work(entry.settled()),
         },
+        Room::Unheld => work(&entry.unheld()),
+        Room::Empty => work(&entry.empty()),
     }
 }

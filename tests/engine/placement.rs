@@ -7,8 +7,8 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::Action;
 use sluice_engine::model::{
-    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Pool, Time, Topology, Workload, WorkloadId,
-    WorkloadKind,
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Pool, Taint, Time, Toleration, Topology,
+    Workload, WorkloadId, WorkloadKind,
 };
 
 use super::world::{GPU, team};
@@ -324,6 +324,146 @@ fn whole_devices(yard: &Yard, node: &Name) -> i64 {
         whole * i64::from(admission.nodes.get(node).copied().unwrap_or(0))
     });
     held.sum()
+}
+
+/// A node drawn at random, with what pods of others leave free of it.
+#[derive(Clone, Debug)]
+struct Drawn {
+    rack: Option<u8>,
+    kind: bool,
+    tainted: bool,
+    free: i64,
+}
+
+impl Drawn {
+    fn node(&self, index: usize) -> Node {
+        let name = format!("n{index}");
+        let mut node = node(&name, &[("kind", if self.kind { "a" } else { "b" })], &gpu(8_000));
+        node.labels.extend(self.rack.map(|rack| ("rack".into(), format!("r{rack}").into())));
+        if self.tainted {
+            node.taints.push(Taint { key: "own".into(), value: "".into(), effect: "NoSchedule".into() });
+        }
+        node
+    }
+
+    /// The domain of the label, as a test knows it.
+    fn domain(&self, label: &str, index: usize) -> Option<String> {
+        match label {
+            "rack" => self.rack.map(|rack| format!("r{rack}")),
+            _ => Some(format!("n{index}")),
+        }
+    }
+}
+
+fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+    let node = (prop::option::weighted(0.85, 0..3_u8), any::<bool>(), prop::bool::weighted(0.2), 0..9_i64);
+    let node = node.prop_map(|(rack, kind, tainted, free)| Drawn { rack, kind, tainted, free });
+    prop::collection::vec(node, 1..7)
+}
+
+/// Every set of so many things, as numbers of bits.
+fn subsets(count: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0_u32..1 << count).map(move |set| (0..count).filter(|i| set & (1 << i) != 0).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_gang_lies_where_it_asks_and_starts_if_it_can(
+        nodes in drawn(),
+        pods in 1..6_u32,
+        size in 1..4_i64,
+        wish in 0..5_u8,
+        picky in any::<bool>(),
+        tolerant in any::<bool>(),
+    ) {
+        let mut yard = racks(nodes.iter().enumerate().map(|(i, node)| node.node(i)).collect());
+        for (i, node) in nodes.iter().enumerate().filter(|(_, node)| node.free < 8) {
+            yard.tell(Event::PodApplied(Pod {
+                id: PodId(format!("other{i}").into()),
+                workload: None,
+                node: Some(format!("n{i}").into()),
+                requests: amounts(&gpu((8 - node.free) * 1_000)),
+            }));
+        }
+        let mut gang = job("gang", pods, &gpu(size * 1_000));
+        if picky {
+            gang.shape.node_selector.insert("kind".into(), "a".into());
+        }
+        if tolerant {
+            gang.shape.tolerations.push(Toleration { key: Some("own".into()), ..Toleration::default() });
+        }
+        let host = "kubernetes.io/hostname";
+        let (demanded, liked) =
+            [(None, None), (Some("rack"), None), (Some(host), None), (None, Some("rack")), (None, Some(host))]
+                [usize::from(wish)];
+        gang.topology = Topology { required: demanded.map(Into::into), preferred: liked.map(Into::into) };
+        let placed = yard.submit(gang);
+
+        let room = |i: usize| {
+            let admitted = (!picky || nodes[i].kind) && (tolerant || !nodes[i].tainted);
+            if admitted { nodes[i].free / size } else { 0 }
+        };
+        let open = |i: usize| (!picky || nodes[i].kind) && (tolerant || !nodes[i].tainted);
+        let all: Vec<usize> = (0..nodes.len()).collect();
+        let holds = |set: &[usize]| set.iter().map(|i| room(*i)).sum::<i64>() >= i64::from(pods);
+        let domains = |label: &str| -> Vec<Vec<usize>> {
+            let names: BTreeSet<String> = all.iter().filter_map(|i| nodes[*i].domain(label, *i)).collect();
+            let of = |name: &String| {
+                all.iter().copied().filter(|i| nodes[*i].domain(label, *i).as_ref() == Some(name)).collect()
+            };
+            names.iter().map(of).collect()
+        };
+        let possible = match demanded {
+            Some(label) => domains(label).iter().any(|set| holds(set)),
+            None => holds(&all),
+        };
+        prop_assert_eq!(placed.is_some(), possible);
+        let Some(placed) = placed else { return Ok(()) };
+        let used: Vec<usize> = placed.keys().map(|name| name[1..].parse().expect("n and a number")).collect();
+        prop_assert_eq!(placed.values().sum::<u32>(), pods);
+        for (i, pods) in used.iter().zip(placed.values()) {
+            prop_assert!(i64::from(*pods) <= room(*i), "n{i} holds {} and got {pods}", room(*i));
+        }
+        let within = |set: &[usize]| used.iter().all(|i| set.contains(i));
+        if let Some(label) = demanded.or(liked) {
+            let free = |set: &[usize]| set.iter().filter(|i| open(**i)).map(|i| nodes[*i].free).sum::<i64>();
+            let fitting: Vec<Vec<usize>> = domains(label).into_iter().filter(|set| holds(set)).collect();
+            match fitting.iter().map(|set| free(set)).min() {
+                Some(least) => {
+                    let home = fitting.iter().find(|set| within(set));
+                    prop_assert_eq!(home.map(|set| free(set)), Some(least), "{:?} of {:?}", placed, fitting);
+                }
+                None => {
+                    // A node outside of all domains is one of its own.
+                    let mut sets = domains(label);
+                    let apart = |i: &&usize| nodes[**i].domain(label, **i).is_none();
+                    let outside: Vec<Vec<usize>> = all.iter().filter(apart).map(|i| vec![*i]).collect();
+                    let named = sets.len();
+                    sets.extend(outside);
+                    let touched = sets.iter().filter(|set| used.iter().any(|i| set.contains(i))).count();
+                    let enough = |chosen: &Vec<usize>| {
+                        holds(&chosen.iter().flat_map(|d| sets[*d].clone()).collect::<Vec<_>>())
+                    };
+                    let labelled = subsets(named).filter(enough).map(|set| set.len()).min();
+                    if let Some(fewest) = labelled {
+                        prop_assert_eq!(touched, fewest, "{:?} of {:?}", placed, sets);
+                    }
+                }
+            }
+        } else {
+            let fewest = subsets(nodes.len()).filter(|set| holds(set)).map(|set| set.len()).min();
+            prop_assert_eq!(Some(used.len()), fewest, "more nodes than needed: {:?}", placed);
+            let alone = |set: &Vec<usize>| {
+                let inner = subsets(set.len()).map(|pick| pick.iter().map(|i| set[*i]).collect::<Vec<_>>());
+                inner.filter(|nodes| holds(nodes)).map(|nodes| nodes.len()).min() == fewest
+            };
+            let racks: Vec<Vec<usize>> = domains("rack").into_iter().filter(alone).collect();
+            let together = used.len() == 1 || racks.is_empty() || racks.iter().any(|set| within(set));
+            prop_assert!(together, "{placed:?} though one of {racks:?} would do");
+        }
+    }
 }
 
 proptest! {
