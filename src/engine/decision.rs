@@ -82,6 +82,9 @@ pub enum ResizeCause {
 }
 
 impl ResizeCause {
+    /// Every cause, for metrics that must exist before the first event.
+    pub const ALL: [Self; 3] = [Self::Grown, Self::Shrunk, Self::Replaced];
+
     /// The machine-readable code.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -103,6 +106,9 @@ pub enum FailReason {
 }
 
 impl FailReason {
+    /// Every reason, for metrics that must exist before the first event.
+    pub const ALL: [Self; 2] = [Self::MaxWait, Self::MaxRuntime];
+
     /// The machine-readable code.
     #[must_use]
     pub fn code(self) -> &'static str {
