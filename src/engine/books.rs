@@ -80,11 +80,11 @@ impl Books {
         entries.filter_map(move |entry| entry.charge.nodes.get(&node).map(|pods| (entry, *pods)))
     }
 
-    /// Every pod that holds room, with who owns it and where it is.
-    pub fn pods(&self) -> impl Iterator<Item = (&PodId, Option<&WorkloadId>, Option<&Name>)> {
+    /// Every pod that holds room, with who owns it, where it is and what it takes.
+    pub fn pods(&self) -> impl Iterator<Item = (&PodId, Option<&WorkloadId>, Option<&Name>, &Vector)> {
         self.pods.iter().map(|(id, pod)| {
             let node = pod.node.map(|node| self.nodes.name(node));
-            (id, pod.owner.as_ref(), node)
+            (id, pod.owner.as_ref(), node, &pod.need)
         })
     }
 

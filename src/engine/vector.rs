@@ -43,6 +43,12 @@ impl Resources {
         self.names.len()
     }
 
+    /// The number of `name`, if it has one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
     /// The dense form of `list`.
     pub fn vector(&mut self, list: &ResourceList) -> Vector {
         let mut vector = Vector::default();
