@@ -25,6 +25,7 @@ mod history;
 mod holders;
 pub mod model;
 mod nodes;
+mod packing;
 mod pass;
 mod pending;
 mod placement;

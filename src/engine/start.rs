@@ -1,6 +1,6 @@
 //! What can be done for one workload: let it start, have room freed for it, or say why not.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Engine;
 use super::books::Books;
@@ -38,7 +38,7 @@ pub fn try_start(
     ) {
         return Some(explain::queue_limit(&engine.books, &queue, index));
     }
-    let mut options: Vec<(PoolIx, Rc<[NodeIx]>)> = Vec::new();
+    let mut options: Vec<(PoolIx, Arc<[NodeIx]>)> = Vec::new();
     for name in &pools {
         let Some(pool) = find_pool(&engine.books, name) else { continue };
         let nodes = eligible.of(&engine.books, &candidate, pool);
