@@ -215,3 +215,6 @@ impl NodeTable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,4 +158,14 @@ impl Packing {
             ],
         }
     }
+
+    #[cfg(test)]
+    pub fn idle_and_usable(&self) -> (Vector, Vec<i64>) {
+        (self.states.idle().clone(), self.states.usable().to_vec())
+    }
+
+    #[cfg(test)]
+    pub fn usable(&self, state: State, space: &Space) -> Vec<i64> {
+        self.mix.usable(self.states.get(state).0, space)
+    }
 }

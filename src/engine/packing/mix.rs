@@ -173,12 +173,13 @@ impl Mix {
         }
         let once = |resource: usize, milli: i64| {
             let step = self.steps.get(&resource).copied().unwrap_or(1).max(1);
+            let untouched = space.untouched(resource).max(0);
             if milli % DEVICE == 0 {
-                return space.untouched(resource) / step * step;
+                return untouched / step * step;
             }
             let shared = space.shared().iter().filter(|d| d.resource == resource && d.left >= milli);
-            let untouched = space.untouched(resource) / DEVICE * (DEVICE / step * step);
-            untouched + shared.map(|device| device.left / step * step).sum::<i64>()
+            untouched / DEVICE * (DEVICE / step * step)
+                + shared.map(|device| device.left / step * step).sum::<i64>()
         };
         let devices = class.ask.devices.iter();
         devices.map(|(resource, milli)| once(*resource, *milli) + fits.saturating_mul(*milli)).sum()
