@@ -20,8 +20,10 @@ pub use states::State;
 
 /// Costs that differ by less than this many thousandths of a device count as equal.
 const BUCKET: i64 = 20;
-/// Weights are counted in this part (as a power of two), and usable room in halves.
+/// Weights are fixed-point numbers with so many bits behind the point.
 const SCALE: u32 = 20;
+/// Usable room is counted in so many parts of a thousandth of a device.
+const PARTS: i64 = 4;
 /// After so many workloads the weights are looked at again.
 const REWEIGH: u32 = 64;
 
@@ -135,7 +137,8 @@ impl Packing {
         let mut after = space.clone();
         after.take(&ask.demand, pods);
         let taken = self.mix.value(admits, space) - self.mix.value(admits, &after);
-        let value = ((taken >> (SCALE + 1)) + BUCKET / 2).div_euclid(BUCKET);
+        let value = (taken / PARTS >> SCALE) + BUCKET / 2;
+        let value = value.div_euclid(BUCKET);
         let cpu = after.amounts().get(CPU);
         let memory = if ask.memory { after.amounts().get(MEMORY) } else { 0 };
         if ask.devices.is_empty() {

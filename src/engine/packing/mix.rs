@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ask, SCALE};
+use super::{Ask, PARTS, SCALE};
 use crate::fit;
 use crate::model::{Name, Node, PodShape};
 use crate::space::{DEVICE, Space};
@@ -15,7 +15,7 @@ const TYPICAL: usize = 48;
 /// Typical kinds cover so many percent of the pods.
 const COVERED: u64 = 95;
 /// Room for a kind weighs at most so many times as much as room that every kind can use.
-const SCARCE: i64 = 100;
+const SCARCE: u128 = 100;
 /// A weight stands until it is off by more than one part in so many.
 const STEADY: i64 = 16;
 
@@ -105,8 +105,8 @@ impl Mix {
         true
     }
 
-    /// Weighs the kinds: by how often they are seen, and by what is idle over what of it they can use.
-    /// True if a weight has changed notably.
+    /// Weighs the kinds: by how often they are seen, and by what is idle over what of it they can use;
+    /// room counts in pods, so that a large pod weighs no more than a small one. True if a weight has changed notably.
     pub fn weigh(&mut self, idle: &Vector, usable: &[i64]) -> bool {
         let total: u64 = self.classes.iter().map(|class| class.pods).sum();
         let weights: Vec<i64> = self
@@ -114,12 +114,11 @@ impl Mix {
             .iter()
             .enumerate()
             .map(|(index, class)| {
-                let part = (u128::from(class.pods) << SCALE) / u128::from(total.max(1));
                 let idle: i64 = class.ask.devices.iter().map(|(resource, _)| idle.get(*resource)).sum();
-                let usable = usable.get(index).copied().unwrap_or(0) / 2;
-                let scarcity = i128::from(idle.max(0) + DEVICE) << SCALE;
-                let scarcity = (scarcity / i128::from(usable + DEVICE)).min(i128::from(SCARCE) << SCALE);
-                let weight = (i128::try_from(part).unwrap_or(i128::MAX).saturating_mul(scarcity)) >> SCALE;
+                let usable = usable.get(index).copied().unwrap_or(0) / PARTS;
+                let size: i64 = class.ask.devices.iter().map(|(_, milli)| milli).sum();
+                let pods = u128::from(class.pods) * unsigned(DEVICE) * scarcity(idle, usable);
+                let weight = pods / (unsigned(size).max(1) * u128::from(total.max(1)));
                 i64::try_from(weight).unwrap_or(i64::MAX)
             })
             .collect();
@@ -141,7 +140,7 @@ impl Mix {
         classes.fold(0, |bits, (index, _)| bits | 1 << index)
     }
 
-    /// What every typical kind can use of some room, twice.
+    /// What every typical kind can use of some room, in parts of [`PARTS`].
     #[must_use]
     pub fn usable(&self, admits: u64, space: &Space) -> Vec<i64> {
         let classes = self.classes.iter().enumerate();
@@ -164,8 +163,8 @@ impl Mix {
         self.steps.keys().copied()
     }
 
-    /// The devices that suit one pod, if one fits, plus the devices used by as many as fit. What is left
-    /// over beside pods of any typical kind is no use to one more.
+    /// For the greater part the devices that suit one pod, if one fits, and for one part those used by
+    /// as many as fit. What is left over beside pods of any typical kind is no use to one more.
     fn usable_by(&self, class: &Class, space: &Space) -> i64 {
         let fits = i64::from(space.fits(&class.ask.demand));
         if fits == 0 {
@@ -182,8 +181,22 @@ impl Mix {
                 + shared.map(|device| device.left / step * step).sum::<i64>()
         };
         let devices = class.ask.devices.iter();
-        devices.map(|(resource, milli)| once(*resource, *milli) + fits.saturating_mul(*milli)).sum()
+        devices
+            .map(|(resource, milli)| (PARTS - 1) * once(*resource, *milli) + fits.saturating_mul(*milli))
+            .sum()
     }
+}
+
+/// By how much room for a kind weighs more than room that every kind can use: what is idle over what of
+/// it the kind can use, to the power of 1.5, in fixed point.
+fn scarcity(idle: i64, usable: i64) -> u128 {
+    let idle = unsigned(idle.max(0) + DEVICE) << SCALE;
+    let ratio = (idle / unsigned(usable.max(0) + DEVICE)).min(SCARCE << SCALE);
+    ((ratio * ratio * ratio).isqrt() >> (SCALE / 2)).min(SCARCE << SCALE)
+}
+
+fn unsigned(amount: i64) -> u128 {
+    u128::try_from(amount).unwrap_or(0)
 }
 
 fn common_divisor(left: i64, right: i64) -> i64 {

@@ -36,7 +36,7 @@ pub struct States {
     turns: u64,
     /// All that is free on open nodes, but for CPU, memory and pod slots.
     idle: Vector,
-    /// What each typical kind can use of it, twice.
+    /// What each typical kind can use of it, in parts.
     usable: Vec<i64>,
 }
 
@@ -116,7 +116,7 @@ impl States {
         &self.idle
     }
 
-    /// What each typical kind can use of that, twice.
+    /// What each typical kind can use of that, in parts.
     #[must_use]
     pub fn usable(&self) -> &[i64] {
         &self.usable
