@@ -347,6 +347,10 @@ impl Session {
             }
             Action::Fail { reason, message, .. } => {
                 self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
+                if workload.kind == WorkloadKind::Job {
+                    // Its controller tells it with the same words when it has ended the Job.
+                    return;
+                }
                 self.notices.publish(Notice {
                     about,
                     warning: true,

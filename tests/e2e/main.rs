@@ -3,6 +3,7 @@
 mod boundaries;
 mod certificates;
 mod deletion;
+mod limits;
 mod objects;
 mod outage;
 mod stories;
