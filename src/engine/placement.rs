@@ -17,7 +17,7 @@ use super::books::Books;
 use super::forest::PoolIx;
 use super::model::{PodShape, Topology};
 use super::nodes::{Fitting, NodeIx};
-use super::space::Space;
+use super::space::{Demand, Space};
 use super::vector::Vector;
 pub use freed::Freed;
 use spread::{Site, Spread};
@@ -161,6 +161,12 @@ fn sites(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>)
         };
         nodes.iter().map(|node| Site { node: *node, fits: fits(*node) }).collect()
     })
+}
+
+/// How many pods one node holds, topology aside.
+#[must_use]
+pub fn fits_on(books: &Books, node: NodeIx, demand: &Demand, room: Room<'_>) -> u32 {
+    with_space(books, node, room, |space| space.fits(demand))
 }
 
 /// Does something with the room of a node.
