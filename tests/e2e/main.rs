@@ -6,6 +6,7 @@ mod deletion;
 mod limits;
 mod objects;
 mod outage;
+mod parity;
 mod stories;
 mod support;
 mod takeover;
