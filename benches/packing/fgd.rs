@@ -1,0 +1,80 @@
+//! FGD (USENIX ATC'23), written anew from its formulas: a pod goes where expected fragmentation grows
+//! least, with the whole workload's mix known beforehand.
+//!
+//! Scores are kept by class of pods and node, and worked out anew only for nodes that have changed.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use crate::cluster::{Cluster, Node, Spot};
+use crate::frag::Typical;
+use crate::policy::Policy;
+use crate::trace::{DEVICE, Pod};
+
+/// What was last worked out for a class on a node.
+#[derive(Clone, Copy)]
+struct Kept {
+    version: Option<u32>,
+    choice: Option<Choice>,
+}
+
+/// The best devices of a node and their score, 0 to 100.
+#[derive(Clone, Copy)]
+struct Choice {
+    score: i32,
+    devices: u8,
+}
+
+/// The policy.
+pub struct Fgd {
+    typical: Typical,
+    kept: BTreeMap<Pod, Vec<Kept>>,
+}
+
+impl Fgd {
+    /// For a workload whose typical classes are known.
+    pub fn new(typical: Typical) -> Self {
+        Self { typical, kept: BTreeMap::new() }
+    }
+}
+
+impl Policy for Fgd {
+    fn place(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Option<Spot>> {
+        let nothing = Kept { version: None, choice: None };
+        let kept = self.kept.entry(*pod).or_insert_with(|| vec![nothing; cluster.nodes.len()]);
+        for (node, kept) in cluster.nodes.iter().zip(kept.iter_mut()) {
+            if kept.version != Some(node.version) {
+                *kept = Kept { version: Some(node.version), choice: choose(&self.typical, node, pod) };
+            }
+        }
+        let best = cluster.best(|index, _| kept[index].choice.map(|choice| choice.score));
+        let choice = |node: usize| kept[node].choice.map(|choice| Spot { node, devices: choice.devices });
+        Ok(best.and_then(choice))
+    }
+}
+
+/// The best devices of one node; none when the pod does not fit.
+fn choose(typical: &Typical, node: &Node, pod: &Pod) -> Option<Choice> {
+    if !node.fits(pod) {
+        return None;
+    }
+    let before = typical.fragments(node);
+    let score = |devices: u8| {
+        let mut after = node.clone();
+        after.take(pod, devices);
+        let gain = (before - typical.fragments(&after)) as f64 / typical.total() as f64;
+        let score = (100.0 / (1.0 + (-gain / f64::from(DEVICE)).exp())) as i32;
+        Choice { score, devices }
+    };
+    if !pod.shares() {
+        return Some(score(node.first_free(pod.devices)));
+    }
+    let free = &node.free[..node.devices];
+    // Of devices with as much free, the first stands for all.
+    let devices = (0..node.devices)
+        .filter(|device| free[*device] >= pod.milli && !free[..*device].contains(&free[*device]));
+    devices
+        .map(|device| score(1 << device))
+        .reduce(|best, next| if next.score > best.score { next } else { best })
+}
