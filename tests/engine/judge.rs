@@ -184,7 +184,12 @@ pub fn owners_keep_theirs(
                         *usage.entry(team).or_default() -= victim.total();
                     }
                 }
-                let before = usage.clone();
+                let mut before = usage.clone();
+                if claimed.contains(claimant) {
+                    for team in world.path(&item.workload.team) {
+                        *before.entry(team).or_default() -= item.total();
+                    }
+                }
                 let straddling = take(world, &others, item, &mut usage, &gone);
                 gone.extend(group.iter().map(|victim| victim.workload.id.clone()));
                 prop_assert!(straddling.is_some(), "taken from a team within its guarantee: {group:?}");
@@ -249,6 +254,18 @@ pub fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<Workload
         }
     }
     Some(sets)
+}
+
+/// Whether a set has somebody of the claimant's own team whom the guarantees hold beside it.
+pub fn takes_mates_needlessly(world: &World, item: &Item, set: &[WorkloadId]) -> bool {
+    let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
+    let held = |team: &Name| {
+        let gone = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(team));
+        world.used(team) - gone.map(|victim| victim.total()).sum::<i64>() + item.total()
+    };
+    victims.iter().filter(|victim| victim.workload.team == item.workload.team).any(|mate| {
+        world.path(&mate.workload.team).iter().all(|team| held(team) + mate.total() <= world.guaranteed(team))
+    })
 }
 
 /// What teams held before the evictions that are in flight.

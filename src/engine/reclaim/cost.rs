@@ -9,6 +9,9 @@ use super::{Ground, Search};
 /// What a set of victims costs; compares less when it is to be preferred, criterion by criterion.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
+    /// Victims of the claimant's own team whose room its guarantee holds beside the claimant, and who
+    /// would come back for it by evicting somebody: taking them is only a longer way to that eviction.
+    returning: usize,
     /// Victims whose going leaves their team below its guarantee.
     straddling: usize,
     /// Victims still within their minimum run time.
@@ -36,10 +39,10 @@ impl Cost {
         self.cascades > 0
     }
 
-    /// Whether somebody's guarantee is cut into.
+    /// Whether somebody's guarantee is cut into, or would be in the end.
     #[must_use]
     pub fn straddles(&self) -> bool {
-        self.straddling > 0
+        self.straddling + self.returning > 0
     }
 }
 
@@ -50,7 +53,8 @@ impl Search<'_> {
         let of = |part: &Part| &self.candidates[part.candidate];
         let straddling = outcome.straddling;
         let young = parts().filter(|part| of(part).young).count();
-        if bound.is_some_and(|bound| (straddling, young) > (bound.straddling, bound.young)) {
+        // A set with more of these is dearer, unless the other has somebody who returns.
+        if bound.is_some_and(|b| b.returning == 0 && (straddling, young) > (b.straddling, b.young)) {
             return None;
         }
         let mut priorities: Vec<(i32, i32)> = parts().map(|part| of(part).priority).collect();
@@ -59,11 +63,15 @@ impl Search<'_> {
         started.sort_unstable_by_key(|Reverse(time)| *time);
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).entry.workload.id.clone()).collect();
         ids.sort();
+        let unneeded: Vec<&Part> =
+            outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).collect();
+        let returning = unneeded.iter().filter(|part| self.would_evict(part, outcome)).count();
         let mut cost = Cost {
+            returning,
             straddling,
             young,
             cascades: 0,
-            own_unneeded: outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).count(),
+            own_unneeded: unneeded.len(),
             // A workload that shrinks goes on with what it has done.
             lost: parts().filter(|part| part.whole).map(|part| of(part).lost).sum(),
             priorities,
