@@ -325,7 +325,9 @@ impl Mirror {
         let sound = self.teams.iter().filter(|(name, _)| self.teams.flaw(name).is_none());
         let sound = sound.map(|(name, seen)| (name, seen.generation));
         let flawed = self.teams.flaws().map(|(name, flaw)| (name, flaw.generation));
-        sound.chain(flawed).map(|(name, generation)| (name, generation, fault(name, &self.teams)))
+        sound
+            .chain(flawed)
+            .map(|(name, generation)| (name, generation, fault(name, &self.teams, &self.pools)))
     }
 
     /// The node pools.

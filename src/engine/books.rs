@@ -64,6 +64,11 @@ impl Books {
         self.workloads.values()
     }
 
+    /// The teams that hold something in a pool for workloads of their own.
+    pub fn teams_holding(&self, pool: PoolIx) -> impl Iterator<Item = TeamIx> {
+        self.holders.teams_in(pool)
+    }
+
     /// Those for whom a team's own account in a pool pays, whatever their phase, by identity.
     pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl Iterator<Item = &Entry> {
         self.holders.of_team(pool, team).filter_map(|id| self.workloads.get(id))

@@ -26,9 +26,9 @@ pub struct Candidate {
     pub topology: Topology,
     /// What one pod takes.
     pub need: Vector,
-    /// What all pods take.
+    /// What the pods it must have take.
     pub total: Vector,
-    /// How many pods it has.
+    /// How many pods it must have: all, or the minimum of an elastic workload.
     pub pods: u32,
     /// Its priority: the queue's, then its own.
     pub priority: (i32, i32),
@@ -40,14 +40,15 @@ impl Candidate {
     /// The waiting workload of that identity; `None` when it is unknown.
     pub fn of(books: &Books, id: &WorkloadId) -> Option<Self> {
         let entry = books.get(id)?;
+        let pods = entry.least_pods();
         Some(Self {
             id: id.clone(),
             team: entry.team,
             shape: entry.workload.shape.clone(),
             topology: entry.workload.topology.clone(),
             need: entry.need.clone(),
-            total: entry.total(),
-            pods: entry.workload.pods,
+            total: entry.least_total(),
+            pods,
             priority: rules::priority_of(books, entry),
             preemptible: rules::preemptible(books, entry),
         })
@@ -66,13 +67,9 @@ impl Candidate {
     }
 
     /// It, as somebody for whom others may have to go.
-    pub fn claimant<'a>(
-        &'a self,
-        pool: PoolIx,
-        nodes: &'a [NodeIx],
-        others: &'a [WorkloadId],
-    ) -> Claimant<'a> {
+    pub fn claimant<'a>(&'a self, pool: PoolIx, nodes: &'a [NodeIx], spent: bool) -> Claimant<'a> {
         Claimant {
+            id: &self.id,
             team: self.team,
             pool,
             shape: &self.shape,
@@ -83,7 +80,7 @@ impl Candidate {
             priority: self.priority,
             preemptible: self.preemptible,
             nodes,
-            others,
+            spent,
         }
     }
 

@@ -36,7 +36,7 @@ fn next(engine: &Engine) -> Option<WorkloadId> {
         let rank = engine.pending.head(team, engine.epoch)?;
         let entry = books.get(rank.id())?;
         let pool = first_pool(books, entry);
-        let owed = pool.is_some_and(|p| books.forest.owed(p, team, &entry.total(), &Imagined::new()));
+        let owed = pool.is_some_and(|p| books.forest.owed(p, team, &entry.least_total(), &Imagined::new()));
         let share = pool.map(|p| books.forest.share(p, team)).unwrap_or_default();
         Some(((Reverse(owed), share, rank.submitted(), &books.forest.team(team).name), rank.id()))
     });

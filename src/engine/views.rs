@@ -114,7 +114,7 @@ pub fn queues(books: &Books) -> Vec<QueueView> {
 pub fn oldest_owed(books: &Books) -> BTreeMap<Name, Time> {
     let mut oldest: BTreeMap<Name, Time> = BTreeMap::new();
     for entry in books.iter().filter(|entry| !entry.removed && entry.phase == Phase::Pending) {
-        let (team, total) = (entry.team, entry.total());
+        let (team, total) = (entry.team, entry.least_total());
         let Ok(queue) = books.queue_of(entry) else { continue };
         let asked = &entry.workload.pools;
         let may = |name: &Name| if asked.is_empty() { &**name == DEFAULT_POOL } else { asked.contains(name) };

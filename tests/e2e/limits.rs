@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use sluice_harness::{World, eventually, patience};
 
 use crate::support::{Job, SLUICE, complete, nodes, running};
