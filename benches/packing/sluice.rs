@@ -69,7 +69,8 @@ impl Sluice {
             parent: None,
             quotas: BTreeMap::from([(sluice_engine::model::DEFAULT_POOL.into(), quota)]),
             weight: 1,
-            queues: vec![Queue::fallback()],
+            // What runs stays where it is, as with all policies compared.
+            queues: vec![Queue { preemptible: false, ..Queue::fallback() }],
             fair_users: false,
         };
         engine.apply(Event::TeamApplied(team), Time(0));
