@@ -35,14 +35,15 @@ pub fn take(
         }
         Take::Shrink(id, pods) => {
             let mut to = admission.clone();
-            for (node, pods) in pods {
-                let name = engine.books.nodes.name(*node);
-                if let Some(there) = to.nodes.get_mut(name) {
-                    *there -= (*pods).min(*there);
-                }
-                to.pods -= (*pods).min(to.pods);
-            }
-            to.nodes.retain(|_, pods| *pods > 0);
+            to.nodes = entry
+                .charge
+                .nodes
+                .iter()
+                .map(|(node, there)| (*node, there.saturating_sub(pods.get(node).copied().unwrap_or(0))))
+                .filter(|(_, left)| *left > 0)
+                .map(|(node, left)| (engine.books.nodes.name(node).clone(), left))
+                .collect();
+            to.pods = to.nodes.values().sum();
             let message = explain::shrunk(&engine.books, entry, &claimant.id, to.pods);
             resize(engine, id, admission, to, ResizeCause::Shrunk, Some(&claimant.id), message, plan);
         }
