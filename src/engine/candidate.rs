@@ -7,7 +7,7 @@ use super::Engine;
 use super::books::Books;
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
-use super::model::{DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
+use super::model::{Admission, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Placement, Request, Room};
 use super::reclaim::Claimant;
@@ -34,6 +34,8 @@ pub struct Candidate {
     pub priority: (i32, i32),
     /// Whether it may be evicted, and so may run on surplus.
     pub preemptible: bool,
+    /// Where pods of it run that these go to join.
+    beside: Option<Placement>,
 }
 
 impl Candidate {
@@ -51,7 +53,17 @@ impl Candidate {
             pods,
             priority: rules::priority_of(books, entry),
             preemptible: rules::preemptible(books, entry),
+            beside: None,
         })
+    }
+
+    /// The same workload, asking for so many pods besides those of an admission.
+    pub fn and_more(mut self, books: &Books, admission: &Admission, pods: u32) -> Self {
+        let place = |(name, pods): (&Name, &u32)| books.nodes.find(name).map(|node| (node, *pods));
+        self.beside = Some(admission.nodes.iter().filter_map(place).collect());
+        self.pods = pods;
+        self.total = Vector::default().plus(&self.need, i64::from(pods));
+        self
     }
 
     /// The placement it asks for in a pool.
@@ -62,7 +74,7 @@ impl Candidate {
             topology: &self.topology,
             need: &self.need,
             pods: self.pods,
-            beside: None,
+            beside: self.beside.as_ref(),
         }
     }
 
@@ -114,7 +126,7 @@ pub fn pool_names(entry: &Entry) -> Vec<Name> {
 
 /// The pool of that name, if it was ever heard of.
 pub fn find_pool(books: &Books, name: &Name) -> Option<PoolIx> {
-    books.forest.pools().find(|(known, _)| *known == name).map(|(_, pool)| pool)
+    books.forest.pool(name)
 }
 
 impl Room<'_> {

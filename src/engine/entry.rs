@@ -113,10 +113,24 @@ impl Entry {
         min.map_or(all, |min| min.clamp(1.min(all), all))
     }
 
+    /// How many of the pods it holds an elastic workload can lose and run on.
+    #[must_use]
+    pub fn extra_pods(&self) -> u32 {
+        let elastic = self.workload.resizable && self.workload.min_pods.is_some();
+        if elastic { self.charge.pods.saturating_sub(self.least_pods()) } else { 0 }
+    }
+
     /// What the pods that it must have need together.
     #[must_use]
     pub fn least_total(&self) -> Vector {
         Vector::default().plus(&self.need, i64::from(self.least_pods()))
+    }
+
+    /// Whether it runs by an admission to a node that is no more.
+    #[must_use]
+    pub fn is_bereft(&self, nodes: &NodeTable) -> bool {
+        matches!(&self.phase, Phase::Running(admission)
+            if admission.nodes.keys().any(|name| alive(nodes, name).is_none()))
     }
 
     /// Whether it runs, or is about to, with fewer pods than it wants and may be given more.
@@ -193,7 +207,13 @@ pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
         }
         Phase::Resizing { from, to } => {
             promise(&mut charge, from, wanted(from), nodes);
-            promise(&mut charge, to, wanted(to), nodes);
+            // Pods may move, so the new places are held besides the old ones.
+            for (name, planned) in &to.nodes {
+                let Some(node) = alive(nodes, name) else { continue };
+                let there = charge.nodes.entry(node).or_default();
+                *there = (*there).max(*planned);
+            }
+            charge.pods = charge.pods.max(charge.nodes.values().sum());
         }
         Phase::Leaving { admission, stopped: false, .. } => {
             promise(&mut charge, admission, admission.pods, nodes);

@@ -365,6 +365,31 @@ pub fn shrunk(books: &Books, victim: &Entry, claimant: &WorkloadId, pods: u32) -
     )
 }
 
+/// Why a workload grows.
+pub fn grown(entry: &Entry, from: u32, to: u32) -> String {
+    format!("room has come free: goes on with {to} pods instead of {from}, {} wanted", entry.workload.pods)
+}
+
+/// Why pods of a workload are made anew.
+pub fn replaced(pods: u32) -> String {
+    format!("{pods} of its pods went with their node and are made anew elsewhere")
+}
+
+/// Why a workload goes on with fewer pods.
+pub fn bereft(lost: u32, left: u32) -> String {
+    format!("{lost} of its pods went with their node and find no other; goes on with {left}")
+}
+
+/// Why pods of a workload move.
+pub fn shifted(books: &Books, claimant: &WorkloadId, places: &Placement) -> String {
+    let nodes: Vec<String> = places.keys().map(|node| books.nodes.name(*node).to_string()).collect();
+    format!(
+        "goes on with pods on {} so that {} finds room in one piece",
+        nodes.join(", "),
+        label(books, claimant)
+    )
+}
+
 /// Whom a claimant waits for.
 pub fn waiting(books: &Books, placement: &Placement, victims: &[WorkloadId]) -> String {
     let nodes: Vec<String> = placement.keys().map(|node| books.nodes.name(*node).to_string()).collect();

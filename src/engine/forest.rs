@@ -75,6 +75,16 @@ impl Account {
         self.governed.iter().map(|index| (*index, self.guaranteed.get(*index)))
     }
 
+    /// What is guaranteed of resource `index`, below it if it promises nothing itself.
+    #[must_use]
+    pub fn promised(&self, index: usize) -> i64 {
+        if self.promises() {
+            self.guaranteed.get(index)
+        } else {
+            self.below.get(&index).copied().unwrap_or(0)
+        }
+    }
+
     /// What is held beyond the guarantee of resource `index` out of `usage`. A team that promises
     /// nothing itself is looked through: the promises of the teams below it count.
     #[must_use]
@@ -269,6 +279,12 @@ impl Forest {
     #[must_use]
     pub fn pool_name(&self, pool: PoolIx) -> &Name {
         &self.pool_names[pool]
+    }
+
+    /// The pool of that name, if it was ever heard of.
+    #[must_use]
+    pub fn pool(&self, name: &Name) -> Option<PoolIx> {
+        self.pool_index.get(name).copied()
     }
 
     /// Every pool ever heard of, by name.

@@ -18,11 +18,14 @@ pub mod decision;
 mod devices;
 mod entry;
 mod explain;
+mod fair;
 mod fit;
 mod forest;
 pub mod forward;
+mod grow;
 mod history;
 mod holders;
+mod loss;
 pub mod model;
 mod nodes;
 mod packing;
@@ -78,6 +81,8 @@ pub struct Engine {
     failures: BTreeMap<WorkloadId, Failure>,
     /// Goes up whenever somebody who could not start may be able to now.
     epoch: u64,
+    /// The epoch in which elastic workloads last got what there was.
+    grown: u64,
     /// When something becomes possible by the passing of time alone.
     wake: Option<Time>,
     /// Goes up whenever something changes that is not the engine's own doing.

@@ -176,18 +176,18 @@ pub fn owners_keep_theirs(
                 }
                 let group: Vec<&Item> =
                     decided.iter().filter(|a| !moves(a)).map(|a| &world.items[a.workload()]).collect();
+                let mut before = usage.clone();
+                if claimed.contains(claimant) {
+                    for team in world.path(&item.workload.team) {
+                        *before.entry(team).or_default() -= item.total();
+                    }
+                }
                 let (own, others): (Vec<&Item>, Vec<&Item>) =
                     group.iter().partition(|victim| victim.workload.team == item.workload.team);
                 for victim in &own {
                     prop_assert!(victim.workload.priority < item.workload.priority, "equal priority yielded");
                     for team in world.path(&victim.workload.team) {
                         *usage.entry(team).or_default() -= victim.total();
-                    }
-                }
-                let mut before = usage.clone();
-                if claimed.contains(claimant) {
-                    for team in world.path(&item.workload.team) {
-                        *before.entry(team).or_default() -= item.total();
                     }
                 }
                 let straddling = take(world, &others, item, &mut usage, &gone);

@@ -136,11 +136,7 @@ impl<'a> Search<'a> {
             young,
             lost: work_lost(books, entry, started, self.now),
             covered: straddles && would_be_owed_again(books, entry, priority),
-            extra: if entry.workload.resizable {
-                admission.pods.saturating_sub(entry.least_pods())
-            } else {
-                0
-            },
+            extra: entry.extra_pods(),
         })
     }
 
