@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::entry::{
     Charge, Entry, Phase, charge_accounts, charge_nodes, charge_of, next_phase, queue_name, settle_time,
 };
-use super::forest::{Forest, PoolIx};
+use super::forest::{Forest, PoolIx, TeamIx};
+use super::holders::Holders;
 use super::model::{DEFAULT_POOL, Event, Name, Node, Pod, PodId, Pool, Queue, Time, Workload, WorkloadId};
 use super::nodes::{NodeIx, NodeTable};
 use super::vector::{PODS, Resources, Vector};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PodEntry {
     node: Option<NodeIx>,
     owner: Option<WorkloadId>,
@@ -31,7 +32,7 @@ pub enum Effect {
 }
 
 /// Everything that is known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Books {
     /// The numbers of resource names.
     pub resources: Resources,
@@ -46,6 +47,7 @@ pub struct Books {
     strays: BTreeMap<WorkloadId, BTreeSet<PodId>>,
     /// When which stop is taken for done; entries may be out of date and are checked when due.
     settling: BTreeSet<(Time, WorkloadId)>,
+    holders: Holders,
 }
 
 impl Books {
@@ -58,6 +60,30 @@ impl Books {
     /// Every workload, by identity.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.workloads.values()
+    }
+
+    /// Those for whom a team's own account in a pool pays, whatever their phase, by identity.
+    pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl Iterator<Item = &Entry> {
+        self.holders.of_team(pool, team).filter_map(|id| self.workloads.get(id))
+    }
+
+    /// Those for whom a pool's accounts pay, team by team.
+    pub fn holders_in(&self, pool: PoolIx) -> impl Iterator<Item = &Entry> {
+        self.holders.teams_in(pool).flat_map(move |team| self.holders(pool, team))
+    }
+
+    /// Those that hold room on a node, by identity, with how many pods of theirs.
+    pub fn occupants(&self, node: NodeIx) -> impl Iterator<Item = (&Entry, u32)> {
+        let entries = self.holders.on_node(node).filter_map(|id| self.workloads.get(id));
+        entries.filter_map(move |entry| entry.charge.nodes.get(&node).map(|pods| (entry, *pods)))
+    }
+
+    /// Every pod that holds room, with who owns it and where it is.
+    pub fn pods(&self) -> impl Iterator<Item = (&PodId, Option<&WorkloadId>, Option<&Name>)> {
+        self.pods.iter().map(|(id, pod)| {
+            let node = pod.node.map(|node| self.nodes.name(node));
+            (id, pod.owner.as_ref(), node)
+        })
     }
 
     /// The queue a workload is in; the error says that its team or queue does not exist.
@@ -133,14 +159,7 @@ impl Books {
             self.forest.add_capacity(pool, &capacity, 1);
         }
         // A placement planned for a node that has gone is no longer charged to it.
-        let affected: Vec<WorkloadId> = self
-            .workloads
-            .iter()
-            .filter(|(_, entry)| {
-                entry.phase.admission().is_some_and(|admission| admission.nodes.contains_key(name))
-            })
-            .map(|(id, _)| id.clone())
-            .collect();
+        let affected: Vec<WorkloadId> = self.holders.on_node(index).cloned().collect();
         for id in affected {
             self.recharge(&id);
         }
@@ -219,10 +238,11 @@ impl Books {
     }
 
     fn remove_workload(&mut self, id: &WorkloadId) -> Effect {
+        self.uncharge(id);
         let Some(entry) = self.workloads.get_mut(id) else { return Effect::Tighter };
         entry.removed = true;
         entry.phase = Phase::Finished;
-        self.recharge(id);
+        self.charge(id);
         self.forget_if_gone(id);
         Effect::Looser
     }
@@ -238,7 +258,7 @@ impl Books {
         for pod in self.strays.remove(id).unwrap_or_default() {
             let Some(stray) = self.pods.get(&pod) else { continue };
             if let Some(node) = stray.node {
-                self.nodes.hold(node, &stray.need, -1, false);
+                self.nodes.hold(node, &stray.need, -1, 0);
             }
             let node = stray.node;
             if let Some(entry) = self.workloads.get_mut(id) {
@@ -271,7 +291,7 @@ impl Books {
                     self.strays.entry(owner.clone()).or_default().insert(pod.id.clone());
                 }
                 if let Some(node) = node {
-                    self.nodes.hold(node, &need, 1, false);
+                    self.nodes.hold(node, &need, 1, 0);
                 }
             }
         }
@@ -304,7 +324,7 @@ impl Books {
                     }
                 }
                 if let Some(node) = pod.node {
-                    self.nodes.hold(node, &pod.need, -1, false);
+                    self.nodes.hold(node, &pod.need, -1, 0);
                 }
             }
         }
@@ -349,10 +369,10 @@ impl Books {
 
     fn uncharge(&mut self, id: &WorkloadId) {
         let Some(entry) = self.workloads.get_mut(id) else { return };
+        self.holders.remove(entry, &mut self.nodes);
         charge_accounts(&mut self.forest, entry, -1);
         charge_nodes(&mut self.nodes, entry, -1);
-        entry.charge.nodes.clear();
-        entry.charge.pods = 0;
+        entry.charge = Charge { pool: entry.charge.pool, ..Charge::default() };
     }
 
     fn charge(&mut self, id: &WorkloadId) {
@@ -367,6 +387,7 @@ impl Books {
         entry.charged_queue = queue_name(&self.forest, entry);
         charge_accounts(&mut self.forest, entry, 1);
         charge_nodes(&mut self.nodes, entry, 1);
+        self.holders.add(entry, &mut self.nodes);
         if let Some(due) = settle_time(entry) {
             self.settling.insert((due, id.clone()));
         }

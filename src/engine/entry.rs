@@ -18,6 +18,13 @@ pub enum Phase {
     Starting(Admission),
     /// Admitted.
     Running(Admission),
+    /// Admitted; the engine decided to let it go on with other pods, its object does not say so yet.
+    Resizing {
+        /// What it was admitted with.
+        from: Admission,
+        /// What is to hold from now on.
+        to: Admission,
+    },
     /// The engine decided to evict it; its object does not say so yet.
     Stopping(Admission),
     /// Told to stop, pods not known to be gone.
@@ -34,22 +41,17 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The admission it runs, starts or ends with.
+    /// The admission it runs, starts or ends with; while it is being resized, the one to come.
     #[must_use]
     pub fn admission(&self) -> Option<&Admission> {
         match self {
-            Self::Starting(admission) | Self::Running(admission) | Self::Stopping(admission) => {
-                Some(admission)
-            }
+            Self::Starting(admission)
+            | Self::Running(admission)
+            | Self::Resizing { to: admission, .. }
+            | Self::Stopping(admission) => Some(admission),
             Self::Leaving { admission, .. } => Some(admission),
             Self::Hold | Self::Pending | Self::Finished => None,
         }
-    }
-
-    /// Whether its room is about to become free.
-    #[must_use]
-    pub fn leaves(&self) -> bool {
-        !matches!(self, Self::Starting(_) | Self::Running(_))
     }
 }
 
@@ -62,12 +64,14 @@ pub struct Charge {
     pub nodes: BTreeMap<NodeIx, u32>,
     /// All pods, those without a node included.
     pub pods: u32,
-    /// Whether it has been told to stop.
-    pub leaving: bool,
+    /// Those of them, by node, that have been told to stop.
+    pub going: BTreeMap<NodeIx, u32>,
+    /// All pods that have been told to stop, those without a node included.
+    pub going_pods: u32,
 }
 
 /// A workload with all that is known of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// The workload as last seen.
     pub workload: Workload,
@@ -121,6 +125,7 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
     match (phase, state) {
         (Phase::Starting(admission), Observed::Queued) => Phase::Starting(admission.clone()),
         (Phase::Stopping(_), Observed::Admitted(admission)) => Phase::Stopping(admission.clone()),
+        (Phase::Resizing { from, .. }, Observed::Admitted(admission)) if from == admission => phase.clone(),
         (
             Phase::Leaving { admission, since, stopped: true },
             Observed::Leaving { admission: seen, since: s, .. },
@@ -137,25 +142,45 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
 
 /// What a workload holds: where its pods are, and for those it may still make, where they are to go.
 pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
-    let mut charge = Charge { pool, leaving: entry.phase.leaves(), ..Charge::default() };
+    let mut charge = Charge { pool, ..Charge::default() };
     for (node, pods) in &entry.live {
         charge.pods += pods;
         if let Some(node) = node {
             charge.nodes.insert(*node, *pods);
         }
     }
-    let promised = match &entry.phase {
+    let wanted = |admission: &Admission| entry.workload.pods.min(admission.pods);
+    match &entry.phase {
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Stopping(admission) => {
-            Some((admission, entry.workload.pods.min(admission.pods)))
+            promise(&mut charge, admission, wanted(admission), nodes);
         }
-        Phase::Leaving { admission, stopped: false, .. } => Some((admission, admission.pods)),
-        Phase::Leaving { .. } | Phase::Hold | Phase::Pending | Phase::Finished => None,
-    };
-    let Some((admission, promised)) = promised else { return charge };
+        Phase::Resizing { from, to } => {
+            promise(&mut charge, from, wanted(from), nodes);
+            promise(&mut charge, to, wanted(to), nodes);
+        }
+        Phase::Leaving { admission, stopped: false, .. } => {
+            promise(&mut charge, admission, admission.pods, nodes);
+        }
+        Phase::Leaving { .. } | Phase::Hold | Phase::Pending | Phase::Finished => {}
+    }
+    match &entry.phase {
+        Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
+            surplus_goes(&mut charge, admission, wanted(admission), nodes);
+        }
+        _ => {
+            charge.going = charge.nodes.clone();
+            charge.going_pods = charge.pods;
+        }
+    }
+    charge
+}
+
+/// Holds room for the pods of an admission that do not exist yet, where they are to go.
+fn promise(charge: &mut Charge, admission: &Admission, promised: u32, nodes: &NodeTable) {
     charge.pods = charge.pods.max(promised);
     let mut missing = promised.saturating_sub(charge.nodes.values().sum());
     for (name, planned) in &admission.nodes {
-        let Some(node) = nodes.find(name).filter(|node| nodes.get(*node).node.is_some()) else { continue };
+        let Some(node) = alive(nodes, name) else { continue };
         let there = charge.nodes.get(&node).copied().unwrap_or(0);
         let more = planned.saturating_sub(there).min(missing);
         if more > 0 {
@@ -163,7 +188,28 @@ pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
             missing -= more;
         }
     }
-    charge
+}
+
+/// Of what is held beyond the admission, the pods where none is planned are those that end.
+fn surplus_goes(charge: &mut Charge, admission: &Admission, promised: u32, nodes: &NodeTable) {
+    charge.going_pods = charge.pods.saturating_sub(promised);
+    let mut left = charge.going_pods;
+    let planned: BTreeMap<NodeIx, u32> = admission
+        .nodes
+        .iter()
+        .filter_map(|(name, planned)| alive(nodes, name).map(|node| (node, *planned)))
+        .collect();
+    for (node, pods) in &charge.nodes {
+        let more = pods.saturating_sub(planned.get(node).copied().unwrap_or(0)).min(left);
+        if more > 0 {
+            charge.going.insert(*node, more);
+            left -= more;
+        }
+    }
+}
+
+fn alive(nodes: &NodeTable, name: &Name) -> Option<NodeIx> {
+    nodes.find(name).filter(|node| nodes.get(*node).node.is_some())
 }
 
 /// The name of the queue a workload is in; empty when there is none.
@@ -176,7 +222,8 @@ pub fn queue_name(forest: &Forest, entry: &Entry) -> Name {
 pub fn charge_accounts(forest: &mut Forest, entry: &Entry, times: i64) {
     if entry.charge.pods > 0 {
         let held = entry.held();
-        forest.hold(entry.charge.pool, entry.team, &held, times, entry.charge.leaving);
+        let going = Vector::default().plus(&entry.need, i64::from(entry.charge.going_pods));
+        forest.hold(entry.charge.pool, entry.team, &held, &going, times);
         forest.hold_queue(entry.team, &entry.charged_queue, &held, times);
     }
 }
@@ -184,6 +231,7 @@ pub fn charge_accounts(forest: &mut Forest, entry: &Entry, times: i64) {
 /// Puts what a workload holds on its nodes, or with -1 takes it off.
 pub fn charge_nodes(nodes: &mut NodeTable, entry: &Entry, times: i64) {
     for (node, pods) in &entry.charge.nodes {
-        nodes.hold(*node, &entry.need, times * i64::from(*pods), entry.charge.leaving);
+        let going = entry.charge.going.get(node).copied().unwrap_or(0);
+        nodes.hold(*node, &entry.need, times * i64::from(*pods), times * i64::from(going));
     }
 }

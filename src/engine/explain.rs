@@ -47,7 +47,7 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
             Reason::Evicted,
             format!("was told to stop; {} of its pods still hold their room", entry.charge.pods),
         ),
-        Phase::Starting(admission) | Phase::Running(admission) => {
+        Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
             let nodes: Vec<String> = admission.nodes.iter().map(|(n, pods)| format!("{n}: {pods}")).collect();
             let (reason, how) = if admission.borrowed {
                 (Reason::Borrowed, "on borrowed capacity")

@@ -15,7 +15,7 @@ pub type TeamIx = usize;
 pub type PoolIx = usize;
 
 /// One team.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TeamEntry {
     /// Its name.
     pub name: Name,
@@ -96,7 +96,7 @@ pub type Share = Vec<i128>;
 pub type Imagined = BTreeMap<TeamIx, Vector>;
 
 /// All teams in all pools.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Forest {
     teams: Vec<TeamEntry>,
     team_index: BTreeMap<Name, TeamIx>,
@@ -196,14 +196,13 @@ impl Forest {
         self.queue_held.clear();
     }
 
-    /// Adds `amount` × `times` to what a team holds, and to the part of it that is about to leave.
-    pub fn hold(&mut self, pool: PoolIx, team: TeamIx, amount: &Vector, times: i64, leaving: bool) {
-        for at in self.teams[team].path.clone() {
-            let account = &mut self.accounts[pool][at];
-            account.held.add(amount, times);
-            if leaving {
-                account.leaving.add(amount, times);
-            }
+    /// Adds `times` × `held` to what a team holds, and `times` × `going` to the part of it that is about
+    /// to leave.
+    pub fn hold(&mut self, pool: PoolIx, team: TeamIx, held: &Vector, going: &Vector, times: i64) {
+        for at in &self.teams[team].path {
+            let account = &mut self.accounts[pool][*at];
+            account.held.add(held, times);
+            account.leaving.add(going, times);
         }
     }
 

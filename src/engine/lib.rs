@@ -12,11 +12,15 @@
 
 pub mod amount;
 mod books;
+mod candidate;
+mod claims;
 pub mod decision;
 mod entry;
 mod explain;
 mod fit;
 mod forest;
+pub mod forward;
+mod holders;
 pub mod model;
 mod nodes;
 mod pass;
@@ -24,6 +28,7 @@ mod pending;
 mod placement;
 mod reclaim;
 mod rules;
+mod start;
 mod vector;
 mod views;
 
@@ -31,10 +36,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use books::{Books, Effect};
+use claims::Claim;
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
 use entry::Phase;
 use model::{Event, Name, Settings, Time, Workload, WorkloadId};
-use pass::Claim;
 use pending::{ClassKey, Pending, Rank};
 
 /// The first pause after a write that failed; it doubles with every further failure.
@@ -43,7 +48,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The state of the cluster as decisions see it, and the decisions not yet confirmed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Engine {
     settings: Settings,
     books: Books,
@@ -60,7 +65,7 @@ pub struct Engine {
     awaits_start: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Failure {
     /// How many writes failed in a row.
     times: u32,
@@ -152,6 +157,12 @@ impl Engine {
         self.books.iter().filter(|entry| !entry.removed).map(|entry| &entry.workload)
     }
 
+    /// A workload as last seen; `None` when it is unknown.
+    #[must_use]
+    pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
+        self.books.get(id).filter(|entry| !entry.removed).map(|entry| &entry.workload)
+    }
+
     /// Every team in every pool in which it has a quota or holds something.
     #[must_use]
     pub fn teams(&self) -> Vec<TeamView> {
@@ -187,7 +198,9 @@ impl Engine {
         let Some(entry) = self.books.get(id) else { return };
         let phase = match &entry.phase {
             Phase::Starting(_) => Phase::Pending,
-            Phase::Stopping(admission) => Phase::Running(admission.clone()),
+            Phase::Stopping(admission) | Phase::Resizing { from: admission, .. } => {
+                Phase::Running(admission.clone())
+            }
             _ => return,
         };
         self.books.set_phase(id, phase);

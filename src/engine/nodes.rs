@@ -12,7 +12,7 @@ const UNLIMITED_SLOTS: i64 = 1 << 50;
 pub type NodeIx = usize;
 
 /// One node with its books.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeEntry {
     /// The node as last seen; `None` while only pods on it are known.
     pub node: Option<Node>,
@@ -69,7 +69,7 @@ impl NodeEntry {
 }
 
 /// All nodes ever heard of.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeTable {
     entries: Vec<NodeEntry>,
     names: Vec<Name>,
@@ -113,13 +113,11 @@ impl NodeTable {
         }
     }
 
-    /// Adds `times` × `need` to what is held, and to the part of it that is about to leave.
-    pub fn hold(&mut self, index: NodeIx, need: &Vector, times: i64, leaving: bool) {
+    /// Adds what so many pods need to what is held; `going` of them are about to leave.
+    pub fn hold(&mut self, index: NodeIx, need: &Vector, pods: i64, going: i64) {
         let entry = &mut self.entries[index];
-        entry.held.add(need, times);
-        if leaving {
-            entry.leaving.add(need, times);
-        }
+        entry.held.add(need, pods);
+        entry.leaving.add(need, going);
         entry.refresh();
     }
 

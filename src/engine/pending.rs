@@ -98,7 +98,7 @@ pub struct ClassKey {
 }
 
 /// The waiting workloads of one team that are alike.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Class {
     waiting: BTreeSet<Rank>,
     /// The epoch in which the first could not start, and why.
@@ -106,7 +106,7 @@ struct Class {
 }
 
 /// All waiting workloads.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Pending {
     teams: BTreeMap<TeamIx, BTreeMap<ClassKey, Class>>,
     places: BTreeMap<WorkloadId, (TeamIx, ClassKey, Rank)>,

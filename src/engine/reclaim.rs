@@ -169,9 +169,8 @@ impl<'a> Search<'a> {
         let (mut retry_at, mut skipped): (Option<Time>, bool) = (None, false);
         let mut candidates = Vec::new();
         let mut lowest_priority: BTreeMap<TeamIx, (i32, i32)> = BTreeMap::new();
-        for entry in books.iter() {
-            if entry.charge.pool != claimant.pool || !preemptible(books, entry) || barred(&entry.workload.id)
-            {
+        for entry in books.holders_in(claimant.pool) {
+            if !preemptible(books, entry) || barred(&entry.workload.id) {
                 continue;
             }
             let started = match &entry.phase {
@@ -489,10 +488,8 @@ impl<'a> Search<'a> {
     /// Everybody in the pool who runs and may be evicted by somebody, with when it was admitted.
     fn evictable(&self) -> impl Iterator<Item = (&'a Entry, Time)> {
         let (books, pool) = (self.books, self.claimant.pool);
-        books.iter().filter_map(move |entry| match &entry.phase {
-            Phase::Running(admission) if entry.charge.pool == pool && preemptible(books, entry) => {
-                Some((entry, admission.at))
-            }
+        books.holders_in(pool).filter_map(move |entry| match &entry.phase {
+            Phase::Running(admission) if preemptible(books, entry) => Some((entry, admission.at)),
             _ => None,
         })
     }

@@ -65,7 +65,7 @@ pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -
     let mut imagined = Imagined::new();
     let amount = entry.held();
     books.forest.imagine(&mut imagined, entry.team, &amount, -1);
-    for mate in books.iter().filter(|mate| mate.team == entry.team && mate.charge.pool == entry.charge.pool) {
+    for mate in books.holders(entry.charge.pool, entry.team) {
         let yields = matches!(mate.phase, Phase::Running(_)) && preemptible(books, mate);
         if yields && priority_of(books, mate) < priority {
             books.forest.imagine(&mut imagined, mate.team, &mate.held(), -1);

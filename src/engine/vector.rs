@@ -9,7 +9,7 @@ pub const PODS: &str = "pods";
 
 /// Numbers given to resource names: CPU, memory and pod slots first, then in the order in which
 /// they were first seen.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Resources {
     names: Vec<ResourceName>,
     index: BTreeMap<ResourceName, usize>,

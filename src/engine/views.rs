@@ -88,7 +88,7 @@ pub fn queues(books: &Books) -> Vec<QueueView> {
                 count.0 += 1;
                 count.1 = Some(count.1.map_or(submitted, |oldest| oldest.min(submitted)));
             }
-            Phase::Starting(_) | Phase::Running(_) => count.2 += 1,
+            Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. } => count.2 += 1,
             _ => {}
         }
     }
@@ -133,12 +133,6 @@ pub fn oldest_owed(books: &Books) -> BTreeMap<Name, Time> {
 
 /// Every node with who holds room on it.
 pub fn nodes(books: &Books) -> Vec<NodeView> {
-    let mut holders: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-    for entry in books.iter() {
-        for (node, pods) in &entry.charge.nodes {
-            holders.entry(*node).or_default().push((entry.workload.id.clone(), *pods));
-        }
-    }
     let view = |(index, entry, node): (usize, &super::nodes::NodeEntry, &super::model::Node)| NodeView {
         name: node.name.clone(),
         pool: books.forest.pool_name(entry.pool).clone(),
@@ -150,7 +144,7 @@ pub fn nodes(books: &Books) -> Vec<NodeView> {
             .into_iter()
             .filter(|(name, amount)| node.allocatable.contains_key(name) && *amount > Amount::ZERO)
             .collect(),
-        workloads: holders.remove(&index).unwrap_or_default(),
+        workloads: books.occupants(index).map(|(entry, pods)| (entry.workload.id.clone(), pods)).collect(),
     };
     books.nodes.alive().map(view).collect()
 }

@@ -22,7 +22,7 @@ const FORBIDDEN: [(&str, &str); 12] = [
 fn the_engine_knows_nothing_of_the_outside() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = 0;
-    for entry in std::fs::read_dir(&directory).expect("the engine's sources") {
+    for entry in std::fs::read_dir(directory).expect("the engine's sources") {
         let path = entry.expect("an entry").path();
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;

@@ -1,0 +1,123 @@
+//! One workload that waits, with everything a decision about it needs.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::Engine;
+use super::books::Books;
+use super::entry::Entry;
+use super::forest::{Imagined, PoolIx, TeamIx};
+use super::model::{DEFAULT_POOL, Name, PodShape, WorkloadId};
+use super::nodes::NodeIx;
+use super::placement::{self, Placement, Request, Room};
+use super::reclaim::Claimant;
+use super::rules;
+use super::vector::Vector;
+
+/// A workload that waits, with everything a decision about it needs.
+pub struct Candidate {
+    /// Its identity.
+    pub id: WorkloadId,
+    /// Its team.
+    pub team: TeamIx,
+    /// What each pod demands of a node.
+    pub shape: PodShape,
+    /// What one pod takes.
+    pub need: Vector,
+    /// What all pods take.
+    pub total: Vector,
+    /// How many pods it has.
+    pub pods: u32,
+    /// Its priority: the queue's, then its own.
+    pub priority: (i32, i32),
+    /// Whether it may be evicted, and so may run on surplus.
+    pub preemptible: bool,
+}
+
+impl Candidate {
+    /// The waiting workload of that identity; `None` when it is unknown.
+    pub fn of(books: &Books, id: &WorkloadId) -> Option<Self> {
+        let entry = books.get(id)?;
+        Some(Self {
+            id: id.clone(),
+            team: entry.team,
+            shape: entry.workload.shape.clone(),
+            need: entry.need.clone(),
+            total: entry.total(),
+            pods: entry.workload.pods,
+            priority: rules::priority_of(books, entry),
+            preemptible: rules::preemptible(books, entry),
+        })
+    }
+
+    /// The placement it asks for in a pool.
+    pub fn request(&self, pool: PoolIx) -> Request<'_> {
+        Request { pool, shape: &self.shape, need: &self.need, pods: self.pods }
+    }
+
+    /// It, as somebody for whom others may have to go.
+    pub fn claimant<'a>(
+        &'a self,
+        pool: PoolIx,
+        nodes: &'a [NodeIx],
+        others: &'a [WorkloadId],
+    ) -> Claimant<'a> {
+        Claimant {
+            team: self.team,
+            pool,
+            shape: &self.shape,
+            need: &self.need,
+            total: &self.total,
+            pods: self.pods,
+            priority: self.priority,
+            preemptible: self.preemptible,
+            nodes,
+            others,
+        }
+    }
+
+    /// Whether it is owed its room in the pool.
+    pub fn owed(&self, books: &Books, pool: PoolIx) -> bool {
+        books.forest.owed(pool, self.team, &self.total, &Imagined::new())
+    }
+}
+
+/// The nodes that may hold pods of a shape; no node changes while a pass runs.
+#[derive(Default)]
+pub struct Eligible(BTreeMap<(PoolIx, PodShape), Rc<[NodeIx]>>);
+
+impl Eligible {
+    /// The nodes of the pool that may hold its pods.
+    pub fn of(&mut self, books: &Books, candidate: &Candidate, pool: PoolIx) -> Rc<[NodeIx]> {
+        let nodes = self.0.entry((pool, candidate.shape.clone()));
+        Rc::clone(nodes.or_insert_with(|| placement::eligible(books, &candidate.request(pool)).collect()))
+    }
+}
+
+/// The pool it would like best, if that exists.
+pub fn first_pool(books: &Books, entry: &Entry) -> Option<PoolIx> {
+    pool_names(entry).first().and_then(|name| find_pool(books, name))
+}
+
+/// The pools it may run in, in its order.
+pub fn pool_names(entry: &Entry) -> Vec<Name> {
+    if entry.workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { entry.workload.pools.clone() }
+}
+
+/// The pool of that name, if it was ever heard of.
+pub fn find_pool(books: &Books, name: &Name) -> Option<PoolIx> {
+    books.forest.pools().find(|(known, _)| *known == name).map(|(_, pool)| pool)
+}
+
+impl Room<'_> {
+    /// Places all pods of a candidate in such room, or none.
+    pub fn place(
+        self,
+        engine: &Engine,
+        candidate: &Candidate,
+        pool: PoolIx,
+        nodes: &[NodeIx],
+    ) -> Option<Placement> {
+        placement::place(&engine.books, nodes, &candidate.request(pool), self)
+    }
+}

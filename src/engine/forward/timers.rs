@@ -1,0 +1,65 @@
+//! What ends by itself, in order of time.
+
+use std::collections::BTreeMap;
+
+use super::super::model::{Time, WorkloadId};
+
+/// Which timer it is: when it fires, and its place among those of the same time.
+pub type Key = (Time, u64);
+
+/// What happens when a timer fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Pods end by themselves, with success.
+    End,
+    /// Pods that were told to end are gone.
+    Gone,
+}
+
+/// Pods of one workload to which the same happens at the same time.
+#[derive(Clone, Debug)]
+pub struct Timer {
+    /// Whose pods.
+    pub id: WorkloadId,
+    /// What happens to them.
+    pub due: Due,
+    /// Which ones.
+    pub pods: Vec<u32>,
+}
+
+/// All timers.
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
+    set: BTreeMap<Key, Timer>,
+    made: u64,
+}
+
+impl Timers {
+    /// Sets a timer.
+    pub fn set(&mut self, at: Time, timer: Timer) -> Key {
+        self.made += 1;
+        let key = (at, self.made);
+        self.set.insert(key, timer);
+        key
+    }
+
+    /// Takes one pod off a timer; one without pods does not fire.
+    pub fn drop_pod(&mut self, key: Key, pod: u32) {
+        let Some(timer) = self.set.get_mut(&key) else { return };
+        timer.pods.retain(|other| *other != pod);
+        if timer.pods.is_empty() {
+            self.set.remove(&key);
+        }
+    }
+
+    /// When the next one fires.
+    pub fn first(&self) -> Option<Time> {
+        self.set.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The next one, if it fires at or before `now`.
+    pub fn take_due(&mut self, now: Time) -> Option<Timer> {
+        let first = self.set.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
