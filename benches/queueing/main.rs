@@ -10,10 +10,11 @@ mod cluster;
 mod gate;
 mod outcome;
 mod report;
+mod sluice;
 mod trace;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -48,6 +49,8 @@ enum Rule {
     Quota,
     /// The same; within a team whoever fits starts.
     QuotaBackfill,
+    /// The engine that runs on a cluster.
+    Sluice,
 }
 
 impl Rule {
@@ -58,6 +61,7 @@ impl Rule {
             Self::Backfill => "one pool, backfill",
             Self::Quota => "quota + reclaim, FIFO per team",
             Self::QuotaBackfill => "quota + reclaim, backfill",
+            Self::Sluice => "Sluice",
         }
     }
 }
@@ -74,9 +78,28 @@ struct Arguments {
     /// Only the jobs of so many days.
     #[arg(long, value_name = "DAYS")]
     until: Option<f64>,
+    /// Sluice: for how many seconds a started job is spared where there is another way.
+    #[arg(long, default_value_t = 0)]
+    min_runtime: u64,
+    /// Sluice: after how many seconds the first that cannot start gets a reservation.
+    #[arg(long, default_value_t = 600)]
+    reserve_after: u64,
+    /// Sluice: how many seconds pods take to end. The reference policies evict in no time.
+    #[arg(long, default_value_t = 0)]
+    grace: u64,
     /// What `cargo bench` adds.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+impl Arguments {
+    fn choice(&self) -> sluice::Choice {
+        sluice::Choice {
+            min_runtime: Duration::from_secs(self.min_runtime),
+            reserve_after: Duration::from_secs(self.reserve_after),
+            grace: Duration::from_secs(self.grace),
+        }
+    }
 }
 
 fn main() -> Result<ExitCode> {
@@ -104,15 +127,17 @@ fn main() -> Result<ExitCode> {
         for rule in Rule::value_variants() {
             let wanted = arguments.policies.is_empty() || arguments.policies.contains(rule);
             let makes_sense =
-                trace.teams.len() > 1 || matches!(rule, Rule::Fifo | Rule::Backfill);
+                trace.teams.len() > 1 || matches!(rule, Rule::Fifo | Rule::Backfill | Rule::Sluice);
             if !wanted || !makes_sense {
                 continue;
             }
             let began = Instant::now();
             let bar = progress_bar(&trace, rule.label());
+            let progress = |done: usize| bar.set_position(done as u64);
             let outcome = match (rule, &alone) {
                 (Rule::Private, Some(outcome)) => outcome.clone(),
-                _ => baseline::run(&trace, policy(*rule), &|done| bar.set_position(done as u64)),
+                (Rule::Sluice, _) => sluice::run(&trace, arguments.choice(), &progress)?,
+                _ => baseline::run(&trace, policy(*rule), &progress),
             };
             bar.finish_and_clear();
             let anomalies = alone_waits.as_deref().filter(|_| *rule != Rule::Private);
@@ -135,7 +160,7 @@ fn policy(rule: Rule) -> Policy {
         Rule::Private | Rule::Fifo => (false, false),
         Rule::Backfill => (true, false),
         Rule::Quota => (false, true),
-        Rule::QuotaBackfill => (true, true),
+        Rule::QuotaBackfill | Rule::Sluice => (true, true),
     };
     Policy { order: Order::Fifo, backfill, reclaim }
 }

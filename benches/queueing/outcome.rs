@@ -1,6 +1,8 @@
 //! What became of the jobs of a trace under a policy, and the figures drawn from it.
 
-use super::trace::Trace;
+use std::collections::BTreeSet;
+
+use super::trace::{NODE, Trace};
 
 /// One time that a job ran.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +22,6 @@ pub struct Run {
 pub struct Outcome {
     /// Every run, in the order of their ends.
     pub runs: Vec<Run>,
-    /// How long claimants for whom somebody was told to leave waited for that room, in seconds.
-    pub reclaims: Vec<i64>,
     /// By how much forecasts of starts were wrong, in seconds.
     pub eta_errors: Vec<i64>,
 }
@@ -50,8 +50,9 @@ pub struct Figures {
     /// Percent of jobs that wait over a minute longer than alone on their team's own nodes, and by
     /// how many seconds the worst does.
     pub anomaly: Option<(f64, i64)>,
-    /// Seconds from telling the first to leave to the claimant's start: median, 99th percentile.
-    pub reclaim: Option<(i64, i64)>,
+    /// Seconds to the first start of jobs that their team's guarantee covered when they came, beside
+    /// all that the team had running and waiting: median, 99th percentile.
+    pub reclaim: (i64, i64),
     /// Seconds by which forecasts of starts were wrong: median, 90th percentile.
     pub eta: Option<(i64, i64)>,
 }
@@ -72,8 +73,8 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
     let waits = waits(trace, outcome);
     let mut sorted: Vec<i64> = waits.iter().flatten().copied().collect();
     sorted.sort_unstable();
-    let mut reclaims = outcome.reclaims.clone();
-    reclaims.sort_unstable();
+    let mut owed = owed_waits(trace, outcome);
+    owed.sort_unstable();
     let mut errors = outcome.eta_errors.clone();
     errors.sort_unstable();
     let finished: Vec<(usize, i64)> =
@@ -102,7 +103,7 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         team_wait: by_team(trace, &finished, |_, wait| real(wait)),
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
-        reclaim: (!reclaims.is_empty()).then(|| (quantile(&reclaims, 50), quantile(&reclaims, 99))),
+        reclaim: (quantile(&owed, 50), quantile(&owed, 99)),
         eta: (!errors.is_empty()).then(|| (quantile(&errors, 50), quantile(&errors, 90))),
     }
 }
@@ -123,6 +124,32 @@ fn by_team(
         own().next().map(|_| mean(own().map(|(job, wait)| value(*job, *wait))))
     };
     (0..trace.teams.len()).map(team).collect()
+}
+
+/// How long those waited for their first start whom their team's guarantee covered at once.
+fn owed_waits(trace: &Trace, outcome: &Outcome) -> Vec<i64> {
+    let (mut first, mut end) = (vec![i64::MAX; trace.jobs.len()], vec![i64::MAX; trace.jobs.len()]);
+    for run in &outcome.runs {
+        first[run.job] = first[run.job].min(run.start);
+        if run.finished {
+            end[run.job] = run.end;
+        }
+    }
+    let mut waits = Vec::new();
+    let mut demand = vec![0; trace.teams.len()];
+    let mut present: BTreeSet<(i64, usize)> = BTreeSet::new();
+    for (index, job) in trace.jobs.iter().enumerate() {
+        while let Some((_, gone)) = present.first().copied().filter(|(end, _)| *end <= job.submit) {
+            present.pop_first();
+            demand[trace.jobs[gone].team] -= trace.jobs[gone].gpus;
+        }
+        demand[job.team] += job.gpus;
+        present.insert((end[index], index));
+        if demand[job.team] <= trace.teams[job.team].nodes * NODE && first[index] < i64::MAX {
+            waits.push(first[index] - job.submit);
+        }
+    }
+    waits
 }
 
 /// In use from the first to the last submission in percent of the capacity: all work, work not lost.

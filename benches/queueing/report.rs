@@ -77,7 +77,7 @@ impl Report {
         writer.write_record([
             "trace", "policy", "jobs", "mean_wait_s", "p50_wait_s", "p95_wait_s", "p99_wait_s", "mean_jct_s",
             "utilization_pct", "useful_utilization_pct", "evictions", "wasted_gpu_h", "jain_slowdown",
-            "worse_than_private_pct", "worst_excess_s", "reclaim_p50_s", "reclaim_p99_s", "eta_error_p50_s",
+            "worse_than_private_pct", "worst_excess_s", "owed_wait_p50_s", "owed_wait_p99_s", "eta_error_p50_s",
             "eta_error_p90_s", "simulation_s", "team_mean_wait_s",
         ])?;
         for section in &self.sections {
@@ -88,7 +88,7 @@ impl Report {
                 fields.extend([format!("{:.2}", f.used), format!("{:.2}", f.useful)]);
                 fields.extend([f.evictions.to_string(), format!("{:.0}", f.wasted), format!("{:.3}", f.jain)]);
                 fields.extend([text(f.anomaly, |a| format!("{:.4}", a.0)), text(f.anomaly, |a| a.1.to_string())]);
-                fields.extend([text(f.reclaim, |r| r.0.to_string()), text(f.reclaim, |r| r.1.to_string())]);
+                fields.extend([f.reclaim.0.to_string(), f.reclaim.1.to_string()]);
                 fields.extend([text(f.eta, |e| e.0.to_string()), text(f.eta, |e| e.1.to_string())]);
                 fields.push(format!("{:.1}", row.took.as_secs_f64()));
                 let teams = section.teams.iter().zip(&f.team_wait);
@@ -107,7 +107,7 @@ fn main_table(section: &Section) -> Table {
     let mut table = markdown();
     table.set_header([
         "policy", "mean wait s", "p50", "p95", "p99", "mean JCT s", "util %", "useful %", "evictions",
-        "wasted GPU-h", "worse than private", "worst by s", "Jain", "reclaim p50/p99 s", "ETA off p50/p90 s",
+        "wasted GPU-h", "worse than private", "worst by s", "Jain", "owed wait p50/p99 s", "ETA off p50/p90 s",
         "took s",
     ]);
     for row in &section.rows {
@@ -118,7 +118,7 @@ fn main_table(section: &Section) -> Table {
         cells.extend([thousands(f.evictions as f64), thousands(f.wasted)]);
         cells.extend([text(f.anomaly, |a| format!("{:.3} %", a.0)), text(f.anomaly, |a| a.1.to_string())]);
         cells.push(format!("{:.3}", f.jain));
-        cells.push(text(f.reclaim, |r| format!("{} / {}", r.0, r.1)));
+        cells.push(format!("{} / {}", f.reclaim.0, f.reclaim.1));
         cells.push(text(f.eta, |e| format!("{} / {}", e.0, e.1)));
         cells.push(format!("{:.1}", row.took.as_secs_f64()));
         table.add_row(cells);
