@@ -227,7 +227,7 @@ impl Metrics {
             };
             // The engine leaves out what is nothing; a query would take that for not known.
             for resource in team.guaranteed.keys().chain(team.limit.keys()).chain(team.used.keys()) {
-                for kind in ["used", "borrowed", "lent"] {
+                for kind in ["used", "borrowed", "lent", "fairShare"] {
                     set(kind, resource, 0.0);
                 }
                 if team.guaranteed.is_empty() {
@@ -240,6 +240,7 @@ impl Metrics {
                 ("used", &team.used),
                 ("borrowed", &team.borrowed),
                 ("lent", &team.lent),
+                ("fairShare", &team.fair_share),
             ] {
                 for (resource, amount) in list {
                     set(kind, resource, amount.as_units_lossy());

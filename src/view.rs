@@ -32,6 +32,9 @@ pub struct TeamRow {
     pub borrowed: Amounts,
     /// What of its idle guarantee others use.
     pub lent: Amounts,
+    /// What it would hold if the pool were shared out anew to the present demand.
+    #[serde(default)]
+    pub fair_share: Amounts,
 }
 
 impl From<TeamView> for TeamRow {
@@ -44,6 +47,7 @@ impl From<TeamView> for TeamRow {
             used: amounts(&view.used),
             borrowed: amounts(&view.borrowed),
             lent: amounts(&view.lent),
+            fair_share: amounts(&view.fair_share),
         }
     }
 }

@@ -50,6 +50,11 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         (queue(json!({"name": "a", "maxWait": "soon"})), "spec.queues[0].maxWait"),
         (queue(json!({"name": "a", "onPodLoss": "Cry"})), "spec.queues[0].onPodLoss"),
         (queue(json!({"name": "A.b"})), "spec.queues[0].name"),
+        (queue(json!({"name": "a", "onMaxWait": "Cry", "maxWait": "1h"})), "spec.queues[0].onMaxWait"),
+        (
+            queue(json!({"name": "a", "onMaxWait": "Fail"})),
+            "onMaxWait says what follows after maxWait, which is not set",
+        ),
     ] {
         refuses(&kubectl, &team(&spec), said).await?;
     }
@@ -65,6 +70,17 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
     )
     .await?;
 
+    for (weights, said) in [
+        (json!({"nvidia.com/gpu": 0}), "spec.weights: Invalid value: a weight must be more than 0"),
+        (json!({"nvidia.com/gpu": "-2"}), "spec.weights: Invalid value: a weight must be more than 0"),
+        (json!({"sluice.dev/gpu": 1}), "spec.weights: Invalid value: the currency itself has no weight"),
+    ] {
+        refuses(&kubectl, &pool("h100", &json!({"nodeSelector": gpu, "weights": weights})), said).await?;
+    }
+    kubectl
+        .create(&pool("default", &json!({"topology": ["rack"], "weights": {"nvidia.com/gpu": 1}})))
+        .await?;
+
     // The longest that is allowed stays within what the API server spends on rules.
     let many: Value = (0..16)
         .map(|i| (format!("example.com/{}{i}", "r".repeat(40)), json!("1000Gi")))
@@ -77,7 +93,8 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         .map(|i| json!({"name": format!("q{i}"), "limit": many, "maxWait": "24h", "minRuntime": "1.5h"}))
         .collect();
     kubectl.create(&team(&json!({"parent": "research", "quotas": quotas, "queues": queues}))).await?;
-    kubectl.create(&pool("a100", &json!({"nodeSelector": gpu, "topology": ["zone", "rack"]}))).await?;
+    let whole = json!({"nodeSelector": gpu, "topology": ["zone", "rack"], "weights": many});
+    kubectl.create(&pool("a100", &whole)).await?;
     Ok(())
 }
 
@@ -138,6 +155,14 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
 
     kubectl.create(&job("new", "vision", &json!({}))).await?;
     ensure!(get(&kubectl, "job/new", HELD).await? == "true");
+    let submitter = get(&kubectl, "job/new", r".metadata.annotations.sluice\.dev/user").await?;
+    ensure!(!submitter.is_empty(), "nobody has noted who submitted the Job");
+    let another = job("another", "vision", &json!({"suspend": true})).replacen(
+        r#""metadata":{"#,
+        r#""metadata":{"annotations":{"sluice.dev/user":"bob"},"#,
+        1,
+    );
+    refuses(&kubectl, &another, "sluice.dev/user says who submitted the Job").await?;
     kubectl.create(&job("own", "vision", &json!({"suspend": true}))).await?;
     ensure!(get(&kubectl, "job/own", HELD).await?.is_empty());
     kubectl.create(&pod("bare", "vision")).await?;
@@ -150,6 +175,10 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
     for (arguments, said) in [
         (patch("job/new", unsuspend), "Only Sluice starts Jobs here"),
         (patch("job/new", forge), "written by Sluice alone"),
+        (
+            patch("job/new", r#"{"metadata":{"annotations":{"sluice.dev/user":"bob"}}}"#),
+            "written by Sluice alone",
+        ),
         (
             patch("job/new", r#"{"metadata":{"annotations":{"sluice.dev/held":null}}}"#),
             "written by Sluice alone",

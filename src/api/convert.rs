@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use thiserror::Error;
 
 use super::node_pool::NodePool;
-use super::team::{Quantities, Team, TeamQueue, TeamQuota};
+use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
 use crate::engine::amount::{Amount, ResourceList};
 use crate::engine::model;
 
@@ -90,7 +90,7 @@ fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
         quotas,
         weight,
         queues,
-        fair_users: false,
+        fair_users: spec.fair_users,
     })
 }
 
@@ -120,6 +120,10 @@ fn convert_quota(path: &str, quota: &TeamQuota) -> Result<model::Quota, Problem>
 
 fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem> {
     let fallback = model::Queue::fallback();
+    if queue.on_max_wait != OnMaxWait::Notify && queue.max_wait.is_none() {
+        let problem = format!("{:?} says what follows after maxWait, which is not set", queue.on_max_wait);
+        return Err(Problem::new(format!("{path}.onMaxWait"), problem));
+    }
     let parse = |field: &str, text: &Option<String>| -> Result<Option<Duration>, Problem> {
         text.as_deref()
             .map(|text| duration(text).map_err(|problem| Problem::new(format!("{path}.{field}"), problem)))
@@ -134,8 +138,16 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
         reserve_after: parse("reserveAfter", &queue.reserve_after)?.unwrap_or(fallback.reserve_after),
         default_time_limit: parse("defaultTimeLimit", &queue.default_time_limit)?,
         max_wait: parse("maxWait", &queue.max_wait)?,
+        on_max_wait: match queue.on_max_wait {
+            OnMaxWait::Notify => model::OnMaxWait::Notify,
+            OnMaxWait::RaisePriority => model::OnMaxWait::RaisePriority,
+            OnMaxWait::Fail => model::OnMaxWait::Fail,
+        },
         max_runtime: parse("maxRuntime", &queue.max_runtime)?,
-        ..fallback
+        on_pod_loss: match queue.on_pod_loss {
+            OnPodLoss::Replace => model::OnPodLoss::Replace,
+            OnPodLoss::Restart => model::OnPodLoss::Restart,
+        },
     })
 }
 
@@ -150,15 +162,16 @@ impl TryFrom<&NodePool> for model::Pool {
 
 fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
     dns_label("metadata.name", name)?;
-    if name == model::DEFAULT_POOL {
-        return Err(Problem::new(
-            "metadata.name",
-            "\"default\" is the pool of all nodes in no NodePool; choose another name",
-        ));
-    }
     let spec = &pool.spec;
-    if spec.node_selector.is_empty() {
-        return Err(Problem::new("spec.nodeSelector", "must name at least one label"));
+    match (name == model::DEFAULT_POOL, spec.node_selector.is_empty()) {
+        (true, false) => {
+            return Err(Problem::new(
+                "spec.nodeSelector",
+                "\"default\" is the pool of all nodes in no NodePool and selects none; choose another name",
+            ));
+        }
+        (false, true) => return Err(Problem::new("spec.nodeSelector", "must name at least one label")),
+        (true, true) | (false, false) => {}
     }
     let levels: BTreeSet<&String> = spec.topology.iter().collect();
     if levels.len() < spec.topology.len() {
@@ -172,8 +185,22 @@ fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
             .map(|(k, v)| (k.as_str().into(), v.as_str().into()))
             .collect(),
         topology: spec.topology.iter().map(|level| level.as_str().into()).collect(),
-        weights: crate::engine::amount::ResourceList::new(),
+        weights: weights(&spec.weights)?,
     })
+}
+
+fn weights(written: &Quantities) -> Result<ResourceList, Problem> {
+    let weights = amounts("spec.weights", written)?;
+    for (resource, weight) in &weights {
+        let problem = |problem: &str| Problem::new(format!("spec.weights[{resource}]"), problem);
+        if &**resource == model::CURRENCY {
+            return Err(problem("the currency itself has no weight"));
+        }
+        if *weight == Amount::ZERO {
+            return Err(problem("must be more than 0"));
+        }
+    }
+    Ok(weights)
 }
 
 /// Parses a duration as Go and Kubernetes write it (`90s`, `1h30m`).
@@ -195,6 +222,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     let parsed: kube::core::Duration = unsigned.parse().map_err(|_| malformed())?;
     if negative { Err(format!("{text:?} is negative")) } else { Ok(parsed.into()) }
+}
+
+/// Reads a share of one device.
+///
+/// # Errors
+/// A sentence that quotes the text.
+pub fn share(text: &str) -> Result<Amount, String> {
+    Amount::parse(text)
+        .ok()
+        .filter(|share| Amount::ZERO < *share && *share < Amount::units(1))
+        .ok_or_else(|| format!("{text:?} is not a number between 0 and 1 (without the ends)"))
 }
 
 /// Whether `text` is a DNS label, and so fits a label's value.
@@ -240,6 +278,14 @@ mod tests {
         ))
         .map_err(|error| error.to_string())?;
         model::Team::try_from(&team).map_err(|error| error.to_string())
+    }
+
+    fn pool(name: &str, spec: &str) -> Result<model::Pool, String> {
+        let pool: NodePool = serde_saphyr::from_str(&format!(
+            "apiVersion: sluice.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {spec}"
+        ))
+        .map_err(|error| error.to_string())?;
+        model::Pool::try_from(&pool).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -313,17 +359,52 @@ mod tests {
 
     #[test]
     fn a_pool_needs_a_selector_and_a_name_of_its_own() {
-        let pool = |name: &str, selector: &[(&str, &str)]| {
-            let selector = selector.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            let spec =
-                super::super::node_pool::NodePoolSpec { node_selector: selector, topology: Vec::new() };
-            model::Pool::try_from(&NodePool::new(name, spec)).map_err(|error| error.to_string())
-        };
-        assert!(pool("a100", &[("gpu", "a100")]).is_ok());
+        assert!(pool("a100", "{nodeSelector: {gpu: a100}}").is_ok());
         assert_eq!(
-            pool("a100", &[]),
+            pool("a100", "{nodeSelector: {}}"),
             Err("NodePool a100: spec.nodeSelector: must name at least one label".to_owned())
         );
-        assert!(pool("default", &[("gpu", "a100")]).is_err());
+        let message = pool("default", "{nodeSelector: {gpu: a100}}").expect_err("it selects no nodes itself");
+        assert!(message.contains("choose another name"), "{message}");
+        let default =
+            pool("default", "{topology: [rack]}").expect("it says how the remaining nodes are wired");
+        assert_eq!(default.topology, ["rack".into()]);
+    }
+
+    #[test]
+    fn weights_make_a_currency() {
+        let weighed =
+            |weights: &str| pool("h100", &format!("{{nodeSelector: {{a: b}}, weights: {weights}}}"));
+        let h100 = weighed("{nvidia.com/gpu: 2, amd.com/gpu: 1.5}").expect("the pool is well-formed");
+        assert_eq!(h100.weights["nvidia.com/gpu"], Amount::units(2));
+        assert_eq!(h100.weights["amd.com/gpu"], Amount::milli(1500));
+        for (weights, problem) in [
+            ("{nvidia.com/gpu: 0}", "[nvidia.com/gpu]: must be more than 0"),
+            ("{nvidia.com/gpu: -1}", "[nvidia.com/gpu]: -1 is negative"),
+            ("{sluice.dev/gpu: 1}", "[sluice.dev/gpu]: the currency itself has no weight"),
+        ] {
+            assert_eq!(weighed(weights), Err(format!("NodePool h100: spec.weights{problem}")));
+        }
+        let team = team("{quotas: [{pool: h100, guaranteed: {sluice.dev/gpu: 8}}]}").expect("a team");
+        assert_eq!(team.quotas["h100"].guaranteed[model::CURRENCY], Amount::units(8));
+    }
+
+    #[test]
+    fn what_follows_a_wait_or_a_lost_pod_is_taken_over() {
+        let queue = |queue: &str| {
+            let team = team(&format!("{{fairUsers: true, queues: [{{name: q, {queue}}}]}}"))?;
+            assert!(team.fair_users);
+            Ok::<_, String>((team.queues[0].on_max_wait, team.queues[0].on_pod_loss))
+        };
+        use model::{OnMaxWait, OnPodLoss};
+        assert_eq!(queue("maxWait: 1h"), Ok((OnMaxWait::Notify, OnPodLoss::Replace)));
+        assert_eq!(
+            queue("maxWait: 1h, onMaxWait: RaisePriority, onPodLoss: Restart"),
+            Ok((OnMaxWait::RaisePriority, OnPodLoss::Restart))
+        );
+        assert_eq!(queue("maxWait: 1h, onMaxWait: Fail"), Ok((OnMaxWait::Fail, OnPodLoss::Replace)));
+        let message =
+            "Team vision: spec.queues[0].onMaxWait: Fail says what follows after maxWait, which is not set";
+        assert_eq!(queue("onMaxWait: Fail"), Err(message.to_owned()));
     }
 }

@@ -19,7 +19,8 @@ pub const TOPOLOGY_PREFERRED: &str = "sluice.dev/topology-preferred";
 pub const CHECKPOINT_INTERVAL: &str = "sluice.dev/checkpoint-interval";
 /// When it last saved its work, an RFC 3339 time.
 pub const LAST_CHECKPOINT: &str = "sluice.dev/last-checkpoint";
-/// The share of one GPU a pod needs, between 0 and 1.
+/// The share of one GPU a pod needs, between 0 and 1; of several, in order of preference and separated by
+/// commas, the first counts.
 pub const GPU_FRACTION: &str = "sluice.dev/gpu-fraction";
 /// Label on plain pods that start all or none.
 pub const GROUP: &str = "sluice.dev/group";
@@ -41,13 +42,16 @@ pub const USER_AFFINITY: &str = "sluice.dev/user-affinity";
 /// look like Sluice's to server-side apply.
 pub const OWN_AFFINITY: &str = "sluice.dev/own-affinity";
 
+/// Who submitted the workload, as the API server knows them; stamped at create.
+pub const USER: &str = "sluice.dev/user";
+
 /// The gate that holds a bare pod until it is admitted.
 pub const GATE_ADMISSION: &str = "sluice.dev/admission";
 /// The gate that holds a pod of an admitted Job until its node is written in.
 pub const GATE_PLACEMENT: &str = "sluice.dev/placement";
 
 /// Marks only Sluice may write on Jobs and Pods, besides [`TEAM`] (and [`QUEUE`] once stamped).
-pub const OWN_ANNOTATIONS: [&str; 4] = [HELD, ADMISSION, EVICTION, USER_AFFINITY];
+pub const OWN_ANNOTATIONS: [&str; 5] = [HELD, ADMISSION, EVICTION, USER_AFFINITY, USER];
 
 /// The field manager of every write.
 pub const FIELD_MANAGER: &str = "sluice";

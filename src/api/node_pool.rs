@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 use super::team::Quantities;
+use crate::engine::model::CURRENCY;
 
 /// Which nodes belong together, and how they are wired.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +21,7 @@ use super::team::Quantities;
     category = "sluice",
     status = "NodePoolStatus",
     derive = "PartialEq",
-    doc = "A set of nodes that teams have quotas in. Nodes that no NodePool selects are the pool \"default\".",
+    doc = "A set of nodes that teams have quotas in. Nodes that no NodePool selects are the pool \"default\"; a NodePool of that name says more about it and selects none.",
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(
         name = "GPUs",
@@ -29,14 +30,20 @@ use super::team::Quantities;
         description = "GPUs its nodes offer"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    validation = Rule::new("self.metadata.name != 'default'")
-        .message("\"default\" is the pool of all nodes in no NodePool; choose another name"),
+    validation = Rule::new("self.metadata.name != 'default' || !has(self.spec.nodeSelector) || self.spec.nodeSelector.size() == 0")
+        .message("\"default\" is the pool of all nodes in no NodePool and selects none; choose another name")
+        .field_path(".spec.nodeSelector"),
+    validation = Rule::new("self.metadata.name == 'default' || (has(self.spec.nodeSelector) && self.spec.nodeSelector.size() > 0)")
+        .message("must name at least one label, or the pool would take every node")
+        .field_path(".spec.nodeSelector"),
     validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
         .message("a pool's name is at most 63 characters of a-z, 0-9 and -")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodePoolSpec {
     /// Labels a node must carry to belong to it. Of several pools that match, the first by name has the node.
+    /// Only the pool "default" has none: it is all nodes that no NodePool selects.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::node_selector")]
     pub node_selector: BTreeMap<String, String>,
     /// Node labels that name topology domains, outermost first. The node itself is always the last level.
@@ -45,6 +52,16 @@ pub struct NodePoolSpec {
     #[x_kube(validation = Rule::new("self.all(l, self.exists_one(m, m == l))")
         .message("a topology level must be listed once"))]
     pub topology: Vec<String>,
+    /// What a unit of a resource counts in the pool's currency, the resource "sluice.dev/gpu" in quotas: where
+    /// nvidia.com/gpu weighs 2, a Job of 4 GPUs counts 8. Resources not listed are not part of the currency.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    #[x_kube(
+        validation = schema::positive(),
+        validation = Rule::new(format!("!({CURRENCY:?} in self)"))
+            .message("the currency itself has no weight")
+    )]
+    pub weights: Quantities,
 }
 
 /// What the pool consists of.

@@ -37,6 +37,12 @@ pub fn not_negative() -> Rule {
     Rule::new("self.all(r, !string(self[r]).startsWith('-'))").message("a quantity must not be negative")
 }
 
+/// The rule for [`quantities`] of which none may be nothing.
+pub fn positive() -> Rule {
+    Rule::new("self.all(r, quantity(string(self[r])).isGreaterThan(quantity('0')))")
+        .message("a weight must be more than 0")
+}
+
 /// A duration such as `10m`.
 pub fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "nullable": true, "maxLength": 32, "pattern": DURATION})
@@ -54,11 +60,10 @@ pub fn pool(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// The labels that select a pool's nodes: at least one, or it would take every node.
+/// The labels that select a pool's nodes.
 pub fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
-        "minProperties": 1,
         "maxProperties": 16,
         "additionalProperties": {"type": "string", "maxLength": 63},
     })

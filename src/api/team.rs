@@ -56,6 +56,13 @@ pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
         description = "GPUs held beyond the guarantee in the first pool"
     ),
     printcolumn(
+        name = "Fair Share",
+        type_ = "string",
+        json_path = r".status.pools[*].fairShare.nvidia\.com/gpu",
+        description = "GPUs it would hold in the first pool if the pool were shared out anew to the present demand",
+        priority = 1
+    ),
+    printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#
@@ -81,6 +88,9 @@ pub struct TeamSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub weight: i32,
+    /// Whether its users take turns: among equal priorities the one who holds least goes first.
+    #[serde(default)]
+    pub fair_users: bool,
     /// Classes of service; the first is the default. Without any there is one, preemptible, named "default".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -123,6 +133,9 @@ pub struct TeamQuota {
 /// A class of service inside a team.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.onMaxWait == 'Notify' || has(self.maxWait)")
+    .message("onMaxWait says what follows after maxWait, which is not set")
+    .field_path(".onMaxWait"))]
 pub struct TeamQueue {
     /// Its name, unique in the team.
     #[schemars(schema_with = "schema::dns_label")]
@@ -142,11 +155,15 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_wait: Option<String>,
+    /// What follows when a workload has waited for maxWait: Notify says so where one looks why it waits,
+    /// RaisePriority puts it before all others of its team that have not waited that long, Fail ends it.
+    #[serde(default)]
+    pub on_max_wait: OnMaxWait,
     /// How long a workload runs undisturbed by claims on the surplus, e.g. 10m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_runtime: Option<String>,
-    /// The longest a workload may run, e.g. 8h.
+    /// The longest a workload may run, e.g. 8h; then it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_runtime: Option<String>,
@@ -166,6 +183,18 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
+}
+
+/// What follows when a workload has waited for the longest time its queue allows.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnMaxWait {
+    /// It is said where one looks why it waits.
+    #[default]
+    Notify,
+    /// It goes before all others of its team that have not waited that long.
+    RaisePriority,
+    /// It fails.
+    Fail,
 }
 
 /// What happens to a workload that lost a pod.
@@ -224,9 +253,6 @@ pub struct PoolUsage {
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub fair_share: Quantities,
-    /// How many workloads wait for admission in this pool.
-    #[serde(default)]
-    pub pending: i64,
 }
 
 fn one() -> i32 {

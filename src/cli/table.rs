@@ -25,10 +25,11 @@ fn shown(table: &Table) -> String {
 
 /// Teams and their queues.
 pub fn teams(teams: &Teams) -> String {
-    let mut quotas = table(["TEAM", "POOL", "RESOURCE", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT"]);
-    right(&mut quotas, 3..8);
+    let mut quotas =
+        table(["TEAM", "POOL", "RESOURCE", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT", "FAIR SHARE"]);
+    right(&mut quotas, 3..9);
     for row in &teams.teams {
-        let lists = [&row.guaranteed, &row.limit, &row.used, &row.borrowed, &row.lent];
+        let lists = [&row.guaranteed, &row.limit, &row.used, &row.borrowed, &row.lent, &row.fair_share];
         let mut resources: Vec<&String> = lists.iter().flat_map(|list| list.keys()).collect();
         resources.sort();
         resources.dedup();
@@ -37,7 +38,7 @@ pub fn teams(teams: &Teams) -> String {
             is_gpu(resource) || row.guaranteed.contains_key(*resource) || row.limit.contains_key(*resource)
         });
         if resources.is_empty() {
-            quotas.add_row([&row.team, &row.pool, "-", "", "", "", "", ""].map(str::to_owned));
+            quotas.add_row([&row.team, &row.pool, "-", "", "", "", "", "", ""].map(str::to_owned));
         }
         for resource in resources {
             let amount =
@@ -51,6 +52,7 @@ pub fn teams(teams: &Teams) -> String {
                 amount(&row.used, "0"),
                 amount(&row.borrowed, "0"),
                 amount(&row.lent, "0"),
+                amount(&row.fair_share, "0"),
             ]);
         }
     }

@@ -341,6 +341,10 @@ fn complete(
     let membership = namespaces.get(&managed.workload.namespace).and_then(|seen| seen.membership.as_ref());
     let Membership { team, queue } =
         membership.cloned().unwrap_or_else(|| Membership { team: "".into(), queue: None });
+    // Where kube-scheduler counts whole devices, so must Sluice, or it would admit more than there is.
+    if let Some((device, amount)) = &managed.facts.whole_device {
+        managed.workload.shape.requests.insert(device.clone(), *amount);
+    }
     managed.workload.team = team;
     managed.workload.queue = managed.own_queue.clone().or(queue);
     if let Some(class) = &managed.class {

@@ -164,3 +164,21 @@ fn the_directory_is_complete_once_every_list_it_rests_on_is() {
     assert!(directory.complete);
     assert_eq!(directory.namespaces.len(), 1);
 }
+
+#[test]
+fn where_pods_ask_for_a_whole_device_themselves_a_share_counts_as_one() {
+    let mut mirror = labelled();
+    let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
+    let asks = |version, containers: Value| {
+        saw_job(
+            version,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/gpu-fraction": "0.5"}},
+                "spec": {"template": {"spec": {"containers": containers}}},
+            }),
+        )
+    };
+    let gpus = |events: Vec<Event>| applied(&events).shape.requests["nvidia.com/gpu"].to_string();
+    assert_eq!(gpus(mirror.take(asks(1, containers))), "1");
+    assert_eq!(gpus(mirror.take(asks(2, json!([])))), "500m");
+}

@@ -115,7 +115,7 @@ fn team_status(
                 used: quantities(&view.used),
                 borrowed: quantities(&view.borrowed),
                 lent: quantities(&view.lent),
-                ..PoolUsage::default()
+                fair_share: quantities(&view.fair_share),
             })
             .collect(),
         conditions: [ready, overcommitted]

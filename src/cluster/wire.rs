@@ -67,6 +67,10 @@ pub struct JobStatus {
     pub succeeded: Option<i64>,
     /// Pods that are ending.
     pub terminating: Option<i64>,
+    /// Since when it runs; with every resume anew.
+    pub start_time: Option<Time>,
+    /// When it succeeded.
+    pub completion_time: Option<Time>,
     /// What its controller says of it.
     pub conditions: Option<Vec<Condition>>,
 }

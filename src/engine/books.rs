@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::amount::ResourceList;
+use super::devices::Holder;
 use super::entry::{
     Charge, Entry, Phase, charge_accounts, charge_nodes, charge_of, next_phase, queue_name, settle_time,
 };
@@ -84,6 +86,12 @@ impl Books {
             let node = pod.node.map(|node| self.nodes.name(node));
             (id, pod.owner.as_ref(), node)
         })
+    }
+
+    /// The labels that name the topology domains of a pool, outermost first.
+    #[must_use]
+    pub fn topology(&self, pool: PoolIx) -> &[Name] {
+        self.pools.get(self.forest.pool_name(pool)).map_or(&[], |pool| &pool.topology)
     }
 
     /// The queue a workload is in; the error says that its team or queue does not exist.
@@ -171,7 +179,11 @@ impl Books {
         let name = self
             .pools
             .values()
-            .find(|pool| pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v)))
+            .find(|pool| {
+                // The default pool may be described too; it selects none, and has what is left.
+                !pool.node_selector.is_empty()
+                    && pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
+            })
             .map_or_else(|| DEFAULT_POOL.into(), |pool| pool.name.clone());
         self.forest.intern_pool(&name)
     }
@@ -191,12 +203,19 @@ impl Books {
         Effect::Looser
     }
 
+    /// What a pod of such requests takes of a node, its slot included.
+    fn need_of(&mut self, requests: &ResourceList) -> Vector {
+        let slots = self.resources.intern(&PODS.into());
+        let mut need = self.resources.vector(requests);
+        need.set(slots, need.get(slots) + 1000);
+        self.nodes.learn(&self.resources);
+        need
+    }
+
     fn set_workload(&mut self, workload: Workload) -> Effect {
         let id = workload.id.clone();
         let team = self.forest.intern_team(&workload.team);
-        let slots = self.resources.intern(&PODS.into());
-        let mut need = self.resources.vector(&workload.shape.requests);
-        need.set(slots, need.get(slots) + 1000);
+        let need = self.need_of(&workload.shape.requests);
         if !self.workloads.contains_key(&id) {
             self.workloads.insert(
                 id.clone(),
@@ -209,6 +228,7 @@ impl Books {
                     removed: false,
                     live: BTreeMap::new(),
                     charged_queue: "".into(),
+                    raised: false,
                 },
             );
             self.adopt_strays(&id);
@@ -258,7 +278,7 @@ impl Books {
         for pod in self.strays.remove(id).unwrap_or_default() {
             let Some(stray) = self.pods.get(&pod) else { continue };
             if let Some(node) = stray.node {
-                self.nodes.hold(node, &stray.need, -1, 0);
+                self.nodes.hold(node, &Holder::Pod(pod.clone()), &stray.need, 0, 0);
             }
             let node = stray.node;
             if let Some(entry) = self.workloads.get_mut(id) {
@@ -276,9 +296,7 @@ impl Books {
             return Effect::Tighter;
         }
         let effect = self.remove_pod(&pod.id);
-        let slots = self.resources.intern(&PODS.into());
-        let mut need = self.resources.vector(&pod.requests);
-        need.set(slots, need.get(slots) + 1000);
+        let need = self.need_of(&pod.requests);
         match pod.workload.as_ref().filter(|id| self.workloads.contains_key(id)) {
             Some(id) => {
                 if let Some(entry) = self.workloads.get_mut(id) {
@@ -291,7 +309,7 @@ impl Books {
                     self.strays.entry(owner.clone()).or_default().insert(pod.id.clone());
                 }
                 if let Some(node) = node {
-                    self.nodes.hold(node, &need, 1, 0);
+                    self.nodes.hold(node, &Holder::Pod(pod.id.clone()), &need, 1, 0);
                 }
             }
         }
@@ -324,7 +342,7 @@ impl Books {
                     }
                 }
                 if let Some(node) = pod.node {
-                    self.nodes.hold(node, &pod.need, -1, 0);
+                    self.nodes.hold(node, &Holder::Pod(id.clone()), &pod.need, 0, 0);
                 }
             }
         }
@@ -338,6 +356,13 @@ impl Books {
             entry.phase = phase;
         }
         self.charge(id);
+    }
+
+    /// Notes whether a workload goes before the others of its team because it waits for too long.
+    pub fn raise(&mut self, id: &WorkloadId, raised: bool) {
+        if let Some(entry) = self.workloads.get_mut(id) {
+            entry.raised = raised;
+        }
     }
 
     /// Marks those as stopped whose stop nobody confirmed within [`SETTLE`]; true if there were any.
@@ -371,8 +396,9 @@ impl Books {
         let Some(entry) = self.workloads.get_mut(id) else { return };
         self.holders.remove(entry, &mut self.nodes);
         charge_accounts(&mut self.forest, entry, -1);
-        charge_nodes(&mut self.nodes, entry, -1);
-        entry.charge = Charge { pool: entry.charge.pool, ..Charge::default() };
+        // What it holds on its nodes is replaced when it is charged anew, so that shares stay in place.
+        let nodes = std::mem::take(&mut entry.charge.nodes);
+        entry.charge = Charge { pool: entry.charge.pool, nodes, ..Charge::default() };
     }
 
     fn charge(&mut self, id: &WorkloadId) {
@@ -383,10 +409,11 @@ impl Books {
             None if entry.live.is_empty() => entry.charge.pool,
             None => entry.live.keys().flatten().next().map_or(entry.charge.pool, |n| self.nodes.get(*n).pool),
         };
-        entry.charge = charge_of(entry, pool, &self.nodes);
+        let charge = charge_of(entry, pool, &self.nodes);
+        let before = std::mem::replace(&mut entry.charge, charge);
         entry.charged_queue = queue_name(&self.forest, entry);
         charge_accounts(&mut self.forest, entry, 1);
-        charge_nodes(&mut self.nodes, entry, 1);
+        charge_nodes(&mut self.nodes, entry, &before.nodes);
         self.holders.add(entry, &mut self.nodes);
         if let Some(due) = settle_time(entry) {
             self.settling.insert((due, id.clone()));

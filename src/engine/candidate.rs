@@ -7,7 +7,7 @@ use super::Engine;
 use super::books::Books;
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
-use super::model::{DEFAULT_POOL, Name, PodShape, WorkloadId};
+use super::model::{DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Placement, Request, Room};
 use super::reclaim::Claimant;
@@ -22,6 +22,8 @@ pub struct Candidate {
     pub team: TeamIx,
     /// What each pod demands of a node.
     pub shape: PodShape,
+    /// Within which domains its pods are to lie.
+    pub topology: Topology,
     /// What one pod takes.
     pub need: Vector,
     /// What all pods take.
@@ -42,6 +44,7 @@ impl Candidate {
             id: id.clone(),
             team: entry.team,
             shape: entry.workload.shape.clone(),
+            topology: entry.workload.topology.clone(),
             need: entry.need.clone(),
             total: entry.total(),
             pods: entry.workload.pods,
@@ -52,7 +55,14 @@ impl Candidate {
 
     /// The placement it asks for in a pool.
     pub fn request(&self, pool: PoolIx) -> Request<'_> {
-        Request { pool, shape: &self.shape, need: &self.need, pods: self.pods }
+        Request {
+            pool,
+            shape: &self.shape,
+            topology: &self.topology,
+            need: &self.need,
+            pods: self.pods,
+            beside: None,
+        }
     }
 
     /// It, as somebody for whom others may have to go.
@@ -66,6 +76,7 @@ impl Candidate {
             team: self.team,
             pool,
             shape: &self.shape,
+            topology: &self.topology,
             need: &self.need,
             total: &self.total,
             pods: self.pods,

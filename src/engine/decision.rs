@@ -1,6 +1,6 @@
 //! What the engine says: actions to carry out, and a verdict on every workload.
 
-use super::amount::ResourceList;
+use super::amount::{Amount, ResourceList};
 use super::model::{Admission, Name, Time, WorkloadId};
 
 /// What one call of `plan` decided, in the order to carry out.
@@ -209,6 +209,10 @@ pub enum Reason {
     UnknownTeam,
     /// Its queue does not exist (any more).
     UnknownQueue,
+    /// It has waited for longer than its queue wants.
+    WaitedTooLong,
+    /// It is being ended as failed, because it waited or ran for longer than its queue allows.
+    Failing,
     /// The API server refused the write; it is tried again after a pause.
     WriteRefused,
     /// It has ended.
@@ -237,6 +241,8 @@ impl Reason {
             Self::Evicted => "Evicted",
             Self::UnknownTeam => "UnknownTeam",
             Self::UnknownQueue => "UnknownQueue",
+            Self::WaitedTooLong => "WaitedTooLong",
+            Self::Failing => "Failing",
             Self::WriteRefused => "WriteRefused",
             Self::Finished => "Finished",
         }
@@ -294,6 +300,17 @@ pub struct NodeView {
     pub free: ResourceList,
     /// Which workloads hold how many pods there.
     pub workloads: Vec<(WorkloadId, u32)>,
+    /// The devices that several pods may have shares of, in the order in which they became shared.
+    pub shared: Vec<SharedDevice>,
+}
+
+/// A device on which shares are held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDevice {
+    /// The resource that counts it.
+    pub resource: Name,
+    /// Whose pods hold how much of it: the identity of their workload, or of a pod that belongs to none.
+    pub shares: Vec<(Name, Amount)>,
 }
 
 /// Something about the quotas that their owner should know.

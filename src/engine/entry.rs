@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::devices::Holder;
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::model::{Admission, Name, Observed, SETTLE, Time, Workload};
 use super::nodes::{NodeIx, NodeTable};
@@ -36,6 +37,9 @@ pub enum Phase {
         /// Whether no more pods of it will be made.
         stopped: bool,
     },
+    /// The engine decided to end it as failed; its object does not say so yet. With what it runs, or
+    /// nothing when it waits.
+    Failing(Option<Admission>),
     /// Ended; what its pods still hold is held.
     Finished,
 }
@@ -50,6 +54,7 @@ impl Phase {
             | Self::Resizing { to: admission, .. }
             | Self::Stopping(admission) => Some(admission),
             Self::Leaving { admission, .. } => Some(admission),
+            Self::Failing(admission) => admission.as_ref(),
             Self::Hold | Self::Pending | Self::Finished => None,
         }
     }
@@ -89,6 +94,8 @@ pub struct Entry {
     pub live: BTreeMap<Option<NodeIx>, u32>,
     /// The queue whose limit it counts against.
     pub charged_queue: Name,
+    /// It has waited for so long that it goes before the others of its team, and was let start for that.
+    pub raised: bool,
 }
 
 impl Entry {
@@ -126,6 +133,8 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
         (Phase::Starting(admission), Observed::Queued) => Phase::Starting(admission.clone()),
         (Phase::Stopping(_), Observed::Admitted(admission)) => Phase::Stopping(admission.clone()),
         (Phase::Resizing { from, .. }, Observed::Admitted(admission)) if from == admission => phase.clone(),
+        (Phase::Failing(None), Observed::Queued) => phase.clone(),
+        (Phase::Failing(Some(_)), Observed::Admitted(admission)) => Phase::Failing(Some(admission.clone())),
         (
             Phase::Leaving { admission, since, stopped: true },
             Observed::Leaving { admission: seen, since: s, .. },
@@ -151,7 +160,10 @@ pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
     }
     let wanted = |admission: &Admission| entry.workload.pods.min(admission.pods);
     match &entry.phase {
-        Phase::Starting(admission) | Phase::Running(admission) | Phase::Stopping(admission) => {
+        Phase::Starting(admission)
+        | Phase::Running(admission)
+        | Phase::Stopping(admission)
+        | Phase::Failing(Some(admission)) => {
             promise(&mut charge, admission, wanted(admission), nodes);
         }
         Phase::Resizing { from, to } => {
@@ -161,7 +173,7 @@ pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
         Phase::Leaving { admission, stopped: false, .. } => {
             promise(&mut charge, admission, admission.pods, nodes);
         }
-        Phase::Leaving { .. } | Phase::Hold | Phase::Pending | Phase::Finished => {}
+        Phase::Leaving { .. } | Phase::Hold | Phase::Pending | Phase::Failing(None) | Phase::Finished => {}
     }
     match &entry.phase {
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
@@ -228,10 +240,14 @@ pub fn charge_accounts(forest: &mut Forest, entry: &Entry, times: i64) {
     }
 }
 
-/// Puts what a workload holds on its nodes, or with -1 takes it off.
-pub fn charge_nodes(nodes: &mut NodeTable, entry: &Entry, times: i64) {
+/// Puts what a workload holds on its nodes, in place of what it held on those of `before`.
+pub fn charge_nodes(nodes: &mut NodeTable, entry: &Entry, before: &BTreeMap<NodeIx, u32>) {
+    let holder = Holder::Workload(entry.workload.id.clone());
+    for node in before.keys().filter(|node| !entry.charge.nodes.contains_key(node)) {
+        nodes.hold(*node, &holder, &entry.need, 0, 0);
+    }
     for (node, pods) in &entry.charge.nodes {
         let going = entry.charge.going.get(node).copied().unwrap_or(0);
-        nodes.hold(*node, &entry.need, times * i64::from(*pods), times * i64::from(going));
+        nodes.hold(*node, &holder, &entry.need, *pods, going);
     }
 }

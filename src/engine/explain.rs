@@ -1,14 +1,16 @@
 //! The words for decisions: every verdict carries the rule, the numbers and the parties.
 
+use std::time::Duration;
+
 use super::Engine;
 use super::amount::{Amount, describe};
 use super::books::Books;
-use super::decision::{EvictReason, Reason, State, Verdict};
+use super::decision::{EvictReason, FailReason, Reason, State, Verdict};
 use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Name, Queue, Time, WorkloadId};
+use super::model::{Name, OnMaxWait, Queue, Time, WorkloadId};
 use super::nodes::NodeIx;
-use super::placement::{Freed, Placement};
+use super::placement::{self, Freed, Placement, Request, Room};
 use super::rules;
 use super::vector::Vector;
 
@@ -61,21 +63,66 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
                 format!("runs {how} of pool {} (pods by node: {nodes})", admission.pool),
             )
         }
-        Phase::Pending => engine
-            .claims
-            .iter()
-            .find(|claim| claim.id == *id)
-            .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
-            .or_else(|| engine.pending.verdict(id))
-            .or_else(|| {
-                let failure = engine.failures.get(id)?;
-                Some(pending(
-                    Reason::WriteRefused,
-                    format!("admitting it failed {} times: {}", failure.times, failure.message),
-                ))
-            })
-            .or_else(|| Some(pending(Reason::NotYetConsidered, "asks for no pods".to_owned()))),
+        Phase::Failing(Some(_)) => at(
+            State::Evicting,
+            Reason::Failing,
+            "has run for longer than its queue allows and is being ended".to_owned(),
+        ),
+        Phase::Failing(None) => at(
+            State::Pending,
+            Reason::Failing,
+            "has waited for longer than its queue allows and is being ended".to_owned(),
+        ),
+        Phase::Pending => waits(engine, entry).map(|verdict| remind(engine, entry, verdict)),
     }
+}
+
+/// Why a workload waits.
+fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
+    let id = &entry.workload.id;
+    engine
+        .claims
+        .iter()
+        .find(|claim| claim.id == *id)
+        .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
+        .or_else(|| engine.pending.verdict(id))
+        .or_else(|| {
+            let failure = engine.failures.get(id)?;
+            Some(pending(
+                Reason::WriteRefused,
+                format!("writing what was decided failed {} times: {}", failure.times, failure.message),
+            ))
+        })
+        .or_else(|| Some(pending(Reason::NotYetConsidered, "asks for no pods".to_owned())))
+}
+
+/// Says besides why a workload waits that it has done so for too long, if it has.
+fn remind(engine: &Engine, entry: &Entry, verdict: Verdict) -> Verdict {
+    let overdue = engine.timers.overdue(&entry.workload.id);
+    let queue = engine.books.queue_of(entry).ok().filter(|_| overdue);
+    let Some((queue, most)) = queue.and_then(|queue| queue.max_wait.map(|most| (queue, most))) else {
+        return verdict;
+    };
+    let (name, most) = (&queue.name, most.as_secs());
+    let said = format!("has waited for longer than the {most} s that queue {name} sets");
+    match (queue.on_max_wait, verdict.reason) {
+        (_, Reason::WaitingForEviction) => verdict,
+        (OnMaxWait::RaisePriority, _) => {
+            let message = format!("{}; {said} and so goes first in its team", verdict.message);
+            Verdict { message, ..verdict }
+        }
+        _ => pending(Reason::WaitedTooLong, format!("{said}: {}", verdict.message)),
+    }
+}
+
+/// Why a workload is ended as failed.
+pub fn failed(queue: &Queue, reason: FailReason, after: Duration) -> String {
+    let (verb, most) = match reason {
+        FailReason::MaxWait => ("waited", queue.max_wait),
+        FailReason::MaxRuntime => ("ran", queue.max_runtime),
+    };
+    let most = most.unwrap_or_default().as_secs();
+    format!("{verb} for {} s; queue {} allows {most} s", after.as_secs(), queue.name)
 }
 
 /// The team or queue is not known.
@@ -162,22 +209,23 @@ fn usage(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> String {
 }
 
 /// No node could ever hold the pods.
-pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Option<Verdict> {
-    let pool = books.forest.pool_name(pool);
-    let most = nodes
-        .iter()
-        .map(|node| books.nodes.get(*node).allocatable.fits(need))
-        .fold(0_u32, u32::saturating_add);
+pub fn no_node(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Option<Verdict> {
+    let (pool, pods) = (books.forest.pool_name(request.pool), request.pods);
+    let most = placement::most(books, nodes, request, Room::Empty);
     if most >= pods {
         return None;
     }
     let message = if nodes.is_empty() {
         format!("no open node of pool {pool} matches its node selector, affinity and tolerations")
-    } else if most == 0 {
+    } else if most == 0 && placement::most(books, nodes, &request.anywhere(), Room::Empty) == 0 {
         format!(
             "none of the {} nodes of pool {pool} that match is large enough for {}",
             nodes.len(),
-            asked(books, need)
+            asked(books, request.need)
+        )
+    } else if let Some(label) = &request.topology.required {
+        format!(
+            "the matching nodes of pool {pool} with one value of {label} could hold {most} of its {pods} pods even if they were empty"
         )
     } else {
         format!(
@@ -188,19 +236,17 @@ pub fn no_node(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pod
 }
 
 /// The nodes have no room now.
-pub fn no_room(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pods: u32) -> Verdict {
-    let (mut now, mut unheld, mut sum) = (0_u32, 0_u32, Vector::default());
+pub fn no_room(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Verdict {
+    let (need, pods) = (request.need, request.pods);
+    let mut sum = Vector::default();
     for node in nodes {
-        let entry = books.nodes.get(*node);
-        now = now.saturating_add(entry.free_now().fits(need));
-        unheld = unheld.saturating_add(entry.allocatable.plus(entry.held(), -1).fits(need));
-        for (index, milli) in entry.free_now().entries() {
+        for (index, milli) in books.nodes.get(*node).now().amounts().entries() {
             sum.set(index, sum.get(index) + milli.max(0));
         }
     }
-    let pool = books.forest.pool_name(pool);
+    let pool = books.forest.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
-    if unheld >= pods {
+    if placement::most(books, nodes, request, Room::Unheld) >= pods {
         let message = format!("the room in pool {pool} is held for workloads that others are leaving for");
         return pending(Reason::RoomHeld, message);
     }
@@ -209,8 +255,13 @@ pub fn no_room(books: &Books, pool: PoolIx, nodes: &[NodeIx], need: &Vector, pod
         free
     });
     if sum.fits(&total) >= 1 {
+        let now = placement::most(books, nodes, request, Room::Now);
+        let within = match &request.topology.required {
+            Some(label) => format!(" within one value of {label}"),
+            None => String::new(),
+        };
         let message = format!(
-            "{} is free in pool {pool}, but scattered: {now} of {pods} pods of {} fit",
+            "{} is free in pool {pool}, but scattered: {now} of {pods} pods of {} fit{within}",
             asked(books, &free),
             asked(books, need),
         );

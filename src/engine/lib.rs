@@ -15,11 +15,13 @@ mod books;
 mod candidate;
 mod claims;
 pub mod decision;
+mod devices;
 mod entry;
 mod explain;
 mod fit;
 mod forest;
 pub mod forward;
+mod history;
 mod holders;
 pub mod model;
 mod nodes;
@@ -28,7 +30,9 @@ mod pending;
 mod placement;
 mod reclaim;
 mod rules;
+mod space;
 mod start;
+mod timers;
 mod vector;
 mod views;
 
@@ -39,8 +43,10 @@ use books::{Books, Effect};
 use claims::Claim;
 use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
 use entry::Phase;
+use history::History;
 use model::{Event, Name, Settings, Time, Workload, WorkloadId};
 use pending::{ClassKey, Pending, Rank};
+use timers::Timers;
 
 /// The first pause after a write that failed; it doubles with every further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -53,6 +59,8 @@ pub struct Engine {
     settings: Settings,
     books: Books,
     pending: Pending,
+    timers: Timers,
+    history: History,
     /// Workloads for which room is being freed, in the order in which it was promised.
     claims: Vec<Claim>,
     /// Workloads whose last write failed.
@@ -120,6 +128,13 @@ impl Engine {
                     self.epoch += 1;
                 }
             }
+            self.timers.note(&mut self.books, &id, before.as_ref(), now);
+            if let Some(entry) = self.books.get(&id).filter(|entry| entry.phase == Phase::Finished)
+                && !entry.removed
+                && before != Some(Phase::Finished)
+            {
+                self.history.learn(&self.books, entry, before.as_ref(), now);
+            }
             self.drop_stale_claim(&id);
             self.queue_up(&id);
         }
@@ -136,14 +151,16 @@ impl Engine {
             self.epoch += 1;
         }
         self.end_pauses(now);
-        pass::run(self, now)
+        let mut actions = timers::fire(self, now);
+        actions.append(&mut pass::run(self, now).actions);
+        Plan { actions }
     }
 
     /// When `plan` should be called again even if no event comes; `None` when only events matter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let retry = self.failures.values().filter_map(|failure| failure.until).min();
-        [self.wake, self.books.next_settle(), retry].into_iter().flatten().min()
+        [self.wake, self.books.next_settle(), retry, timers::next(self)].into_iter().flatten().min()
     }
 
     /// Where a workload stands and why; `None` when it is unknown.
@@ -197,10 +214,10 @@ impl Engine {
     fn write_failed(&mut self, id: &WorkloadId, message: String, now: Time) {
         let Some(entry) = self.books.get(id) else { return };
         let phase = match &entry.phase {
-            Phase::Starting(_) => Phase::Pending,
-            Phase::Stopping(admission) | Phase::Resizing { from: admission, .. } => {
-                Phase::Running(admission.clone())
-            }
+            Phase::Starting(_) | Phase::Failing(None) => Phase::Pending,
+            Phase::Stopping(admission)
+            | Phase::Failing(Some(admission))
+            | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
             _ => return,
         };
         self.books.set_phase(id, phase);
@@ -269,6 +286,7 @@ impl Engine {
 
     /// Puts a workload where it belongs: among those that wait, or not.
     fn queue_up(&mut self, id: &WorkloadId) {
+        self.timers.arm(&mut self.books, id);
         let waits = self.books.get(id).filter(|entry| {
             entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0 && !self.pauses(id)
         });
@@ -280,11 +298,12 @@ impl Engine {
                     priority: workload.priority,
                     pods: workload.pods,
                     shape: workload.shape.clone(),
+                    topology: workload.topology.clone(),
                     pools: workload.pools.clone(),
                     resumable: workload.resumable,
                 };
                 let priority = rules::priority_of(&self.books, entry);
-                let rank = Rank::new(priority, workload.submitted, &workload.name, id);
+                let rank = Rank::new(priority, workload.submitted, &workload.name, id).raised(entry.raised);
                 let team = entry.team;
                 self.pending.insert(team, key, rank);
             }

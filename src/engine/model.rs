@@ -201,6 +201,7 @@ pub struct Pool {
     /// Its name.
     pub name: Name,
     /// Labels a node must carry to belong to it. Of several pools that match, the first by name has the node.
+    /// Without any it selects none.
     pub node_selector: BTreeMap<Name, Name>,
     /// Node labels that name topology domains, outermost first.
     pub topology: Vec<Name>,

@@ -1,6 +1,7 @@
 //! Who waits, in order, grouped so that workloads that are alike are looked at once.
 //!
-//! Within a team: queue priority, then PriorityClass, then submission time (the place in the queue
+//! Within a team: whoever has waited for longer than a queue that raises it wants, then queue priority,
+//! then PriorityClass, then submission time (the place in the queue
 //! that an eviction does not take away), then the name in natural order. Workloads that cannot be
 //! told apart by any decision form a class; when the first of a class cannot start, none can.
 
@@ -9,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::decision::{Reason, Verdict};
 use super::forest::TeamIx;
-use super::model::{Name, PodShape, Time, WorkloadId};
+use super::model::{Name, PodShape, Time, Topology, WorkloadId};
 
 /// A workload's rank inside its team; compares less when it goes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
+    raised: Reverse<bool>,
     priority: Reverse<(i32, i32)>,
     submitted: Time,
     name: NaturalName,
@@ -24,7 +26,14 @@ impl Rank {
     /// The rank of a workload of that queue priority and PriorityClass value.
     #[must_use]
     pub fn new(priority: (i32, i32), submitted: Time, name: &Name, id: &WorkloadId) -> Self {
-        Self { priority: Reverse(priority), submitted, name: NaturalName(name.clone()), id: id.clone() }
+        let name = NaturalName(name.clone());
+        Self { raised: Reverse(false), priority: Reverse(priority), submitted, name, id: id.clone() }
+    }
+
+    /// This rank, before all that are not raised if it is.
+    #[must_use]
+    pub fn raised(self, raised: bool) -> Self {
+        Self { raised: Reverse(raised), ..self }
     }
 
     /// Whose rank it is.
@@ -91,6 +100,8 @@ pub struct ClassKey {
     pub pods: u32,
     /// What each of them needs.
     pub shape: PodShape,
+    /// Within which domains they are to lie.
+    pub topology: Topology,
     /// The pools it may use.
     pub pools: Vec<Name>,
     /// Whether it can be evicted at all.

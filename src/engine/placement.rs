@@ -1,22 +1,27 @@
 //! Which nodes the pods of a workload go to: all of them, or none.
 //!
-//! Best fit: a single pod goes where it leaves the fewest devices free, so that whole nodes stay
-//! whole; several pods go to as few nodes as possible. Pods that ask for no device keep off nodes
-//! that have some. Ties go to the least CPU, then the least memory left, then the node's name.
+//! A single pod goes where it leaves the least waste, so that whole nodes stay whole. Several pods go
+//! to as few nodes as possible, and if several nodes it must be, to such as lie close together. A wish
+//! for one topology domain takes the tightest domain that fits; a mere preference goes to as few
+//! domains as possible if none does. Pods that ask for no device keep off nodes that have some.
+
+mod domains;
+mod freed;
+mod spread;
 
 use std::collections::BTreeMap;
 
 use super::books::Books;
 use super::forest::PoolIx;
-use super::model::PodShape;
+use super::model::{PodShape, Topology};
 use super::nodes::NodeIx;
+use super::space::{Demand, Space};
 use super::vector::Vector;
+pub use freed::Freed;
+use spread::{Site, Spread};
 
 /// Pods by node.
 pub type Placement = BTreeMap<NodeIx, u32>;
-
-/// Room that a decision imagines to be free besides what is.
-pub type Freed = BTreeMap<NodeIx, Vector>;
 
 /// Which room counts.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,10 @@ pub enum Room<'a> {
     Now,
     /// What is left once evictions under way have ended, and these have too.
     Settled(&'a Freed),
+    /// What nobody's pods hold, be it needed by a claimant or not.
+    Unheld,
+    /// All that the nodes offer, as if nobody were on them.
+    Empty,
 }
 
 /// What is to be placed.
@@ -34,18 +43,26 @@ pub struct Request<'a> {
     pub pool: PoolIx,
     /// What a pod demands of its node.
     pub shape: &'a PodShape,
+    /// Within which domains the pods are to lie.
+    pub topology: &'a Topology,
     /// What a pod takes.
     pub need: &'a Vector,
     /// How many pods there are.
     pub pods: u32,
+    /// Where pods of the same workload run that these go to join.
+    pub beside: Option<&'a Placement>,
 }
 
-/// How well a pod fits a node; smaller is better.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Waste {
-    devices: i64,
-    others: Vec<i64>,
+impl Request<'_> {
+    /// The same without any wish for domains.
+    #[must_use]
+    pub fn anywhere(&self) -> Self {
+        Self { topology: &ANYWHERE, beside: None, ..*self }
+    }
 }
+
+/// No wish for domains.
+static ANYWHERE: Topology = Topology { required: None, preferred: None };
 
 /// The nodes that may ever hold the pods, in the order of their names.
 pub fn eligible<'a>(books: &'a Books, request: &Request<'a>) -> impl Iterator<Item = NodeIx> + 'a {
@@ -58,75 +75,54 @@ pub fn eligible<'a>(books: &'a Books, request: &Request<'a>) -> impl Iterator<It
 /// Places all pods, or none.
 #[must_use]
 pub fn place(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Option<Placement> {
-    let mut candidates: Vec<(NodeIx, u32)> = Vec::new();
-    let mut total = 0_u32;
-    for node in nodes {
-        let fits = capacity_for(books, *node, request.need, room).min(request.pods);
-        if fits > 0 {
-            candidates.push((*node, fits));
-            total = total.saturating_add(fits);
-        }
-    }
-    if total < request.pods {
-        return None;
-    }
-    // Fewest nodes: the roomiest first, until what remains fits one node; that one is chosen by best fit.
-    // Taking whole nodes keeps the order of names among equals, because the sort is stable.
-    candidates.sort_by_key(|(_, fits)| std::cmp::Reverse(*fits));
-    let mut placement = Placement::new();
-    let mut remaining = request.pods;
-    while remaining > 0 {
-        let last = candidates
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, fits))| *fits >= remaining)
-            .min_by_key(|(_, (node, _))| {
-                (waste(books, *node, request.need, remaining, room), books.nodes.name(*node))
-            })
-            .map(|(position, _)| position);
-        let (node, fits) = candidates.remove(last.unwrap_or(0));
-        let pods = fits.min(remaining);
-        placement.insert(node, pods);
-        remaining -= pods;
-    }
-    Some(placement)
+    place_up_to(books, nodes, request, request.pods, room)
 }
 
-/// How many pods one node holds.
+/// Places as many of the pods as find room, if those are no fewer than `least`.
 #[must_use]
-pub fn capacity_for(books: &Books, node: NodeIx, need: &Vector, room: Room<'_>) -> u32 {
+pub fn place_up_to(
+    books: &Books,
+    nodes: &[NodeIx],
+    request: &Request<'_>,
+    least: u32,
+    room: Room<'_>,
+) -> Option<Placement> {
+    let demand = books.nodes.demand(request.need);
+    let spread = Spread::new(books, request, &demand, room, sites(books, nodes, &demand, request.need, room));
+    let pods = spread.most().min(request.pods);
+    if pods < least { None } else { spread.place(pods) }
+}
+
+/// How many pods find room, were there any number of them.
+#[must_use]
+pub fn most(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> u32 {
+    let demand = books.nodes.demand(request.need);
+    Spread::new(books, request, &demand, room, sites(books, nodes, &demand, request.need, room)).most()
+}
+
+fn sites(books: &Books, nodes: &[NodeIx], demand: &Demand, need: &Vector, room: Room<'_>) -> Vec<Site> {
+    let asked: Vec<usize> = need.nonzero().map(|(index, _)| index).collect();
+    let devices: Vec<usize> = asked.into_iter().filter(|index| books.nodes.is_device(*index)).collect();
+    let site = |node: &NodeIx| {
+        with_space(books, *node, room, |space| Site {
+            node: *node,
+            fits: space.fits(demand),
+            free: devices.iter().map(|index| space.amounts().get(*index).max(0)).sum(),
+        })
+    };
+    nodes.iter().map(site).collect()
+}
+
+/// Does something with the room of a node.
+fn with_space<T>(books: &Books, node: NodeIx, room: Room<'_>, work: impl FnOnce(&Space) -> T) -> T {
     let entry = books.nodes.get(node);
     match room {
-        Room::Now => entry.free_now().fits(need),
-        Room::Settled(freed) => match freed.get(&node) {
-            None => entry.free_settled().fits(need),
-            Some(freed) => entry.free_settled().plus(freed, 1).fits(need),
+        Room::Now => work(entry.now()),
+        Room::Settled(freed) => match freed.room(&books.nodes, node) {
+            Some(space) => work(&space),
+            None => work(entry.settled()),
         },
-    }
-}
-
-fn waste(books: &Books, node: NodeIx, need: &Vector, pods: u32, room: Room<'_>) -> Waste {
-    let entry = books.nodes.get(node);
-    let free = match room {
-        Room::Now => entry.free_now().clone(),
-        Room::Settled(freed) => {
-            freed.get(&node).map_or_else(|| entry.free_settled().clone(), |f| entry.free_settled().plus(f, 1))
-        }
-    };
-    let left = free.plus(need, -i64::from(pods));
-    let asks_for_devices = need.nonzero().any(|(index, _)| books.resources.is_device(index));
-    let devices = if asks_for_devices { &left } else { &entry.allocatable };
-    Waste {
-        devices: devices
-            .entries()
-            .filter(|(index, _)| books.resources.is_device(*index))
-            .map(|(_, m)| m)
-            .sum(),
-        others: left
-            .entries()
-            .filter(|(index, _)| !books.resources.is_device(*index))
-            .filter(|(index, _)| need.get(*index) > 0)
-            .map(|(_, milli)| milli)
-            .collect(),
+        Room::Unheld => work(&entry.unheld()),
+        Room::Empty => work(&entry.empty()),
     }
 }

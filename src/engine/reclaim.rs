@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::books::Books;
 use super::entry::{Entry, Phase};
 use super::forest::{Imagined, PoolIx, TeamIx};
-use super::model::{PodShape, Time, WorkloadId};
+use super::model::{PodShape, Time, Topology, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
 use super::rules::{free, lending_allows, preemptible, priority_of, work_lost, would_be_owed_again};
@@ -38,6 +38,8 @@ pub struct Claimant<'a> {
     pub pool: PoolIx,
     /// What each pod demands of a node.
     pub shape: &'a PodShape,
+    /// Within which domains its pods are to lie.
+    pub topology: &'a Topology,
     /// What one pod takes.
     pub need: &'a Vector,
     /// What all pods take.
@@ -384,8 +386,10 @@ impl<'a> Search<'a> {
         Request {
             pool: self.claimant.pool,
             shape: self.claimant.shape,
+            topology: self.claimant.topology,
             need: self.claimant.need,
             pods: self.claimant.pods,
+            beside: None,
         }
     }
 
@@ -435,7 +439,7 @@ impl<'a> Search<'a> {
         }
         let mut freed = outcome.freed.clone();
         for (node, pods) in &outcome.placement {
-            freed.entry(*node).or_default().add(claimant.need, -i64::from(*pods));
+            freed.take(*node, claimant.need, *pods);
         }
         if self.fits(entry, entry.charge.pods, &freed) {
             return false;
@@ -479,8 +483,14 @@ impl<'a> Search<'a> {
 
     /// Whether so many pods of somebody find room in the pool once `freed` is free.
     fn fits(&self, entry: &Entry, pods: u32, freed: &Freed) -> bool {
-        let shape = &entry.workload.shape;
-        let request = Request { pool: self.claimant.pool, shape, need: &entry.need, pods };
+        let request = Request {
+            pool: self.claimant.pool,
+            shape: &entry.workload.shape,
+            topology: &entry.workload.topology,
+            need: &entry.need,
+            pods,
+            beside: None,
+        };
         let nodes: Vec<NodeIx> = placement::eligible(self.books, &request).collect();
         placement::place(self.books, &nodes, &request, Room::Settled(freed)).is_some()
     }

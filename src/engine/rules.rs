@@ -9,9 +9,13 @@ use super::model::Time;
 use super::placement::Freed;
 use super::vector::Vector;
 
-/// The priority that orders workloads inside a team: the queue's, then the PriorityClass.
+/// The priority that orders workloads inside a team: the queue's, then the PriorityClass. Whoever runs
+/// because it had waited for too long yields to none of those it passed: they would take its place at once.
 #[must_use]
 pub fn priority_of(books: &Books, entry: &Entry) -> (i32, i32) {
+    if entry.raised && entry.phase.admission().is_some() {
+        return (i32::MAX, i32::MAX);
+    }
     (books.queue_of(entry).map_or(0, |queue| queue.priority), entry.workload.priority)
 }
 
@@ -49,7 +53,7 @@ pub fn lending_allows(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector,
     let mut free = Vector::default();
     for (index, entry, _) in books.nodes.alive() {
         if entry.pool == pool && entry.open() {
-            free.add(entry.free_settled(), 1);
+            free.add(entry.settled().amounts(), 1);
             if let Some(more) = freed.get(&index) {
                 free.add(more, 1);
             }
@@ -74,9 +78,10 @@ pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -
     books.forest.owed(entry.charge.pool, entry.team, &amount, &imagined)
 }
 
-/// Adds to `freed` what a workload holds on nodes.
+/// Adds to `freed` what a workload holds on nodes and is not leaving already.
 pub fn free(freed: &mut Freed, entry: &Entry) {
     for (node, pods) in &entry.charge.nodes {
-        freed.entry(*node).or_default().add(&entry.need, i64::from(*pods));
+        let going = entry.charge.going.get(node).copied().unwrap_or(0);
+        freed.give(*node, &entry.workload.id, &entry.need, pods.saturating_sub(going));
     }
 }

@@ -159,7 +159,7 @@ fn evict(engine: &mut Engine, id: &WorkloadId, claimant: &Candidate, now: Time, 
 /// Why the workload cannot start in one of its pools.
 fn refusal(engine: &Engine, candidate: &Candidate, pool: PoolIx, nodes: &[NodeIx]) -> Verdict {
     let books = &engine.books;
-    if let Some(verdict) = explain::no_node(books, pool, nodes, &candidate.need, candidate.pods) {
+    if let Some(verdict) = explain::no_node(books, nodes, &candidate.request(pool)) {
         return verdict;
     }
     let over = books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), false);
@@ -167,7 +167,7 @@ fn refusal(engine: &Engine, candidate: &Candidate, pool: PoolIx, nodes: &[NodeIx
         return explain::team_limit(books, team, pool, index, &candidate.total);
     }
     surplus_refusal(books, candidate, pool)
-        .unwrap_or_else(|| explain::no_room(books, pool, nodes, &candidate.need, candidate.pods))
+        .unwrap_or_else(|| explain::no_room(books, nodes, &candidate.request(pool)))
 }
 
 /// How soon a workload with this reason may start, compared with other reasons.

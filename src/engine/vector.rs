@@ -37,6 +37,12 @@ impl Resources {
         index
     }
 
+    /// How many resources have a number.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
     /// The dense form of `list`.
     pub fn vector(&mut self, list: &ResourceList) -> Vector {
         let mut vector = Vector::default();
@@ -110,6 +116,13 @@ impl Vector {
         let mut total = self.clone();
         total.add(other, times);
         total
+    }
+
+    /// Whether both hold the same amounts.
+    #[must_use]
+    pub fn equals(&self, other: &Self) -> bool {
+        let length = self.0.len().max(other.0.len());
+        (0..length).all(|index| self.get(index) == other.get(index))
     }
 
     /// How often `need` fits: the smallest quotient over what it needs; `u32::MAX` if it needs nothing.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::amount::{Amount, ResourceList};
 use super::books::Books;
-use super::decision::{NodeView, Overcommitment, QueueView, TeamView};
+use super::decision::{NodeView, Overcommitment, QueueView, SharedDevice, TeamView};
 use super::entry::Phase;
 use super::forest::{Imagined, PoolIx};
 use super::model::{DEFAULT_POOL, Name, Time};
@@ -140,11 +140,22 @@ pub fn nodes(books: &Books) -> Vec<NodeView> {
         allocatable: node.allocatable.clone(),
         free: books
             .resources
-            .list(&entry.allocatable.plus(entry.held(), -1))
+            .list(entry.unheld().amounts())
             .into_iter()
             .filter(|(name, amount)| node.allocatable.contains_key(name) && *amount > Amount::ZERO)
             .collect(),
         workloads: books.occupants(index).map(|(entry, pods)| (entry.workload.id.clone(), pods)).collect(),
+        shared: entry
+            .devices()
+            .tenants()
+            .map(|(resource, shares)| SharedDevice {
+                resource: books.resources.name(resource).clone(),
+                shares: shares
+                    .iter()
+                    .map(|(who, milli)| (who.name().clone(), Amount::milli(*milli)))
+                    .collect(),
+            })
+            .collect(),
     };
     books.nodes.alive().map(view).collect()
 }

@@ -10,6 +10,7 @@ fn node(name: &str, free: i64) -> NodeView {
         allocatable: list(8),
         free: list(free),
         workloads: Vec::new(),
+        shared: Vec::new(),
     }
 }
 

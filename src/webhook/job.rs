@@ -81,7 +81,10 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
     let mut editor = Editor::new(&request.object);
     let mut warnings = Vec::new();
     let edited = match request.operation.as_str() {
-        "CREATE" => create(view, request, &mut editor),
+        "CREATE" => {
+            warnings = wishes::warnings(&request.object);
+            create(view, request, &mut editor)
+        }
         "UPDATE" => update(view, request, &mut editor, &mut warnings),
         _ => return Verdict::pass(),
     };
@@ -112,6 +115,7 @@ fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(),
         hold(editor);
     }
     stamp(editor, &standing, true);
+    editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], request.user_info.username.as_str());
     if request.object.pointer("/spec/template/spec/affinity/nodeAffinity").is_some_and(Value::is_object) {
         editor.set(&["metadata", "labels", names::OWN_AFFINITY], "true");
     }
@@ -148,6 +152,12 @@ fn update(
             warnings.push(format!("sluice: the Job keeps the {} pods it was granted", old.grant()));
         }
         _ => {}
+    }
+    // A manifest that replaces the whole Job does not say who submitted it.
+    if let (Some(user), None) =
+        (annotation(&request.old_object, names::USER), annotation(&request.object, names::USER))
+    {
+        editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], user);
     }
     // The template of an admitted Job carries the placement; a manifest that brings back what its user
     // wrote there is the unchanged one, not a change.
@@ -220,6 +230,7 @@ fn check_create(view: &View<'_>, request: &Request, object: &Value) -> Result<()
     for key in names::OWN_ANNOTATIONS {
         match annotation(object, key) {
             Some("true") if key == names::HELD => {}
+            Some(user) if key == names::USER && user == request.user_info.username => {}
             Some(_) => return Err(format!("annotation {key} is written by Sluice alone; leave it out")),
             None => {}
         }
@@ -258,6 +269,10 @@ fn check_update(view: &View<'_>, request: &Request, object: &Value) -> Result<()
             new.parallelism(),
             old.grant()
         ));
+    }
+    let fraction = |object: &Value| annotation(object, names::GPU_FRACTION).map(ToOwned::to_owned);
+    if fraction(before) != fraction(object) && !(old.waits() && new.waits()) {
+        return Err(format!("annotation {} can be changed only while the Job waits", names::GPU_FRACTION));
     }
     // What has been there all along is not judged again: an old object must stay editable.
     let asks = |object: &Value| wishes::ANNOTATIONS.map(|key| annotation(object, key).map(ToOwned::to_owned));

@@ -43,8 +43,8 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
         Ok(()) => editor.finish(),
         Err(problem) => return Verdict::Deny(format!("{}: {problem}", request.object_name())),
     };
-    match check(view, &object) {
-        Ok(()) => Verdict::Allow { patch, warnings: Vec::new() },
+    match check(view, request, &object) {
+        Ok(()) => Verdict::Allow { patch, warnings: wishes::warnings(&object) },
         Err(problem) => Verdict::Deny(format!("{}: {problem}", request.object_name())),
     }
 }
@@ -63,6 +63,7 @@ fn edit(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), S
             editor.set(&["metadata", "labels", key], &**value);
         }
     }
+    editor.set(&["metadata", "annotations", names::USER], request.user_info.username.as_str());
     let named = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
     if let Some(wanted) = standing.priority_class.filter(|_| named.is_empty()) {
         editor.set(&["spec", "priorityClassName"], &*wanted);
@@ -74,9 +75,10 @@ fn edit(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), S
     Ok(())
 }
 
-fn check(view: &View<'_>, pod: &Value) -> Result<(), String> {
+fn check(view: &View<'_>, request: &Request, pod: &Value) -> Result<(), String> {
     for key in names::OWN_ANNOTATIONS {
-        if annotation(pod, key).is_some() {
+        let own_name = key == names::USER && annotation(pod, key) == Some(&*request.user_info.username);
+        if annotation(pod, key).is_some() && !own_name {
             return Err(format!("annotation {key} is written by Sluice alone; leave it out"));
         }
     }

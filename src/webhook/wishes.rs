@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use super::object::{annotation, label};
 use super::view::View;
-use crate::api::convert::duration;
+use crate::api::convert::{duration, share};
 use crate::api::names;
-use crate::engine::amount::Amount;
+use crate::engine::amount::{Amount, ResourceList, describe, sum};
+use crate::view::is_gpu;
 
 /// Everything a person may write, in the order it is checked.
 pub const ANNOTATIONS: [&str; 9] = [
@@ -62,13 +63,47 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             Ok(())
         }
         names::GROUP_SIZE => positive(text).map(|_| ()),
-        names::GPU_FRACTION => match Amount::parse(text) {
-            Ok(share) if Amount::ZERO < share && share < Amount::units(1) => Ok(()),
-            _ => Err(format!("{text:?} is not a number between 0 and 1 (without the ends)")),
-        },
+        names::GPU_FRACTION => {
+            text.split(',').try_for_each(|one| share(one.trim()).map(|_| ()))?;
+            match whole_devices(object) {
+                several if several.values().any(|amount| *amount > Amount::units(1)) => {
+                    Err(format!("a pod that asks for {} needs no share of one", describe(&several)))
+                }
+                _ => Ok(()),
+            }
+        }
         _ if is_label_key(text) => Ok(()),
         _ => Err(format!("{text:?} is not the key of a node label")),
     }
+}
+
+/// The GPUs that the containers of a pod ask for; of devices, requests and limits are the same.
+fn whole_devices(object: &Value) -> ResourceList {
+    let spec = if object["kind"] == "Job" { &object["spec"]["template"]["spec"] } else { &object["spec"] };
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    containers.fold(ResourceList::new(), |asked, container| {
+        let limits = container["resources"]["limits"].as_object().into_iter().flatten();
+        let gpus = limits.filter(|(resource, _)| is_gpu(resource)).filter_map(|(resource, amount)| {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), ToOwned::to_owned);
+            Some((resource.as_str().into(), Amount::parse(&text).ok()?))
+        });
+        sum(&asked, &gpus.collect())
+    })
+}
+
+/// What a person should know of wishes that are well-formed.
+#[must_use]
+pub fn warnings(object: &Value) -> Vec<String> {
+    let whole = whole_devices(object);
+    if annotation(object, names::GPU_FRACTION).is_none() || whole.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "sluice: annotation {} has no effect, because each pod asks for {} itself and kube-scheduler counts that; \
+         leave it out of the containers to share a GPU",
+        names::GPU_FRACTION,
+        describe(&whole)
+    )]
 }
 
 fn pools(view: &View<'_>, text: &str) -> Result<(), String> {

@@ -5,5 +5,7 @@ mod cases;
 mod judge;
 mod laws;
 mod ops;
+mod placement;
 mod purity;
+mod time;
 mod world;

@@ -232,6 +232,10 @@ impl World {
         let stage = match (action, item.stage.clone()) {
             (Action::Admit { admission, .. }, Stage::Queued) => Stage::Running(admission),
             (Action::Evict { .. }, Stage::Running(admission)) => Stage::Ending(admission, self.now),
+            (Action::Fail { .. }, _) => {
+                self.end(&id, Stage::Finished);
+                return;
+            }
             (_, stage) => stage,
         };
         let starts = matches!(stage, Stage::Running(_));

@@ -1,16 +1,17 @@
 //! A Job as the engine sees it.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::super::wire;
 use super::shape::shape;
 use super::{
-    Facts, Managed, annotation, created, eviction, instant, label, name, record, uid, version, wishes,
+    Facts, Managed, annotation, created, eviction, instant, label, name, record, share_device, uid, version,
+    wishes,
 };
 use crate::api::{names, record::time};
-use crate::engine::model::{
-    Admission, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
-};
+use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 
 /// What one look at a Job gives.
 #[derive(Clone, Debug)]
@@ -65,6 +66,9 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     let wishes = wishes(metadata, job.spec.active_deadline_seconds);
     let affinity: Option<Value> = user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let spec = &job.spec.template.spec;
+    let mut shape = if over { PodShape::default() } else { shape(spec, affinity.as_ref()) };
+    let share = wishes.share.filter(|_| !over);
+    let whole_device = share.and_then(|share| share_device(&mut shape.requests, share));
     Some(Box::new(Managed {
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().map(Name::from),
@@ -81,6 +85,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             eviction,
             generation: metadata.generation,
             annotated: metadata.annotations.is_some(),
+            whole_device,
         },
         workload: Workload {
             id: WorkloadId(uid(metadata)),
@@ -92,17 +97,17 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             priority: 0,
             submitted: created(metadata),
             pods,
-            shape: if over { PodShape::default() } else { shape(spec, affinity.as_ref()) },
+            shape,
             pools: wishes.pools,
             resumable: true,
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,
-            min_pods: None,
-            topology: Topology::default(),
-            user: None,
+            min_pods: wishes.min_pods.map(|fewest| fewest.min(pods)),
+            topology: wishes.topology,
+            user: wishes.user,
             resizable: false,
-            ran: None,
+            ran: record.filter(|_| over).and_then(|_| ran(job)),
             state,
         },
     }))
@@ -117,14 +122,23 @@ fn wanted(job: &wire::Job) -> u32 {
 
 /// Whether the Job makes no more pods for good. What its last pods hold is held by themselves.
 fn finished(job: &wire::Job) -> bool {
-    job.metadata.deletion_timestamp.is_some()
-        || conditions(job).any(|condition| {
-            condition.status == "True"
-                && matches!(
-                    condition.type_.as_str(),
-                    "Complete" | "Failed" | "FailureTarget" | "SuccessCriteriaMet"
-                )
-        })
+    job.metadata.deletion_timestamp.is_some() || conditions(job).any(ends)
+}
+
+/// How long its last run took, where it has come to its end.
+fn ran(job: &wire::Job) -> Option<Duration> {
+    let last = || {
+        let ended = |condition: &&wire::Condition| ends(condition);
+        conditions(job).filter(ended).filter_map(|condition| condition.last_transition_time.as_ref()).max()
+    };
+    let ended = job.status.completion_time.as_ref().or_else(last)?;
+    Some(instant(ended).since(instant(job.status.start_time.as_ref()?)))
+}
+
+/// Whether a condition says that the Job makes no more pods for good.
+fn ends(condition: &wire::Condition) -> bool {
+    condition.status == "True"
+        && matches!(condition.type_.as_str(), "Complete" | "Failed" | "FailureTarget" | "SuccessCriteriaMet")
 }
 
 fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {

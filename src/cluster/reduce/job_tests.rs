@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::engine::amount::{Amount, describe};
 
 const NOW: Time = Time(1_800_000_000_000);
 const RECORD: &str =
@@ -141,4 +142,71 @@ fn the_users_affinity_is_told_from_sluices_own() {
     let mut both = admitted;
     both["metadata"]["annotations"]["sluice.dev/user-affinity"] = affinity("users").to_string().into();
     assert_eq!(node_of(seen(both)).as_deref(), Some("users"));
+}
+
+#[test]
+fn what_its_user_wishes_reaches_the_engine() {
+    let notes = |notes: Value| seen(json!({"metadata": {"annotations": notes}})).managed.expect("managed");
+    let workload = notes(json!({
+        "sluice.dev/min-parallelism": "1",
+        "sluice.dev/topology-required": "rack",
+        "sluice.dev/topology-preferred": "zone",
+        "sluice.dev/user": "alice",
+    }))
+    .workload;
+    assert_eq!(workload.min_pods, Some(1));
+    assert_eq!(workload.topology.required.as_deref(), Some("rack"));
+    assert_eq!(workload.topology.preferred.as_deref(), Some("zone"));
+    assert_eq!(workload.user.as_deref(), Some("alice"));
+    assert_eq!(
+        notes(json!({"sluice.dev/min-parallelism": "3"})).workload.min_pods,
+        Some(2),
+        "no more than all"
+    );
+    let malformed = notes(json!({
+        "sluice.dev/min-parallelism": "none", "sluice.dev/topology-required": " ", "sluice.dev/gpu-fraction": "1",
+    }));
+    assert_eq!((malformed.workload.min_pods, malformed.workload.topology.required), (None, None));
+    assert_eq!(malformed.workload.shape.requests["nvidia.com/gpu"], Amount::units(1));
+}
+
+#[test]
+fn a_share_stands_for_the_one_device_a_pod_asks_for() {
+    let asked = |limits: Value, fraction: &str| {
+        let containers = json!([{"name": "c", "resources": {"limits": limits}}]);
+        let patch = json!({
+            "metadata": {"annotations": {"sluice.dev/gpu-fraction": fraction}},
+            "spec": {"template": {"spec": {"containers": containers}}},
+        });
+        let managed = *seen(patch).managed.expect("managed");
+        (describe(&managed.workload.shape.requests), managed.facts.whole_device)
+    };
+    let whole = |device: &str| Some((device.into(), Amount::units(1)));
+    for (limits, fraction, expected, device) in [
+        (json!({"nvidia.com/gpu": 1}), "0.5", "nvidia.com/gpu 500m", whole("nvidia.com/gpu")),
+        (json!({"amd.com/gpu": 1}), "0.25", "amd.com/gpu 250m", whole("amd.com/gpu")),
+        (json!({"cpu": 1}), "0.3,0.6", "cpu 1, nvidia.com/gpu 300m", None),
+        (json!({"nvidia.com/gpu": 2}), "0.5", "nvidia.com/gpu 2", None),
+    ] {
+        assert_eq!(asked(limits, fraction), (expected.to_owned(), device), "{fraction}");
+    }
+}
+
+#[test]
+fn a_finished_job_tells_how_long_its_last_run_took() {
+    let ran = |annotations: Value, status: Value| {
+        let seen = seen(json!({"metadata": {"annotations": annotations}, "status": status}));
+        seen.managed.expect("managed").workload.ran.map(|ran| ran.as_secs())
+    };
+    let admitted = || json!({"sluice.dev/admission": RECORD});
+    let status = |kind: &str, completed: Option<&str>| {
+        json!({
+            "startTime": "2026-11-21T08:00:00Z", "completionTime": completed,
+            "conditions": [{"type": kind, "status": "True", "lastTransitionTime": "2026-11-21T08:02:00Z"}],
+        })
+    };
+    assert_eq!(ran(admitted(), status("Complete", Some("2026-11-21T08:01:30Z"))), Some(90));
+    assert_eq!(ran(admitted(), status("Failed", None)), Some(120));
+    assert_eq!(ran(admitted(), status("Suspended", None)), None, "it has not ended");
+    assert_eq!(ran(json!({}), status("Failed", None)), None, "it never ran");
 }

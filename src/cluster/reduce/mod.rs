@@ -14,7 +14,9 @@ use kube::core::ObjectMeta;
 
 use crate::api::names;
 use crate::api::record::{Eviction, Record};
-use crate::engine::model::{Name, Time, Workload};
+use crate::engine::amount::{Amount, ResourceList};
+use crate::engine::model::{Name, Time, Topology, Workload};
+use crate::view::is_gpu;
 
 /// A Job or a bare pod that Sluice manages, with what its patches will need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub struct Facts {
     pub generation: Option<i64>,
     /// Whether it has any annotation.
     pub annotated: bool,
+    /// What a pod that needs only a share of a device asks for all the same: kube-scheduler counts that.
+    pub whole_device: Option<(Name, Amount)>,
 }
 
 /// An object's version as a number that grows with each change; 0 when there is none.
@@ -124,6 +128,10 @@ struct Wishes {
     time_limit: Option<Duration>,
     last_checkpoint: Option<Time>,
     checkpoint_interval: Option<Duration>,
+    min_pods: Option<u32>,
+    topology: Topology,
+    share: Option<Amount>,
+    user: Option<Name>,
 }
 
 /// Reads them; what is malformed counts as not given (the webhook refuses it when it is written).
@@ -137,5 +145,37 @@ fn wishes(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Wishes
             .and_then(|text| text.parse::<Timestamp>().ok())
             .map(|timestamp| Time(timestamp.as_millisecond())),
         checkpoint_interval: annotation(metadata, names::CHECKPOINT_INTERVAL).and_then(duration),
+        min_pods: annotation(metadata, names::MIN_PARALLELISM)
+            .and_then(|text| text.trim().parse().ok())
+            .filter(|fewest| *fewest > 0),
+        topology: Topology {
+            required: annotation(metadata, names::TOPOLOGY_REQUIRED).and_then(stated),
+            preferred: annotation(metadata, names::TOPOLOGY_PREFERRED).and_then(stated),
+        },
+        share: annotation(metadata, names::GPU_FRACTION)
+            .and_then(|text| text.split(',').next())
+            .and_then(|first| crate::api::convert::share(first).ok()),
+        user: annotation(metadata, names::USER).and_then(stated),
     }
+}
+
+fn stated(text: &str) -> Option<Name> {
+    Some(text.trim()).filter(|text| !text.is_empty()).map(Name::from)
+}
+
+/// The device of which a pod without any request for one needs a share.
+const USUAL_DEVICE: &str = "nvidia.com/gpu";
+
+/// Makes what a pod asks for of a device a share of one; gives what it asked for, if it did. A pod that
+/// asks for several devices needs them whole.
+fn share_device(requests: &mut ResourceList, share: Amount) -> Option<(Name, Amount)> {
+    let asked =
+        requests.get_key_value(USUAL_DEVICE).or_else(|| requests.iter().find(|(name, _)| is_gpu(name)));
+    let asked = asked.map(|(name, amount)| (name.clone(), *amount));
+    match &asked {
+        Some((_, amount)) if *amount > Amount::units(1) => return None,
+        Some((name, _)) => requests.insert(name.clone(), share),
+        None => requests.insert(USUAL_DEVICE.into(), share),
+    };
+    asked
 }

@@ -2,10 +2,12 @@
 
 use super::super::wire;
 use super::shape::{requests, shape};
-use super::{Facts, Managed, created, eviction, label, name, owning_job, record, uid, version, wishes};
+use super::{
+    Facts, Managed, created, eviction, label, name, owning_job, record, share_device, uid, version, wishes,
+};
 use crate::api::names;
 use crate::engine::model::{
-    Admission, Name, Observed, Pod, PodId, PodShape, Topology, Workload, WorkloadId, WorkloadKind,
+    Admission, Name, Observed, Pod, PodId, PodShape, Workload, WorkloadId, WorkloadKind,
 };
 
 /// What one look at a pod gives.
@@ -77,6 +79,9 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let eviction = eviction(metadata);
     // Before admission the affinity is the user's; afterwards nothing asks for it again.
     let affinity = pod.spec.affinity.as_ref().filter(|_| gated);
+    let mut shape = if over { PodShape::default() } else { shape(&pod.spec, affinity) };
+    let share = wishes.share.filter(|_| !over);
+    let whole_device = share.and_then(|share| share_device(&mut shape.requests, share));
     Some(Box::new(Managed {
         own_queue: label(metadata, names::QUEUE),
         class: pod
@@ -98,6 +103,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             eviction,
             generation: None,
             annotated: metadata.annotations.is_some(),
+            whole_device,
         },
         workload: Workload {
             id: WorkloadId(uid(metadata)),
@@ -109,15 +115,15 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             priority: pod.spec.priority.unwrap_or(0),
             submitted: created(metadata),
             pods: 1,
-            shape: if over { PodShape::default() } else { shape(&pod.spec, affinity) },
+            shape,
             pools: wishes.pools,
             resumable: false,
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,
             min_pods: None,
-            topology: Topology::default(),
-            user: None,
+            topology: wishes.topology,
+            user: wishes.user,
             resizable: false,
             ran: None,
             state,

@@ -93,7 +93,7 @@ impl Item {
                 since = Some(*told);
                 Observed::Leaving { admission: admission.clone(), since: *told, stopped: true }
             }
-            Phase::Finished => {
+            Phase::Failing(_) | Phase::Finished => {
                 since = Some(now);
                 Observed::Finished
             }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::directory::Directory;
-use crate::webhook::testing::{Ask, ask, directory, with};
+use crate::webhook::testing::{ALICE, Ask, ask, directory, with};
 
 fn job(change: Value) -> Value {
     let plain = json!({
@@ -19,14 +19,13 @@ fn stamped(change: Value) -> Value {
 }
 
 fn queued(change: Value) -> Value {
-    with(
-        stamped(json!({"metadata": {"annotations": {"sluice.dev/held": "true"}}, "spec": {"suspend": true}})),
-        change,
-    )
+    let marks = json!({"sluice.dev/held": "true", "sluice.dev/user": ALICE});
+    with(stamped(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
 }
 
 fn own_hold(change: Value) -> Value {
-    with(stamped(json!({"spec": {"suspend": true}})), change)
+    let marks = json!({"sluice.dev/user": ALICE});
+    with(stamped(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
 }
 
 /// A record as Sluice writes it, for `pods` pods.
@@ -36,7 +35,8 @@ fn record(pods: u32) -> String {
 }
 
 fn running(change: Value) -> Value {
-    let marks = json!({"sluice.dev/held": "true", "sluice.dev/admission": record(4)});
+    let marks =
+        json!({"sluice.dev/held": "true", "sluice.dev/user": ALICE, "sluice.dev/admission": record(4)});
     with(stamped(json!({"metadata": {"annotations": marks}})), change)
 }
 
@@ -47,6 +47,49 @@ async fn a_new_job_is_held_and_stamped_once() {
     for path in ["/mutate", "/validate"] {
         let again = ask(Ask { path, ..Ask::create(first.object.clone()) }).await;
         assert!(again.allowed && !again.patched, "{path}: {again:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_submitted_it_is_what_the_api_server_says() {
+    let claim = json!({"metadata": {"annotations": {"sluice.dev/user": "bob"}}});
+    let answer = ask(Ask::create(job(claim))).await;
+    assert!(answer.allowed, "{}", answer.message);
+    assert_eq!(answer.object["metadata"]["annotations"]["sluice.dev/user"], ALICE);
+    let claim = with(running(json!({})), json!({"metadata": {"annotations": {"sluice.dev/user": "bob"}}}));
+    let answer = ask(Ask::update(running(json!({})), claim)).await;
+    assert_eq!(
+        answer.message,
+        "Job ns/train: annotation sluice.dev/user is written by Sluice alone; leave it as it is"
+    );
+}
+
+#[tokio::test]
+async fn a_share_is_of_one_gpu_and_stays_while_the_job_runs() {
+    let asks = |gpus: u32, fraction: &str| {
+        job(json!({
+            "metadata": {"annotations": {"sluice.dev/gpu-fraction": fraction}},
+            "spec": {"template": {"spec": {"containers": [
+                {"name": "main", "resources": {"limits": {"nvidia.com/gpu": gpus}}},
+            ]}}},
+        }))
+    };
+    assert_eq!(
+        ask(Ask::create(asks(2, "0.5"))).await.message,
+        "Job ns/train: annotation sluice.dev/gpu-fraction: a pod that asks for nvidia.com/gpu 2 needs no share of one"
+    );
+    let whole = ask(Ask::create(asks(1, "0.5"))).await;
+    assert_eq!((whole.allowed, whole.warnings), (true, 1), "{}", whole.message);
+    let fraction = |share: &str| json!({"metadata": {"annotations": {"sluice.dev/gpu-fraction": share}}});
+    for (before, message) in [
+        (queued(json!({})), ""),
+        (
+            running(json!({})),
+            "Job ns/train: annotation sluice.dev/gpu-fraction can be changed only while the Job waits",
+        ),
+    ] {
+        let before = with(before, fraction("0.5"));
+        assert_eq!(ask(Ask::update(before.clone(), with(before, fraction("0.1")))).await.message, message);
     }
 }
 
@@ -173,7 +216,7 @@ async fn well_formed_wishes_pass() {
         "sluice.dev/topology-preferred": "rack",
         "sluice.dev/checkpoint-interval": "10m",
         "sluice.dev/last-checkpoint": "2026-01-31T12:00:00Z",
-        "sluice.dev/gpu-fraction": "0.25",
+        "sluice.dev/gpu-fraction": "0.25,0.5",
     });
     let answer = ask(Ask::create(job(json!({"metadata": {"annotations": wishes}})))).await;
     assert!(answer.allowed, "{}", answer.message);

@@ -22,10 +22,8 @@ async fn a_bare_pod_is_gated_and_stamped_once() {
     let first = ask(Ask::create(pod(json!({})))).await;
     let labels = json!({"sluice.dev/team": "vision", "sluice.dev/queue": "training"});
     let gates = json!([{"name": "sluice.dev/admission"}]);
-    assert_eq!(
-        first.object,
-        pod(json!({"metadata": {"labels": labels}, "spec": {"schedulingGates": gates}}))
-    );
+    let marks = json!({"labels": labels, "annotations": {"sluice.dev/user": ALICE}});
+    assert_eq!(first.object, pod(json!({"metadata": marks, "spec": {"schedulingGates": gates}})));
     let again = ask(Ask::create(first.object)).await;
     assert!(again.allowed && !again.patched);
 }

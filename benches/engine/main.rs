@@ -1,0 +1,164 @@
+//! What a decision costs: events per second, time per event and memory of the engine, by the
+//! number of nodes, of waiting workloads and of teams.
+//!
+//! Every size is measured in a process of its own, so that its memory is its own. A step is what
+//! the API server would tell of one thing that happened (an end comes with the end of its pods),
+//! and the plan that follows. Nothing else is timed.
+
+mod random;
+mod report;
+mod world;
+
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use report::{Figures, Row};
+use world::{Size, World};
+
+/// Measures what decisions of the engine cost.
+#[derive(Parser)]
+struct Arguments {
+    /// Numbers of nodes (of 8 GPUs) to measure with.
+    #[arg(long, value_delimiter = ',', default_value = "1000,10000")]
+    nodes: Vec<usize>,
+    /// Numbers of waiting workloads to measure with.
+    #[arg(long, value_delimiter = ',', default_value = "10000,100000")]
+    pending: Vec<usize>,
+    /// Numbers of teams to measure with.
+    #[arg(long, value_delimiter = ',', default_value = "10,1000")]
+    teams: Vec<usize>,
+    /// How many steps are measured at each size.
+    #[arg(long, default_value_t = 10_000)]
+    steps: usize,
+    /// Ends the measurement of a size after so many seconds, with as many steps as were made.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Another seed gives another cluster of the same kind.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A size of 200 nodes, 2,000 waiting and 10 teams only, to see whether it works.
+    #[arg(long)]
+    quick: bool,
+    /// Where the table is written besides.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench-engine.csv"))]
+    csv: std::path::PathBuf,
+    /// Measures one size in this process and prints its figures.
+    #[arg(long, hide = true)]
+    single: bool,
+    /// What `cargo bench` adds.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::parse();
+    if arguments.quick {
+        (arguments.nodes, arguments.pending, arguments.teams) = (vec![200], vec![2_000], vec![10]);
+    }
+    let result = if arguments.single { single(&arguments) } else { all(&arguments) };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bench-engine: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures every size, each in a process of its own.
+fn all(arguments: &Arguments) -> Result<(), String> {
+    let mut rows: Vec<Row> = Vec::new();
+    for nodes in &arguments.nodes {
+        for pending in &arguments.pending {
+            for teams in &arguments.teams {
+                eprintln!("{nodes} nodes, {pending} waiting, {teams} teams ...");
+                rows.push(in_child(arguments, Size { nodes: *nodes, pending: *pending, teams: *teams })?);
+            }
+        }
+    }
+    println!("{}", report::table(&rows));
+    println!("{}", report::growth(&rows));
+    std::fs::write(&arguments.csv, report::csv(&rows))
+        .map_err(|error| format!("{}: {error}", arguments.csv.display()))
+}
+
+fn in_child(arguments: &Arguments, size: Size) -> Result<Row, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(program)
+        .arg("--single")
+        .args(["--nodes", &size.nodes.to_string()])
+        .args(["--pending", &size.pending.to_string()])
+        .args(["--teams", &size.teams.to_string()])
+        .args(["--steps", &arguments.steps.to_string()])
+        .args(["--seconds", &arguments.seconds.to_string()])
+        .args(["--seed", &arguments.seed.to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let figures = text.lines().find_map(Figures::parse);
+    figures.map(|figures| Row { size, figures }).ok_or_else(|| format!("no figures for {size:?}"))
+}
+
+/// Measures one size.
+fn single(arguments: &Arguments) -> Result<(), String> {
+    let first = |list: &[usize]| list.first().copied().ok_or("a size is missing");
+    let size = Size {
+        nodes: first(&arguments.nodes)?,
+        pending: first(&arguments.pending)?,
+        teams: first(&arguments.teams)?,
+    };
+    let empty = resident_bytes()?;
+    let mut world = World::full(size, arguments.seed);
+    let with_running = resident_bytes()?;
+    for _ in 0..size.pending {
+        world.submit();
+    }
+    let begun = Instant::now();
+    world.plan();
+    let first_plan = begun.elapsed();
+    world.settle();
+    eprintln!("  first plan {first_plan:.1?}, at rest after {:.1?}", begun.elapsed());
+
+    let (mut times, mut by_step) = (Vec::new(), BTreeMap::new());
+    let (mut decisions, started) = (0, Instant::now());
+    while times.len() < arguments.steps && started.elapsed() < Duration::from_secs(arguments.seconds) {
+        let begun = Instant::now();
+        let step = world.step();
+        decisions += world.plan();
+        let time = begun.elapsed();
+        times.push(time);
+        by_step.entry(step).or_insert_with(Vec::new).push(time);
+    }
+    let resident = resident_bytes()?;
+    let (waiting, running) = world.counts();
+    for (step, times) in &mut by_step {
+        let [p50, p99, max] = report::quantiles(times);
+        eprintln!(
+            "  {:8} {:6} times: p50 {p50:.1?}, p99 {p99:.1?}, longest {max:.1?}",
+            format!("{step:?}"),
+            times.len()
+        );
+    }
+    eprintln!("  {waiting} wait, {running} run, {decisions} decisions");
+    let figures = Figures::new(
+        &mut times,
+        first_plan,
+        resident.saturating_sub(empty),
+        resident.saturating_sub(with_running) / waiting.max(1) as u64,
+        decisions,
+    );
+    println!("{}", figures.line());
+    Ok(())
+}
+
+/// The memory that this process holds now.
+fn resident_bytes() -> Result<u64, String> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.map(|kibibytes| kibibytes * 1024).ok_or_else(|| "no VmRSS in /proc/self/status".to_owned())
+}

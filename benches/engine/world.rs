@@ -1,0 +1,518 @@
+//! A cluster in motion: what the objects would show, in as little memory as will do, so that what
+//! the process holds is the engine's.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use sluice_engine::Engine;
+use sluice_engine::amount::{Amount, ResourceList};
+use sluice_engine::decision::Action;
+use sluice_engine::model::{
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Topology,
+    Workload, WorkloadId, WorkloadKind,
+};
+
+use crate::random::Random;
+
+const GPU: &str = "nvidia.com/gpu";
+const GPUS_PER_NODE: u32 = 8;
+/// Every so many teams stand under a parent of their own.
+const SIBLINGS: usize = 10;
+
+/// How large the cluster is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Nodes of eight GPUs.
+    pub nodes: usize,
+    /// Workloads that wait.
+    pub pending: usize,
+    /// Teams that submit; parents come on top.
+    pub teams: usize,
+}
+
+/// What a workload asks for, as drawn.
+#[derive(Clone, Copy)]
+struct Wish {
+    team: u16,
+    queue: u8,
+    priority: i32,
+    pods: u32,
+    gpus: u32,
+    /// CPUs for each GPU.
+    cpus: u32,
+}
+
+enum Stage {
+    Waits,
+    Runs(Admission),
+    Leaves(Admission, Time),
+}
+
+struct Item {
+    wish: Wish,
+    submitted: Time,
+    stage: Stage,
+}
+
+/// A step of what happens; the name is the row it is reported in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Somebody submits a workload.
+    Submit,
+    /// A running one ends and is gone.
+    Finish,
+    /// A waiting one is deleted.
+    Delete,
+    /// The write of an admission is seen, with its pods.
+    Started,
+    /// The write of an eviction is seen.
+    Told,
+    /// The last pod of an evicted one is gone; it waits again.
+    Gone,
+    /// A node is closed, or opened again.
+    Cordon,
+    /// A team's guarantee changes.
+    Quota,
+}
+
+/// The cluster, and the engine that decides for it.
+pub struct World {
+    pub engine: Engine,
+    pub now: Time,
+    random: Random,
+    teams: Vec<Team>,
+    /// The first so many of `teams` submit.
+    submitters: usize,
+    nodes: Vec<bool>,
+    items: BTreeMap<u32, Item>,
+    waiting: Picks,
+    running: Picks,
+    made: u32,
+    started: VecDeque<(u32, Admission)>,
+    told: VecDeque<u32>,
+    leaving: VecDeque<u32>,
+    closed: Vec<usize>,
+}
+
+/// A set from which one can be drawn at once.
+#[derive(Default)]
+struct Picks {
+    list: Vec<u32>,
+    places: BTreeMap<u32, usize>,
+}
+
+impl Picks {
+    fn add(&mut self, item: u32) {
+        if self.places.insert(item, self.list.len()).is_none() {
+            self.list.push(item);
+        }
+    }
+
+    fn remove(&mut self, item: u32) {
+        if let Some(place) = self.places.remove(&item) {
+            self.list.swap_remove(place);
+            if let Some(moved) = self.list.get(place) {
+                self.places.insert(*moved, place);
+            }
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> Option<u32> {
+        (!self.list.is_empty()).then(|| self.list[random.below(self.list.len())])
+    }
+}
+
+impl World {
+    /// A full cluster with nobody waiting yet, as an engine finds it that has just started.
+    pub fn full(size: Size, seed: u64) -> Self {
+        let mut world = Self {
+            engine: Engine::new(),
+            now: Time(3_600_000),
+            random: Random::new(seed),
+            teams: teams(size),
+            submitters: size.teams,
+            nodes: vec![true; size.nodes],
+            items: BTreeMap::new(),
+            waiting: Picks::default(),
+            running: Picks::default(),
+            made: 0,
+            started: VecDeque::new(),
+            told: VecDeque::new(),
+            leaving: VecDeque::new(),
+            closed: Vec::new(),
+        };
+        for team in world.teams.clone() {
+            world.engine.apply(Event::TeamApplied(team), world.now);
+        }
+        for node in 0..size.nodes {
+            world.engine.apply(Event::NodeApplied(world.node(node)), world.now);
+        }
+        let mut free: BTreeMap<u32, BTreeSet<usize>> =
+            BTreeMap::from([(GPUS_PER_NODE, (0..size.nodes).collect())]);
+        let mut misses = 0;
+        while misses < 50 && free.keys().any(|gpus| *gpus > 0) {
+            let wish = world.wish();
+            match fill(&mut free, wish.pods, wish.gpus) {
+                Some(nodes) => {
+                    let age = 60_000 * i64::try_from(world.random.below(55)).unwrap_or(0);
+                    world.preset(wish, &nodes, Time(world.now.0 - age));
+                }
+                None => misses += 1,
+            }
+        }
+        world
+    }
+
+    /// Puts in somebody who runs already.
+    fn preset(&mut self, wish: Wish, nodes: &BTreeMap<usize, u32>, at: Time) {
+        let number = self.number();
+        let admission = Admission {
+            pool: "default".into(),
+            nodes: nodes.iter().map(|(node, pods)| (node_name(*node), *pods)).collect(),
+            pods: wish.pods,
+            borrowed: false,
+            at,
+        };
+        self.items.insert(number, Item { wish, submitted: at, stage: Stage::Runs(admission) });
+        self.running.add(number);
+        self.show(number);
+        self.show_pods(number, true);
+    }
+
+    /// A workload that waits from now on.
+    pub fn submit(&mut self) {
+        let wish = self.wish();
+        let number = self.number();
+        self.items.insert(number, Item { wish, submitted: self.now, stage: Stage::Waits });
+        self.waiting.add(number);
+        self.show(number);
+    }
+
+    /// How many wait and how many run.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.waiting.list.len(), self.running.list.len())
+    }
+
+    /// Plans and takes note of what the cluster has to do; the number of decisions.
+    pub fn plan(&mut self) -> usize {
+        let plan = self.engine.plan(self.now);
+        let decisions = plan.actions.len();
+        for action in plan.actions {
+            let number = number_of(action.workload());
+            match action {
+                Action::Admit { admission, .. } => {
+                    self.waiting.remove(number);
+                    self.started.push_back((number, admission));
+                }
+                Action::Evict { .. } => {
+                    self.running.remove(number);
+                    self.told.push_back(number);
+                }
+                Action::Resize { .. } | Action::Fail { .. } => {}
+            }
+        }
+        decisions
+    }
+
+    /// Lets the next thing happen; the caller plans after it.
+    pub fn step(&mut self) -> Step {
+        self.now = Time(self.now.0 + 20 + i64::try_from(self.random.below(200)).unwrap_or(0));
+        // What was decided is carried out soon, while other things go on.
+        if self.random.below(3) < 2
+            && let Some(step) = self.carry_out()
+        {
+            return step;
+        }
+        match self.random.below(1000) {
+            0..=1 => self.change_quota(),
+            2..=6 => self.cordon(),
+            7..=39 => self.delete(),
+            40..=519 => self.finish(),
+            _ => {
+                self.submit();
+                Step::Submit
+            }
+        }
+    }
+
+    /// Carries out all that was decided, and what comes of it, until nothing moves any more.
+    pub fn settle(&mut self) {
+        loop {
+            while self.carry_out().is_some() {}
+            self.now = Time(self.now.0 + 1_000);
+            if self.plan() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// One thing that was decided is seen to be done, the oldest of one kind.
+    fn carry_out(&mut self) -> Option<Step> {
+        let under_way = [self.started.is_empty(), self.told.is_empty(), self.leaving.is_empty()];
+        let kinds: Vec<usize> = (0..3).filter(|kind| !under_way[*kind]).collect();
+        let kind = kinds.get(self.random.below(kinds.len()))?;
+        match kind {
+            0 => {
+                let (number, admission) = self.started.pop_front()?;
+                if let Some(item) = self.items.get_mut(&number) {
+                    item.stage = Stage::Runs(admission);
+                    self.running.add(number);
+                    self.show(number);
+                    self.show_pods(number, true);
+                }
+                Some(Step::Started)
+            }
+            1 => {
+                let number = self.told.pop_front()?;
+                if let Some(item) = self.items.get_mut(&number)
+                    && let Stage::Runs(admission) = &item.stage
+                {
+                    item.stage = Stage::Leaves(admission.clone(), self.now);
+                    self.leaving.push_back(number);
+                    self.show(number);
+                }
+                Some(Step::Told)
+            }
+            _ => {
+                let number = self.leaving.pop_front()?;
+                self.show_pods(number, false);
+                if let Some(item) = self.items.get_mut(&number) {
+                    item.stage = Stage::Waits;
+                    self.waiting.add(number);
+                    self.show(number);
+                }
+                Some(Step::Gone)
+            }
+        }
+    }
+
+    fn change_quota(&mut self) -> Step {
+        let team = self.random.below(self.submitters);
+        let quotas = self.teams[team].quotas.values_mut();
+        for amount in quotas.flat_map(|quota| quota.guaranteed.values_mut()) {
+            let step = if self.random.below(2) == 0 { 1000 } else { -1000 };
+            *amount = Amount::milli((amount.as_milli() + step).max(0));
+        }
+        self.engine.apply(Event::TeamApplied(self.teams[team].clone()), self.now);
+        Step::Quota
+    }
+
+    fn cordon(&mut self) -> Step {
+        let node = match self.closed.pop() {
+            Some(node) if self.closed.len() > 3 => node,
+            kept => {
+                self.closed.extend(kept);
+                self.random.below(self.nodes.len())
+            }
+        };
+        self.nodes[node] = !self.nodes[node];
+        if !self.nodes[node] {
+            self.closed.push(node);
+        }
+        self.engine.apply(Event::NodeApplied(self.node(node)), self.now);
+        Step::Cordon
+    }
+
+    fn delete(&mut self) -> Step {
+        if let Some(number) = self.waiting.draw(&mut self.random) {
+            self.waiting.remove(number);
+            self.items.remove(&number);
+            self.engine.apply(Event::WorkloadRemoved(id(number)), self.now);
+        }
+        Step::Delete
+    }
+
+    fn finish(&mut self) -> Step {
+        if let Some(number) = self.running.draw(&mut self.random) {
+            self.running.remove(number);
+            self.show_pods(number, false);
+            self.items.remove(&number);
+            self.engine.apply(Event::WorkloadRemoved(id(number)), self.now);
+        }
+        Step::Finish
+    }
+
+    fn number(&mut self) -> u32 {
+        self.made += 1;
+        self.made
+    }
+
+    /// Some teams ask for more than others; most jobs are small, a few are gangs of whole nodes.
+    fn wish(&mut self) -> Wish {
+        let random = &mut self.random;
+        let team = random.below(self.submitters).min(random.below(self.submitters));
+        let (pods, gpus) = match random.below(100) {
+            0..50 => (1, 1),
+            50..65 => (1, 2),
+            65..77 => (1, 4),
+            77..92 => (1, 8),
+            _ => (2 + u32::try_from(random.below(7)).unwrap_or(0), 8),
+        };
+        Wish {
+            team: u16::try_from(team).unwrap_or(0),
+            queue: match random.below(20) {
+                0 if pods == 1 => 1,
+                1..=5 => 2,
+                _ => 0,
+            },
+            priority: [0, 0, 0, 0, 0, 0, 10, 100][random.below(8)],
+            pods,
+            gpus,
+            cpus: [8, 10, 12, 12][random.below(4)],
+        }
+    }
+
+    fn node(&self, index: usize) -> Node {
+        Node {
+            name: node_name(index),
+            labels: BTreeMap::from([
+                ("kubernetes.io/hostname".into(), node_name(index)),
+                ("topology.kubernetes.io/zone".into(), format!("zone-{}", index % 3).into()),
+            ]),
+            allocatable: list(96, 1024, GPUS_PER_NODE, Some(110)),
+            taints: Vec::new(),
+            schedulable: self.nodes[index],
+        }
+    }
+
+    /// Tells the engine what the object of a workload shows.
+    fn show(&mut self, number: u32) {
+        let Some(item) = self.items.get(&number) else { return };
+        let wish = &item.wish;
+        let state = match &item.stage {
+            Stage::Waits => Observed::Queued,
+            Stage::Runs(admission) => Observed::Admitted(admission.clone()),
+            Stage::Leaves(admission, since) => {
+                Observed::Leaving { admission: admission.clone(), since: *since, stopped: true }
+            }
+        };
+        let team = &self.teams[usize::from(wish.team)];
+        let workload = Workload {
+            id: id(number),
+            kind: WorkloadKind::Job,
+            namespace: team.name.clone(),
+            name: format!("job-{number}").into(),
+            team: team.name.clone(),
+            queue: Some(team.queues[usize::from(wish.queue)].name.clone()),
+            priority: wish.priority,
+            submitted: item.submitted,
+            pods: wish.pods,
+            min_pods: None,
+            shape: PodShape { requests: requests(wish), ..PodShape::default() },
+            topology: Topology::default(),
+            user: None,
+            pools: Vec::new(),
+            resumable: true,
+            resizable: true,
+            time_limit: None,
+            last_checkpoint: None,
+            checkpoint_interval: None,
+            ran: None,
+            state,
+        };
+        self.engine.apply(Event::WorkloadApplied(workload), self.now);
+    }
+
+    /// Tells the engine of the pods of a workload, or that they are gone.
+    fn show_pods(&mut self, number: u32, there: bool) {
+        let Some(item) = self.items.get(&number) else { return };
+        let (Stage::Runs(admission) | Stage::Leaves(admission, _)) = &item.stage else { return };
+        let nodes = admission.nodes.iter().flat_map(|(node, pods)| (0..*pods).map(move |_| node));
+        for (index, node) in nodes.enumerate() {
+            let pod = PodId(format!("{}-{index}", id(number)).into());
+            let event = if there {
+                Event::PodApplied(Pod {
+                    id: pod,
+                    workload: Some(id(number)),
+                    node: Some(node.clone()),
+                    requests: requests(&item.wish),
+                })
+            } else {
+                Event::PodRemoved(pod)
+            };
+            self.engine.apply(event, self.now);
+        }
+    }
+}
+
+/// Nodes for the pods, each on the fullest that holds it.
+fn fill(free: &mut BTreeMap<u32, BTreeSet<usize>>, pods: u32, gpus: u32) -> Option<BTreeMap<usize, u32>> {
+    let room: usize = free.range(gpus..).map(|(left, nodes)| nodes.len() * (left / gpus) as usize).sum();
+    if room < pods as usize {
+        return None;
+    }
+    let mut taken = BTreeMap::new();
+    for _ in 0..pods {
+        let (left, node) =
+            free.range(gpus..).find_map(|(left, nodes)| nodes.first().map(|node| (*left, *node)))?;
+        free.entry(left).or_default().remove(&node);
+        free.entry(left - gpus).or_default().insert(node);
+        *taken.entry(node).or_default() += 1;
+    }
+    free.retain(|_, nodes| !nodes.is_empty());
+    Some(taken)
+}
+
+/// The teams that submit, then their parents. Guarantees cover three quarters of the pool.
+fn teams(size: Size) -> Vec<Team> {
+    let fair = (size.nodes as u32 * GPUS_PER_NODE * 3 / 4 / size.teams as u32).max(1);
+    let parents = if size.teams > SIBLINGS { size.teams / SIBLINGS / 2 } else { 1 };
+    let quota = |guaranteed: u32, limit: Option<u32>| {
+        let gpus = |count: u32| ResourceList::from([(GPU.into(), Amount::units(i64::from(count)))]);
+        Quota {
+            guaranteed: gpus(guaranteed),
+            limit: limit.map(gpus).unwrap_or_default(),
+            lendable: ResourceList::new(),
+        }
+    };
+    let team = |name: String, parent: Option<Name>, quota: Quota| Team {
+        name: name.into(),
+        parent,
+        quotas: BTreeMap::from([("default".into(), quota)]),
+        weight: 1,
+        queues: vec![
+            Queue { name: "training".into(), ..Queue::fallback() },
+            Queue { name: "interactive".into(), priority: 100, preemptible: false, ..Queue::fallback() },
+            Queue { name: "batch".into(), min_runtime: Duration::from_secs(600), ..Queue::fallback() },
+        ],
+        fair_users: false,
+    };
+    let submitters = (0..size.teams).map(|index| {
+        let group = index / SIBLINGS;
+        let parent: Option<Name> = (group < parents).then(|| format!("division-{group}").into());
+        let limit = (index % 4 == 0).then_some(2 * fair);
+        team(format!("team-{index}"), parent, quota(fair, limit))
+    });
+    let divisions = (0..parents).map(|group| {
+        let members = SIBLINGS.min(size.teams - group * SIBLINGS);
+        team(format!("division-{group}"), None, quota(fair * members as u32, None))
+    });
+    submitters.chain(divisions).collect()
+}
+
+fn requests(wish: &Wish) -> ResourceList {
+    list(wish.gpus * wish.cpus, wish.gpus * wish.cpus * 8, wish.gpus, None)
+}
+
+fn list(cpus: u32, gibibytes: u32, gpus: u32, slots: Option<u32>) -> ResourceList {
+    let memory = Amount::units(i64::from(gibibytes) << 30);
+    let mut list = ResourceList::from([
+        ("cpu".into(), Amount::units(i64::from(cpus))),
+        ("memory".into(), memory),
+        (GPU.into(), Amount::units(i64::from(gpus))),
+    ]);
+    list.extend(slots.map(|slots| ("pods".into(), Amount::units(i64::from(slots)))));
+    list
+}
+
+fn node_name(index: usize) -> Name {
+    format!("node-{index:05}").into()
+}
+
+fn id(number: u32) -> WorkloadId {
+    WorkloadId(format!("00000000-0000-4000-8000-{number:012}").into())
+}
+
+fn number_of(id: &WorkloadId) -> u32 {
+    id.0.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}

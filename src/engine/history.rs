@@ -1,0 +1,160 @@
+//! How long workloads ran: what has ended says how long those that run may still take.
+//!
+//! Runs are remembered by team, queue and number of devices, the latest few of each. Asked about a
+//! workload that has been running for some time, only runs that lasted longer count: their median
+//! and their ninth decile are the expected and the late end. A kind of which too few such runs are
+//! known is answered by the coarser kind above it; if none is left, the end cannot be predicted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::books::Books;
+use super::entry::{Entry, Phase};
+use super::model::{Name, Time};
+
+/// How many runs of a kind are remembered.
+const REMEMBERED: usize = 64;
+/// The fewest runs that say anything.
+const FEWEST: usize = 4;
+
+/// What runs have in common; what is absent is left open.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    team: Name,
+    queue: Option<Name>,
+    /// Thousandths of devices over all pods.
+    devices: Option<i64>,
+}
+
+/// The latest runs of a kind in milliseconds.
+#[derive(Clone, Debug, Default)]
+struct Runs {
+    recent: VecDeque<u64>,
+    sorted: Vec<u64>,
+}
+
+impl Runs {
+    fn add(&mut self, run: u64) {
+        if self.recent.len() == REMEMBERED
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            self.sorted.remove(self.sorted.partition_point(|known| *known < oldest));
+        }
+        self.recent.push_back(run);
+        self.sorted.insert(self.sorted.partition_point(|known| *known < run), run);
+    }
+
+    /// The runs longer than `elapsed`, the shortest first.
+    fn beyond(&self, elapsed: u64) -> &[u64] {
+        &self.sorted[self.sorted.partition_point(|known| *known <= elapsed)..]
+    }
+}
+
+/// How long a run takes in all, counted from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// Half of those like it take no longer.
+    pub likely: Duration,
+    /// It takes no longer than its limit, or, without one, nine of ten like it take no longer.
+    pub late: Duration,
+}
+
+/// The runs that have ended.
+#[derive(Clone, Debug, Default)]
+pub struct History(BTreeMap<Kind, Runs>);
+
+impl History {
+    /// Remembers how long a workload ran that has just ended, if that is known: its object says so, or
+    /// it `was` running until now.
+    pub fn learn(&mut self, books: &Books, entry: &Entry, was: Option<&Phase>, now: Time) {
+        let seen = match was {
+            Some(Phase::Running(admission) | Phase::Resizing { to: admission, .. }) => {
+                Some(now.since(admission.at))
+            }
+            _ => None,
+        };
+        let Some(ran) = entry.workload.ran.or(seen) else { return };
+        for kind in kinds(books, entry) {
+            self.0.entry(kind).or_default().add(millis(ran));
+        }
+    }
+
+    /// How long a workload runs that has been running for `elapsed`; `None` when that cannot be said.
+    #[must_use]
+    pub fn length(&self, books: &Books, entry: &Entry, elapsed: Duration) -> Option<Length> {
+        // Whoever runs beyond its limit is not bound by it.
+        let limit = limit(books, entry).filter(|limit| *limit > elapsed);
+        let within = |length: u64| {
+            let length = Duration::from_millis(length);
+            limit.map_or(length, |limit| limit.min(length))
+        };
+        let kinds = kinds(books, entry);
+        let known = kinds.iter().filter_map(|kind| self.0.get(kind));
+        let mut longer = known.map(|runs| runs.beyond(millis(elapsed)));
+        let learned = longer.find(|runs| runs.len() >= FEWEST).map(|runs| Length {
+            likely: within(quantile(runs, 1, 2)),
+            late: limit.unwrap_or_else(|| within(quantile(runs, 9, 10))),
+        });
+        learned.or_else(|| limit.map(|limit| Length { likely: limit, late: limit }))
+    }
+}
+
+/// The kinds a workload's run is of, the closest first.
+fn kinds(books: &Books, entry: &Entry) -> [Kind; 3] {
+    let team = entry.workload.team.clone();
+    let queue = books.queue_of(entry).ok().map(|queue| queue.name.clone());
+    let total = entry.total();
+    let devices = total.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, m)| m);
+    let devices = Some(devices.sum());
+    [
+        Kind { team: team.clone(), queue: queue.clone(), devices },
+        Kind { team: team.clone(), queue, devices: None },
+        Kind { team, queue: None, devices: None },
+    ]
+}
+
+/// How long a workload may run at most: what it says itself, else what its queue says, and never
+/// longer than its queue lets anything run.
+#[must_use]
+pub fn limit(books: &Books, entry: &Entry) -> Option<Duration> {
+    let queue = books.queue_of(entry).ok();
+    let said = entry.workload.time_limit.or_else(|| queue.and_then(|queue| queue.default_time_limit));
+    let most = queue.and_then(|queue| queue.max_runtime);
+    [said, most].into_iter().flatten().min()
+}
+
+/// The smallest of the sorted values that `numerator` of `denominator` of them do not exceed.
+fn quantile(sorted: &[u64], numerator: usize, denominator: usize) -> u64 {
+    let rank = (sorted.len() * numerator).div_ceil(denominator).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let values: Vec<u64> = (1..=10).collect();
+        assert_eq!(quantile(&values, 1, 2), 5);
+        assert_eq!(quantile(&values, 9, 10), 9);
+        assert_eq!(quantile(&values[..1], 9, 10), 1);
+        assert_eq!(quantile(&values[..5], 1, 2), 3);
+    }
+
+    #[test]
+    fn only_the_latest_runs_are_remembered() {
+        let mut runs = Runs::default();
+        for run in 0..200 {
+            runs.add(run % 100);
+        }
+        let expected: Vec<u64> = (36..100).collect();
+        assert_eq!(runs.sorted, expected);
+        assert_eq!(runs.beyond(95), &[96, 97, 98, 99]);
+        assert!(runs.beyond(99).is_empty());
+    }
+}

@@ -1,0 +1,42 @@
+//! Topology domains: nodes that share a value of a label.
+
+use std::collections::BTreeMap;
+
+use super::spread::Site;
+use crate::model::{Name, Node};
+use crate::nodes::NodeTable;
+
+/// The label that names the node itself; a node without it is a domain by its own name.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The domain of a node by that label, if it lies in one.
+#[must_use]
+pub fn value<'a>(node: &'a Node, label: &str) -> Option<&'a Name> {
+    node.labels.get(label).or_else(|| (label == HOSTNAME).then_some(&node.name))
+}
+
+/// The sites by the domain they lie in; those in none are left out.
+#[must_use]
+pub fn group(nodes: &NodeTable, sites: &[Site], label: &str) -> BTreeMap<Name, Vec<Site>> {
+    let mut domains: BTreeMap<Name, Vec<Site>> = BTreeMap::new();
+    for site in sites {
+        if let Some(name) = nodes.get(site.node).node.as_ref().and_then(|node| value(node, label)) {
+            domains.entry(name.clone()).or_default().push(*site);
+        }
+    }
+    domains
+}
+
+/// How many pods find room on all of the sites.
+#[must_use]
+pub fn capacity(sites: &[Site]) -> u32 {
+    sites.iter().fold(0, |sum, site| sum.saturating_add(site.fits))
+}
+
+/// The tightest of the domains that hold so many pods: with the fewest free devices, then with room for
+/// the fewest pods; the first by name of equals.
+#[must_use]
+pub fn tightest(domains: &BTreeMap<Name, Vec<Site>>, pods: u32) -> Option<&Vec<Site>> {
+    let fitting = domains.values().filter(|sites| capacity(sites) >= pods);
+    fitting.min_by_key(|sites| (sites.iter().map(|site| site.free).sum::<i64>(), capacity(sites)))
+}

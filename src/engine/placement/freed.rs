@@ -1,0 +1,66 @@
+//! Room that is imagined to be different from what it is.
+
+use std::collections::BTreeMap;
+
+use crate::devices::Holder;
+use crate::model::WorkloadId;
+use crate::nodes::{NodeIx, NodeTable};
+use crate::space::Space;
+use crate::vector::Vector;
+
+/// Room that a decision imagines to be free besides what is, or to be taken.
+#[derive(Clone, Debug, Default)]
+pub struct Freed(BTreeMap<NodeIx, Change>);
+
+/// What is imagined to be different on one node.
+#[derive(Clone, Debug, Default)]
+struct Change {
+    /// What becomes free, less what is taken.
+    net: Vector,
+    /// What becomes free.
+    given: Vector,
+    /// Whose pods go, and how many.
+    gone: Vec<(Holder, u32)>,
+    /// The needs of pods that come, and how many.
+    taken: Vec<(Vector, u32)>,
+}
+
+impl Freed {
+    /// Nothing is different.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Imagines that so many pods of a workload that are not about to leave are gone from a node.
+    pub fn give(&mut self, node: NodeIx, id: &WorkloadId, need: &Vector, pods: u32) {
+        let change = self.0.entry(node).or_default();
+        change.net.add(need, i64::from(pods));
+        change.given.add(need, i64::from(pods));
+        change.gone.push((Holder::Workload(id.clone()), pods));
+    }
+
+    /// Imagines that so many pods come to a node.
+    pub fn take(&mut self, node: NodeIx, need: &Vector, pods: u32) {
+        let change = self.0.entry(node).or_default();
+        change.net.add(need, -i64::from(pods));
+        change.taken.push((need.clone(), pods));
+    }
+
+    /// What is free on a node besides what is, less what is taken.
+    #[must_use]
+    pub fn get(&self, node: &NodeIx) -> Option<&Vector> {
+        self.0.get(node).map(|change| &change.net)
+    }
+
+    /// The room of a node once everything has settled and this has come true.
+    #[must_use]
+    pub fn room(&self, nodes: &NodeTable, node: NodeIx) -> Option<Space> {
+        let change = self.0.get(&node)?;
+        let mut space = nodes.get(node).settled_without(&change.given, &change.gone);
+        for (need, pods) in &change.taken {
+            space.take(&nodes.demand(need), *pods);
+        }
+        Some(space)
+    }
+}

@@ -1,0 +1,221 @@
+//! What follows from the passing of time: the timers of queues.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sluice_engine::decision::{Action, Reason};
+use sluice_engine::model::{OnMaxWait, Queue, Team, Time, WorkloadId};
+
+use super::world::{Stage, World, team};
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).expect("no negative duration"))
+}
+
+/// A team that owns everything, with these queues.
+fn owner(gpus: i64, queues: Vec<Queue>) -> Team {
+    Team { queues, ..team("a", None, gpus, None) }
+}
+
+fn queue(name: &str) -> Queue {
+    Queue { name: name.into(), ..Queue::fallback() }
+}
+
+/// Lets time pass up to `to`, deadline by deadline, and carries out what is decided; who failed when.
+fn pass(world: &mut World, to: Time, written: &mut dyn FnMut(&Action) -> bool) -> Vec<(WorkloadId, Time)> {
+    let mut failed = Vec::new();
+    loop {
+        let actions = world.plan();
+        for action in &actions {
+            if let Action::Fail { workload, .. } = action {
+                failed.push((workload.clone(), world.now));
+            }
+            let success = written(action);
+            world.deliver(0, success);
+        }
+        if actions.is_empty() {
+            match world.engine.next_deadline().filter(|next| *next <= to) {
+                Some(next) => world.now = next.max(world.now),
+                None => break,
+            }
+        }
+    }
+    world.now = to;
+    failed
+}
+
+fn always(_: &Action) -> bool {
+    true
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn who_waits_too_long_fails_once_and_on_time(
+        jobs in prop::collection::vec((0..3_usize, 0..50_i64), 1..12),
+        limits in [1..200_i64, 1..200_i64, 1..200_i64],
+        busy in 50..300_i64,
+    ) {
+        let queues = (0..3).map(|i| Queue {
+            max_wait: Some(seconds(limits[i])), on_max_wait: OnMaxWait::Fail, ..queue(&format!("q{i}"))
+        });
+        let mut world = World::new(&[4], vec![owner(4, queues.chain([queue("free")]).collect())]);
+        let blocker = world.submit(&"a".into(), "free", 9, 1, 4);
+        pass(&mut world, Time(0), &mut always);
+        let (mut failed, mut deadlines) = (Vec::new(), BTreeMap::new());
+        for (which, pause) in jobs {
+            let to = Time(world.now.0 + pause * 1_000);
+            failed.extend(pass(&mut world, to, &mut always));
+            let id = world.submit(&"a".into(), &format!("q{which}"), 0, 1, 1);
+            deadlines.insert(id, world.now.after(seconds(limits[which])));
+        }
+        let end = world.now.after(seconds(busy));
+        failed.extend(pass(&mut world, end, &mut always));
+        world.end(&blocker, Stage::Finished);
+        world.settle();
+        let expected: BTreeMap<_, _> = deadlines.into_iter().filter(|(_, at)| *at <= end).collect();
+        prop_assert_eq!(failed.len(), expected.len(), "somebody failed twice");
+        prop_assert_eq!(failed.into_iter().collect::<BTreeMap<_, _>>(), expected);
+    }
+
+    #[test]
+    fn who_runs_too_long_fails_once_and_on_time(
+        jobs in prop::collection::vec((0..60_i64, 1..100_i64), 1..10), limit in 1..60_i64,
+    ) {
+        let queues = vec![Queue { max_runtime: Some(seconds(limit)), ..queue("q") }];
+        let mut world = World::new(&[2], vec![owner(2, queues)]);
+        let mut failed = Vec::new();
+        let mut ends: BTreeMap<WorkloadId, i64> = BTreeMap::new();
+        for (pause, run) in jobs {
+            // Everybody who runs ends by itself at a second of its own, unless it is ended before.
+            for _ in 0..pause {
+                let to = Time(world.now.0 + 1_000);
+                failed.extend(pass(&mut world, to, &mut always));
+                let done: Vec<WorkloadId> = world.running().into_iter().filter(|item| match &item.stage {
+                    Stage::Running(admission) =>
+                        world.now.since(admission.at) >= seconds(ends[&item.workload.id]),
+                    _ => false,
+                }).map(|item| item.workload.id.clone()).collect();
+                for id in done {
+                    world.end(&id, Stage::Finished);
+                }
+            }
+            ends.insert(world.submit(&"a".into(), "q", 0, 1, 1), run);
+        }
+        let to = Time(world.now.0 + 1_000_000);
+        failed.extend(pass(&mut world, to, &mut always));
+        let started: BTreeMap<String, i64> = world.log.iter().filter_map(|line| {
+            let id = line.strip_prefix("Admit { workload: WorkloadId(\"")?.split('"').next()?;
+            let at = line.split("at: Time(").nth(1)?.split(')').next()?;
+            Some((id.to_owned(), at.parse().ok()?))
+        }).collect();
+        for (id, at) in &failed {
+            prop_assert_eq!(at.0, started[&*id.0] + limit * 1_000, "{} failed at another time", id);
+        }
+        let mut once: Vec<_> = failed.iter().map(|(id, _)| id).collect();
+        once.sort();
+        once.dedup();
+        prop_assert_eq!(once.len(), failed.len(), "somebody failed twice");
+        prop_assert!(world.running().is_empty(), "somebody runs for longer than allowed");
+    }
+
+    #[test]
+    fn a_refused_end_is_tried_again_until_it_is_written(refusals in 0..6_usize, runs in any::<bool>()) {
+        let limits = Queue {
+            max_wait: Some(seconds(30)),
+            on_max_wait: OnMaxWait::Fail,
+            max_runtime: Some(seconds(60)),
+            ..queue("q")
+        };
+        let mut world = World::new(&[1], vec![owner(1, vec![limits, queue("free")])]);
+        if !runs {
+            world.submit(&"a".into(), "free", 9, 1, 1);
+            pass(&mut world, Time(0), &mut always);
+        }
+        let id = world.submit(&"a".into(), "q", 0, 1, 1);
+        let mut left = refusals;
+        let failed = pass(&mut world, Time(600_000), &mut |action| {
+            let refused = matches!(action, Action::Fail { .. }) && left > 0;
+            left -= usize::from(refused);
+            !refused
+        });
+        prop_assert_eq!(failed.len(), refusals + 1);
+        prop_assert!(failed.windows(2).all(|pair| pair[0].1 < pair[1].1), "no pause: {:?}", failed);
+        prop_assert_eq!(&world.items[&id].stage, &Stage::Finished);
+    }
+
+    #[test]
+    fn who_has_waited_for_too_long_goes_first(
+        jobs in prop::collection::vec((-1..3_i32, 0..40_i64), 2..10), patience in 1..120_i64,
+    ) {
+        let raising = Queue {
+            max_wait: Some(seconds(patience)), on_max_wait: OnMaxWait::RaisePriority, ..queue("q")
+        };
+        let mut world = World::new(&[1], vec![owner(1, vec![raising, queue("free")])]);
+        let mut running = world.submit(&"a".into(), "free", 9, 1, 1);
+        for (priority, pause) in jobs {
+            let to = Time(world.now.0 + pause * 1_000);
+            pass(&mut world, to, &mut always);
+            world.submit(&"a".into(), "q", priority, 1, 1);
+        }
+        loop {
+            let to = Time(world.now.0 + 20_000);
+            pass(&mut world, to, &mut always);
+            let rank = |id: &WorkloadId| {
+                let workload = &world.items[id].workload;
+                let overdue = world.now >= workload.submitted.after(seconds(patience));
+                let number: u32 = workload.name[1..].parse().expect("names are w and a number");
+                (!overdue, -workload.priority, workload.submitted, number)
+            };
+            let waiting = world.queued().into_iter().map(|item| item.workload.id.clone());
+            let Some(first) = waiting.min_by_key(rank) else { break };
+            world.end(&running, Stage::Finished);
+            let now = world.now;
+            pass(&mut world, now, &mut always);
+            running = world.running()[0].workload.id.clone();
+            prop_assert_eq!(&running, &first);
+        }
+    }
+}
+
+#[test]
+fn an_evicted_workload_waits_since_it_went_back() {
+    let impatient = Queue { max_wait: Some(seconds(100)), on_max_wait: OnMaxWait::Fail, ..queue("q") };
+    let borrower = Team { queues: vec![impatient], ..team("b", None, 0, None) };
+    let mut world = World::new(&[1], vec![owner(1, vec![queue("free")]), borrower]);
+    let id = world.submit(&"b".into(), "q", 0, 1, 1);
+    pass(&mut world, Time(500_000), &mut always);
+    world.submit(&"a".into(), "free", 0, 1, 1);
+    pass(&mut world, Time(510_000), &mut always);
+    world.end(&id, Stage::Queued);
+    let failed = pass(&mut world, Time(900_000), &mut always);
+    assert_eq!(failed, [(id, Time(610_000))]);
+}
+
+#[test]
+fn a_workload_that_others_leave_for_is_spared() {
+    let impatient = Queue { max_wait: Some(seconds(10)), on_max_wait: OnMaxWait::Fail, ..queue("q") };
+    let mut world = World::new(&[1], vec![owner(1, vec![impatient]), team("b", None, 0, None)]);
+    let borrower = world.submit(&"b".into(), "train", 0, 1, 1);
+    pass(&mut world, Time(0), &mut always);
+    let id = world.submit(&"a".into(), "q", 0, 1, 1);
+    assert!(pass(&mut world, Time(60_000), &mut always).is_empty());
+    world.end(&borrower, Stage::Queued);
+    assert!(pass(&mut world, Time(61_000), &mut always).is_empty());
+    assert!(matches!(world.items[&id].stage, Stage::Running(_)));
+}
+
+#[test]
+fn a_queue_that_notifies_says_so_in_the_verdict() {
+    let notifying = Queue { max_wait: Some(seconds(60)), ..queue("q") };
+    let mut world = World::new(&[1], vec![owner(1, vec![notifying, queue("free")])]);
+    world.submit(&"a".into(), "free", 9, 1, 1);
+    let id = world.submit(&"a".into(), "q", 0, 1, 1);
+    pass(&mut world, Time(59_999), &mut always);
+    assert_eq!(world.reason(&id).1, Reason::NoRoom);
+    pass(&mut world, Time(60_000), &mut always);
+    assert_eq!(world.reason(&id).1, Reason::WaitedTooLong);
+    assert_eq!(world.engine.next_deadline(), None, "it is said once");
+}
