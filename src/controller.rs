@@ -29,7 +29,7 @@ use crate::cluster::events::Notices;
 use crate::cluster::leader::Claim;
 use crate::cluster::watch::now;
 use crate::directory::SharedDirectory;
-use crate::engine::model::Time;
+use crate::engine::model::{Settings, Time};
 use crate::metrics::Metrics;
 
 /// How long the last writes may take at the end.
@@ -52,6 +52,8 @@ pub struct Controller {
     pub notices: Notices,
     /// How many writes are under way.
     pub busy: Arc<AtomicUsize>,
+    /// How is decided.
+    pub settings: Settings,
     /// To be told when the first lists are complete.
     pub ready: Arc<Readiness>,
 }

@@ -12,6 +12,7 @@ pub mod http;
 pub mod metrics;
 pub mod scenario;
 pub mod serve;
+pub mod simulate;
 pub mod view;
 pub mod webhook;
 

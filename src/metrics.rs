@@ -9,7 +9,9 @@ use prometheus::{
 };
 
 use crate::engine::amount::ResourceList;
-use crate::engine::decision::{EvictReason, NodeView, Overcommitment, QueueView, TeamView};
+use crate::engine::decision::{
+    EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView,
+};
 use crate::engine::model::{Name, Time};
 use crate::view::gpus;
 
@@ -26,6 +28,10 @@ pub struct Metrics {
     pub admitted: IntCounterVec,
     /// Workloads told to stop.
     pub evicted: IntCounterVec,
+    /// Workloads that went on with other pods.
+    pub resized: IntCounterVec,
+    /// Workloads ended as failed.
+    pub failed: IntCounterVec,
     /// Each team's amounts.
     pub team_resources: GaugeVec,
     /// From submission to the first admission.
@@ -54,7 +60,8 @@ pub struct Metrics {
 }
 
 /// What a write does, as a label.
-pub const WRITES: [&str; 6] = ["admit", "evict", "restore", "disruption", "event", "status"];
+pub const WRITES: [&str; 8] =
+    ["admit", "resize", "evict", "fail", "restore", "disruption", "event", "status"];
 /// How a write ended, as a label.
 pub const OUTCOMES: [&str; 5] = ["done", "conflict", "gone", "refused", "unanswered"];
 
@@ -87,6 +94,17 @@ impl Metrics {
             )?,
             evicted: IntCounterVec::new(
                 Opts::new("sluice_evicted_total", "Workloads evicted, by rule."),
+                &["team", "reason"],
+            )?,
+            resized: IntCounterVec::new(
+                Opts::new(
+                    "sluice_resized_total",
+                    "Workloads that went on with more pods, fewer, or others, by rule.",
+                ),
+                &["team", "cause"],
+            )?,
+            failed: IntCounterVec::new(
+                Opts::new("sluice_failed_total", "Workloads ended as failed by Sluice, by rule."),
                 &["team", "reason"],
             )?,
             team_resources: GaugeVec::new(
@@ -160,11 +178,13 @@ impl Metrics {
     fn register(&self) -> prometheus::Result<()> {
         let build = IntGaugeVec::new(Opts::new("sluice_build_info", "The version that runs."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 18] = [
+        let all: [Box<dyn Collector>; 20] = [
             Box::new(self.queue_depth.clone()),
             Box::new(self.queue_oldest_wait.clone()),
             Box::new(self.admitted.clone()),
             Box::new(self.evicted.clone()),
+            Box::new(self.resized.clone()),
+            Box::new(self.failed.clone()),
             Box::new(self.team_resources.clone()),
             Box::new(self.time_to_start.clone()),
             Box::new(self.evicted_after.clone()),
@@ -283,6 +303,12 @@ impl Metrics {
             for reason in EvictReason::ALL {
                 self.evicted.with_label_values(&[labels[0], reason.code()]).inc_by(0);
             }
+            for cause in ResizeCause::ALL {
+                self.resized.with_label_values(&[labels[0], cause.code()]).inc_by(0);
+            }
+            for reason in FailReason::ALL {
+                self.failed.with_label_values(&[labels[0], reason.code()]).inc_by(0);
+            }
         }
     }
 
@@ -331,6 +357,12 @@ impl Metrics {
                 let _ = self.evicted_after.remove_label_values(&[&**team]);
                 for reason in EvictReason::ALL {
                     let _ = self.evicted.remove_label_values(&[&**team, reason.code()]);
+                }
+                for cause in ResizeCause::ALL {
+                    let _ = self.resized.remove_label_values(&[&**team, cause.code()]);
+                }
+                for reason in FailReason::ALL {
+                    let _ = self.failed.remove_label_values(&[&**team, reason.code()]);
                 }
             }
         }

@@ -19,6 +19,7 @@ use crate::cluster::leader::{Candidate, Claim, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{Asker, Controller, Question, Readiness};
 use crate::directory::SharedDirectory;
+use crate::engine::model::Settings;
 use crate::http::{self, HttpState};
 use crate::metrics::Metrics;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
@@ -53,6 +54,13 @@ pub struct Options {
     /// How long a silent leader leads before another replica takes over.
     #[arg(long, default_value = "5s", value_parser = lease_duration, value_name = "DURATION")]
     pub lease_duration: Duration,
+    /// Let what a team held of the surplus in the past count in its share, half as much after every such
+    /// time; by default only the present counts.
+    #[arg(long, value_parser = half_life, value_name = "DURATION")]
+    pub usage_half_life: Option<Duration>,
+    /// How many workloads may be moved in an hour to make scattered room whole, in the background.
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub moves_per_hour: u32,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -87,6 +95,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         notices,
         busy,
+        settings: Settings {
+            usage_half_life: options.usage_half_life,
+            moves_per_hour: options.moves_per_hour,
+        },
         ready: Arc::clone(&ready),
     };
 
@@ -246,6 +258,18 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// Reads `--usage-half-life`.
+///
+/// # Errors
+/// A sentence for the user.
+fn half_life(text: &str) -> Result<Duration, String> {
+    let duration = crate::api::convert::duration(text)?;
+    if duration < Duration::from_secs(1) {
+        return Err("what is half forgotten in less than 1s is not remembered at all".to_owned());
+    }
+    Ok(duration)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,5 +279,13 @@ mod tests {
         assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
         assert!(lease_duration("1s").is_err());
         assert!(lease_duration("soon").is_err());
+    }
+
+    #[test]
+    fn the_past_is_forgotten_by_and_by() {
+        assert_eq!(half_life("12h"), Ok(Duration::from_secs(43_200)));
+        for text in ["0s", "10ms", "-1h", "long"] {
+            assert!(half_life(text).is_err(), "{text}");
+        }
     }
 }

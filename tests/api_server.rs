@@ -1,7 +1,16 @@
-//! What a real API server makes of the kinds and the policies, without any Sluice running.
+//! What a real API server makes of the kinds, the policies and Sluice's patches, without any Sluice running.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use sluice::api::names;
+use sluice::cluster::patch::{self, Failure, Grant};
+use sluice::cluster::reduce::{self, Managed};
+use sluice::cluster::wire;
+use sluice::engine::model::{Admission, Observed, Time, WorkloadKind};
 use sluice_harness::{Cluster, Kubectl, User, eventually, install, patience};
 
 fn team(spec: &Value) -> String {
@@ -251,5 +260,187 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
     ensure!(!gates.contains("sluice.dev"), "{gates}");
     let everything = ["delete", "jobs,pods", "--all", "--namespace=vision", "--timeout=60s"];
     kubectl.ok(&everything).await?;
+    Ok(())
+}
+
+const NODES: [&str; 2] = ["n0", "n1"];
+
+fn node(name: &str) -> String {
+    let resources = json!({"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "4"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"capacity": resources, "allocatable": resources},
+    })
+    .to_string()
+}
+
+/// A cluster with Sluice's rights and no Sluice: a test writes what it would.
+struct Writer {
+    admin: Kubectl,
+    jobs: Api<Job>,
+    pods: Api<Pod>,
+}
+
+impl Writer {
+    async fn new(cluster: &Cluster) -> Result<Self> {
+        let sluice = cluster.client(User::Sluice).await?;
+        let (jobs, pods) = (Api::namespaced(sluice.clone(), "vision"), Api::namespaced(sluice, "vision"));
+        Ok(Self { admin: cluster.kubectl(User::Admin), jobs, pods })
+    }
+
+    /// A Job or Pod as Sluice sees it.
+    async fn managed(&self, object: &str) -> Result<(Managed, u64)> {
+        let text = self.admin.ok(&["get", object, "--namespace=vision", "-o", "json"]).await?;
+        let (managed, version) = if object.starts_with("job/") {
+            let seen = reduce::job::job(&serde_json::from_str::<wire::Job>(&text)?, Time(0));
+            (seen.managed, seen.version)
+        } else {
+            let seen = reduce::pod::pod(&serde_json::from_str::<wire::Pod>(&text)?);
+            (seen.managed, seen.version)
+        };
+        Ok((*managed.with_context(|| format!("{object} is not managed"))?, version))
+    }
+
+    /// Patches with Sluice's account, again while the object moves.
+    async fn patch(
+        &self,
+        object: &str,
+        subresource: Option<&str>,
+        make: impl Fn(&Managed, u64) -> json_patch::Patch,
+    ) -> Result<()> {
+        eventually(&format!("{object} is patched"), patience(), async || {
+            let (managed, version) = self.managed(object).await.map_err(|error| format!("{error:#}"))?;
+            let patch = Patch::Json::<()>(make(&managed, version));
+            let (name, params) = (&*managed.workload.name, PatchParams::default());
+            let made = match (managed.workload.kind, subresource) {
+                (WorkloadKind::Job, None) => self.jobs.patch(name, &params, &patch).await.map(|_| ()),
+                (WorkloadKind::Job, Some(part)) => {
+                    self.jobs.patch_subresource(part, name, &params, &patch).await.map(|_| ())
+                }
+                (WorkloadKind::Pod, part) => {
+                    let part = part.unwrap_or_default();
+                    self.pods.patch_subresource(part, name, &params, &patch).await.map(|_| ())
+                }
+            };
+            made.map_err(|error| error.to_string())
+        })
+        .await
+    }
+
+    async fn admit(&self, name: &str, nodes: &[(&str, u32)]) -> Result<()> {
+        let admission = Admission {
+            pool: "default".into(),
+            nodes: nodes.iter().map(|(node, pods)| ((*node).into(), *pods)).collect(),
+            pods: nodes.iter().map(|(_, pods)| pods).sum(),
+            borrowed: false,
+            at: Time(1_800_000_000_000),
+        };
+        self.patch(&format!("job/{name}"), None, |managed, version| {
+            let (kind, record) = (managed.workload.kind, (&admission).into());
+            let grant = if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All };
+            match &managed.workload.state {
+                Observed::Queued => patch::admit(kind, &managed.facts, version, &record, grant),
+                _ => patch::resize(&managed.facts, version, &record, grant),
+            }
+        })
+        .await
+    }
+
+    async fn fail(&self, object: &str, reason: &str) -> Result<()> {
+        let at = "2026-11-21T09:00:00Z".parse()?;
+        let why = Failure { reason, message: "longer than its queue allows", at };
+        self.patch(object, Some("status"), |managed, version| match managed.workload.kind {
+            WorkloadKind::Job => patch::fail_job(&managed.facts, version, &why),
+            WorkloadKind::Pod => patch::fail_held_pod(&managed.facts, version, &why),
+        })
+        .await
+    }
+
+    /// Waits until a field of an object is `expected`.
+    async fn becomes(&self, object: &str, path: &str, expected: &str) -> Result<()> {
+        eventually(&format!("{path} of {object} is {expected:?}"), patience(), async || {
+            match get(&self.admin, object, path).await {
+                Ok(seen) if seen == expected => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sluice_ends_or_resizes_ends_or_goes_on_as_it_says() -> Result<()> {
+    let cluster = Cluster::up("ends").await?;
+    install(&cluster).await?;
+    let writer = Writer::new(&cluster).await?;
+    let admin = &writer.admin;
+    admin.ok(&["create", "namespace", "vision"]).await?;
+    admin.ok(&["label", "namespace", "vision", "sluice.dev/team=vision"]).await?;
+    for name in NODES {
+        admin.create(&node(name)).await?;
+    }
+    let held = |name: &str, spec: &Value| -> Result<String> {
+        let mut job: Value = serde_json::from_str(&job(name, "vision", spec))?;
+        let marks = json!({names::HELD: "true", names::MIN_PARALLELISM: "1"});
+        let asks = json!({"limits": {"nvidia.com/gpu": 1}});
+        job["metadata"]["annotations"] = marks;
+        job["spec"]["suspend"] = json!(true);
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] = asks;
+        Ok(job.to_string())
+    };
+    const FAILED: &str = r#".status.conditions[?(@.type=="Failed")].reason"#;
+
+    // One that never ran, one that ran and was put back, and one that runs.
+    admin.create(&held("waits", &json!({}))?).await?;
+    writer.becomes("job/waits", r#".status.conditions[?(@.type=="Suspended")].status"#, "True").await?;
+    writer.fail("job/waits", "MaxWait").await?;
+    writer.becomes("job/waits", FAILED, "MaxWait").await?;
+    let message = get(admin, "job/waits", r#".status.conditions[?(@.type=="Failed")].message"#).await?;
+    ensure!(message == "longer than its queue allows", "{message}");
+
+    admin.create(&held("runs", &json!({"parallelism": 2}))?).await?;
+    writer.admit("runs", &[("n0", 2)]).await?;
+    writer.becomes("job/runs", ".status.ready", "2").await?;
+    writer.fail("job/runs", "MaxRuntime").await?;
+    writer.becomes("job/runs", FAILED, "MaxRuntime").await?;
+    let left = admin.ok(&["get", "pods", "--namespace=vision", "-o", "name"]).await?;
+    ensure!(left.is_empty(), "its pods are there: {left}");
+
+    admin.create(&pod("bare", "vision")).await?;
+    writer.fail("pod/bare", "MaxWait").await?;
+    ensure!(get(admin, "pod/bare", ".status.reason").await? == "MaxWait");
+
+    // An elastic one starts small, grows, and loses the very pods that are to go.
+    admin.create(&held("elastic", &json!({"parallelism": 4}))?).await?;
+    writer.admit("elastic", &[("n0", 1), ("n1", 1)]).await?;
+    writer.becomes("job/elastic", ".status.ready", "2").await?;
+    writer.admit("elastic", &[("n0", 2), ("n1", 2)]).await?;
+    writer.becomes("job/elastic", ".status.ready", "4").await?;
+    let pods = [
+        "get",
+        "pods",
+        "--namespace=vision",
+        "--selector=job-name=elastic",
+        "-o",
+        r#"jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name}{"\n"}{end}"#,
+    ];
+    let all = admin.ok(&pods).await?;
+    let (stays, goes): (Vec<_>, Vec<_>) = all.lines().enumerate().partition(|(index, _)| *index == 1);
+    let marks = Patch::Strategic(patch::first_to_go("2026-11-21T09:00:00Z".parse()?, "room for another"));
+    for (_, name) in &goes {
+        writer.pods.patch_status(name, &PatchParams::default(), &marks).await?;
+    }
+    writer.admit("elastic", &[("n0", 1)]).await?;
+    writer.becomes("job/elastic", ".status.active", "1").await?;
+    eventually("the others are gone", patience(), async || match admin.ok(&pods).await {
+        Ok(left) if left.trim() == stays[0].1 => Ok(()),
+        other => Err(format!("{other:?}, not {stays:?}")),
+    })
+    .await?;
+    ensure!(get(admin, "job/elastic", ".status.failed").await?.is_empty(), "shrinking counts as failure");
+    let everything = ["delete", "jobs,pods", "--all", "--namespace=vision", "--timeout=60s"];
+    admin.ok(&everything).await?;
     Ok(())
 }

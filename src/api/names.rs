@@ -38,8 +38,8 @@ pub const EVICTION: &str = "sluice.dev/eviction";
 /// The node affinity the user wrote, as JSON, kept while the template carries Sluice's placement.
 pub const USER_AFFINITY: &str = "sluice.dev/user-affinity";
 
-/// Label on a Job whose user wrote a node affinity of its own: what Sluice writes into it must not
-/// look like Sluice's to server-side apply.
+/// Label on a Job whose user wrote a node affinity of its own, or lets its parallelism be changed: what
+/// Sluice writes there must not look like Sluice's to server-side apply.
 pub const OWN_AFFINITY: &str = "sluice.dev/own-affinity";
 
 /// Who submitted the workload, as the API server knows them; stamped at create.

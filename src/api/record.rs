@@ -20,6 +20,9 @@ pub struct Record {
     pub borrowed: bool,
     /// When it was admitted.
     pub at: Timestamp,
+    /// The parallelism its user wrote, where `spec.parallelism` says what was granted instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<u32>,
 }
 
 /// The value of the annotation `sluice.dev/eviction`.
@@ -27,8 +30,8 @@ pub struct Record {
 pub struct Eviction {
     /// When the workload was told to stop.
     pub at: Timestamp,
-    /// The workload it made room for, `namespace/name`.
-    #[serde(rename = "for")]
+    /// The workload it made room for, `namespace/name`; empty when none was the cause.
+    #[serde(rename = "for", default, skip_serializing_if = "String::is_empty")]
     pub claimant: String,
     /// The rule, e.g. `Reclaimed`.
     pub reason: String,
@@ -54,6 +57,7 @@ impl From<&Admission> for Record {
             pods: admission.pods,
             borrowed: admission.borrowed,
             at: timestamp(admission.at),
+            wanted: None,
         }
     }
 }

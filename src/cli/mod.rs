@@ -3,6 +3,7 @@
 mod ask;
 mod logs;
 mod print;
+mod simulate;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +38,8 @@ enum Command {
         #[command(flatten)]
         logs: logs::Options,
     },
+    /// Play a scenario without a cluster, with the engine that also runs clusters.
+    Simulate(simulate::Options),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
     Crds,
     /// Show what each team is promised, holds, borrows and lends.
@@ -81,6 +84,7 @@ impl Cli {
                 let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
                 runtime.block_on(serve::run(*options))
             }
+            Command::Simulate(options) => simulate::run(&options),
             Command::Crds => print::text(&crate::crds::crds_yaml()?),
             Command::Teams(options) => ask::teams(&options),
             Command::Nodes(options) => ask::nodes(&options),

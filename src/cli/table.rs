@@ -1,9 +1,13 @@
 //! Answers as tables for people.
 
+mod outcome;
+
 use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use jiff::Timestamp;
+
+pub use outcome::outcome;
 
 use crate::view::{Amounts, NodeRow, Teams, WorkloadRow, is_gpu};
 

@@ -28,8 +28,12 @@ use crate::metrics::Metrics;
 pub enum Purpose {
     /// Let a workload run.
     Admit,
+    /// Let a running Job go on with other pods.
+    Resize,
     /// Tell a workload to stop.
     Evict,
+    /// End a workload as failed.
+    Fail,
     /// Give a stopped Job its user's template back.
     Restore,
 }
@@ -38,7 +42,9 @@ impl Purpose {
     fn label(self) -> &'static str {
         match self {
             Self::Admit => "admit",
+            Self::Resize => "resize",
             Self::Evict => "evict",
+            Self::Fail => "fail",
             Self::Restore => "restore",
         }
     }
@@ -61,7 +67,9 @@ pub struct Write {
     pub decision: u64,
     /// The change.
     pub patch: json_patch::Patch,
-    /// The pods to be marked first as disrupted, and why.
+    /// Whether it changes the status of the object and not the rest.
+    pub on_status: bool,
+    /// The pods to be marked first as disrupted, and why. Where a Job shrinks, it loses these.
     pub disrupted: Vec<Name>,
     /// The sentence they are marked with.
     pub message: String,
@@ -211,8 +219,13 @@ where
 {
     let object = requests::<K>(write);
     let patch = Patch::Json::<()>(write.patch.clone());
-    let request = object.patch(&write.name, &params(), &patch).map_err(unsendable)?;
-    let versioned = write.kind == WorkloadKind::Pod;
+    let request = if write.on_status {
+        object.patch_subresource("status", &write.name, &params(), &patch)
+    } else {
+        object.patch(&write.name, &params(), &patch)
+    };
+    let request = request.map_err(unsendable)?;
+    let versioned = patch::is_versioned(&write.patch);
     match caller.until_known::<K>(Some(write.purpose.label()), versioned, request).await {
         Ok(made) => Ok(End::Done(look(&made))),
         Err(Failure::Moved) => {
@@ -227,7 +240,11 @@ where
 
 /// Marks one pod.
 async fn mark_disrupted(caller: &Caller, write: &Write, name: &str) -> Result<(), Failure> {
-    let condition = Patch::Strategic(patch::disruption(jiff::Timestamp::now(), &write.message));
+    let condition = match write.purpose {
+        Purpose::Resize => patch::first_to_go,
+        _ => patch::disruption,
+    };
+    let condition = Patch::Strategic(condition(jiff::Timestamp::now(), &write.message));
     let request = requests::<wire::Pod>(write).patch_subresource("status", name, &params(), &condition);
     let request = request.map_err(unsendable)?;
     caller.until_known::<IgnoredAny>(Some("disruption"), false, request).await.map(|_| ())

@@ -1,8 +1,8 @@
 //! What keeps a team's promises from being in force as they are written.
 
-use super::reduce::team::TeamSeen;
+use super::reduce::team::{PoolSeen, TeamSeen};
 use super::table::Table;
-use crate::engine::model::Name;
+use crate::engine::model::{CURRENCY, Name, Quota};
 
 /// Why a team is not what its owner wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +15,34 @@ pub struct Fault {
 
 /// What is wrong with a team; `None` when all of it is in force.
 #[must_use]
-pub fn fault(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
-    if let Some(flaw) = teams.flaw(name) {
-        let instead = match teams.get(name) {
-            Some(_) => "what it said before stays in force",
-            None => "nothing of it is in force",
-        };
-        return Some(Fault { reason: "Unreadable", message: format!("{}; {instead}", flaw.problem) });
-    }
+pub fn fault(name: &str, teams: &Table<TeamSeen>, pools: &Table<PoolSeen>) -> Option<Fault> {
+    unreadable(name, teams).or_else(|| rootless(name, teams)).or_else(|| uncounted(name, teams, pools))
+}
+
+fn unreadable(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
+    let flaw = teams.flaw(name)?;
+    let instead = match teams.get(name) {
+        Some(_) => "what it said before stays in force",
+        None => "nothing of it is in force",
+    };
+    Some(Fault { reason: "Unreadable", message: format!("{}; {instead}", flaw.problem) })
+}
+
+/// A quota in the currency of a pool that has none.
+fn uncounted(name: &str, teams: &Table<TeamSeen>, pools: &Table<PoolSeen>) -> Option<Fault> {
+    let names_it =
+        |quota: &Quota| [&quota.guaranteed, &quota.limit].iter().any(|list| list.contains_key(CURRENCY));
+    let weighs = |pool: &Name| pools.get(pool).is_some_and(|seen| !seen.pool.weights.is_empty());
+    let quotas = &teams.get(name)?.team.quotas;
+    let (pool, _) = quotas.iter().find(|(pool, quota)| names_it(quota) && !weighs(pool))?;
+    let message = format!(
+        "its quota in pool {pool:?} names {CURRENCY}, but no NodePool {pool:?} has weights; until one has, that counts nothing"
+    );
+    Some(Fault { reason: "NoCurrency", message })
+}
+
+/// A parent that is not there, or is below the team.
+fn rootless(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
     let parent_of = |name: &str| teams.get(name).and_then(|seen| seen.team.parent.clone());
     let parent = parent_of(name)?;
     if teams.get(&parent).is_none() && teams.flaw(&parent).is_none() {
@@ -50,7 +70,7 @@ pub fn fault(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
 mod tests {
     use super::super::table::{Flaw, Seen};
     use super::*;
-    use crate::engine::model::{Queue, Team};
+    use crate::engine::model::{Pool, Queue, Team};
 
     fn seen(name: &str, parent: Option<&str>) -> Seen<TeamSeen> {
         let team = Team {
@@ -85,7 +105,8 @@ mod tests {
         ] {
             teams.take(one);
         }
-        let told = |name: &str| fault(name, &teams).map(|fault| (fault.reason, fault.message));
+        let pools = Table::default();
+        let told = |name: &str| fault(name, &teams, &pools).map(|fault| (fault.reason, fault.message));
         for sound in ["research", "vision", "below", "mended"] {
             assert_eq!(told(sound), None, "{sound}");
         }
@@ -109,5 +130,31 @@ mod tests {
         ] {
             assert_eq!(told(name), Some((reason, message.to_owned())), "{name}");
         }
+    }
+
+    #[test]
+    fn a_currency_needs_weights() {
+        let amount = crate::engine::amount::Amount::units(8);
+        let quota = Quota { guaranteed: [(CURRENCY.into(), amount)].into(), ..Quota::default() };
+        let mut teams = Table::default();
+        let mut team = match seen("vision", None) {
+            Seen::Object(_, seen) => seen,
+            other => panic!("not a team: {other:?}"),
+        };
+        team.team.quotas = [("h100".into(), quota)].into();
+        teams.take(Seen::Object("vision".into(), team));
+        let mut pools = Table::default();
+        let mut pool = |weights: &[&str]| {
+            let pool = Pool {
+                name: "h100".into(),
+                node_selector: [].into(),
+                topology: Vec::new(),
+                weights: weights.iter().map(|resource| ((*resource).into(), amount)).collect(),
+            };
+            pools.take(Seen::Object("h100".into(), PoolSeen { pool, generation: None }));
+            fault("vision", &teams, &pools).map(|fault| fault.reason)
+        };
+        assert_eq!(pool(&[]), Some("NoCurrency"));
+        assert_eq!(pool(&["nvidia.com/gpu"]), None);
     }
 }

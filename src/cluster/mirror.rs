@@ -287,6 +287,19 @@ impl Mirror {
         pods.filter_map(|uid| Some(self.pods.get(uid)?.name.clone())).collect()
     }
 
+    /// How many pods of a workload that have not ended are on each node, by name.
+    #[must_use]
+    pub fn pods_by_node(&self, id: &WorkloadId) -> BTreeMap<Name, Vec<Name>> {
+        let mut nodes: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+        let pods = self.pods_of.get(id).into_iter().flatten();
+        for seen in pods.filter_map(|uid| self.pods.get(uid)) {
+            if let Some(node) = seen.holds.as_ref().and_then(|pod| pod.node.clone()) {
+                nodes.entry(node).or_default().push(seen.name.clone());
+            }
+        }
+        nodes
+    }
+
     /// The stopped Jobs of which nothing is left, so that their template can be restored.
     pub fn restorable(&self) -> impl Iterator<Item = &WorkloadId> {
         self.leaving.iter().filter(|id| {
@@ -312,7 +325,9 @@ impl Mirror {
         let sound = self.teams.iter().filter(|(name, _)| self.teams.flaw(name).is_none());
         let sound = sound.map(|(name, seen)| (name, seen.generation));
         let flawed = self.teams.flaws().map(|(name, flaw)| (name, flaw.generation));
-        sound.chain(flawed).map(|(name, generation)| (name, generation, fault(name, &self.teams)))
+        sound
+            .chain(flawed)
+            .map(|(name, generation)| (name, generation, fault(name, &self.teams, &self.pools)))
     }
 
     /// The node pools.

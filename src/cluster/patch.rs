@@ -6,6 +6,7 @@
 //! status in between (which it does right after a Job is created). For a pod it is the version of the
 //! whole object. The affinity is replaced whole, so that what the user wrote comes back exactly.
 
+use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
 use kube::core::Status;
@@ -24,14 +25,18 @@ fn affinity_path(kind: WorkloadKind) -> &'static [&'static str] {
     }
 }
 
-/// Lets a workload run on the nodes of `record`.
+/// Lets a workload run on the nodes of `record`, with as many pods of a Job as it says if it `grants`
+/// fewer than there could be.
 #[must_use]
-pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -> Patch {
+pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record, grants: Grant) -> Patch {
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let nodes: Vec<&str> = record.nodes.keys().map(String::as_str).collect();
     let mut patch = expect(facts, version);
     match kind {
-        WorkloadKind::Job => patch.push(add(&["spec", "suspend"], json!(false))),
+        WorkloadKind::Job => {
+            patch.push(add(&["spec", "suspend"], json!(false)));
+            patch.extend(grants.parallelism(facts, record.pods));
+        }
         WorkloadKind::Pod => {
             let others = facts.gates.iter().filter(|gate| &***gate != names::GATE_ADMISSION);
             let others: Vec<Value> = others.map(|gate| json!({"name": &**gate})).collect();
@@ -42,7 +47,7 @@ pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -
         patch.push(add(affinity_path(kind), pinned(user.as_ref(), &nodes)));
     }
     annotations(&mut patch, facts, kind);
-    patch.push(annotate(names::ADMISSION, json(record)));
+    patch.push(annotate(names::ADMISSION, json(&grants.noted(facts, record))));
     if kind == WorkloadKind::Job
         && let Some(user) = &facts.user_affinity
     {
@@ -52,6 +57,93 @@ pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record) -
         patch.push(unannotate(names::EVICTION));
     }
     Patch(patch)
+}
+
+/// Lets a running Job go on with the pods of `record`. The nodes are among those of its admission: the
+/// template of a running Job cannot change. It takes the place of the very record it was decided on.
+#[must_use]
+pub fn resize(facts: &Facts, version: u64, record: &Record, grants: Grant) -> Patch {
+    let mut patch = expect(facts, version);
+    if let Some(before) = &facts.record {
+        let path = ["metadata", "annotations", names::ADMISSION];
+        patch.push(test(&path, Value::String(before.to_string())));
+    }
+    patch.extend(grants.parallelism(facts, record.pods));
+    patch.push(annotate(names::ADMISSION, json(&grants.noted(facts, record))));
+    Patch(patch)
+}
+
+/// Ends a Job as failed, in its status: its controller ends the pods, if there are any, and makes the
+/// target a failure with the same reason and sentence. One that never ran needs a start to have an end.
+#[must_use]
+pub fn fail_job(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
+    let target = json!({
+        "type": "FailureTarget", "status": "True", "reason": why.reason, "message": why.message,
+        "lastProbeTime": seconds(why.at), "lastTransitionTime": seconds(why.at),
+    });
+    let mut patch = vec![at_version(version), test(&["metadata", "uid"], json!(&*facts.uid))];
+    if !facts.started {
+        patch.push(add(&["status", "startTime"], json!(seconds(why.at))));
+    }
+    patch.push(if facts.conditioned {
+        add(&["status", "conditions", "-"], target)
+    } else {
+        add(&["status", "conditions"], json!([target]))
+    });
+    Patch(patch)
+}
+
+/// Ends a pod as failed that no kubelet has yet, in its status.
+#[must_use]
+pub fn fail_held_pod(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
+    let mut patch = expect(facts, version);
+    for (field, text) in [("phase", "Failed"), ("reason", why.reason), ("message", why.message)] {
+        patch.push(add(&["status", field], json!(text)));
+    }
+    Patch(patch)
+}
+
+/// Has the kubelet of a running pod end it as failed, by a deadline that is past; a note says why.
+#[must_use]
+pub fn fail_running_pod(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
+    let note = Eviction { at: why.at, claimant: String::new(), reason: why.reason.to_owned() };
+    let mut patch = expect(facts, version);
+    patch.push(add(&["spec", "activeDeadlineSeconds"], json!(1)));
+    patch.push(annotate(names::EVICTION, json(&note)));
+    Patch(patch)
+}
+
+/// Why a workload is ended as failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure<'a> {
+    /// The rule, a word.
+    pub reason: &'a str,
+    /// The numbers, in one sentence.
+    pub message: &'a str,
+    /// When that was decided.
+    pub at: Timestamp,
+}
+
+/// Whether a Job gets all the pods it has use for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// All; its parallelism is its user's.
+    All,
+    /// So many at most; its user's parallelism is kept in the record.
+    Part,
+}
+
+impl Grant {
+    /// The parallelism to be written, if it is not there yet.
+    fn parallelism(self, facts: &Facts, pods: u32) -> Option<PatchOperation> {
+        let granted = if self == Self::All { facts.wanted } else { pods };
+        (granted != facts.parallelism).then(|| add(&["spec", "parallelism"], json!(granted)))
+    }
+
+    fn noted(self, facts: &Facts, record: &Record) -> Record {
+        let wanted = (self == Self::Part).then_some(facts.wanted);
+        Record { wanted, ..record.clone() }
+    }
 }
 
 /// Stops a Job; its record stays until nothing of it is left.
@@ -76,17 +168,38 @@ pub fn restore(facts: &Facts, version: u64) -> Patch {
     if facts.keeps_affinity {
         patch.push(unannotate(names::USER_AFFINITY));
     }
+    patch.extend(Grant::All.parallelism(facts, facts.wanted));
     Patch(patch)
 }
 
 /// Tells pod failure policies, and people, that a pod ends because Sluice needs its room. Without a
 /// fresh time the disruption controller would take the condition for stale and withdraw it.
 #[must_use]
-pub fn disruption(now: jiff::Timestamp, message: &str) -> Value {
-    json!({"status": {"conditions": [{
+pub fn disruption(now: Timestamp, message: &str) -> Value {
+    json!({"status": {"conditions": [disrupted(now, message)]}})
+}
+
+/// Tells the same, and has the Job controller take this pod first when its Job shrinks: it takes pods
+/// that are not ready before others, and has no other ear for which are to go.
+#[must_use]
+pub fn first_to_go(now: Timestamp, message: &str) -> Value {
+    let unready = json!({
+        "type": "Ready", "status": "False", "reason": "EvictedBySluice", "message": message,
+        "lastTransitionTime": seconds(now),
+    });
+    json!({"status": {"conditions": [disrupted(now, message), unready]}})
+}
+
+fn disrupted(now: Timestamp, message: &str) -> Value {
+    json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictedBySluice", "message": message,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    }]}})
+        "lastTransitionTime": seconds(now),
+    })
+}
+
+/// A time as Kubernetes writes it, in whole seconds.
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// The user's affinity with every alternative narrowed to each of the nodes.
@@ -137,10 +250,22 @@ fn annotations(patch: &mut Vec<PatchOperation>, facts: &Facts, kind: WorkloadKin
 /// What the object must still be like; [`does_not_apply`] knows the answer when it is not.
 fn expect(facts: &Facts, version: u64) -> Vec<PatchOperation> {
     let unmoved = match facts.generation {
-        Some(generation) => test("generation", json!(generation)),
-        None => add(&["metadata", "resourceVersion"], json!(version.to_string())),
+        Some(generation) => test(&["metadata", "generation"], json!(generation)),
+        None => at_version(version),
     };
-    vec![unmoved, test("uid", json!(&*facts.uid))]
+    vec![unmoved, test(&["metadata", "uid"], json!(&*facts.uid))]
+}
+
+/// Has the API server refuse the patch as a conflict on any other version of the object.
+fn at_version(version: u64) -> PatchOperation {
+    add(&["metadata", "resourceVersion"], json!(version.to_string()))
+}
+
+/// Whether a conflict says that the object is not what the patch was decided on.
+#[must_use]
+pub fn is_versioned(patch: &Patch) -> bool {
+    let version = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+    patch.0.iter().any(|operation| matches!(operation, PatchOperation::Add(add) if add.path == version))
 }
 
 /// Whether the API server refused a patch because the object is not what it was decided on: a test
@@ -153,8 +278,8 @@ pub fn does_not_apply(answer: &Status) -> bool {
     answer.code == 422 && names_nothing
 }
 
-fn test(field: &str, value: Value) -> PatchOperation {
-    PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(["metadata", field]), value })
+fn test(path: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
 fn add(path: &[&str], value: Value) -> PatchOperation {

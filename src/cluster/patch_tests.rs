@@ -25,6 +25,7 @@ fn record(nodes: &[&str]) -> Record {
         pods: 1,
         borrowed: false,
         at: "2026-11-21T08:00:00Z".parse().expect("a time"),
+        wanted: None,
     }
 }
 
@@ -90,7 +91,7 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
         let mut object = before.clone();
 
         let (known, version, _) = facts(&object);
-        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1", "n2"]));
+        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1", "n2"]), Grant::All);
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert_eq!(object["spec"]["suspend"], false);
         let (known, version, state) = facts(&object);
@@ -113,17 +114,161 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
         assert_eq!(template["affinity"], affinity, "exactly what the user wrote");
         assert_eq!(object["metadata"]["annotations"]["mine"], "kept");
 
-        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n3"]));
+        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n3"]), Grant::All);
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert!(object["metadata"]["annotations"].get("sluice.dev/eviction").is_none());
     }
+}
+
+fn spread(nodes: &[(&str, u32)]) -> Record {
+    let pods = nodes.iter().map(|(_, pods)| pods).sum();
+    let nodes = nodes.iter().map(|(node, pods)| ((*node).to_owned(), *pods)).collect();
+    Record { nodes, pods, ..record(&[]) }
+}
+
+fn eviction(reason: &str) -> Eviction {
+    let at = "2026-11-21T09:00:00Z".parse().expect("a time");
+    Eviction { at, claimant: String::new(), reason: reason.into() }
+}
+
+#[test]
+fn an_elastic_job_has_its_users_parallelism_back_when_it_is_put_back() {
+    let mut object = held(&Value::Null);
+    object["metadata"]["annotations"]["sluice.dev/min-parallelism"] = json!("1");
+    object["spec"]["parallelism"] = json!(4);
+    let before = object.clone();
+    let pods = |object: &Value| {
+        let seen = job(&serde_json::from_value(object.clone()).expect("a Job"), Time(0));
+        let workload = seen.managed.expect("managed").workload;
+        (workload.pods, workload.min_pods, workload.resizable)
+    };
+    let admitted = |object: &Value| match facts(object).2 {
+        Observed::Admitted(admission) => admission.pods,
+        other => panic!("not admitted: {other:?}"),
+    };
+    let apply = |object: &mut Value, patch: &Patch| json_patch::patch(object, patch).expect("it applies");
+    assert_eq!(pods(&object), (4, Some(1), true));
+
+    // It starts small, grows, and shrinks again; what it wants stays the same.
+    let (known, version, _) = facts(&object);
+    apply(&mut object, &admit(WorkloadKind::Job, &known, version, &spread(&[("n1", 2)]), Grant::Part));
+    assert_eq!((object["spec"]["parallelism"].as_u64(), admitted(&object)), (Some(2), 2));
+    for (grant, granted, written) in [(Grant::Part, 3, 3), (Grant::All, 4, 4), (Grant::Part, 1, 1)] {
+        let (known, version, _) = facts(&object);
+        let patch = resize(&known, version, &spread(&[("n1", granted)]), grant);
+        apply(&mut object, &patch);
+        assert_eq!(object["spec"]["parallelism"], written);
+        assert_eq!((admitted(&object), pods(&object)), (granted, (4, Some(1), true)));
+        assert!(json_patch::patch(&mut object.clone(), &patch).is_err(), "once is enough");
+    }
+
+    // While it runs it can only go where its template lets it.
+    let seen = job(&serde_json::from_value(object.clone()).expect("a Job"), Time(0));
+    let terms = seen.managed.expect("managed").workload.shape.node_terms;
+    assert_eq!(terms[0].fields[0].values, ["n1".into()]);
+
+    // Its user may lower it; that is what is wanted from then on.
+    let mut lowered = object.clone();
+    json_patch::merge(&mut lowered, &json!({"spec": {"parallelism": 0}}));
+    assert_eq!(pods(&lowered).0, 0);
+
+    let (known, version, _) = facts(&object);
+    apply(&mut object, &evict(&known, version, &eviction("NodeLost")));
+    assert_eq!(pods(&object).0, 4);
+    let (known, version, _) = facts(&object);
+    apply(&mut object, &restore(&known, version));
+    let note = object["metadata"]["annotations"]["sluice.dev/eviction"].clone();
+    assert_eq!(note, json!(r#"{"at":"2026-11-21T09:00:00Z","reason":"NodeLost"}"#), "nobody was the cause");
+    assert_eq!((object["spec"].clone(), facts(&object).2), (expected_spec(&before), Observed::Queued));
+}
+
+/// A restored template says that it has no affinity where it did not say anything.
+fn expected_spec(before: &Value) -> Value {
+    let mut spec = before["spec"].clone();
+    spec["template"]["spec"]["affinity"] = Value::Null;
+    spec
+}
+
+#[test]
+fn a_job_fails_in_its_status_with_a_reason() {
+    let why = Failure {
+        reason: "MaxWait",
+        message: "too long",
+        at: "2026-11-21T09:00:00.5Z".parse().expect("a time"),
+    };
+    let target = json!({
+        "type": "FailureTarget", "status": "True", "reason": "MaxWait", "message": "too long",
+        "lastProbeTime": "2026-11-21T09:00:00Z", "lastTransitionTime": "2026-11-21T09:00:00Z",
+    });
+    let suspended = json!({"type": "Suspended", "status": "True"});
+    for (status, after) in [
+        (json!({}), json!({"startTime": "2026-11-21T09:00:00Z", "conditions": [target]})),
+        (
+            json!({"startTime": "2026-11-21T08:00:00Z", "conditions": [suspended]}),
+            json!({"startTime": "2026-11-21T08:00:00Z", "conditions": [suspended, target]}),
+        ),
+    ] {
+        let mut object = held(&Value::Null);
+        object["metadata"]["generation"] = json!(3);
+        object["status"] = status;
+        let (known, version, _) = facts(&object);
+        let patch = fail_job(&known, version, &why);
+        assert!(is_versioned(&patch), "its controller writes its status too");
+        json_patch::patch(&mut object, &patch).expect("the patch applies");
+        assert_eq!(object["status"], after);
+        let (known, _, state) = facts(&object);
+        assert_eq!((state, known.failure.as_deref()), (Observed::Finished, Some("MaxWait")));
+    }
+}
+
+#[test]
+fn a_pod_of_its_own_fails_by_its_kubelet_or_before_it_has_one() {
+    let why = Failure { reason: "MaxRuntime", message: "too long", at: Timestamp::UNIX_EPOCH };
+    let seen = |object: &Value| {
+        let seen = pod(&serde_json::from_value(object.clone()).expect("a pod"));
+        (seen.managed.expect("managed"), seen.version)
+    };
+    let object = |patch: Value| {
+        let mut object = json!({"metadata": {"name": "p", "uid": "u", "resourceVersion": "5"}, "spec": {"containers": []}});
+        json_patch::merge(&mut object, &patch);
+        object
+    };
+    let mut waits =
+        object(json!({"status": {}, "spec": {"schedulingGates": [{"name": names::GATE_ADMISSION}]}}));
+    let (managed, version) = seen(&waits);
+    json_patch::patch(&mut waits, &fail_held_pod(&managed.facts, version, &why)).expect("the patch applies");
+    assert_eq!(waits["status"], json!({"phase": "Failed", "reason": "MaxRuntime", "message": "too long"}));
+    let managed = seen(&waits).0;
+    assert_eq!(managed.workload.state, Observed::Finished);
+    assert_eq!(managed.facts.failure.as_deref(), Some("MaxRuntime"));
+
+    let text = serde_json::to_string(&record(&["n1"])).expect("a record");
+    let mut runs = object(json!({"metadata": {"annotations": {names::ADMISSION: text}}}));
+    let (managed, version) = seen(&runs);
+    json_patch::patch(&mut runs, &fail_running_pod(&managed.facts, version, &why))
+        .expect("the patch applies");
+    assert_eq!(runs["spec"]["activeDeadlineSeconds"], 1);
+    let state = seen(&runs).0.workload.state;
+    assert!(matches!(state, Observed::Leaving { since: Time(0), stopped: true, .. }), "{state:?}");
+}
+
+#[test]
+fn a_pod_that_is_to_go_first_is_not_ready() {
+    let marks = first_to_go(Timestamp::UNIX_EPOCH, "why");
+    let kinds: Vec<_> = marks["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|condition| (condition["type"].as_str(), condition["status"].as_str()))
+        .collect();
+    assert_eq!(kinds, [(Some("DisruptionTarget"), Some("True")), (Some("Ready"), Some("False"))]);
 }
 
 #[test]
 fn what_its_user_stopped_is_not_queued_again() {
     let mut object = held(&Value::Null);
     let (known, version, _) = facts(&object);
-    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1"]));
+    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1"]), Grant::All);
     json_patch::patch(&mut object, &patch).expect("the patch applies");
     object["spec"]["suspend"] = json!(true);
     let (known, version, _) = facts(&object);
@@ -135,13 +280,13 @@ fn what_its_user_stopped_is_not_queued_again() {
 fn a_patch_insists_on_what_it_was_decided_on() {
     let mut object = held(&Value::Null);
     let (known, _, _) = facts(&object);
-    for patch in [admit(WorkloadKind::Job, &known, 41, &record(&["n"])), restore(&known, 41)] {
+    for patch in [admit(WorkloadKind::Job, &known, 41, &record(&["n"]), Grant::All), restore(&known, 41)] {
         let first = serde_json::to_value(&patch.0[0]).expect("an operation");
         assert_eq!(first, json!({"op": "add", "path": "/metadata/resourceVersion", "value": "41"}));
     }
     object["metadata"]["generation"] = json!(3);
     let (known, version, _) = facts(&object);
-    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n"]));
+    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n"]), Grant::All);
     object["metadata"]["resourceVersion"] = json!("99");
     assert!(json_patch::patch(&mut object.clone(), &patch).is_ok(), "only its status has changed");
     let mut namesake = object.clone();
@@ -164,7 +309,7 @@ fn a_bare_pod_loses_only_our_gate() {
         }
         let seen = pod(&serde_json::from_value(object.clone()).expect("a pod"));
         let managed = seen.managed.expect("managed");
-        let patch = admit(WorkloadKind::Pod, &managed.facts, seen.version, &record(&["n1"]));
+        let patch = admit(WorkloadKind::Pod, &managed.facts, seen.version, &record(&["n1"]), Grant::All);
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert_eq!(object["spec"]["schedulingGates"], json!([{"name": "example.com/other"}]));
         assert_eq!(object["spec"]["affinity"], pinned(None, &["n1"]));

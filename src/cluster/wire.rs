@@ -86,6 +86,8 @@ pub struct Condition {
     pub status: String,
     /// Since when.
     pub last_transition_time: Option<Time>,
+    /// Why, a word.
+    pub reason: String,
 }
 
 /// A `v1` Pod.
@@ -166,6 +168,8 @@ pub struct Resources {
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
+    /// Why it is there, a word.
+    pub reason: Option<String>,
 }
 
 /// A `v1` Node.

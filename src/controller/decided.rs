@@ -1,11 +1,15 @@
 //! Single decisions: what is written for them, and whether they still hold.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
 use crate::api::record::{Eviction, Record};
 use crate::cluster::actuator::{Purpose, Write};
-use crate::cluster::patch;
-use crate::cluster::reduce::Managed;
-use crate::engine::decision::Action;
-use crate::engine::model::{Admission, Name, Observed, Workload};
+use crate::cluster::patch::{self, Failure, Grant};
+use crate::cluster::reduce::{Facts, Managed};
+use crate::engine::decision::{Action, FailReason};
+use crate::engine::model::{Admission, Name, Observed, Workload, WorkloadKind};
 
 /// A decision that is being written.
 pub struct Decided {
@@ -39,10 +43,26 @@ pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
             Action::Admit { admission, .. },
             Observed::Admitted(seen) | Observed::Leaving { admission: seen, .. },
         ) => admission == seen,
-        (Action::Admit { .. }, Observed::Finished) => managed.facts.has_record,
+        (Action::Admit { .. }, Observed::Finished) => managed.facts.record.is_some(),
         (Action::Evict { .. }, Observed::Leaving { .. }) => managed.facts.has_eviction,
+        (
+            Action::Resize { admission, .. },
+            Observed::Admitted(seen) | Observed::Leaving { admission: seen, .. },
+        ) => admission == seen,
+        (Action::Resize { admission, .. }, Observed::Finished) => {
+            record(managed).is_some_and(|record| *admission == Admission::from(&record))
+        }
+        (Action::Fail { reason, .. }, Observed::Finished | Observed::Leaving { .. }) => {
+            let Facts { failure, eviction, .. } = &managed.facts;
+            let told = [failure.as_deref(), eviction.as_ref().map(|note| note.reason.as_str())];
+            told.contains(&Some(reason.code()))
+        }
         _ => false,
     }
+}
+
+fn record(managed: &Managed) -> Option<Record> {
+    serde_json::from_str(managed.facts.record.as_deref()?).ok()
 }
 
 /// Where an admission puts its pods, for people.
@@ -68,6 +88,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
         purpose,
         decision: 0,
         patch,
+        on_status: false,
         disrupted: Vec::new(),
         message,
     }
@@ -75,8 +96,64 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
 
 /// The write that lets a workload run.
 pub fn admission_of(managed: &Managed, version: u64, admission: &Admission, message: &str) -> Write {
-    let patch = patch::admit(managed.workload.kind, &managed.facts, version, &Record::from(admission));
+    let record = Record::from(admission);
+    let grants = grants(managed, admission);
+    let patch = patch::admit(managed.workload.kind, &managed.facts, version, &record, grants);
     write_on(managed, Purpose::Admit, patch, message.to_owned())
+}
+
+fn grants(managed: &Managed, admission: &Admission) -> Grant {
+    if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All }
+}
+
+/// The write that lets a running Job go on with other pods; `pods` are those it has, by node.
+pub fn resize_of(
+    managed: &Managed,
+    version: u64,
+    admission: &Admission,
+    message: &str,
+    pods: impl FnOnce() -> BTreeMap<Name, Vec<Name>>,
+) -> Write {
+    let record = Record::from(admission);
+    let patch = patch::resize(&managed.facts, version, &record, grants(managed, admission));
+    let mut write = write_on(managed, Purpose::Resize, patch, message.to_owned());
+    // Where all are on one node it is no matter which of them go.
+    let matters = match &managed.workload.state {
+        Observed::Admitted(before) => before.pods > admission.pods && before.nodes.len() > 1,
+        _ => false,
+    };
+    if matters || managed.facts.has_failure_policy {
+        write.disrupted = surplus(pods(), admission);
+    }
+    write
+}
+
+/// The pods beyond what an admission has for their nodes, the last by name.
+fn surplus(pods: BTreeMap<Name, Vec<Name>>, admission: &Admission) -> Vec<Name> {
+    let beyond = |(node, mut pods): (Name, Vec<Name>)| {
+        let stay = admission.nodes.get(&node).map_or(0, |pods| *pods as usize);
+        pods.sort();
+        pods.into_iter().skip(stay)
+    };
+    pods.into_iter().flat_map(beyond).collect()
+}
+
+/// The write that ends a workload as failed.
+pub fn failure_of(
+    managed: &Managed,
+    version: u64,
+    reason: FailReason,
+    message: &str,
+    at: Timestamp,
+) -> Write {
+    let facts = &managed.facts;
+    let why = Failure { reason: reason.code(), message, at };
+    let (patch, on_status) = match managed.workload.kind {
+        WorkloadKind::Job => (patch::fail_job(facts, version, &why), true),
+        WorkloadKind::Pod if facts.held => (patch::fail_held_pod(facts, version, &why), true),
+        WorkloadKind::Pod => (patch::fail_running_pod(facts, version, &why), false),
+    };
+    Write { on_status, ..write_on(managed, Purpose::Fail, patch, message.to_owned()) }
 }
 
 /// The write that stops a Job. Bare pods cannot be started again, so none is ever told to stop.
@@ -115,6 +192,33 @@ mod tests {
         *seen.managed.expect("managed")
     }
 
+    fn spread(nodes: &[(&str, u32)]) -> Admission {
+        Admission {
+            pool: "p".into(),
+            nodes: nodes.iter().map(|(node, pods)| ((*node).into(), *pods)).collect(),
+            pods: nodes.iter().map(|(_, pods)| pods).sum(),
+            borrowed: false,
+            at: Time(7),
+        }
+    }
+
+    #[test]
+    fn a_job_that_shrinks_loses_the_pods_that_are_to_go() {
+        let pods = || {
+            let named = |names: [&str; 2]| names.map(Name::from).to_vec();
+            BTreeMap::from([("n1".into(), named(["c", "a"])), ("n2".into(), named(["d", "b"]))])
+        };
+        let marked = |before: &[(&str, u32)], after: &[(&str, u32)]| {
+            let record = serde_json::to_string(&Record::from(&spread(before))).expect("a record");
+            let managed = seen(false, &json!({names::HELD: "true", names::ADMISSION: record}));
+            resize_of(&managed, 5, &spread(after), "why", pods).disrupted
+        };
+        assert_eq!(marked(&[("n1", 2), ("n2", 2)], &[("n1", 1), ("n2", 2)]), [Name::from("c")]);
+        assert_eq!(marked(&[("n1", 2), ("n2", 2)], &[("n2", 1)]), ["a", "c", "d"].map(Name::from));
+        assert!(marked(&[("n1", 2)], &[("n1", 1)]).is_empty(), "on one node it is no matter which");
+        assert!(marked(&[("n1", 1), ("n2", 2)], &[("n1", 2), ("n2", 2)]).is_empty(), "it grows");
+    }
+
     #[test]
     fn an_object_that_moved_tells_whether_the_decision_moved_it() {
         let admission = |at: i64| Admission {
@@ -147,7 +251,45 @@ mod tests {
                 Action::Evict { workload: id(), claimant: Some(id()), reason, message: String::new() };
             decided(action, seen(false, &admitted(7)))
         };
+        let grown = || Admission { pods: 2, nodes: [("n1".into(), 2)].into(), ..admission(7) };
+        let resized = json!({names::HELD: "true",
+            names::ADMISSION: serde_json::to_string(&Record::from(&grown())).expect("a record")});
+        let resize = || {
+            let action = Action::Resize {
+                workload: id(),
+                admission: grown(),
+                cause: crate::engine::decision::ResizeCause::Grown,
+                claimant: None,
+                message: String::new(),
+            };
+            decided(action, seen(false, &admitted(7)))
+        };
+        let fail = |about: Managed| {
+            let action =
+                Action::Fail { workload: id(), reason: FailReason::MaxRuntime, message: String::new() };
+            decided(action, about)
+        };
+        let ended = |reason: &str| {
+            let mut ended = seen(false, &admitted(7));
+            ended.workload.state = Observed::Finished;
+            ended.facts.failure = Some(reason.into());
+            ended
+        };
         for (what, decided, now, done, holds) in [
+            ("resized as decided", resize(), seen(false, &resized), true, false),
+            ("resized and stopped", resize(), seen(true, &resized), true, false),
+            ("not resized yet", resize(), seen(false, &admitted(7)), false, true),
+            ("stopped before it was resized", resize(), seen(true, &admitted(7)), false, false),
+            ("failed as decided", fail(seen(false, &admitted(7))), ended("MaxRuntime"), true, false),
+            (
+                "failed by itself",
+                fail(seen(false, &admitted(7))),
+                ended("BackoffLimitExceeded"),
+                false,
+                false,
+            ),
+            ("not failed yet", fail(seen(true, &held())), seen(true, &held()), false, true),
+            ("admitted before it failed", fail(seen(true, &held())), seen(false, &admitted(7)), false, false),
             ("admitted as decided", admit(), seen(false, &admitted(7)), true, false),
             ("admitted and stopped by its user", admit(), seen(true, &admitted(7)), true, false),
             ("admitted otherwise", admit(), seen(false, &admitted(8)), false, false),

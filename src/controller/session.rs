@@ -8,7 +8,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Controller;
-use super::decided::{Decided, admission_of, carried_out, eviction_of, places, still_holds, write_on};
+use super::decided::{
+    Decided, admission_of, carried_out, eviction_of, failure_of, places, resize_of, still_holds, write_on,
+};
 use super::questions::{Question, answer};
 use super::refusals::Refusals;
 use super::restores::Restores;
@@ -20,8 +22,8 @@ use crate::cluster::patch;
 use crate::cluster::watch::{self, now};
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::decision::Action;
-use crate::engine::model::{Event, Observed, Time, WorkloadId};
+use crate::engine::decision::{Action, ResizeCause};
+use crate::engine::model::{Event, Observed, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
@@ -69,7 +71,7 @@ impl Session {
             outcomes_in,
         );
         Self {
-            engine: Engine::new(),
+            engine: Engine::with_settings(controller.settings),
             mirror: Mirror::default(),
             changes,
             outcomes,
@@ -199,6 +201,10 @@ impl Session {
         decided.tries += 1;
         let mut write = match &decided.action {
             Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
+            Action::Evict { .. } if managed.workload.kind == WorkloadKind::Pod => {
+                self.failed(id.clone(), "a pod of its own cannot be put back into the queue".into());
+                return;
+            }
             Action::Evict { claimant, reason, message, .. } => {
                 let label = |id: &WorkloadId| {
                     self.mirror.workload(id).map_or_else(
@@ -210,9 +216,11 @@ impl Session {
                 let note = Eviction { at: timestamp(now), claimant, reason: reason.code().into() };
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
             }
-            Action::Resize { .. } | Action::Fail { .. } => {
-                self.failed(id.clone(), "cannot be carried out on the cluster".into());
-                return;
+            Action::Resize { admission, message, .. } => {
+                resize_of(managed, version, admission, message, || self.mirror.pods_by_node(id))
+            }
+            Action::Fail { reason, message, .. } => {
+                failure_of(managed, version, *reason, message, timestamp(now))
             }
         };
         write.decision = decided.number;
@@ -326,7 +334,32 @@ impl Session {
                     note,
                 });
             }
-            Action::Resize { .. } | Action::Fail { .. } => {}
+            Action::Resize { admission, cause, message, .. } => {
+                self.metrics.resized.with_label_values(&[team, cause.code()]).inc();
+                self.notices.publish(Notice {
+                    about,
+                    warning: *cause == ResizeCause::Shrunk,
+                    reason: cause.code(),
+                    action: "Resize",
+                    occasion: format!("{:x}", now().0),
+                    note: format!("{}: {message}", places(admission)),
+                });
+            }
+            Action::Fail { reason, message, .. } => {
+                self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
+                if workload.kind == WorkloadKind::Job {
+                    // Its controller tells it with the same words when it has ended the Job.
+                    return;
+                }
+                self.notices.publish(Notice {
+                    about,
+                    warning: true,
+                    reason: reason.code(),
+                    action: "Fail",
+                    occasion: String::new(),
+                    note: message.clone(),
+                });
+            }
             Action::Evict { reason, message, .. } => {
                 self.metrics.evicted.with_label_values(&[team, reason.code()]).inc();
                 let mut occasion = String::new();

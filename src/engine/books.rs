@@ -80,11 +80,11 @@ impl Books {
         entries.filter_map(move |entry| entry.charge.nodes.get(&node).map(|pods| (entry, *pods)))
     }
 
-    /// Every pod that holds room, with who owns it and where it is.
-    pub fn pods(&self) -> impl Iterator<Item = (&PodId, Option<&WorkloadId>, Option<&Name>)> {
+    /// Every pod that holds room, with who owns it, where it is and what it takes.
+    pub fn pods(&self) -> impl Iterator<Item = (&PodId, Option<&WorkloadId>, Option<&Name>, &Vector)> {
         self.pods.iter().map(|(id, pod)| {
             let node = pod.node.map(|node| self.nodes.name(node));
-            (id, pod.owner.as_ref(), node)
+            (id, pod.owner.as_ref(), node, &pod.need)
         })
     }
 
@@ -162,7 +162,7 @@ impl Books {
             node.as_ref().map(|node| self.resources.vector(&node.allocatable)).unwrap_or_default();
         self.nodes.set(index, node, allocatable, slots);
         if let Some(pool) = pool {
-            self.nodes.set_pool(index, pool);
+            self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
             let capacity = self.nodes.get(index).allocatable.clone();
             self.forest.add_capacity(pool, &capacity, 1);
         }
@@ -197,7 +197,7 @@ impl Books {
                 let capacity = self.nodes.get(index).allocatable.clone();
                 self.forest.add_capacity(old, &capacity, -1);
                 self.forest.add_capacity(pool, &capacity, 1);
-                self.nodes.set_pool(index, pool);
+                self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
             }
         }
         Effect::Looser
@@ -217,6 +217,9 @@ impl Books {
         let team = self.forest.intern_team(&workload.team);
         let need = self.need_of(&workload.shape.requests);
         if !self.workloads.contains_key(&id) {
+            let pools =
+                if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };
+            self.nodes.note(pools, &workload.shape, &need, workload.pods);
             self.workloads.insert(
                 id.clone(),
                 Entry {

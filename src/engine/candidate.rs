@@ -1,7 +1,7 @@
 //! One workload that waits, with everything a decision about it needs.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::Engine;
 use super::books::Books;
@@ -95,13 +95,13 @@ impl Candidate {
 
 /// The nodes that may hold pods of a shape; no node changes while a pass runs.
 #[derive(Default)]
-pub struct Eligible(BTreeMap<(PoolIx, PodShape), Rc<[NodeIx]>>);
+pub struct Eligible(BTreeMap<(PoolIx, PodShape), Arc<[NodeIx]>>);
 
 impl Eligible {
     /// The nodes of the pool that may hold its pods.
-    pub fn of(&mut self, books: &Books, candidate: &Candidate, pool: PoolIx) -> Rc<[NodeIx]> {
+    pub fn of(&mut self, books: &Books, candidate: &Candidate, pool: PoolIx) -> Arc<[NodeIx]> {
         let nodes = self.0.entry((pool, candidate.shape.clone()));
-        Rc::clone(nodes.or_insert_with(|| placement::eligible(books, &candidate.request(pool)).collect()))
+        Arc::clone(nodes.or_insert_with(|| placement::eligible(books, &candidate.request(pool))))
     }
 }
 

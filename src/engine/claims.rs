@@ -9,6 +9,7 @@ use super::explain;
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Time, WorkloadId};
 use super::placement::{Freed, Placement, Room};
+use super::reserve;
 use super::rules;
 use super::start::{admit, fits_now};
 use super::vector::Vector;
@@ -105,4 +106,5 @@ pub fn promise(
     claim.nominate(&mut engine.books, 1);
     engine.claims.push(claim);
     engine.pending.remove(&candidate.id);
+    reserve::give_up(engine, &candidate.id);
 }

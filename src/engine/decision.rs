@@ -1,5 +1,7 @@
 //! What the engine says: actions to carry out, and a verdict on every workload.
 
+use std::collections::BTreeMap;
+
 use super::amount::{Amount, ResourceList};
 use super::model::{Admission, Name, Time, WorkloadId};
 
@@ -82,6 +84,9 @@ pub enum ResizeCause {
 }
 
 impl ResizeCause {
+    /// Every cause, for metrics that must exist before the first event.
+    pub const ALL: [Self; 3] = [Self::Grown, Self::Shrunk, Self::Replaced];
+
     /// The machine-readable code.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -103,6 +108,9 @@ pub enum FailReason {
 }
 
 impl FailReason {
+    /// Every reason, for metrics that must exist before the first event.
+    pub const ALL: [Self; 2] = [Self::MaxWait, Self::MaxRuntime];
+
     /// The machine-readable code.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -283,6 +291,19 @@ pub struct QueueView {
     pub oldest: Option<Time>,
     /// How many workloads run.
     pub running: usize,
+}
+
+/// Room that is kept for a workload that cannot start yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationView {
+    /// Whose turn it is.
+    pub holder: WorkloadId,
+    /// The pool.
+    pub pool: Name,
+    /// How many pods are to go to which node.
+    pub nodes: BTreeMap<Name, u32>,
+    /// When it starts at the latest, if all who run end as expected; `None` when that cannot be predicted.
+    pub start: Option<Time>,
 }
 
 /// A node in figures.

@@ -11,7 +11,9 @@ use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, OnMaxWait, Queue, Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
+use super::reserve::Turn;
 use super::rules;
+use super::timeline::Opening;
 use super::vector::Vector;
 
 fn pending(reason: Reason, message: String) -> Verdict {
@@ -73,7 +75,9 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
             Reason::Failing,
             "has waited for longer than its queue allows and is being ended".to_owned(),
         ),
-        Phase::Pending => waits(engine, entry).map(|verdict| remind(engine, entry, verdict)),
+        Phase::Pending => {
+            waits(engine, entry).map(|verdict| remind(engine, entry, promised(engine, id, verdict)))
+        }
     }
 }
 
@@ -113,6 +117,39 @@ fn remind(engine: &Engine, entry: &Entry, verdict: Verdict) -> Verdict {
         }
         _ => pending(Reason::WaitedTooLong, format!("{said}: {}", verdict.message)),
     }
+}
+
+/// It could start, but another has its turn.
+pub fn reserved(books: &Books, turn: &Turn, opening: &Opening) -> Verdict {
+    let message = format!(
+        "could start, but that would delay {}, for which room is reserved on {}",
+        label(books, &turn.holder),
+        expected(books, turn, opening),
+    );
+    pending(Reason::Reserved, message)
+}
+
+/// The nodes of a reservation, and when its holder is expected to start.
+fn expected(books: &Books, turn: &Turn, opening: &Opening) -> String {
+    let nodes: Vec<String> =
+        opening.placement.keys().map(|node| books.nodes.name(*node).to_string()).collect();
+    let nodes = nodes.join(", ");
+    match opening.at {
+        Some(at) => {
+            format!("{nodes} and which is expected to start within {} s", at.since(turn.decided).as_secs())
+        }
+        None => format!("{nodes} until enough of those there have ended, which cannot be predicted"),
+    }
+}
+
+/// Says besides why a workload waits where room is reserved for it, if it is.
+fn promised(engine: &Engine, id: &WorkloadId, verdict: Verdict) -> Verdict {
+    let turn = engine.turns.values().find(|turn| turn.holder == *id);
+    let Some((turn, opening)) = turn.and_then(|turn| Some((turn, turn.opening.as_ref()?))) else {
+        return verdict;
+    };
+    let reserved = expected(&engine.books, turn, opening);
+    Verdict { message: format!("{}; room is reserved for it on {reserved}", verdict.message), ..verdict }
 }
 
 /// Why a workload is ended as failed.

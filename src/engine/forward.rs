@@ -15,14 +15,17 @@
 //! decisions until none is left. A caller with changes of its own at an instant calls [`Run::reach`],
 //! makes them, and calls [`Run::settle`]; one without calls [`Run::advance`].
 
+mod busy;
 mod item;
 mod life;
+mod place;
 mod stop;
 #[cfg(test)]
 mod tests;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -30,6 +33,7 @@ use super::Engine;
 use super::decision::Action;
 use super::entry::Phase;
 use super::model::{Event, Name, Observed, PodId, Time, Workload, WorkloadId};
+use busy::Busy;
 use item::Item;
 pub use life::{Happening, Life};
 use timers::Timers;
@@ -67,6 +71,11 @@ pub struct Run {
     found: BTreeMap<WorkloadId, Vec<(PodId, Option<Name>)>>,
     /// Pods without a managed workload, by node.
     foreign: BTreeMap<Name, BTreeSet<PodId>>,
+    /// What all pods take.
+    busy: Busy,
+    /// Deadlines of the engine are looked at on multiples of this many milliseconds after `began`.
+    grain: i64,
+    began: Time,
     /// What happened and has not been told.
     told: Vec<(Time, Happening)>,
 }
@@ -78,7 +87,10 @@ impl Run {
     pub fn new(engine: Engine, now: Time) -> Self {
         let mut found: BTreeMap<WorkloadId, Vec<(PodId, Option<Name>)>> = BTreeMap::new();
         let mut foreign: BTreeMap<Name, BTreeSet<PodId>> = BTreeMap::new();
-        for (pod, owner, node) in engine.books.pods() {
+        let mut busy = Busy::default();
+        for (pod, owner, node, need) in engine.books.pods() {
+            let owner = owner.filter(|owner| engine.books.get(owner).is_some());
+            busy.known(pod, &engine.books.resources.list(need), owner.is_none());
             match (owner, node) {
                 (Some(owner), _) => {
                     found.entry(owner.clone()).or_default().push((pod.clone(), node.cloned()))
@@ -99,8 +111,19 @@ impl Run {
             places: BTreeMap::new(),
             found,
             foreign,
+            busy,
+            grain: 1,
+            began: now,
             told: Vec::new(),
         }
+    }
+
+    /// Looks at the engine's own deadlines only at multiples of `grain` after the beginning. A caller
+    /// that tells things of one instant apart by less than that gets round times all the same.
+    #[must_use]
+    pub fn with_grain(mut self, grain: Duration) -> Self {
+        self.grain = i64::try_from(grain.as_millis()).unwrap_or(i64::MAX).max(1);
+        self
     }
 
     /// The engine as it stands.
@@ -121,10 +144,10 @@ impl Run {
         self.items.get(id).map(|item| &item.workload)
     }
 
-    /// Whether anything is under way that ends by itself: pods that run for a known time or are ending.
+    /// Whether pods run that will end by themselves.
     #[must_use]
     pub fn is_moving(&self) -> bool {
-        self.timers.first().is_some()
+        self.timers.has_ends()
     }
 
     /// When something happens next by itself; `None` when nothing does.
@@ -135,7 +158,12 @@ impl Run {
         }
         // A deadline at or before the last rest has been decided on already.
         let deadline = self.engine.next_deadline().filter(|at| self.rested.is_none_or(|rested| *at > rested));
-        [self.timers.first(), deadline].into_iter().flatten().min().map(|at| at.max(self.now))
+        let whole = |at: Time| {
+            let (past, grain) = (at.0.saturating_sub(self.began.0), self.grain);
+            let rest = past.rem_euclid(grain);
+            if rest == 0 { at } else { Time(at.0.saturating_add(grain - rest)) }
+        };
+        [self.timers.first(), deadline.map(whole)].into_iter().flatten().min().map(|at| at.max(self.now))
     }
 
     /// Takes note of a change from outside, at the present: teams, pools, nodes, and pods that no
@@ -155,12 +183,14 @@ impl Run {
                 }
             }
             Event::PodApplied(pod) => {
+                self.busy.known(&pod.id, &pod.requests, true);
                 if let Some(node) = &pod.node {
                     self.foreign.entry(node.clone()).or_default().insert(pod.id.clone());
                 }
                 self.engine.apply(Event::PodApplied(pod), self.now);
             }
             Event::PodRemoved(id) => {
+                self.busy.foreign_gone(&id);
                 for pods in self.foreign.values_mut() {
                     pods.remove(&id);
                 }

@@ -25,13 +25,16 @@ mod history;
 mod holders;
 pub mod model;
 mod nodes;
+mod packing;
 mod pass;
 mod pending;
 mod placement;
 mod reclaim;
+mod reserve;
 mod rules;
 mod space;
 mod start;
+mod timeline;
 mod timers;
 mod vector;
 mod views;
@@ -41,11 +44,14 @@ use std::time::Duration;
 
 use books::{Books, Effect};
 use claims::Claim;
-use decision::{NodeView, Overcommitment, Plan, QueueView, TeamView, Verdict};
+use decision::{NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
 use entry::Phase;
+use forest::PoolIx;
 use history::History;
 use model::{Event, Name, Settings, Time, Workload, WorkloadId};
 use pending::{ClassKey, Pending, Rank};
+use reserve::Turn;
+use timeline::Timeline;
 use timers::Timers;
 
 /// The first pause after a write that failed; it doubles with every further failure.
@@ -61,6 +67,9 @@ pub struct Engine {
     pending: Pending,
     timers: Timers,
     history: History,
+    timeline: Timeline,
+    /// Who has its turn to start next, by pool.
+    turns: BTreeMap<PoolIx, Turn>,
     /// Workloads for which room is being freed, in the order in which it was promised.
     claims: Vec<Claim>,
     /// Workloads whose last write failed.
@@ -136,6 +145,8 @@ impl Engine {
                 self.history.learn(&self.books, entry, before.as_ref(), now);
             }
             self.drop_stale_claim(&id);
+            self.timeline.note(&self.books, &self.history, &id);
+            reserve::drop_stale(self, &id, before.as_ref());
             self.queue_up(&id);
         }
     }
@@ -152,6 +163,7 @@ impl Engine {
         }
         self.end_pauses(now);
         let mut actions = timers::fire(self, now);
+        reserve::fire(self, now);
         actions.append(&mut pass::run(self, now).actions);
         Plan { actions }
     }
@@ -160,7 +172,10 @@ impl Engine {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let retry = self.failures.values().filter_map(|failure| failure.until).min();
-        [self.wake, self.books.next_settle(), retry, timers::next(self)].into_iter().flatten().min()
+        [self.wake, self.books.next_settle(), retry, timers::next(self), reserve::next(self)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Where a workload stands and why; `None` when it is unknown.
@@ -190,6 +205,12 @@ impl Engine {
     #[must_use]
     pub fn queues(&self) -> Vec<QueueView> {
         views::queues(&self.books)
+    }
+
+    /// Room that is kept for those that cannot start yet, by pool.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<ReservationView> {
+        reserve::views(self)
     }
 
     /// Every node.
@@ -301,6 +322,7 @@ impl Engine {
                     topology: workload.topology.clone(),
                     pools: workload.pools.clone(),
                     resumable: workload.resumable,
+                    time_limit: workload.time_limit,
                 };
                 let priority = rules::priority_of(&self.books, entry);
                 let rank = Rank::new(priority, workload.submitted, &workload.name, id).raised(entry.raised);

@@ -1,165 +1,26 @@
 //! The nodes: what each offers, what is held on it, and what is left now and once evictions end.
 
+mod index;
+mod node;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::devices::{Devices, Holder};
-use super::model::{Name, Node};
-use super::space::{DEVICE, Demand, Space};
+use super::devices::Holder;
+use super::model::{Name, Node, PodShape};
+use super::packing::{Ask, Packing, State};
+use super::space::Demand;
 use super::vector::{Resources, Vector};
+pub use index::Fitting;
+use index::Index;
+use node::Hold;
+pub use node::NodeEntry;
 
 /// A node that does not list pod slots takes as many pods as its other resources allow.
 const UNLIMITED_SLOTS: i64 = 1 << 50;
 
 /// Index of a node in the [`NodeTable`]; stays valid when the node goes and comes back.
 pub type NodeIx = usize;
-
-/// What somebody's pods on a node hold.
-#[derive(Clone, Debug, Default)]
-struct Hold {
-    need: Vector,
-    pods: u32,
-    /// Those of them that have been told to stop.
-    going: u32,
-}
-
-/// One node with its books.
-#[derive(Clone, Debug, Default)]
-pub struct NodeEntry {
-    /// The node as last seen; `None` while only pods on it are known.
-    pub node: Option<Node>,
-    /// The pool it belongs to.
-    pub pool: usize,
-    /// What it offers.
-    pub allocatable: Vector,
-    /// What pods on it, or admitted to it, hold.
-    held: Vector,
-    /// The part of `held` whose pods have been told to stop.
-    leaving: Vector,
-    /// What claimants will take once room has been freed for them.
-    nominated: Vector,
-    holds: BTreeMap<Holder, Hold>,
-    devices: Devices,
-    now: Space,
-    settled: Space,
-}
-
-impl NodeEntry {
-    /// Whether new pods may be bound to it.
-    #[must_use]
-    pub fn open(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| node.schedulable)
-    }
-
-    /// What may be given away at once: unheld, and not needed by a claimant.
-    #[must_use]
-    pub fn now(&self) -> &Space {
-        &self.now
-    }
-
-    /// What is left once all who have been told to stop are gone and all claimants have started.
-    #[must_use]
-    pub fn settled(&self) -> &Space {
-        &self.settled
-    }
-
-    /// The same once so many more pods of each of these, which hold `amounts` together, are gone.
-    #[must_use]
-    pub fn settled_without(&self, amounts: &Vector, gone: &[(Holder, u32)]) -> Space {
-        Space::new(self.settled.amounts().plus(amounts, 1), self.devices.settled(gone))
-    }
-
-    /// What nobody's pods hold, whether it is needed by a claimant or not.
-    #[must_use]
-    pub fn unheld(&self) -> Space {
-        Space::new(self.allocatable.plus(&self.held, -1), self.devices.unheld())
-    }
-
-    /// What it offers when nobody is on it.
-    #[must_use]
-    pub fn empty(&self) -> Space {
-        Space::new(self.allocatable.clone(), Vec::new())
-    }
-
-    /// The devices that pods hold shares of.
-    #[must_use]
-    pub fn devices(&self) -> &Devices {
-        &self.devices
-    }
-
-    fn refresh(&mut self) {
-        let unheld = self.unheld();
-        let mut amounts = unheld.amounts().plus(&self.leaving, 1);
-        amounts.add(&self.nominated, -1);
-        let settled = Space::new(amounts, self.devices.settled(&[]));
-        let untouched = |space: &Space| {
-            let mut whole = space.amounts().clone();
-            for device in space.shared() {
-                whole.set(device.resource, whole.get(device.resource) - device.left);
-            }
-            whole
-        };
-        let later = untouched(&settled);
-        let mut now = untouched(&unheld);
-        for (resource, milli) in later.entries() {
-            now.set(resource, now.get(resource).min(milli));
-        }
-        let shared = self.devices.offered(&now, &later);
-        for device in &shared {
-            now.set(device.resource, now.get(device.resource) + device.left);
-        }
-        self.now = Space::new(now, shared);
-        self.settled = settled;
-    }
-
-    /// Lets one more pod hold its need. Each of its shares goes to the tightest device on offer, else to
-    /// one not shared yet, else to one that is kept for a claimant.
-    fn seat(&mut self, need: &Vector, demand: &Demand, holder: &Holder) {
-        let places: Vec<Option<usize>> = demand
-            .shares()
-            .iter()
-            .map(|(resource, share)| {
-                let unheld = self.unheld();
-                let full = unheld.untouched(*resource) < DEVICE;
-                let best = |space: &Space| {
-                    space.best_shared(*resource, *share).and_then(|index| space.shared()[index].place)
-                };
-                best(&self.now).or_else(|| best(&unheld).filter(|_| full))
-            })
-            .collect();
-        self.held.add(need, 1);
-        for ((resource, share), place) in demand.shares().iter().zip(places) {
-            self.devices.seat(*resource, *share, Some(holder), place);
-        }
-        self.refresh();
-    }
-
-    /// Sets what somebody holds; shares of pods that were there before stay on their devices.
-    fn hold(&mut self, holder: &Holder, before: &Hold, old: &Demand, hold: Hold, demand: &Demand) {
-        self.held.add(&before.need, -i64::from(before.pods));
-        self.leaving.add(&before.need, -i64::from(before.going));
-        let stay = if before.need.equals(&hold.need) { before.pods.min(hold.pods) } else { 0 };
-        self.held.add(&hold.need, i64::from(stay));
-        for (resource, _) in old.shares() {
-            self.devices.keep(holder, *resource, stay);
-        }
-        if demand.shares().is_empty() {
-            self.held.add(&hold.need, i64::from(hold.pods - stay));
-        } else {
-            self.refresh();
-            for _ in stay..hold.pods {
-                self.seat(&hold.need, demand, holder);
-            }
-        }
-        self.leaving.add(&hold.need, i64::from(hold.going));
-        for (resource, _) in demand.shares() {
-            self.devices.mark(holder, *resource, hold.going);
-        }
-        if hold.pods > 0 {
-            self.holds.insert(holder.clone(), hold);
-        }
-        self.refresh();
-    }
-}
 
 /// All nodes ever heard of.
 #[derive(Clone, Debug, Default)]
@@ -169,6 +30,15 @@ pub struct NodeTable {
     index: BTreeMap<Name, NodeIx>,
     /// Which resources count devices, by number.
     devices: Vec<bool>,
+    /// What room is worth to the pods that are likely to come.
+    packing: Packing,
+    /// The state of every open node.
+    states: Vec<Option<State>>,
+    /// The nodes that changed, in order; so many older changes have been forgotten.
+    changes: Vec<NodeIx>,
+    forgotten: u64,
+    /// What is worked out of all this for the kinds of pods that are asked for.
+    kinds: RefCell<Index>,
 }
 
 impl NodeTable {
@@ -180,6 +50,7 @@ impl NodeTable {
         let index = self.entries.len();
         self.entries.push(NodeEntry::default());
         self.names.push(name.clone());
+        self.states.push(None);
         self.index.insert(name.clone(), index);
         index
     }
@@ -217,12 +88,16 @@ impl NodeTable {
         entry.node = node;
         entry.allocatable = allocatable;
         entry.refresh();
+        self.touch(index);
     }
 
     /// Puts a node into a pool.
-    pub fn set_pool(&mut self, index: NodeIx, pool: usize) {
-        if self.entries[index].pool != pool {
-            self.entries[index].pool = pool;
+    pub fn set_pool(&mut self, index: NodeIx, pool: usize, name: &Name) {
+        let entry = &mut self.entries[index];
+        if entry.pool != pool || entry.pool_name != *name {
+            entry.pool = pool;
+            entry.pool_name = name.clone();
+            self.touch(index);
         }
     }
 
@@ -239,26 +114,85 @@ impl NodeTable {
         }
         let (old, demand) = (self.demand(&before.need), self.demand(need));
         self.entries[index].hold(holder, &before, &old, hold, &demand);
+        self.touch(index);
     }
 
     /// Adds `times` × `need` to what claimants will take.
     pub fn nominate(&mut self, index: NodeIx, need: &Vector, times: i64) {
         let demand = self.demand(need);
-        let entry = &mut self.entries[index];
-        entry.nominated.add(need, times);
-        entry.refresh();
-        for (resource, share) in demand.shares() {
-            for _ in 0..times.unsigned_abs() {
-                if times < 0 {
-                    entry.devices.release(*resource, *share);
-                } else {
-                    let place = entry.settled.best_shared(*resource, *share);
-                    let place = place.and_then(|i| entry.settled.shared()[i].place);
-                    entry.devices.seat(*resource, *share, None, place);
-                }
-                entry.refresh();
+        self.entries[index].nominate(need, &demand, times);
+        self.touch(index);
+    }
+
+    /// Takes note of a workload that has not been seen before, and may run in these pools.
+    pub fn note(&mut self, pools: Vec<Name>, shape: &PodShape, need: &Vector, pods: u32) {
+        let ask = self.ask(need);
+        if self.packing.note(pools, shape, &ask, pods) {
+            for index in 0..self.entries.len() {
+                self.states[index] = None;
+                self.set_state(index);
             }
+            self.packing.reweigh();
+            self.forgotten += u64::try_from(self.changes.len()).unwrap_or(u64::MAX) + 1;
+            self.changes.clear();
         }
+    }
+
+    /// What pods of that need ask for.
+    #[must_use]
+    pub fn ask(&self, need: &Vector) -> Ask {
+        Ask::new(need, |resource| self.is_device(resource))
+    }
+
+    /// What room is worth to the pods that are likely to come.
+    #[must_use]
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
+    /// The state of a node: nodes in the same state are alike in what they have free now.
+    #[must_use]
+    pub fn state(&self, index: NodeIx) -> Option<State> {
+        self.states[index]
+    }
+
+    /// Does something with what is known of the fit of a kind of pods, brought up to date.
+    pub fn fitting<T>(
+        &self,
+        pool: usize,
+        shape: &PodShape,
+        need: &Vector,
+        work: impl FnOnce(&mut Fitting) -> T,
+    ) -> T {
+        let mut kinds = self.kinds.borrow_mut();
+        let fitting = kinds.of(pool, shape, || self.ask(need));
+        fitting.catch_up(self, pool, shape);
+        work(fitting)
+    }
+
+    /// Whether a node has devices of any kind.
+    #[must_use]
+    pub fn has_devices(&self, index: NodeIx) -> bool {
+        self.entries[index].allocatable.nonzero().any(|(resource, _)| self.is_device(resource))
+    }
+
+    /// Takes note that a node changed.
+    fn touch(&mut self, index: NodeIx) {
+        self.set_state(index);
+        if self.changes.len() > 2 * self.entries.len() + 1024 {
+            let old = self.changes.len() / 2;
+            self.changes.drain(..old);
+            self.forgotten += u64::try_from(old).unwrap_or(u64::MAX);
+        }
+        self.changes.push(index);
+    }
+
+    fn set_state(&mut self, index: NodeIx) {
+        let devices = self.has_devices(index);
+        let entry = &self.entries[index];
+        let open = entry.node.as_ref().filter(|node| node.schedulable);
+        let node = open.map(|node| (node, &entry.pool_name, devices));
+        self.states[index] = self.packing.set(self.states[index], node, entry.now());
     }
 
     /// The node with that index.
@@ -281,3 +215,6 @@ impl NodeTable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::decision::{Reason, Verdict};
 use super::forest::TeamIx;
@@ -106,6 +107,8 @@ pub struct ClassKey {
     pub pools: Vec<Name>,
     /// Whether it can be evicted at all.
     pub resumable: bool,
+    /// How long it says it will run at most, which decides whom it may pass.
+    pub time_limit: Option<Duration>,
 }
 
 /// The waiting workloads of one team that are alike.
@@ -147,6 +150,12 @@ impl Pending {
         if classes.is_empty() {
             self.teams.remove(&team);
         }
+    }
+
+    /// The rank of a workload among those of its team that wait.
+    #[must_use]
+    pub fn rank(&self, id: &WorkloadId) -> Option<&Rank> {
+        self.places.get(id).map(|(_, _, rank)| rank)
     }
 
     /// The teams of which somebody waits.

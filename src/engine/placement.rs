@@ -1,20 +1,22 @@
 //! Which nodes the pods of a workload go to: all of them, or none.
 //!
-//! A single pod goes where it leaves the least waste, so that whole nodes stay whole. Several pods go
-//! to as few nodes as possible, and if several nodes it must be, to such as lie close together. A wish
-//! for one topology domain takes the tightest domain that fits; a mere preference goes to as few
-//! domains as possible if none does. Pods that ask for no device keep off nodes that have some.
+//! A single pod goes where it costs least (see [`super::packing`]): of what the pods seen so far could
+//! use, and among equals by best fit, so that whole nodes stay whole. Several pods go to as few nodes as
+//! possible, and if several nodes it must be, to such as lie close together. A wish for one topology
+//! domain takes the tightest domain that fits; a mere preference goes to as few domains as possible if
+//! none does. Pods that ask for no device keep off nodes that have some.
 
 mod domains;
 mod freed;
 mod spread;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::books::Books;
 use super::forest::PoolIx;
 use super::model::{PodShape, Topology};
-use super::nodes::NodeIx;
+use super::nodes::{Fitting, NodeIx};
 use super::space::{Demand, Space};
 use super::vector::Vector;
 pub use freed::Freed;
@@ -65,14 +67,21 @@ impl Request<'_> {
 static ANYWHERE: Topology = Topology { required: None, preferred: None };
 
 /// The nodes that may ever hold the pods, in the order of their names.
-pub fn eligible<'a>(books: &'a Books, request: &Request<'a>) -> impl Iterator<Item = NodeIx> + 'a {
-    let (pool, shape) = (request.pool, request.shape);
-    books.nodes.alive().filter_map(move |(index, entry, node)| {
-        (entry.pool == pool && entry.open() && super::fit::admits(node, shape)).then_some(index)
+#[must_use]
+pub fn eligible(books: &Books, request: &Request<'_>) -> Arc<[NodeIx]> {
+    fitting(books, request, |fitting| fitting.nodes(&books.nodes))
+}
+
+/// How many such pods find room on all eligible nodes, wishes for domains aside. Cheap.
+#[must_use]
+pub fn capacity(books: &Books, request: &Request<'_>, room: Room<'_>) -> u64 {
+    fitting(books, request, |fitting| total(books, fitting, room)).unwrap_or_else(|| {
+        let nodes = eligible(books, request);
+        sites(books, &nodes, request, room).iter().map(|site| u64::from(site.fits)).sum()
     })
 }
 
-/// Places all pods, or none.
+/// Places all pods, or none. `nodes` are those that are [`eligible`], or some of them.
 #[must_use]
 pub fn place(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Option<Placement> {
     place_up_to(books, nodes, request, request.pods, room)
@@ -87,8 +96,30 @@ pub fn place_up_to(
     least: u32,
     room: Room<'_>,
 ) -> Option<Placement> {
-    let demand = books.nodes.demand(request.need);
-    let spread = Spread::new(books, request, &demand, room, sites(books, nodes, &demand, request.need, room));
+    if request.pods == 0 {
+        return (least == 0).then(Placement::new);
+    }
+    let everywhere = *request.topology == ANYWHERE && request.beside.is_none();
+    let quick = fitting(books, request, |fitting| {
+        if fitting.count() != nodes.len() {
+            return None;
+        }
+        if total(books, fitting, room).is_some_and(|total| total < u64::from(least.max(1))) {
+            return Some(None);
+        }
+        if request.pods == 1 && everywhere && matches!(room, Room::Now) {
+            return Some(fitting.best(&books.nodes));
+        }
+        None
+    });
+    if let Some(best) = quick {
+        return match best {
+            Some(node) => Some(Placement::from([(node, 1)])),
+            None => (least == 0).then(Placement::new),
+        };
+    }
+    let ask = books.nodes.ask(request.need);
+    let spread = Spread::new(books, request, &ask, room, sites(books, nodes, request, room));
     let pods = spread.most().min(request.pods);
     if pods < least { None } else { spread.place(pods) }
 }
@@ -96,21 +127,46 @@ pub fn place_up_to(
 /// How many pods find room, were there any number of them.
 #[must_use]
 pub fn most(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> u32 {
-    let demand = books.nodes.demand(request.need);
-    Spread::new(books, request, &demand, room, sites(books, nodes, &demand, request.need, room)).most()
+    let ask = books.nodes.ask(request.need);
+    Spread::new(books, request, &ask, room, sites(books, nodes, request, room)).most()
 }
 
-fn sites(books: &Books, nodes: &[NodeIx], demand: &Demand, need: &Vector, room: Room<'_>) -> Vec<Site> {
-    let asked: Vec<usize> = need.nonzero().map(|(index, _)| index).collect();
-    let devices: Vec<usize> = asked.into_iter().filter(|index| books.nodes.is_device(*index)).collect();
-    let site = |node: &NodeIx| {
-        with_space(books, *node, room, |space| Site {
-            node: *node,
-            fits: space.fits(demand),
-            free: devices.iter().map(|index| space.amounts().get(*index).max(0)).sum(),
-        })
-    };
-    nodes.iter().map(site).collect()
+fn fitting<T>(books: &Books, request: &Request<'_>, work: impl FnOnce(&mut Fitting) -> T) -> T {
+    books.nodes.fitting(request.pool, request.shape, request.need, work)
+}
+
+/// How many pods find room on all eligible nodes; `None` where that is not kept.
+fn total(books: &Books, fitting: &Fitting, room: Room<'_>) -> Option<u64> {
+    match room {
+        Room::Now => Some(fitting.total_now()),
+        Room::Settled(freed) => {
+            let mut total = fitting.total_settled();
+            for node in freed.nodes().filter(|node| fitting.admits(*node)) {
+                let fits = with_space(books, node, room, |space| space.fits(&fitting.ask().demand));
+                total = total - u64::from(fitting.settled(node)) + u64::from(fits);
+            }
+            Some(total)
+        }
+        Room::Unheld | Room::Empty => None,
+    }
+}
+
+/// How many pods find room on each of the nodes.
+fn sites(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Vec<Site> {
+    fitting(books, request, |fitting| {
+        let fits = |node: NodeIx| match room {
+            Room::Now => fitting.now(node),
+            Room::Settled(freed) if freed.get(&node).is_none() => fitting.settled(node),
+            _ => with_space(books, node, room, |space| space.fits(&fitting.ask().demand)),
+        };
+        nodes.iter().map(|node| Site { node: *node, fits: fits(*node) }).collect()
+    })
+}
+
+/// How many pods one node holds, topology aside.
+#[must_use]
+pub fn fits_on(books: &Books, node: NodeIx, demand: &Demand, room: Room<'_>) -> u32 {
+    with_space(books, node, room, |space| space.fits(demand))
 }
 
 /// Does something with the room of a node.

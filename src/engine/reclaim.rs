@@ -491,7 +491,7 @@ impl<'a> Search<'a> {
             pods,
             beside: None,
         };
-        let nodes: Vec<NodeIx> = placement::eligible(self.books, &request).collect();
+        let nodes = placement::eligible(self.books, &request);
         placement::place(self.books, &nodes, &request, Room::Settled(freed)).is_some()
     }
 

@@ -97,6 +97,15 @@ impl Space {
         u32::try_from(times).unwrap_or(u32::MAX)
     }
 
+    /// Whether there is as much room in as many pieces in both.
+    #[must_use]
+    pub fn equals(&self, other: &Self) -> bool {
+        let pieces = |space: &Self| -> Vec<(usize, i64)> {
+            space.shared.iter().map(|device| (device.resource, device.left)).collect()
+        };
+        self.amounts.equals(&other.amounts) && pieces(self) == pieces(other)
+    }
+
     /// The tightest shared device that has room for a share; the first of equals.
     #[must_use]
     pub fn best_shared(&self, resource: usize, share: i64) -> Option<usize> {

@@ -1,6 +1,7 @@
 //! What can be done for one workload: let it start, have room freed for it, or say why not.
 
-use std::rc::Rc;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Engine;
 use super::books::Books;
@@ -14,6 +15,7 @@ use super::model::{Admission, Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Room};
 use super::reclaim;
+use super::reserve;
 
 /// Admits the workload, or has room freed for it, or says why neither can be.
 pub fn try_start(
@@ -26,7 +28,11 @@ pub fn try_start(
     let entry = engine.books.get(id)?;
     let queue = match engine.books.queue_of(entry) {
         Ok(queue) => queue.clone(),
-        Err(reason) => return Some(explain::unknown(entry, reason)),
+        Err(reason) => {
+            let verdict = explain::unknown(entry, reason);
+            reserve::give_up(engine, id);
+            return Some(verdict);
+        }
     };
     let pools = pool_names(entry);
     let candidate = Candidate::of(&engine.books, id)?;
@@ -36,26 +42,42 @@ pub fn try_start(
         &candidate.total,
         &engine.books.resources,
     ) {
+        reserve::give_up(engine, id);
         return Some(explain::queue_limit(&engine.books, &queue, index));
     }
-    let mut options: Vec<(PoolIx, Rc<[NodeIx]>)> = Vec::new();
+    let mut held_back: BTreeMap<PoolIx, Verdict> = BTreeMap::new();
+    let mut options: Vec<(PoolIx, Arc<[NodeIx]>)> = Vec::new();
     for name in &pools {
         let Some(pool) = find_pool(&engine.books, name) else { continue };
         let nodes = eligible.of(&engine.books, &candidate, pool);
         if let Some(start) = fits_now(&engine.books, &candidate, pool, &nodes, true) {
-            admit(engine, &candidate, pool, start, now, plan);
-            return None;
+            match reserve::admissible(engine, &candidate, pool, &nodes, start, now) {
+                Ok(start) => {
+                    admit(engine, &candidate, pool, start, now, plan);
+                    return None;
+                }
+                Err(verdict) => {
+                    held_back.insert(pool, verdict);
+                }
+            }
         }
         options.push((pool, nodes));
     }
     for (pool, nodes) in &options {
-        if make_room(engine, &candidate, *pool, nodes, now, plan) {
+        let make_room = |engine: &mut Engine| make_room(engine, &candidate, *pool, nodes, now, plan);
+        if reserve::guarded(engine, &candidate, *pool, make_room) {
             return None;
         }
     }
-    let refusals = options.iter().map(|(pool, nodes)| refusal(engine, &candidate, *pool, nodes));
+    let refusals: Vec<Verdict> = options
+        .iter()
+        .map(|(pool, nodes)| {
+            held_back.remove(pool).unwrap_or_else(|| refusal(engine, &candidate, *pool, nodes))
+        })
+        .collect();
+    reserve::refused(engine, &candidate, &options, &refusals, now);
     // The most hopeful of the pools' reasons speaks for all.
-    let verdict = refusals.max_by_key(|verdict| hope(verdict.reason));
+    let verdict = refusals.into_iter().max_by_key(|verdict| hope(verdict.reason));
     Some(verdict.unwrap_or_else(|| explain::no_pool(&pools)))
 }
 
@@ -106,6 +128,7 @@ pub fn admit(
     };
     engine.books.set_phase(&candidate.id, Phase::Starting(admission.clone()));
     engine.pending.remove(&candidate.id);
+    reserve::started(engine, &candidate.id);
     plan.actions.push(Action::Admit { workload: candidate.id.clone(), admission, message });
 }
 
@@ -174,7 +197,7 @@ fn refusal(engine: &Engine, candidate: &Candidate, pool: PoolIx, nodes: &[NodeIx
 fn hope(reason: Reason) -> u8 {
     match reason {
         Reason::WaitingForEviction => 6,
-        Reason::RoomHeld => 5,
+        Reason::RoomHeld | Reason::Reserved => 5,
         Reason::Fragmented => 4,
         Reason::NoRoom => 3,
         Reason::LendingLimit => 2,

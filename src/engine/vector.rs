@@ -7,6 +7,13 @@ use super::amount::{Amount, ResourceList, ResourceName};
 /// The resource that stands for a node's pod slots.
 pub const PODS: &str = "pods";
 
+/// The number of CPU.
+pub const CPU: usize = 0;
+/// The number of memory.
+pub const MEMORY: usize = 1;
+/// The number of pod slots.
+pub const SLOTS: usize = 2;
+
 /// Numbers given to resource names: CPU, memory and pod slots first, then in the order in which
 /// they were first seen.
 #[derive(Clone, Debug)]
@@ -41,6 +48,12 @@ impl Resources {
     #[must_use]
     pub fn count(&self) -> usize {
         self.names.len()
+    }
+
+    /// The number of `name`, if it has one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
     }
 
     /// The dense form of `list`.

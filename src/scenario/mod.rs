@@ -126,6 +126,16 @@ pub enum Change {
     Fail(Arc<Object>),
 }
 
+impl Change {
+    /// What it happens to.
+    #[must_use]
+    pub fn object(&self) -> &Arc<Object> {
+        match self {
+            Self::Apply(object) | Self::Delete(object) | Self::Cordon(object) | Self::Fail(object) => object,
+        }
+    }
+}
+
 /// One thing that happens, and when.
 #[derive(Clone, Debug)]
 pub struct Step {

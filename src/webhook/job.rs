@@ -116,7 +116,9 @@ fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(),
     }
     stamp(editor, &standing, true);
     editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], request.user_info.username.as_str());
-    if request.object.pointer("/spec/template/spec/affinity/nodeAffinity").is_some_and(Value::is_object) {
+    let affinity = request.object.pointer("/spec/template/spec/affinity/nodeAffinity");
+    let elastic = annotation(&request.object, names::MIN_PARALLELISM).is_some();
+    if elastic || affinity.is_some_and(Value::is_object) {
         editor.set(&["metadata", "labels", names::OWN_AFFINITY], "true");
     }
     let class = ["spec", "template", "spec", "priorityClassName"];

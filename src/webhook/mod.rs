@@ -7,6 +7,7 @@
 mod job;
 mod membership;
 mod object;
+pub mod offline;
 mod patch;
 mod pod;
 mod review;

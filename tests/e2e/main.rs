@@ -3,8 +3,10 @@
 mod boundaries;
 mod certificates;
 mod deletion;
+mod limits;
 mod objects;
 mod outage;
+mod parity;
 mod stories;
 mod support;
 mod takeover;

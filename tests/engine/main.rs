@@ -8,4 +8,5 @@ mod ops;
 mod placement;
 mod purity;
 mod time;
+mod turns;
 mod world;

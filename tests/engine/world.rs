@@ -357,8 +357,37 @@ impl World {
         })
     }
 
+    /// GPUs by node that are reserved for somebody whom `item` must not delay: one before it in its team, or
+    /// one of another team, unless only `item` is within its team's guarantee.
+    pub fn kept_from(&self, item: &Item) -> BTreeMap<Name, i64> {
+        let mut kept = BTreeMap::new();
+        for reservation in self.engine.reservations() {
+            let holder = &self.items[&reservation.holder];
+            let within = |item: &Item| {
+                let team = &item.workload.team;
+                self.used(team) + item.total() <= self.guaranteed(team)
+            };
+            let rank = |item: &Item| {
+                let number: u32 = item.workload.name[1..].parse().expect("names are w and a number");
+                (-item.workload.priority, item.workload.submitted, number)
+            };
+            let goes_before = if holder.workload.team == item.workload.team {
+                rank(item) <= rank(holder)
+            } else {
+                within(item) && !within(holder)
+            };
+            if !goes_before {
+                for (node, pods) in &reservation.nodes {
+                    *kept.entry(node.clone()).or_default() += holder.gpus * i64::from(*pods);
+                }
+            }
+        }
+        kept
+    }
+
     /// Whether all pods of `item` fit the open nodes once `gone` are gone.
     pub fn fits_without(&self, item: &Item, gone: &[&Item]) -> bool {
+        let kept = self.kept_from(item);
         let slots: i64 = self
             .nodes
             .iter()
@@ -373,7 +402,7 @@ impl World {
                         _ => None,
                     })
                     .sum();
-                (self.free(node) + freed).max(0) / item.gpus
+                (self.free(node) + freed - kept.get(node).copied().unwrap_or(0)).max(0) / item.gpus
             })
             .sum();
         slots >= i64::from(item.workload.pods)

@@ -10,7 +10,8 @@ use super::{
     Facts, Managed, annotation, created, eviction, instant, label, name, record, share_device, uid, version,
     wishes,
 };
-use crate::api::{names, record::time};
+use crate::api::names;
+use crate::api::record::{Record, time};
 use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 
 /// What one look at a Job gives.
@@ -46,7 +47,9 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
         (None, Some(_), _) | (None, None, None) => None,
         (None, None, Some(written)) => Some(written.to_string().into()),
     };
-    let pods = wanted(job);
+    let parallelism = job.spec.parallelism.and_then(|pods| u32::try_from(pods).ok()).unwrap_or(1);
+    let wanted = wanted(parallelism, record.as_ref());
+    let pods = wanted.min(missing(job));
     let state = if finished(job) {
         Observed::Finished
     } else {
@@ -64,8 +67,16 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     };
     let over = state == Observed::Finished;
     let wishes = wishes(metadata, job.spec.active_deadline_seconds);
-    let affinity: Option<Value> = user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let min_pods = wishes.min_pods.map(|fewest| fewest.min(pods));
+    let elastic = min_pods.is_some_and(|fewest| fewest < pods);
+    let admitted = matches!(state, Observed::Admitted(_));
     let spec = &job.spec.template.spec;
+    let affinity: Option<Value> = if elastic && admitted {
+        // The template of a running Job cannot change, so whatever pods it gets go where that says.
+        spec.affinity.clone()
+    } else {
+        user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok())
+    };
     let mut shape = if over { PodShape::default() } else { shape(spec, affinity.as_ref()) };
     let share = wishes.share.filter(|_| !over);
     let whole_device = share.and_then(|share| share_device(&mut shape.requests, share));
@@ -76,7 +87,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             uid: uid(metadata),
             user_affinity: user_affinity.filter(|_| !over),
             keeps_affinity: kept.is_some(),
-            has_record: record.is_some(),
+            record: annotation(metadata, names::ADMISSION).map(Into::into),
             has_eviction: annotation(metadata, names::EVICTION).is_some(),
             held,
             has_failure_policy: job.spec.pod_failure_policy.is_some(),
@@ -84,6 +95,13 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             gates: Vec::new(),
             eviction,
             generation: metadata.generation,
+            parallelism,
+            wanted,
+            started: job.status.start_time.is_some(),
+            conditioned: conditions(job).next().is_some(),
+            failure: conditions(job)
+                .find(|condition| ends(condition) && condition.type_.starts_with("Fail"))
+                .map(|condition| condition.reason.as_str().into()),
             annotated: metadata.annotations.is_some(),
             whole_device,
         },
@@ -103,21 +121,26 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,
-            min_pods: wishes.min_pods.map(|fewest| fewest.min(pods)),
+            min_pods,
             topology: wishes.topology,
             user: wishes.user,
-            resizable: false,
+            resizable: elastic && (admitted || state == Observed::Queued),
             ran: record.filter(|_| over).and_then(|_| ran(job)),
             state,
         },
     }))
 }
 
-/// How many pods the Job wants to run at once now.
-fn wanted(job: &wire::Job) -> u32 {
-    let parallelism = job.spec.parallelism.unwrap_or(1);
+/// The parallelism the user wrote: Sluice's own as long as it is what Sluice granted, else a newer one.
+fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
+    let granted = record.filter(|record| record.pods == parallelism);
+    granted.and_then(|record| record.wanted).unwrap_or(parallelism)
+}
+
+/// How many pods have still to succeed, at most.
+fn missing(job: &wire::Job) -> u32 {
     let missing = job.spec.completions.map(|total| total - job.status.succeeded.unwrap_or(0));
-    u32::try_from(missing.map_or(parallelism, |missing| missing.min(parallelism))).unwrap_or(0)
+    missing.map_or(u32::MAX, |missing| u32::try_from(missing).unwrap_or(0))
 }
 
 /// Whether the Job makes no more pods for good. What its last pods hold is held by themselves.

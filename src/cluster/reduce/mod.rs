@@ -40,8 +40,8 @@ pub struct Facts {
     pub user_affinity: Option<Box<str>>,
     /// Whether the user's affinity is kept in an annotation.
     pub keeps_affinity: bool,
-    /// Whether it carries a record of an admission.
-    pub has_record: bool,
+    /// The record of its admission as it was written.
+    pub record: Option<Box<str>>,
     /// Whether it carries a note of an eviction: it has run before or is being stopped.
     pub has_eviction: bool,
     /// Whether Sluice's hold is on it; without it, a suspended Job is held by its user.
@@ -56,6 +56,16 @@ pub struct Facts {
     pub eviction: Option<Eviction>,
     /// The generation of a Job's spec, where the API server counts it.
     pub generation: Option<i64>,
+    /// How many pods a Job's spec lets run at once.
+    pub parallelism: u32,
+    /// How many its user wrote there.
+    pub wanted: u32,
+    /// Whether its status says since when it runs.
+    pub started: bool,
+    /// Whether its status has any condition.
+    pub conditioned: bool,
+    /// Why it fails, a word, where its controller does not complete it.
+    pub failure: Option<Name>,
     /// Whether it has any annotation.
     pub annotated: bool,
     /// What a pod that needs only a share of a device asks for all the same: kube-scheduler counts that.

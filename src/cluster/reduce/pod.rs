@@ -3,11 +3,12 @@
 use super::super::wire;
 use super::shape::{requests, shape};
 use super::{
-    Facts, Managed, created, eviction, label, name, owning_job, record, share_device, uid, version, wishes,
+    Facts, Managed, annotation, created, eviction, label, name, owning_job, record, share_device, uid,
+    version, wishes,
 };
-use crate::api::names;
+use crate::api::{names, record::time};
 use crate::engine::model::{
-    Admission, Name, Observed, Pod, PodId, PodShape, Workload, WorkloadId, WorkloadKind,
+    Admission, Name, Observed, Pod, PodId, PodShape, Time, Workload, WorkloadId, WorkloadKind,
 };
 
 /// What one look at a pod gives.
@@ -65,9 +66,15 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         .collect();
     let gated = gates.iter().any(|gate| &**gate == names::GATE_ADMISSION);
     let record = record(metadata);
+    let eviction = eviction(metadata);
     let state = match &record {
         _ if ended(pod) || metadata.deletion_timestamp.is_some() => Observed::Finished,
         _ if gated => Observed::Queued,
+        // Its kubelet has been told to end it; a pod of its own makes no others.
+        Some(record) if eviction.is_some() => {
+            let since = eviction.as_ref().map_or(Time(0), |eviction| time(eviction.at));
+            Observed::Leaving { admission: Admission::from(record), since, stopped: true }
+        }
         Some(record) => Observed::Admitted(Admission::from(record)),
         None => return None,
     };
@@ -76,7 +83,6 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     }
     let over = state == Observed::Finished;
     let wishes = wishes(metadata, pod.spec.active_deadline_seconds);
-    let eviction = eviction(metadata);
     // Before admission the affinity is the user's; afterwards nothing asks for it again.
     let affinity = pod.spec.affinity.as_ref().filter(|_| gated);
     let mut shape = if over { PodShape::default() } else { shape(&pod.spec, affinity) };
@@ -94,7 +100,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             uid: uid(metadata),
             user_affinity: affinity.map(|written| written.to_string().into()),
             keeps_affinity: false,
-            has_record: record.is_some(),
+            record: annotation(metadata, names::ADMISSION).map(Into::into),
             has_eviction: eviction.is_some(),
             held: gated,
             has_failure_policy: false,
@@ -102,6 +108,11 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             gates,
             eviction,
             generation: None,
+            parallelism: 1,
+            wanted: 1,
+            started: false,
+            conditioned: false,
+            failure: pod.status.reason.as_deref().filter(|_| over).map(Name::from),
             annotated: metadata.annotations.is_some(),
             whole_device,
         },

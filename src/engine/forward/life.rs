@@ -71,6 +71,8 @@ pub enum Happening {
         node: Name,
         /// How many.
         pods: u32,
+        /// The work they had done since they started or last saved it, summed over pods.
+        lost: Duration,
     },
     /// It ended for good without success.
     Failed {

@@ -44,6 +44,7 @@ impl Run {
             return;
         }
         let requests = &item.workload.shape.requests;
+        self.busy.change(requests, i64::try_from(started.len()).unwrap_or(i64::MAX));
         for place in started.iter().filter_map(|number| item.pods.get(number)) {
             let pod = Pod {
                 id: place.pod.clone(),
@@ -125,9 +126,9 @@ impl Run {
     pub(super) fn fire(&mut self) {
         while let Some(timer) = self.timers.take_due(self.now) {
             self.dirty = true;
-            for number in &timer.pods {
-                let pod = self.items.get_mut(&timer.id).and_then(|item| item.pods.remove(number));
-                if let Some(place) = pod {
+            if let Some(item) = self.items.get_mut(&timer.id) {
+                for place in timer.pods.iter().filter_map(|number| item.pods.remove(number)) {
+                    self.busy.change(&item.workload.shape.requests, -1);
                     self.engine.apply(Event::PodRemoved(place.pod), self.now);
                 }
             }
@@ -188,6 +189,7 @@ impl Run {
     /// A node is gone, and all that ran on it.
     pub(super) fn lose_node(&mut self, node: &Name) {
         for pod in self.foreign.remove(node).unwrap_or_default() {
+            self.busy.foreign_gone(&pod);
             self.engine.apply(Event::PodRemoved(pod), self.now);
         }
         let admitted = self.places.get(node).cloned().unwrap_or_default();
@@ -197,18 +199,22 @@ impl Run {
             let there = |place: &Place| place.node.as_ref() == Some(node);
             let numbers: Vec<u32> =
                 item.pods.iter().filter(|(_, place)| there(place)).map(|(number, _)| *number).collect();
-            let (mut lost, had_pods) = (0, !numbers.is_empty());
+            let (mut pods, mut lost, had_pods) = (0, Duration::ZERO, !numbers.is_empty());
             for number in numbers {
                 let Some(place) = item.pods.remove(&number) else { continue };
-                lost += u32::from(!place.going);
+                if !place.going {
+                    pods += 1;
+                    lost += item.work_of(&place, self.now);
+                }
+                self.busy.change(&item.workload.shape.requests, -1);
                 if let Some(key) = place.timer {
                     self.timers.drop_pod(key, number);
                 }
                 self.engine.apply(Event::PodRemoved(place.pod), self.now);
             }
-            if lost > 0 {
+            if pods > 0 {
                 let (id, node) = (id.clone(), node.clone());
-                self.note(Happening::PodsLost { id, node, pods: lost });
+                self.note(Happening::PodsLost { id, node, pods, lost });
             }
             self.after_loss(id, had_pods);
         }

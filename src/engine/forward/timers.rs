@@ -32,6 +32,8 @@ pub struct Timer {
 pub struct Timers {
     set: BTreeMap<Key, Timer>,
     made: u64,
+    /// How many of them are ends that pods come to by themselves.
+    ends: usize,
 }
 
 impl Timers {
@@ -39,6 +41,7 @@ impl Timers {
     pub fn set(&mut self, at: Time, timer: Timer) -> Key {
         self.made += 1;
         let key = (at, self.made);
+        self.ends += usize::from(timer.due == Due::End);
         self.set.insert(key, timer);
         key
     }
@@ -48,8 +51,14 @@ impl Timers {
         let Some(timer) = self.set.get_mut(&key) else { return };
         timer.pods.retain(|other| *other != pod);
         if timer.pods.is_empty() {
+            self.ends -= usize::from(timer.due == Due::End);
             self.set.remove(&key);
         }
+    }
+
+    /// Whether any pod comes to its end by itself.
+    pub fn has_ends(&self) -> bool {
+        self.ends > 0
     }
 
     /// When the next one fires.
@@ -60,6 +69,8 @@ impl Timers {
     /// The next one, if it fires at or before `now`.
     pub fn take_due(&mut self, now: Time) -> Option<Timer> {
         let first = self.set.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
+        let timer = (first.key().0 <= now).then(|| first.remove())?;
+        self.ends -= usize::from(timer.due == Due::End);
+        Some(timer)
     }
 }

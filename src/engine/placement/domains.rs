@@ -35,8 +35,11 @@ pub fn capacity(sites: &[Site]) -> u32 {
 
 /// The tightest of the domains that hold so many pods: with the fewest free devices, then with room for
 /// the fewest pods; the first by name of equals.
-#[must_use]
-pub fn tightest(domains: &BTreeMap<Name, Vec<Site>>, pods: u32) -> Option<&Vec<Site>> {
+pub fn tightest(
+    domains: &BTreeMap<Name, Vec<Site>>,
+    pods: u32,
+    free: impl Fn(&Site) -> i64,
+) -> Option<&Vec<Site>> {
     let fitting = domains.values().filter(|sites| capacity(sites) >= pods);
-    fitting.min_by_key(|sites| (sites.iter().map(|site| site.free).sum::<i64>(), capacity(sites)))
+    fitting.min_by_key(|sites| (sites.iter().map(&free).sum::<i64>(), capacity(sites)))
 }

@@ -53,6 +53,11 @@ impl Freed {
         self.0.get(node).map(|change| &change.net)
     }
 
+    /// The nodes on which something is imagined to be different.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeIx> {
+        self.0.keys().copied()
+    }
+
     /// The room of a node once everything has settled and this has come true.
     #[must_use]
     pub fn room(&self, nodes: &NodeTable, node: NodeIx) -> Option<Space> {

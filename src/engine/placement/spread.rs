@@ -8,7 +8,7 @@ use super::{Placement, Request, Room, with_space};
 use crate::books::Books;
 use crate::model::Name;
 use crate::nodes::NodeIx;
-use crate::space::{Demand, Space};
+use crate::packing::{Ask, Cost, State};
 
 /// A node that may hold pods.
 #[derive(Clone, Copy, Debug)]
@@ -17,24 +17,13 @@ pub struct Site {
     pub node: NodeIx,
     /// How many pods find room there.
     pub fits: u32,
-    /// What is free of the devices that are asked for.
-    pub free: i64,
-}
-
-/// How well pods fit a node; smaller is better.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Waste {
-    /// Devices that were untouched before and are not any more.
-    opened: i64,
-    devices: i64,
-    others: Vec<i64>,
 }
 
 /// One division of pods among sites.
 pub struct Spread<'a> {
     books: &'a Books,
     request: &'a Request<'a>,
-    demand: &'a Demand,
+    ask: &'a Ask,
     room: Room<'a>,
     sites: Vec<Site>,
 }
@@ -45,11 +34,11 @@ impl<'a> Spread<'a> {
     pub fn new(
         books: &'a Books,
         request: &'a Request<'a>,
-        demand: &'a Demand,
+        ask: &'a Ask,
         room: Room<'a>,
         sites: Vec<Site>,
     ) -> Self {
-        let mut spread = Self { books, request, demand, room, sites };
+        let mut spread = Self { books, request, ask, room, sites };
         if let Some(label) = &request.topology.required
             && spread.occupied().next().is_some()
         {
@@ -84,7 +73,7 @@ impl<'a> Spread<'a> {
         let topology = &self.request.topology;
         if let Some(label) = &topology.required {
             let domains = group(&self.books.nodes, &self.sites, label);
-            let sites = tightest(&domains, pods)?;
+            let sites = tightest(&domains, pods, |site| self.free(site))?;
             return Some(match &topology.preferred {
                 Some(inner) => self.prefer(inner, sites.clone(), pods),
                 None => self.gather(sites, pods),
@@ -113,7 +102,7 @@ impl<'a> Spread<'a> {
         let mut left = pods - placement.values().sum::<u32>();
         let mut domains = group(&self.books.nodes, &sites, label);
         while left > 0 {
-            if let Some(sites) = tightest(&domains, left) {
+            if let Some(sites) = tightest(&domains, left, |site| self.free(site)) {
                 placement.extend(self.gather(sites, left));
                 return placement;
             }
@@ -141,7 +130,7 @@ impl<'a> Spread<'a> {
                 for label in levels {
                     let mut domains = group(&self.books.nodes, sites, label);
                     domains.retain(|_, sites| capacity(sites) >= pods && node_count(sites, pods) == fewest);
-                    if let Some(sites) = tightest(&domains, pods) {
+                    if let Some(sites) = tightest(&domains, pods, |site| self.free(site)) {
                         return self.fewest_nodes(sites, pods);
                     }
                 }
@@ -168,26 +157,73 @@ impl<'a> Spread<'a> {
         placement
     }
 
-    /// The roomiest nodes first, until what remains fits one node; that one is chosen by best fit.
+    /// The roomiest nodes first, until what remains fits one node; of equals those that it costs least.
     fn fewest_nodes(&self, sites: &[Site], pods: u32) -> Placement {
-        let mut sites: Vec<Site> = sites.iter().copied().filter(|site| site.fits > 0).collect();
-        // Taking whole nodes keeps the order of names among equals, because the sort is stable.
-        sites.sort_by_key(|site| Reverse(site.fits.min(pods)));
+        let mut by_room: BTreeMap<u32, Vec<NodeIx>> = BTreeMap::new();
+        for site in sites.iter().filter(|site| site.fits > 0) {
+            by_room.entry(site.fits.min(pods)).or_default().push(site.node);
+        }
         let mut placement = Placement::new();
         let mut left = pods;
-        while left > 0 && !sites.is_empty() {
-            let last = sites
-                .iter()
-                .enumerate()
-                .filter(|(_, site)| site.fits >= left)
-                .min_by_key(|(_, site)| (self.waste(site.node, left), self.books.nodes.name(site.node)))
-                .map(|(position, _)| position);
-            let site = sites.remove(last.unwrap_or(0));
-            let taken = site.fits.min(left);
-            placement.insert(site.node, taken);
-            left -= taken;
+        while left > 0
+            && let Some(most) = by_room.last_key_value().map(|(fits, _)| *fits)
+        {
+            if most >= left {
+                let last = by_room.range(left..).flat_map(|(_, nodes)| nodes).copied().collect();
+                placement.extend(self.by_cost(last, left).first().map(|node| (*node, left)));
+                break;
+            }
+            for node in self.by_cost(by_room.remove(&most).unwrap_or_default(), most) {
+                if most >= left {
+                    by_room.entry(most).or_default().push(node);
+                } else {
+                    placement.insert(node, most);
+                    left -= most;
+                }
+            }
         }
         placement
+    }
+
+    /// The nodes in the order of what it costs to put so many pods on each, then of their names.
+    fn by_cost(&self, nodes: Vec<NodeIx>, pods: u32) -> Vec<NodeIx> {
+        let (books, mut known) = (self.books, BTreeMap::new());
+        let mut priced: Vec<(Cost, &Name, NodeIx)> = nodes
+            .into_iter()
+            .map(|node| {
+                let cost = match self.plain_state(node) {
+                    Some(state) => *known
+                        .entry(state.place)
+                        .or_insert_with(|| books.nodes.packing().cost_in(state, self.ask, pods)),
+                    None => with_space(books, node, self.room, |space| match books.nodes.state(node) {
+                        Some(state) => books.nodes.packing().cost(state, space, self.ask, pods),
+                        None => Cost::default(),
+                    }),
+                };
+                (cost, books.nodes.name(node), node)
+            })
+            .collect();
+        priced.sort_unstable();
+        priced.into_iter().map(|(_, _, node)| node).collect()
+    }
+
+    /// The state of a node, if its room now is the room that counts.
+    fn plain_state(&self, node: NodeIx) -> Option<State> {
+        let entry = self.books.nodes.get(node);
+        let same = match self.room {
+            Room::Now => true,
+            Room::Settled(freed) => freed.get(&node).is_none() && entry.now().equals(entry.settled()),
+            Room::Unheld | Room::Empty => false,
+        };
+        self.books.nodes.state(node).filter(|_| same)
+    }
+
+    /// What is free on a site of the devices that are asked for.
+    fn free(&self, site: &Site) -> i64 {
+        with_space(self.books, site.node, self.room, |space| {
+            let devices = self.ask.devices.iter();
+            devices.map(|(resource, _)| space.amounts().get(*resource).max(0)).sum()
+        })
     }
 
     /// All that find room on these.
@@ -214,25 +250,6 @@ impl<'a> Spread<'a> {
 
     fn lies_in(&self, site: &Site, label: &str, domains: &[&Name]) -> bool {
         domain_of(self.books, site, label).is_some_and(|domain| domains.contains(&domain))
-    }
-
-    fn waste(&self, node: NodeIx, pods: u32) -> Waste {
-        let (books, need) = (self.books, self.request.need);
-        let mut left = with_space(books, node, self.room, Space::clone);
-        let of_devices = |index: &usize| books.nodes.is_device(*index);
-        let asked = || need.nonzero().map(|(index, _)| index).filter(of_devices);
-        let untouched = |space: &Space| asked().map(|index| space.untouched(index)).sum::<i64>();
-        let before = untouched(&left);
-        left.take(self.demand, pods);
-        let opened = before - untouched(&left);
-        let allocatable = &books.nodes.get(node).allocatable;
-        let devices = if asked().next().is_some() { left.amounts() } else { allocatable };
-        let others = left.amounts().entries().filter(|(index, _)| !of_devices(index));
-        Waste {
-            opened,
-            devices: devices.entries().filter(|(index, _)| of_devices(index)).map(|(_, milli)| milli).sum(),
-            others: others.filter(|(index, _)| need.get(*index) > 0).map(|(_, milli)| milli).collect(),
-        }
     }
 }
 

@@ -94,9 +94,10 @@ async fn a_share_is_of_one_gpu_and_stays_while_the_job_runs() {
 }
 
 #[tokio::test]
-async fn a_job_with_a_node_affinity_of_its_own_is_labelled() {
+async fn a_job_with_fields_of_its_own_that_sluice_writes_is_labelled() {
     let own = json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}});
-    for (change, label) in [(own, json!("true")), (json!({}), Value::Null)] {
+    let elastic = json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}});
+    for (change, label) in [(own, json!("true")), (elastic, json!("true")), (json!({}), Value::Null)] {
         let answer = ask(Ask::create(job(change))).await;
         assert_eq!(answer.object["metadata"]["labels"]["sluice.dev/own-affinity"], label);
     }

@@ -1,0 +1,103 @@
+//! `sluice simulate`: reads scenarios, plays them, prints the outcome.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Invalid, print, table};
+use crate::engine::model::Settings;
+use crate::scenario::{Scenario, ScenarioError};
+use crate::simulate::{self, Error, Outcome, Progress};
+
+/// How long a run may take before it shows how far it has come.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What to play and how to tell the outcome.
+///
+/// A scenario is the very objects that one would apply: Namespaces, Teams, NodePools, Nodes,
+/// PriorityClasses, Jobs and Pods, with annotations `simulate.sluice.dev/…` that say when: `at`, `duration`,
+/// `count`, `running-on`, `delete-at`, `cordon-at`, `fail-at`. What is in no team's namespace, and pods that
+/// name their node, run as load that Sluice does not manage: each pod on the first node by name with room.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// Scenario files, read as one.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// When to stop, such as 1h30m; without it when nothing more can happen.
+    #[arg(long, value_name = "TIME", value_parser = crate::api::convert::duration)]
+    until: Option<Duration>,
+    /// How to print the outcome.
+    #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
+    output: print::Output,
+    /// Also tell every decision: when, the rule, the parties, and why.
+    #[arg(long)]
+    events: bool,
+    /// Count what a team held of the surplus in the past, half as much after every such time.
+    #[arg(long, value_name = "TIME", value_parser = crate::api::convert::duration)]
+    usage_half_life: Option<Duration>,
+}
+
+/// Plays the scenario and prints what came of it.
+///
+/// # Errors
+/// [`Invalid`] when a file is wrong.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let scenario = Scenario::load(&options.files).map_err(wrong)?;
+    let how = simulate::Options {
+        until: options.until,
+        events: options.events,
+        timeline: false,
+        settings: Settings { usage_half_life: options.usage_half_life, ..Settings::default() },
+    };
+    let mut bar = Bar::new(scenario.steps.len());
+    let played = simulate::run_with(&scenario, &how, &mut |progress| bar.show(progress));
+    bar.clear();
+    let outcome: Outcome = match played {
+        Ok(outcome) => outcome,
+        Err(Error::Scenario(error)) => return Err(wrong(error)),
+        Err(error) => return Err(error).context("the simulation stopped"),
+    };
+    print::answer(options.output, &outcome, table::outcome)
+}
+
+fn wrong(error: ScenarioError) -> anyhow::Error {
+    Invalid(error.to_string()).into()
+}
+
+/// A bar on the terminal, if there is one and the run takes long enough to wonder.
+struct Bar {
+    began: Instant,
+    steps: usize,
+    terminal: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    fn new(steps: usize) -> Self {
+        Self { began: Instant::now(), steps, terminal: std::io::stderr().is_terminal(), bar: None }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        if !self.terminal || self.began.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let length = u64::try_from(self.steps).unwrap_or(u64::MAX);
+            let bar = ProgressBar::new(length);
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, simulated time {msg}");
+            style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
+        });
+        bar.set_position(u64::try_from(progress.steps).unwrap_or(u64::MAX));
+        bar.set_message(progress.now.to_string());
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}

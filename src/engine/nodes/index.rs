@@ -1,0 +1,257 @@
+//! For every kind of pods that is asked for: which nodes may hold them, how many fit where, and which
+//! node suits one best. Only what changed since it was asked for last is worked out anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{NodeIx, NodeTable};
+use crate::fit;
+use crate::model::PodShape;
+use crate::packing::{Ask, Cost, State};
+
+/// So many kinds of pods are kept.
+const KINDS: usize = 128;
+
+/// All kinds that were asked for lately, by pool and shape.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    kinds: BTreeMap<usize, BTreeMap<PodShape, Fitting>>,
+    asked: u64,
+}
+
+impl Index {
+    /// What is known of a kind; with nothing known yet, of pods that ask for `ask`.
+    pub fn of(&mut self, pool: usize, shape: &PodShape, ask: impl FnOnce() -> Ask) -> &mut Fitting {
+        self.asked += 1;
+        let known = self.kinds.get(&pool).is_some_and(|kinds| kinds.contains_key(shape));
+        if !known && self.kinds.values().map(BTreeMap::len).sum::<usize>() >= KINDS {
+            self.forget_oldest();
+        }
+        let kinds = self.kinds.entry(pool).or_default();
+        if !known {
+            kinds.insert(shape.clone(), Fitting::new(ask()));
+        }
+        let fitting = kinds.entry(shape.clone()).or_default();
+        fitting.asked = self.asked;
+        fitting
+    }
+
+    fn forget_oldest(&mut self) {
+        let all = self.kinds.iter().flat_map(|(pool, kinds)| kinds.iter().map(move |kind| (*pool, kind)));
+        let oldest = all.min_by_key(|(_, (_, fitting))| fitting.asked);
+        let oldest = oldest.map(|(pool, (shape, _))| (pool, shape.clone()));
+        if let Some((pool, shape)) = oldest
+            && let Some(kinds) = self.kinds.get_mut(&pool)
+        {
+            kinds.remove(&shape);
+        }
+    }
+}
+
+/// No node, in a tree of winners.
+const NOBODY: u32 = u32::MAX;
+
+/// How one kind of pods fits the nodes of a pool.
+#[derive(Clone, Debug, Default)]
+pub struct Fitting {
+    ask: Ask,
+    /// When it was asked for last, and how many changes of nodes it knows of.
+    asked: u64,
+    known: u64,
+    /// By node: whether it may hold such pods, and how many more of them now and once all has settled.
+    admits: Vec<bool>,
+    now: Vec<u32>,
+    settled: Vec<u32>,
+    total_now: u64,
+    total_settled: u64,
+    count: usize,
+    /// The nodes that may hold such pods, in the order of their names; worked out when asked for.
+    nodes: Option<Arc<[NodeIx]>>,
+    /// What one pod costs in each state, with the turn of the state and the version of the costs.
+    costs: Vec<Option<(u64, u64, Cost)>>,
+    /// A tree of winners over the nodes with room now: the root is at 1, node `n` at `leaves + n`.
+    tree: Vec<u32>,
+    /// The version of the costs by which the tree is ordered; none while it is out of date.
+    ordered: Option<u64>,
+}
+
+impl Fitting {
+    fn new(ask: Ask) -> Self {
+        Self { ask, ..Self::default() }
+    }
+
+    /// What one such pod asks for.
+    #[must_use]
+    pub fn ask(&self) -> &Ask {
+        &self.ask
+    }
+
+    /// How many nodes may hold such pods, whatever room they have.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many such pods find room on all nodes now.
+    #[must_use]
+    pub fn total_now(&self) -> u64 {
+        self.total_now
+    }
+
+    /// How many such pods find room on all nodes once all has settled.
+    #[must_use]
+    pub fn total_settled(&self) -> u64 {
+        self.total_settled
+    }
+
+    /// How many such pods find room on a node now.
+    #[must_use]
+    pub fn now(&self, node: NodeIx) -> u32 {
+        self.now.get(node).copied().unwrap_or(0)
+    }
+
+    /// How many such pods find room on a node once all has settled.
+    #[must_use]
+    pub fn settled(&self, node: NodeIx) -> u32 {
+        self.settled.get(node).copied().unwrap_or(0)
+    }
+
+    /// Whether a node may hold such pods, whatever room it has.
+    #[must_use]
+    pub fn admits(&self, node: NodeIx) -> bool {
+        self.admits.get(node).copied().unwrap_or(false)
+    }
+
+    /// The nodes that may hold such pods, in the order of their names.
+    pub fn nodes(&mut self, table: &NodeTable) -> Arc<[NodeIx]> {
+        let admits = &self.admits;
+        let nodes = self.nodes.get_or_insert_with(|| {
+            table.index.values().copied().filter(|node| admits.get(*node) == Some(&true)).collect()
+        });
+        Arc::clone(nodes)
+    }
+
+    /// Takes in the changes of nodes since it was asked for last.
+    pub(super) fn catch_up(&mut self, table: &NodeTable, pool: usize, shape: &PodShape) {
+        let all = table.entries.len();
+        let changes = u64::try_from(table.changes.len()).unwrap_or(u64::MAX);
+        let missed = self.known.checked_sub(table.forgotten).and_then(|known| usize::try_from(known).ok());
+        self.known = table.forgotten + changes;
+        if self.admits.len() < all {
+            self.admits.resize(all, false);
+            self.now.resize(all, 0);
+            self.settled.resize(all, 0);
+            if self.tree.len() < 2 * all {
+                self.ordered = None;
+            }
+        }
+        match missed.and_then(|known| table.changes.get(known..)) {
+            Some(changed) if changed.len() <= all => {
+                for node in changed {
+                    self.update(table, pool, shape, *node);
+                }
+            }
+            _ => {
+                self.ordered = None;
+                for node in 0..all {
+                    self.update(table, pool, shape, node);
+                }
+            }
+        }
+    }
+
+    fn update(&mut self, table: &NodeTable, pool: usize, shape: &PodShape, node: NodeIx) {
+        let entry = &table.entries[node];
+        let open = entry.node.as_ref().filter(|node| node.schedulable && entry.pool == pool);
+        let admits = open.is_some_and(|node| fit::admits(node, shape));
+        let fits = |space: &crate::space::Space| if admits { space.fits(&self.ask.demand) } else { 0 };
+        let (now, settled) = (fits(entry.now()), fits(entry.settled()));
+        self.total_now = self.total_now - u64::from(self.now[node]) + u64::from(now);
+        self.total_settled = self.total_settled - u64::from(self.settled[node]) + u64::from(settled);
+        if self.admits[node] != admits {
+            self.nodes = None;
+            self.count = if admits { self.count + 1 } else { self.count - 1 };
+        }
+        self.admits[node] = admits;
+        self.now[node] = now;
+        self.settled[node] = settled;
+        if self.ordered == Some(table.packing.version()) {
+            self.play(table, node);
+        } else {
+            self.ordered = None;
+        }
+    }
+
+    /// The node that one pod suits best among all with room now.
+    pub fn best(&mut self, table: &NodeTable) -> Option<NodeIx> {
+        if self.ordered != Some(table.packing.version()) {
+            self.order(table);
+        }
+        self.tree
+            .get(1)
+            .and_then(|winner| usize::try_from(*winner).ok())
+            .filter(|node| *node < self.now.len())
+    }
+
+    /// What one pod costs on a node, by the room it has now.
+    pub fn cost(&mut self, table: &NodeTable, node: NodeIx) -> Option<Cost> {
+        Some(self.cost_in(table, table.states[node]?))
+    }
+
+    fn cost_in(&mut self, table: &NodeTable, state: State) -> Cost {
+        let version = table.packing.version();
+        if self.costs.len() <= state.place {
+            self.costs.resize(state.place + 1, None);
+        }
+        match self.costs[state.place] {
+            Some((turn, known, cost)) if turn == state.turn && known == version => cost,
+            _ => {
+                let cost = table.packing.cost_in(state, &self.ask, 1);
+                self.costs[state.place] = Some((state.turn, version, cost));
+                cost
+            }
+        }
+    }
+
+    /// Plays the whole tree anew.
+    fn order(&mut self, table: &NodeTable) {
+        let leaves = self.leaves();
+        self.tree = vec![NOBODY; 2 * leaves];
+        for node in 0..self.now.len() {
+            self.tree[leaves + node] = self.entrant(node);
+        }
+        for place in (1..leaves).rev() {
+            self.tree[place] = self.winner(table, self.tree[2 * place], self.tree[2 * place + 1]);
+        }
+        self.ordered = Some(table.packing.version());
+    }
+
+    /// Plays the games of one node anew.
+    fn play(&mut self, table: &NodeTable, node: NodeIx) {
+        let mut place = self.leaves() + node;
+        self.tree[place] = self.entrant(node);
+        while place > 1 {
+            place /= 2;
+            self.tree[place] = self.winner(table, self.tree[2 * place], self.tree[2 * place + 1]);
+        }
+    }
+
+    fn leaves(&self) -> usize {
+        self.now.len().next_power_of_two()
+    }
+
+    fn entrant(&self, node: NodeIx) -> u32 {
+        if self.now[node] > 0 { u32::try_from(node).unwrap_or(NOBODY) } else { NOBODY }
+    }
+
+    fn winner(&mut self, table: &NodeTable, left: u32, right: u32) -> u32 {
+        let (Ok(first), Ok(second)) = (usize::try_from(left), usize::try_from(right)) else { return NOBODY };
+        if left == NOBODY || right == NOBODY {
+            return left.min(right);
+        }
+        let costs = (self.cost(table, first), self.cost(table, second));
+        let names = || (&table.names[first], &table.names[second]);
+        let first_wins = costs.0 < costs.1 || costs.0 == costs.1 && names().0 <= names().1;
+        if first_wins { left } else { right }
+    }
+}

@@ -1,0 +1,181 @@
+//! One node with its books.
+
+use std::collections::BTreeMap;
+
+use crate::devices::{Devices, Holder};
+use crate::model::{Name, Node};
+use crate::space::{DEVICE, Demand, Space};
+use crate::vector::Vector;
+
+/// What somebody's pods on a node hold.
+#[derive(Clone, Debug, Default)]
+pub struct Hold {
+    /// What one pod takes.
+    pub need: Vector,
+    /// How many there are.
+    pub pods: u32,
+    /// Those of them that have been told to stop.
+    pub going: u32,
+}
+
+/// One node with its books.
+#[derive(Clone, Debug, Default)]
+pub struct NodeEntry {
+    /// The node as last seen; `None` while only pods on it are known.
+    pub node: Option<Node>,
+    /// The pool it belongs to.
+    pub pool: usize,
+    /// The name of that pool.
+    pub pool_name: Name,
+    /// What it offers.
+    pub allocatable: Vector,
+    /// What pods on it, or admitted to it, hold.
+    held: Vector,
+    /// The part of `held` whose pods have been told to stop.
+    leaving: Vector,
+    /// What claimants will take once room has been freed for them.
+    nominated: Vector,
+    /// Who holds room on it.
+    pub holds: BTreeMap<Holder, Hold>,
+    devices: Devices,
+    now: Space,
+    settled: Space,
+}
+
+impl NodeEntry {
+    /// Whether new pods may be bound to it.
+    #[must_use]
+    pub fn open(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.schedulable)
+    }
+
+    /// What may be given away at once: unheld, and not needed by a claimant.
+    #[must_use]
+    pub fn now(&self) -> &Space {
+        &self.now
+    }
+
+    /// What is left once all who have been told to stop are gone and all claimants have started.
+    #[must_use]
+    pub fn settled(&self) -> &Space {
+        &self.settled
+    }
+
+    /// The same once so many more pods of each of these, which hold `amounts` together, are gone.
+    #[must_use]
+    pub fn settled_without(&self, amounts: &Vector, gone: &[(Holder, u32)]) -> Space {
+        Space::new(self.settled.amounts().plus(amounts, 1), self.devices.settled(gone))
+    }
+
+    /// What nobody's pods hold, whether it is needed by a claimant or not.
+    #[must_use]
+    pub fn unheld(&self) -> Space {
+        Space::new(self.allocatable.plus(&self.held, -1), self.devices.unheld())
+    }
+
+    /// What it offers when nobody is on it.
+    #[must_use]
+    pub fn empty(&self) -> Space {
+        Space::new(self.allocatable.clone(), Vec::new())
+    }
+
+    /// The devices that pods hold shares of.
+    #[must_use]
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Works out what is free, after a change of what is offered or held.
+    pub fn refresh(&mut self) {
+        let unheld = self.unheld();
+        let mut amounts = unheld.amounts().plus(&self.leaving, 1);
+        amounts.add(&self.nominated, -1);
+        let settled = Space::new(amounts, self.devices.settled(&[]));
+        let untouched = |space: &Space| {
+            let mut whole = space.amounts().clone();
+            for device in space.shared() {
+                whole.set(device.resource, whole.get(device.resource) - device.left);
+            }
+            whole
+        };
+        let later = untouched(&settled);
+        let mut now = untouched(&unheld);
+        for (resource, milli) in later.entries() {
+            now.set(resource, now.get(resource).min(milli));
+        }
+        let shared = self.devices.offered(&now, &later);
+        for device in &shared {
+            now.set(device.resource, now.get(device.resource) + device.left);
+        }
+        self.now = Space::new(now, shared);
+        self.settled = settled;
+    }
+
+    /// Lets one more pod hold its need. Each of its shares goes to the tightest device on offer, else to
+    /// one not shared yet, else to one that is kept for a claimant.
+    fn seat(&mut self, need: &Vector, demand: &Demand, holder: &Holder) {
+        let places: Vec<Option<usize>> = demand
+            .shares()
+            .iter()
+            .map(|(resource, share)| {
+                let unheld = self.unheld();
+                let full = unheld.untouched(*resource) < DEVICE;
+                let best = |space: &Space| {
+                    space.best_shared(*resource, *share).and_then(|index| space.shared()[index].place)
+                };
+                best(&self.now).or_else(|| best(&unheld).filter(|_| full))
+            })
+            .collect();
+        self.held.add(need, 1);
+        for ((resource, share), place) in demand.shares().iter().zip(places) {
+            self.devices.seat(*resource, *share, Some(holder), place);
+        }
+        self.refresh();
+    }
+
+    /// Sets what somebody holds; shares of pods that were there before stay on their devices.
+    pub fn hold(&mut self, holder: &Holder, before: &Hold, old: &Demand, hold: Hold, demand: &Demand) {
+        self.held.add(&before.need, -i64::from(before.pods));
+        self.leaving.add(&before.need, -i64::from(before.going));
+        let stay = if before.need.equals(&hold.need) { before.pods.min(hold.pods) } else { 0 };
+        self.held.add(&hold.need, i64::from(stay));
+        for (resource, _) in old.shares() {
+            self.devices.keep(holder, *resource, stay);
+        }
+        if demand.shares().is_empty() {
+            self.held.add(&hold.need, i64::from(hold.pods - stay));
+        } else {
+            self.refresh();
+            for _ in stay..hold.pods {
+                self.seat(&hold.need, demand, holder);
+            }
+        }
+        self.leaving.add(&hold.need, i64::from(hold.going));
+        for (resource, _) in demand.shares() {
+            self.devices.mark(holder, *resource, hold.going);
+        }
+        if hold.pods > 0 {
+            self.holds.insert(holder.clone(), hold);
+        }
+        self.refresh();
+    }
+
+    /// Adds `times` × `need` to what claimants will take, each share on the tightest device with room
+    /// once everything has settled.
+    pub fn nominate(&mut self, need: &Vector, demand: &Demand, times: i64) {
+        self.nominated.add(need, times);
+        self.refresh();
+        for (resource, share) in demand.shares() {
+            for _ in 0..times.unsigned_abs() {
+                if times < 0 {
+                    self.devices.release(*resource, *share);
+                } else {
+                    let place = self.settled.best_shared(*resource, *share);
+                    let place = place.and_then(|index| self.settled.shared()[index].place);
+                    self.devices.seat(*resource, *share, None, place);
+                }
+                self.refresh();
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::amount::{Amount, ResourceList};
+use crate::model::{Taint, Toleration, WorkloadId};
+use crate::vector::PODS;
+
+/// What can happen to nodes and to what they hold.
+#[derive(Clone, Debug)]
+enum Step {
+    Node { node: usize, gpus: i64, open: bool, tainted: bool, kind: usize },
+    Gone { node: usize },
+    Pool { node: usize, pool: usize },
+    Hold { node: usize, who: usize, shape: usize, pods: u32, going: u32 },
+    Nominate { node: usize, shape: usize },
+    Withdraw,
+    Note { shape: usize, pods: u32 },
+    Ask { shape: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = || 0..6_usize;
+    let shape = || 0..SHAPES.len();
+    prop_oneof![
+        3 => (node(), 0..5_i64, prop::bool::weighted(0.9), prop::bool::weighted(0.2), 0..2_usize)
+            .prop_map(|(node, gpus, open, tainted, kind)| Step::Node { node, gpus, open, tainted, kind }),
+        1 => node().prop_map(|node| Step::Gone { node }),
+        1 => (node(), 0..2_usize).prop_map(|(node, pool)| Step::Pool { node, pool }),
+        8 => (node(), 0..5_usize, shape(), 0..3_u32, 0..3_u32).prop_map(|(node, who, shape, pods, going)| {
+            Step::Hold { node, who, shape, pods, going: going.min(pods) }
+        }),
+        2 => (node(), shape()).prop_map(|(node, shape)| Step::Nominate { node, shape }),
+        1 => Just(Step::Withdraw),
+        3 => (shape(), 1..4_u32).prop_map(|(shape, pods)| Step::Note { shape, pods }),
+        4 => shape().prop_map(|shape| Step::Ask { shape }),
+    ]
+}
+
+/// Thousandths of a device and of a CPU, the kind of node it selects, and whether it tolerates taints.
+const SHAPES: [(i64, i64, Option<&str>, bool); 8] = [
+    (1_000, 1_000, None, false),
+    (2_000, 500, None, true),
+    (500, 0, None, false),
+    (300, 250, Some("k1"), true),
+    (0, 2_000, None, false),
+    (4_000, 0, Some("k0"), false),
+    (700, 100, None, true),
+    (0, 100, Some("k1"), true),
+];
+const GPU: &str = "example.com/gpu";
+
+struct Yard {
+    table: NodeTable,
+    resources: Resources,
+    nominated: Vec<(NodeIx, Vector)>,
+}
+
+impl Yard {
+    fn new() -> Self {
+        let mut yard =
+            Self { table: NodeTable::default(), resources: Resources::default(), nominated: Vec::new() };
+        yard.resources.intern(&GPU.into());
+        yard.table.learn(&yard.resources);
+        yard
+    }
+
+    fn shape(number: usize) -> PodShape {
+        let (gpus, cpu, kind, tolerant) = SHAPES[number];
+        let tolerations = if tolerant { vec![Toleration::default()] } else { Vec::new() };
+        PodShape {
+            requests: ResourceList::from([
+                (GPU.into(), Amount::milli(gpus)),
+                ("cpu".into(), Amount::milli(cpu)),
+            ]),
+            node_selector: kind.map(|kind| ("kind".into(), kind.into())).into_iter().collect(),
+            node_terms: Vec::new(),
+            tolerations,
+        }
+    }
+
+    fn need(&mut self, shape: usize) -> Vector {
+        let mut need = self.resources.vector(&Self::shape(shape).requests);
+        need.set(crate::vector::SLOTS, 1_000);
+        need
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Node { node, gpus, open, tainted, kind } => {
+                let name: Name = format!("n{node}").into();
+                let index = self.table.intern(&name);
+                let taint = Taint { key: "own".into(), value: "".into(), effect: "NoSchedule".into() };
+                let allocatable = ResourceList::from([
+                    (GPU.into(), Amount::units(gpus)),
+                    ("cpu".into(), Amount::units(6)),
+                    (PODS.into(), Amount::units(9)),
+                ]);
+                let node = Node {
+                    name,
+                    labels: BTreeMap::from([("kind".into(), format!("k{kind}").into())]),
+                    allocatable,
+                    taints: if tainted { vec![taint] } else { Vec::new() },
+                    schedulable: open,
+                };
+                let offers = self.resources.vector(&node.allocatable);
+                self.table.set(index, Some(node), offers, crate::vector::SLOTS);
+                self.table.set_pool(index, self.table.get(index).pool, &"p".into());
+            }
+            Step::Gone { node } => {
+                let index = self.table.intern(&format!("n{node}").into());
+                self.table.set(index, None, Vector::default(), crate::vector::SLOTS);
+            }
+            Step::Pool { node, pool } => {
+                let index = self.table.intern(&format!("n{node}").into());
+                self.table.set_pool(index, pool, &if pool == 0 { "p".into() } else { "q".into() });
+            }
+            Step::Hold { node, who, shape, pods, going } => {
+                let index = self.table.intern(&format!("n{node}").into());
+                let holder = Holder::Workload(WorkloadId(format!("w{who}").into()));
+                let need = self.need(shape);
+                self.table.hold(index, &holder, &need, pods, going);
+            }
+            Step::Nominate { node, shape } => {
+                let index = self.table.intern(&format!("n{node}").into());
+                let need = self.need(shape);
+                self.table.nominate(index, &need, 1);
+                self.nominated.push((index, need));
+            }
+            Step::Withdraw => {
+                if let Some((index, need)) = self.nominated.pop() {
+                    self.table.nominate(index, &need, -1);
+                }
+            }
+            Step::Note { shape, pods } => {
+                let need = self.need(shape);
+                self.table.note(vec!["p".into()], &Self::shape(shape), &need, pods);
+            }
+            Step::Ask { shape } => {
+                self.view(shape);
+            }
+        }
+    }
+
+    /// What the index says of a kind of pods: nodes, how many fit where, sums and the best node.
+    fn view(&mut self, shape: usize) -> impl PartialEq + std::fmt::Debug + use<> {
+        let need = self.need(shape);
+        let table = &self.table;
+        table.fitting(0, &Self::shape(shape), &need, |fitting| {
+            let each: Vec<(bool, u32, u32)> = (0..table.entries.len())
+                .map(|node| (fitting.admits(node), fitting.now(node), fitting.settled(node)))
+                .collect();
+            let nodes: Vec<NodeIx> = fitting.nodes(table).to_vec();
+            (each, nodes, fitting.count(), fitting.total_now(), fitting.total_settled(), fitting.best(table))
+        })
+    }
+
+    /// The node with the least cost, by looking at every one.
+    fn best(&mut self, shape: usize) -> Option<NodeIx> {
+        let need = self.need(shape);
+        let (table, ask) = (&self.table, self.table.ask(&need));
+        let nodes = table.alive().filter(|(_, entry, node)| {
+            let admits = crate::fit::admits(node, &Self::shape(shape));
+            entry.pool == 0 && entry.open() && admits && entry.now().fits(&ask.demand) > 0
+        });
+        let priced = nodes.map(|(index, entry, _)| {
+            let state = table.state(index).expect("an open node is in a state");
+            ((table.packing.cost(state, entry.now(), &ask, 1), table.name(index)), index)
+        });
+        priced.min_by(|left, right| left.0.cmp(&right.0)).map(|(_, index)| index)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_kept_equals_what_is_worked_out_anew(steps in prop::collection::vec(step(), 1..80)) {
+        let mut yard = Yard::new();
+        for step in &steps {
+            yard.apply(step);
+            let kept = yard.table.packing.idle_and_usable();
+            let (mut idle, mut usable) = (Vector::default(), Vec::new());
+            for (index, entry) in yard.table.entries.iter().enumerate() {
+                let Some(state) = yard.table.states[index] else { continue };
+                idle.add(entry.now().amounts(), 1);
+                let more = yard.table.packing.usable(state, entry.now());
+                usable.resize(more.len(), 0);
+                usable.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            }
+            for resource in crate::vector::SLOTS + 1..yard.resources.count() {
+                prop_assert_eq!(kept.0.get(resource), idle.get(resource));
+            }
+            let known = kept.1.iter().copied().chain(std::iter::repeat(0));
+            prop_assert!(known.zip(&usable).all(|(kept, anew)| kept == *anew), "{:?} {usable:?}", kept.1);
+        }
+        for shape in 0..SHAPES.len() {
+            let kept = yard.view(shape);
+            yard.table.kinds = RefCell::default();
+            prop_assert_eq!(kept, yard.view(shape));
+            let need = yard.need(shape);
+            let chosen = yard.table.fitting(0, &Yard::shape(shape), &need, |f| f.best(&yard.table));
+            prop_assert_eq!(chosen, yard.best(shape));
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! When those who run are expected to end, and so when and where there will be room for somebody.
+//!
+//! Everybody's end is worked out once, when it starts, and again only when that time has passed.
+//! Ends are kept in order, so that looking for room walks through as many as it needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::books::Books;
+use super::candidate::Candidate;
+use super::entry::{Entry, Phase};
+use super::fit;
+use super::forest::PoolIx;
+use super::history::{self, History};
+use super::model::{Admission, Node, Time, WorkloadId};
+use super::nodes::NodeIx;
+use super::placement::{self, Freed, Placement, Room};
+use super::rules;
+
+/// A workload that runs, as the timeline knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    pool: PoolIx,
+    started: Time,
+    limit: Option<Duration>,
+    /// When it ends at the latest; `None` when that cannot be predicted.
+    end: Option<Time>,
+}
+
+/// Expected ends, by pool.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    known: BTreeMap<WorkloadId, Known>,
+    ends: BTreeMap<PoolIx, BTreeSet<(Time, WorkloadId)>>,
+    /// Those whose end cannot be predicted, by their start.
+    open: BTreeMap<PoolIx, BTreeSet<(Time, WorkloadId)>>,
+}
+
+/// Room that will be there.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// When; `None` when that cannot be predicted.
+    pub at: Option<Time>,
+    /// Where.
+    pub placement: Placement,
+}
+
+impl Timeline {
+    /// Takes note of whether a workload runs, and if so until when.
+    pub fn note(&mut self, books: &Books, history: &History, id: &WorkloadId) {
+        let runs = books.get(id).and_then(|entry| Some((entry, runs(entry)?)));
+        let Some((entry, admission)) = runs else {
+            self.forget(id);
+            return;
+        };
+        let (pool, started, limit) = (entry.charge.pool, admission.at, history::limit(books, entry));
+        let same = |known: &Known| (known.pool, known.started, known.limit) == (pool, started, limit);
+        if self.known.get(id).is_some_and(same) {
+            return;
+        }
+        let length = history.length(books, entry, Duration::ZERO);
+        self.set(id, Known { pool, started, limit, end: length.map(|length| started.after(length.late)) });
+    }
+
+    fn set(&mut self, id: &WorkloadId, known: Known) {
+        self.forget(id);
+        match known.end {
+            Some(end) => self.ends.entry(known.pool).or_default().insert((end, id.clone())),
+            None => self.open.entry(known.pool).or_default().insert((known.started, id.clone())),
+        };
+        self.known.insert(id.clone(), known);
+    }
+
+    fn forget(&mut self, id: &WorkloadId) {
+        let Some(known) = self.known.remove(id) else { return };
+        let (index, at) = match known.end {
+            Some(end) => (&mut self.ends, end),
+            None => (&mut self.open, known.started),
+        };
+        if let Some(ids) = index.get_mut(&known.pool) {
+            ids.remove(&(at, id.clone()));
+            if ids.is_empty() {
+                index.remove(&known.pool);
+            }
+        }
+    }
+
+    /// Expects those anew who should have ended before `now`.
+    pub fn catch_up(&mut self, books: &Books, history: &History, pool: PoolIx, now: Time) {
+        while let Some((_, id)) =
+            self.ends.get(&pool).and_then(BTreeSet::first).filter(|(end, _)| *end < now).cloned()
+        {
+            let Some(known) = self.known.get(&id).copied() else { return };
+            let length =
+                books.get(&id).and_then(|entry| history.length(books, entry, now.since(known.started)));
+            let end = length.map(|length| known.started.after(length.late)).filter(|end| *end >= now);
+            self.set(&id, Known { end, ..known });
+        }
+    }
+
+    /// When a running workload ends at the latest; `None` when that cannot be predicted.
+    #[must_use]
+    pub fn end(&self, id: &WorkloadId) -> Option<Time> {
+        self.known.get(id)?.end
+    }
+
+    /// The earliest room for a candidate on these nodes, if those who run end as expected and nobody
+    /// else starts. Where ends cannot be predicted the oldest is taken to end first; then the time is
+    /// open. `None` when there is no such room until then.
+    #[must_use]
+    pub fn opening(
+        &self,
+        books: &Books,
+        candidate: &Candidate,
+        pool: PoolIx,
+        nodes: &[NodeIx],
+        now: Time,
+        until: Until,
+    ) -> Option<Opening> {
+        let walk = Walk { timeline: self, books, candidate, pool, nodes, until };
+        let (count, placement) = walk.fewest()?;
+        let at = match count {
+            0 => Some(now),
+            _ => walk.order().nth(count - 1).and_then(|(end, _)| end).map(|end| end.max(now)),
+        };
+        Some(Opening { at, placement })
+    }
+}
+
+/// The admission of a workload that runs and is to go on.
+pub fn runs(entry: &Entry) -> Option<&Admission> {
+    match &entry.phase {
+        Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
+            Some(admission)
+        }
+        _ => None,
+    }
+}
+
+/// How far to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until everybody has ended.
+    Everybody,
+    /// Until everybody has ended whose end can be predicted.
+    Predicted,
+    /// For ends before that time only.
+    Before(Time),
+}
+
+/// The way through those who run, in the order in which they end.
+struct Walk<'a> {
+    timeline: &'a Timeline,
+    books: &'a Books,
+    candidate: &'a Candidate,
+    pool: PoolIx,
+    nodes: &'a [NodeIx],
+    until: Until,
+}
+
+impl<'a> Walk<'a> {
+    /// Everybody there, with when they end.
+    fn order(&self) -> impl Iterator<Item = (Option<Time>, &'a Entry)> + use<'a> {
+        let (timeline, books, until) = (self.timeline, self.books, self.until);
+        let in_time = move |end: Time| !matches!(until, Until::Before(time) if end >= time);
+        let predicted = timeline.ends.get(&self.pool).into_iter().flatten();
+        let predicted = predicted.take_while(move |(end, _)| in_time(*end)).map(|(end, id)| (Some(*end), id));
+        let open = timeline.open.get(&self.pool).filter(|_| until == Until::Everybody);
+        let open = open.into_iter().flatten().map(|(_, id)| (None, id));
+        predicted.chain(open).filter_map(|(end, id)| Some((end, books.get(id)?)))
+    }
+
+    /// How many have to end so that there is room, and where it is then.
+    fn fewest(&self) -> Option<(usize, Placement)> {
+        let enough = self.enough_slots()?;
+        if let Some(placement) = self.after(enough) {
+            return Some((enough, placement));
+        }
+        // More room never hurts, so what the slots alone do not show can be searched by halving.
+        let last = self.order().count();
+        let (mut low, mut step) = (enough, 1);
+        let mut best = loop {
+            let high = (low + step).min(last);
+            match self.after(high) {
+                Some(placement) => break (high, placement),
+                None if high == last => return None,
+                None => (low, step) = (high, step * 2),
+            }
+        };
+        while best.0 - low > 1 {
+            let middle = usize::midpoint(low, best.0);
+            match self.after(middle) {
+                Some(placement) => best = (middle, placement),
+                None => low = middle,
+            }
+        }
+        Some(best)
+    }
+
+    /// How many have to end so that the nodes have room for as many pods one by one.
+    fn enough_slots(&self) -> Option<usize> {
+        let demand = self.books.nodes.demand(&self.candidate.need);
+        let fits = |node: NodeIx, freed: &Freed| {
+            u64::from(placement::fits_on(self.books, node, &demand, Room::Settled(freed)))
+        };
+        let wanted = u64::from(self.candidate.pods);
+        let mut freed = Freed::new();
+        let request = self.candidate.request(self.pool);
+        let mut total = placement::capacity(self.books, &request, Room::Settled(&freed));
+        let mut count = 0;
+        let mut order = self.order();
+        while total < wanted {
+            let (_, entry) = order.next()?;
+            count += 1;
+            let there: Vec<NodeIx> =
+                entry.charge.nodes.keys().copied().filter(|node| self.usable(*node)).collect();
+            let sum = |freed: &Freed| there.iter().map(|node| fits(*node, freed)).sum::<u64>();
+            let before = sum(&freed);
+            rules::free(&mut freed, entry);
+            total = total + sum(&freed) - before;
+        }
+        Some(count)
+    }
+
+    /// Whether a node may hold the candidate's pods.
+    fn usable(&self, node: NodeIx) -> bool {
+        let entry = self.books.nodes.get(node);
+        let admits = |node: &Node| fit::admits(node, &self.candidate.shape);
+        entry.pool == self.pool && entry.open() && entry.node.as_ref().is_some_and(admits)
+    }
+
+    /// Where there is room once the first `count` have ended.
+    fn after(&self, count: usize) -> Option<Placement> {
+        let mut freed = Freed::new();
+        for (_, entry) in self.order().take(count) {
+            rules::free(&mut freed, entry);
+        }
+        let (candidate, pool) = (self.candidate, self.pool);
+        let owed = candidate.owed(self.books, pool);
+        let lent = owed || rules::lending_allows(self.books, candidate.team, pool, &candidate.total, &freed);
+        if !lent {
+            return None;
+        }
+        placement::place(self.books, self.nodes, &candidate.request(pool), Room::Settled(&freed))
+    }
+}

@@ -1,0 +1,313 @@
+//! The rows of the outcome, filled in as things happen.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary, WorkloadRow};
+use super::strangers;
+use crate::engine::decision::State as Phase;
+use crate::engine::forward::{Happening, Run};
+use crate::engine::model::{Admission, Time, Workload, WorkloadId};
+use crate::view::gpus;
+
+/// One workload's row, with what figures need besides.
+#[derive(Clone, Debug)]
+struct Entry {
+    row: WorkloadRow,
+    gpus: f64,
+    managed: bool,
+    resumable: bool,
+}
+
+/// All rows.
+#[derive(Debug)]
+pub struct Ledger {
+    began: Time,
+    entries: Vec<Entry>,
+    /// The latest of that identity: what was deleted can be made anew.
+    index: BTreeMap<WorkloadId, usize>,
+    decisions: Option<Vec<Decision>>,
+    evictions: u64,
+    wasted: f64,
+}
+
+/// What a row begins with.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    /// `Job` or `Pod`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// When it was submitted.
+    pub at: Time,
+}
+
+impl Ledger {
+    /// An empty one; decisions are written down where they are asked for.
+    #[must_use]
+    pub fn new(began: Time, decisions: bool) -> Self {
+        Self {
+            began,
+            entries: Vec::new(),
+            index: BTreeMap::new(),
+            decisions: decisions.then(Vec::new),
+            evictions: 0,
+            wasted: 0.0,
+        }
+    }
+
+    /// A time as it is told.
+    #[must_use]
+    pub fn clock(&self, at: Time) -> Clock {
+        Clock(at.since(self.began))
+    }
+
+    /// A workload was submitted or changed; one that is over and comes again as it was is nothing new.
+    pub fn submitted(&mut self, birth: Birth, workload: &Workload, queue: &str) {
+        let at = self.clock(birth.at);
+        let entry = self.open(birth, workload.id.clone(), at);
+        entry.managed = true;
+        entry.resumable = workload.resumable;
+        entry.gpus = gpus(&workload.shape.requests);
+        entry.row.team = workload.team.to_string();
+        entry.row.queue = queue.to_owned();
+    }
+
+    /// Something that Sluice does not manage was submitted.
+    pub fn stranger(&mut self, birth: Birth, stranger: &strangers::Stranger) {
+        let at = self.clock(birth.at);
+        let entry = self.open(birth, stranger.id.clone(), at);
+        entry.gpus = gpus(&stranger.shape.requests);
+        entry.row.state = if stranger.held { State::Held } else { State::Pending };
+    }
+
+    fn open(&mut self, birth: Birth, id: WorkloadId, at: Clock) -> &mut Entry {
+        let index = *self.index.entry(id).or_insert(self.entries.len());
+        if index == self.entries.len() {
+            let row = WorkloadRow {
+                kind: birth.kind,
+                namespace: birth.namespace,
+                name: birth.name,
+                submitted: at,
+                ..WorkloadRow::default()
+            };
+            self.entries.push(Entry { row, gpus: 0.0, managed: false, resumable: false });
+        }
+        &mut self.entries[index]
+    }
+
+    /// Whether a workload has ended.
+    #[must_use]
+    pub fn is_over(&self, id: &WorkloadId) -> bool {
+        self.index.get(id).is_some_and(|index| self.entries[*index].row.state.is_over())
+    }
+
+    /// A workload runs since before the beginning.
+    pub fn placed(&mut self, id: &WorkloadId, admission: &Admission) {
+        let at = self.clock(self.began);
+        if let Some(entry) = self.entry(id) {
+            entry.row.admissions.push(admission_row(at, admission));
+        }
+    }
+
+    /// A workload was deleted.
+    pub fn deleted(&mut self, id: &WorkloadId, at: Time) {
+        let at = self.clock(at);
+        if let Some(index) = self.index.remove(id) {
+            let entry = &mut self.entries[index];
+            if !entry.row.state.is_over() {
+                entry.over(State::Failed, at, "Deleted", "was deleted".to_owned());
+            }
+        }
+    }
+
+    /// Something happened to one that Sluice does not manage.
+    pub fn changed(&mut self, id: &WorkloadId, at: Time, change: strangers::Change) {
+        let at = self.clock(at);
+        let Some(entry) = self.entry(id) else { return };
+        match change {
+            strangers::Change::Runs(nodes) => {
+                let pods = nodes.values().sum();
+                entry.row.admissions.push(AdmissionRow { at, nodes, pods, borrowed: false });
+            }
+            strangers::Change::Succeeded => entry.succeeded(at),
+            strangers::Change::Lost => entry.node_lost(at),
+        }
+    }
+
+    fn entry(&mut self, id: &WorkloadId) -> Option<&mut Entry> {
+        self.index.get(id).map(|index| &mut self.entries[*index])
+    }
+
+    fn label(&self, id: &WorkloadId) -> String {
+        self.index.get(id).map_or_else(|| id.to_string(), |index| self.entries[*index].row.label())
+    }
+
+    /// Takes note of something that the run tells.
+    pub fn note(&mut self, time: Time, happening: &Happening) {
+        let at = self.clock(time);
+        self.decide(at, happening);
+        let claimant = match happening {
+            Happening::Evicted { claimant: Some(claimant), .. } => self.label(claimant),
+            _ => String::new(),
+        };
+        let Some(index) = self.index.get(happening.workload()).copied() else { return };
+        let entry = &mut self.entries[index];
+        match happening {
+            Happening::Admitted { admission, .. } => {
+                entry.row.admissions.push(admission_row(at, admission));
+            }
+            Happening::Resized { admission, lost, .. } => {
+                entry.row.admissions.push(admission_row(at, admission));
+                self.wasted += lost.as_secs_f64() * entry.gpus;
+            }
+            Happening::Evicted { reason, lost, message, .. } => {
+                entry.row.evictions.push(EvictionRow { at, claimant, reason: reason.code().to_owned() });
+                if !entry.resumable {
+                    entry.over(State::Failed, at, reason.code(), message.clone());
+                }
+                self.wasted += lost.as_secs_f64() * entry.gpus;
+                self.evictions += 1;
+            }
+            Happening::PodsLost { lost, .. } => self.wasted += lost.as_secs_f64() * entry.gpus,
+            Happening::PodsGone { .. } => {}
+            Happening::Failed { code, message, .. } => {
+                entry.over(State::Failed, at, code, message.clone());
+                if *code == "NodeLost" {
+                    let eviction = EvictionRow { at, claimant: String::new(), reason: (*code).to_owned() };
+                    entry.row.evictions.push(eviction);
+                    self.evictions += 1;
+                }
+            }
+            Happening::Finished { .. } => entry.succeeded(at),
+        }
+    }
+
+    fn decide(&mut self, at: Clock, happening: &Happening) {
+        if self.decisions.is_none() {
+            return;
+        }
+        let nodes = |admission: &Admission| {
+            admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect()
+        };
+        let (action, rule, claimant, nodes, message) = match happening {
+            Happening::Admitted { admission, message, .. } => {
+                let rule = if admission.borrowed { "Borrowed" } else { "Guaranteed" };
+                ("Admitted", rule, None, nodes(admission), message)
+            }
+            Happening::Resized { admission, cause, claimant, message, .. } => {
+                ("Resized", cause.code(), claimant.as_ref(), nodes(admission), message)
+            }
+            Happening::Evicted { claimant, reason, message, .. } => {
+                ("Evicted", reason.code(), claimant.as_ref(), BTreeMap::new(), message)
+            }
+            Happening::Failed { code, message, .. } => ("Failed", *code, None, BTreeMap::new(), message),
+            Happening::PodsGone { .. } | Happening::PodsLost { .. } | Happening::Finished { .. } => return,
+        };
+        let id = happening.workload();
+        let decision = Decision {
+            at,
+            action,
+            rule,
+            workload: self.label(id),
+            team: self.index.get(id).map(|index| self.entries[*index].row.team.clone()).unwrap_or_default(),
+            claimant: claimant.map(|claimant| self.label(claimant)),
+            nodes,
+            message: message.clone(),
+        };
+        self.decisions.get_or_insert_default().push(decision);
+    }
+
+    /// The rows, with where everything stands now, and the figures that follow from them.
+    pub fn close(
+        mut self,
+        run: &Run,
+        strangers: &strangers::Strangers,
+    ) -> (Vec<WorkloadRow>, Summary, Option<Vec<Decision>>) {
+        for (id, index) in &self.index {
+            let entry = &mut self.entries[*index];
+            if entry.row.state.is_over() {
+                continue;
+            }
+            if !entry.managed {
+                entry.stands_alone(strangers.runs(id) == Some(true));
+            } else if let Some(verdict) = run.engine().verdict(id) {
+                entry.row.state = match verdict.state {
+                    Phase::Held => State::Held,
+                    Phase::Pending | Phase::Evicting => State::Pending,
+                    Phase::Running => State::Running,
+                    Phase::Finished => State::Succeeded,
+                };
+                entry.row.reason = verdict.reason.code().to_owned();
+                entry.row.message = verdict.message;
+            }
+        }
+        let managed = self.entries.iter().filter(|entry| entry.managed);
+        let waits: Vec<Duration> = managed
+            .filter_map(|entry| {
+                Some(entry.row.admissions.first()?.at.0.saturating_sub(entry.row.submitted.0))
+            })
+            .collect();
+        let total: f64 = waits.iter().map(Duration::as_secs_f64).sum();
+        let summary = Summary {
+            utilization: 0.0,
+            mean_wait_seconds: if waits.is_empty() { 0.0 } else { total / count(waits.len()) },
+            evictions: self.evictions,
+            wasted_gpu_seconds: self.wasted,
+        };
+        (self.entries.into_iter().map(|entry| entry.row).collect(), summary, self.decisions)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of workloads, for a mean shown to people")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+impl Entry {
+    fn over(&mut self, state: State, at: Clock, reason: &str, message: String) {
+        self.row.state = state;
+        self.row.finished = Some(at);
+        self.row.reason = reason.to_owned();
+        self.row.message = message;
+    }
+
+    fn succeeded(&mut self, at: Clock) {
+        let since = self.row.admissions.last().map(|admission| admission.at).unwrap_or_default();
+        let message = format!("all its pods have succeeded; it last started at {since}");
+        self.over(State::Succeeded, at, "Finished", message);
+    }
+
+    fn node_lost(&mut self, at: Clock) {
+        let message = "its node was lost, and nothing makes it anew".to_owned();
+        self.over(State::Failed, at, "NodeLost", message);
+    }
+
+    fn stands_alone(&mut self, runs: bool) {
+        let (state, message) = match (self.row.state, runs) {
+            (State::Held, _) => (State::Held, "suspended by its user"),
+            (_, true) => (
+                State::Running,
+                "runs without Sluice: its namespace belongs to no team, or it names its node",
+            ),
+            (_, false) => (
+                State::Pending,
+                "no node has room; its namespace belongs to no team, so Sluice does not queue it",
+            ),
+        };
+        self.row.state = state;
+        self.row.reason = "Unmanaged".to_owned();
+        self.row.message = message.to_owned();
+    }
+}
+
+fn admission_row(at: Clock, admission: &Admission) -> AdmissionRow {
+    AdmissionRow {
+        at,
+        nodes: admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect(),
+        pods: admission.pods,
+        borrowed: admission.borrowed,
+    }
+}

@@ -1,0 +1,79 @@
+//! The simulator: plays a scenario with the engine that also runs clusters, without a cluster.
+//!
+//! [`world`] is the API server: what is applied goes through the webhook and the reductions of the edge.
+//! [`crate::engine::forward`] is the rest of the cluster: it carries decisions out and lets pods run and
+//! end. [`play`] moves time along; `ledger` and `meter` write down what is told in the end.
+
+mod check;
+mod ledger;
+mod meter;
+mod outcome;
+mod play;
+mod strangers;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::time::Duration;
+
+pub use outcome::{
+    AdmissionRow, Clock, Decision, EvictionRow, Held, NodeRow, Outcome, Point, State, Summary, TeamRow,
+    Timeline, WorkloadRow,
+};
+
+use crate::engine::forward::NeverRests;
+use crate::engine::model::Settings;
+use crate::scenario::{Scenario, ScenarioError};
+
+/// How a scenario is played.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// When to stop; without it, when nothing more can happen.
+    pub until: Option<Duration>,
+    /// Whether the decisions are written down.
+    pub events: bool,
+    /// Whether looks at the teams over time are kept, for a picture.
+    pub timeline: bool,
+    /// What the owner of the cluster has decided.
+    pub settings: Settings,
+}
+
+/// Why a simulation has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something in the files is wrong.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The engine's decisions do not come to rest: a fault of the engine.
+    #[error(transparent)]
+    NeverRests(#[from] NeverRests),
+}
+
+/// How far a simulation has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many of the scenario's steps have been taken.
+    pub steps: usize,
+    /// The simulated time.
+    pub now: Clock,
+}
+
+/// Plays a scenario.
+///
+/// # Errors
+/// [`Error`].
+pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, Error> {
+    run_with(scenario, options, &mut |_| ())
+}
+
+/// Plays a scenario, and tells how far it has come.
+///
+/// # Errors
+/// [`Error`].
+pub fn run_with(
+    scenario: &Scenario,
+    options: &Options,
+    on: &mut dyn FnMut(Progress),
+) -> Result<Outcome, Error> {
+    play::Play::new(options).run(&scenario.steps, on)
+}

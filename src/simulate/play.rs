@@ -1,0 +1,314 @@
+//! Moves time along: at each instant first what ends, then what the scenario does, then decisions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ledger::{Birth, Ledger};
+use super::meter::Meter;
+use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
+use super::strangers::{self, Strangers};
+use super::world::{News, World, invalid};
+use super::{Error, Options, Progress};
+use crate::engine::Engine;
+use crate::engine::amount::ResourceList;
+use crate::engine::forward::Run;
+use crate::engine::model::{Name, Time, WorkloadId};
+use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
+use crate::view::amounts;
+
+/// What is submitted at one instant is told apart by milliseconds within this span, so that the order of
+/// the documents is the order of age; the engine's deadlines are looked at no finer.
+const GRAIN: Duration = Duration::from_millis(100);
+
+/// How many instants may pass on which only the engine's own deadlines were met, once nothing else is to
+/// come: teams that take turns would do so for ever.
+const MOST_IDLE: u32 = 1000;
+
+/// A simulation under way.
+pub struct Play {
+    options: Options,
+    run: Run,
+    world: World,
+    ledger: Ledger,
+    strangers: Strangers,
+    meter: Meter,
+    /// When something last happened.
+    end: Duration,
+}
+
+impl Play {
+    /// One that begins with an empty cluster.
+    pub fn new(options: &Options) -> Self {
+        let engine = Engine::with_settings(options.settings);
+        Self {
+            options: *options,
+            run: Run::new(engine, Time(0)).with_grain(GRAIN),
+            world: World::new(),
+            ledger: Ledger::new(Time(0), options.events),
+            strangers: Strangers::default(),
+            meter: Meter::new(options.timeline),
+            end: Duration::ZERO,
+        }
+    }
+
+    /// Plays all steps and what follows from them.
+    pub fn run(mut self, steps: &[Step], on: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+        let mut taken = 0;
+        let mut idle = 0;
+        while let Some(now) = self.next(steps.get(taken)) {
+            if self.options.until.is_some_and(|until| now > until) {
+                break;
+            }
+            let due = steps[taken..].iter().take_while(|step| step.at <= now).count();
+            let happened = self.instant(now, &steps[taken..taken + due])?;
+            taken += due;
+            on(Progress { steps: taken, now: Clock(now) });
+            if happened {
+                self.end = now;
+            }
+            let quiet = taken == steps.len() && !self.run.is_moving() && self.strangers.next().is_none();
+            idle = if quiet { idle + 1 } else { 0 };
+            if idle > MOST_IDLE && self.options.until.is_none() {
+                break;
+            }
+        }
+        if let Some(until) = self.options.until {
+            self.end = until;
+        }
+        Ok(self.outcome())
+    }
+
+    /// When something happens next.
+    fn next(&self, step: Option<&Step>) -> Option<Duration> {
+        let ends = [self.run.next(), self.strangers.next()];
+        let ends = ends.into_iter().flatten().map(|at| at.since(Time(0)));
+        ends.chain(step.map(|step| step.at)).min()
+    }
+
+    /// Lets everything happen that happens at one instant; true if anything did.
+    fn instant(&mut self, now: Duration, steps: &[Step]) -> Result<bool, Error> {
+        let at = Time(0).after(now);
+        let mut happened = !steps.is_empty() || self.strangers.next().is_some_and(|end| end <= at);
+        let ledger = &mut self.ledger;
+        let mut note = |time: Time, happening: &_| {
+            happened = true;
+            ledger.note(time, happening);
+        };
+        self.run.reach(at, &mut note)?;
+        self.strangers.fire(&mut self.run, &mut |id, change| self.ledger.changed(id, at, change));
+        self.take(now, steps)?;
+        self.strangers.place(&mut self.run, &mut |id, change| self.ledger.changed(id, at, change));
+        let ledger = &mut self.ledger;
+        let mut note = |time: Time, happening: &_| {
+            happened = true;
+            ledger.note(time, happening);
+        };
+        self.run.settle(&mut note)?;
+        if happened {
+            self.meter.pass(now);
+            let offers = |step: &Step| matches!(step.change.object().kind, Kind::Node | Kind::NodePool);
+            if steps.iter().any(offers) {
+                self.meter.offers(&self.run);
+            }
+            self.meter.look(now, &self.run);
+        }
+        Ok(happened)
+    }
+
+    /// Takes the steps of one instant: what workloads need first, then the rest, each in order.
+    fn take(&mut self, now: Duration, steps: &[Step]) -> Result<(), Error> {
+        let is_workload = |object: &Object| matches!(object.kind, Kind::Job | Kind::Pod);
+        let first = |step: &&Step| matches!(&step.change, Change::Apply(object) if !is_workload(object));
+        let submitted = |step: &&Step| matches!(&step.change, Change::Apply(object) if is_workload(object));
+        let all = steps.iter().filter(submitted).count();
+        for step in steps.iter().filter(first) {
+            self.step(step, Time(0).after(now))?;
+        }
+        let mut before = 0;
+        for step in steps.iter().filter(|step| !first(step)) {
+            let place = age(before, all);
+            before += usize::from(submitted(&step));
+            self.step(step, Time(Time(0).after(now).0 - place))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, submitted: Time) -> Result<(), ScenarioError> {
+        let now = self.run.now();
+        match &step.change {
+            Change::Apply(object) => {
+                let id = World::id(object);
+                if matches!(object.kind, Kind::Job | Kind::Pod) && self.ledger.is_over(&id) {
+                    return Ok(());
+                }
+                let news = self.world.apply(object, submitted)?;
+                self.learn(news, Some(object));
+                if let Some(running) = &object.running_on {
+                    self.place(object, &id, running, submitted)?;
+                }
+            }
+            Change::Delete(object) => {
+                let news = self.world.delete(object);
+                self.learn(news, None);
+                match object.kind {
+                    Kind::Job | Kind::Pod => self.ledger.deleted(&World::id(object), now),
+                    Kind::Node => self.lose(&object.name),
+                    _ => {}
+                }
+            }
+            Change::Cordon(object) => {
+                let news = self.world.cordon(object)?;
+                self.learn(news, None);
+            }
+            Change::Fail(object) => {
+                let news = self.world.delete(object);
+                self.learn(news, None);
+                self.lose(&object.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, node: &str) {
+        let (ledger, now) = (&mut self.ledger, self.run.now());
+        self.strangers.lose(node, &mut |id, change| ledger.changed(id, now, change));
+    }
+
+    /// Passes on what the world made of a step.
+    fn learn(&mut self, news: Vec<News>, object: Option<&Arc<Object>>) {
+        let now = self.run.now();
+        let birth = |namespace: &Name, name: &Name, kind: String| Birth {
+            kind,
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+            at: now,
+        };
+        for piece in news {
+            match piece {
+                News::Event(event) => self.run.apply(event),
+                News::Submitted { workload, life, queue } => {
+                    if self.ledger.is_over(&workload.id) {
+                        continue;
+                    }
+                    let birth = birth(&workload.namespace, &workload.name, workload.kind.to_string());
+                    self.ledger.submitted(birth, &workload, &queue);
+                    self.run.submit(workload, life);
+                }
+                News::Deleted(id) => {
+                    self.ledger.deleted(&id, now);
+                    self.run.delete(&id);
+                }
+                News::Stranger(stranger) => {
+                    let Some(object) = object else { continue };
+                    let birth = Birth {
+                        kind: object.kind.to_string(),
+                        namespace: object.namespace.clone().unwrap_or_default(),
+                        name: object.name.clone(),
+                        at: now,
+                    };
+                    self.ledger.stranger(birth, &stranger);
+                    let nodes = nodes_of(object.running_on.as_ref(), stranger.pods);
+                    let id = stranger.id.clone();
+                    self.strangers.add(&mut self.run, stranger, &nodes);
+                    if !nodes.is_empty() {
+                        self.ledger.changed(&id, now, strangers::Change::Runs(nodes));
+                    }
+                }
+                News::StrangerGone(id) => {
+                    self.ledger.deleted(&id, now);
+                    self.strangers.delete(now, &id);
+                }
+            }
+        }
+    }
+
+    /// Lets a workload run that ran before the beginning.
+    fn place(
+        &mut self,
+        object: &Object,
+        id: &WorkloadId,
+        running: &RunningOn,
+        since: Time,
+    ) -> Result<(), ScenarioError> {
+        let wrong = |message: String| {
+            invalid(object, "metadata.annotations[simulate.sluice.dev/running-on]", message)
+        };
+        let Some(workload) = self.run.workload(id) else { return Ok(()) };
+        let (wanted, least) = (workload.pods, workload.min_pods.unwrap_or(workload.pods));
+        let nodes = nodes_of(Some(running), wanted);
+        let pods: u32 = nodes.values().sum();
+        if pods > wanted {
+            return Err(wrong(format!("names {pods} pods, but it runs {wanted} at once")));
+        }
+        // With fewer than it can do with, it has lost some of those it was granted.
+        let granted = if pods < least { wanted } else { pods };
+        let nodes: BTreeMap<Name, u32> =
+            nodes.into_iter().map(|(node, pods)| (node.as_str().into(), pods)).collect();
+        match self.run.place(id, nodes, granted, since) {
+            Some(admission) => {
+                self.ledger.placed(id, &admission);
+                Ok(())
+            }
+            None => Err(wrong("what its user holds back does not run".to_owned())),
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.meter.pass(self.end);
+        let engine = self.run.engine();
+        let teams = engine.teams().into_iter().map(|view| {
+            let promised: Vec<&Name> = view.guaranteed.keys().chain(view.limit.keys()).collect();
+            let full = |list: &ResourceList| {
+                let mut full = list.clone();
+                for resource in &promised {
+                    full.entry((*resource).clone()).or_default();
+                }
+                amounts(&full)
+            };
+            TeamRow {
+                name: view.team.to_string(),
+                pool: view.pool.to_string(),
+                guaranteed: amounts(&view.guaranteed),
+                used: full(&view.used),
+                borrowed: full(&view.borrowed),
+                fair_share: amounts(&view.fair_share),
+            }
+        });
+        let nodes = engine.nodes().into_iter().map(|view| {
+            let mut free = view.free.clone();
+            for resource in view.allocatable.keys() {
+                free.entry(resource.clone()).or_default();
+            }
+            NodeRow { name: view.name.to_string(), free: amounts(&free) }
+        });
+        let (teams, nodes) = (teams.collect(), nodes.collect());
+        let (workloads, mut summary, events) = self.ledger.close(&self.run, &self.strangers);
+        summary.utilization = self.meter.utilization();
+        Outcome {
+            end: Clock(self.end),
+            workloads,
+            teams,
+            nodes,
+            summary,
+            events,
+            timeline: self.meter.timeline(),
+        }
+    }
+}
+
+/// By how many milliseconds the one with `before` others before it is older than the last of `all`.
+fn age(before: usize, all: usize) -> i64 {
+    let most = GRAIN.as_millis().saturating_sub(1);
+    let (after, span) = (all.saturating_sub(before + 1) as u128, all.saturating_sub(1) as u128);
+    let age = if span <= most { after } else { after * most / span };
+    i64::try_from(age).unwrap_or(0)
+}
+
+fn nodes_of(running: Option<&RunningOn>, pods: u32) -> BTreeMap<String, u32> {
+    match running {
+        None => BTreeMap::new(),
+        Some(RunningOn::Node(node)) => [(node.clone(), pods)].into(),
+        Some(RunningOn::Pods(nodes)) => nodes.clone(),
+    }
+}

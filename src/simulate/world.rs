@@ -1,0 +1,426 @@
+//! The API server of a simulation: takes objects as they are applied, and says what each means.
+//!
+//! What is applied goes through the webhook's answers, the reductions and the mirror of the real edge,
+//! so that the engine is told what it would be told on a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::core::PartialObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::check;
+use super::strangers::Stranger;
+use crate::api::names;
+use crate::api::node_pool::NodePool;
+use crate::api::team::Team;
+use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::reduce;
+use crate::cluster::table::Seen;
+use crate::cluster::wire;
+use crate::directory::Directory;
+use crate::engine::forward::Life;
+use crate::engine::model::{Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::scenario::{Kind, Object, ScenarioError};
+use crate::webhook::offline::stored;
+
+/// What an object's coming, change or going means.
+#[derive(Debug)]
+pub enum News {
+    /// A change of the world that the engine is told as it is.
+    Event(Event),
+    /// A workload was submitted or changed.
+    Submitted {
+        /// The workload.
+        workload: Workload,
+        /// How it behaves.
+        life: Life,
+        /// The name of the queue it is in.
+        queue: Name,
+    },
+    /// A workload was deleted.
+    Deleted(WorkloadId),
+    /// Something that Sluice does not manage was submitted.
+    Stranger(Stranger),
+    /// Something that Sluice does not manage was deleted.
+    StrangerGone(WorkloadId),
+}
+
+/// What the mirror does not keep of a workload.
+#[derive(Clone, Debug)]
+struct Known {
+    object: Arc<Object>,
+    life: Life,
+    shape: PodShape,
+    submitted: Time,
+}
+
+/// All objects there are.
+#[derive(Debug)]
+pub struct World {
+    mirror: Mirror,
+    directory: Directory,
+    namespaces: BTreeSet<String>,
+    classes: BTreeMap<String, (i32, bool)>,
+    known: BTreeMap<WorkloadId, Known>,
+    nodes: BTreeMap<String, Value>,
+    checker: check::Checker,
+}
+
+/// What every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const CLASSES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+impl World {
+    /// A cluster without any of the objects that scenarios have.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut mirror = Mirror::default();
+        for begins in [true, false] {
+            macro_rules! listed {
+                ($($kind:ident),*) => {
+                    [$(Change::$kind(if begins { Seen::ListBegins } else { Seen::ListEnds })),*]
+                };
+            }
+            for change in listed!(Namespace, Team, Pool, Node, Class, Job, Pod) {
+                mirror.take(change);
+            }
+        }
+        Self {
+            mirror,
+            directory: Directory::default(),
+            namespaces: NAMESPACES.iter().map(|name| (*name).to_owned()).collect(),
+            classes: CLASSES.iter().map(|(name, value)| ((*name).to_owned(), (*value, false))).collect(),
+            known: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            checker: check::Checker::default(),
+        }
+    }
+
+    /// The identity of a Job or Pod.
+    #[must_use]
+    pub fn id(object: &Object) -> WorkloadId {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let suffix = if object.kind == Kind::Pod { " (Pod)" } else { "" };
+        WorkloadId(format!("{namespace}/{}{suffix}", object.name).into())
+    }
+
+    /// Applies an object; a workload counts as submitted at `submitted`.
+    pub fn apply(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<News>, ScenarioError> {
+        let name: Name = object.name.as_str().into();
+        let change = match object.kind {
+            Kind::Namespace => {
+                self.namespaces.insert(object.name.clone());
+                let metadata: PartialObjectMeta<_> = self.decode(object)?;
+                Change::Namespace(Seen::Object(name, reduce::team::namespace(&metadata)))
+            }
+            Kind::Team => {
+                let team: Team = self.checker.decode(object)?;
+                check::field(object, crate::engine::model::Team::try_from(&team))?;
+                let seen = reduce::team::team(&team).map_err(|problem| invalid(object, "spec", problem))?;
+                Change::Team(Seen::Object(name, seen))
+            }
+            Kind::NodePool => {
+                let pool: NodePool = self.checker.decode(object)?;
+                check::field(object, crate::engine::model::Pool::try_from(&pool))?;
+                let seen = reduce::team::pool(&pool).map_err(|problem| invalid(object, "spec", problem))?;
+                Change::Pool(Seen::Object(name, seen))
+            }
+            Kind::PriorityClass => {
+                let class: k8s_openapi::api::scheduling::v1::PriorityClass = self.checker.decode(object)?;
+                let seen = reduce::team::class(&class);
+                self.classes.insert(object.name.clone(), (seen.value, seen.global_default));
+                Change::Class(Seen::Object(name, seen))
+            }
+            Kind::Node => {
+                self.checker.node(object)?;
+                self.nodes.insert(object.name.clone(), node_as_kubelet(&object.manifest));
+                return self.node(object);
+            }
+            Kind::Job | Kind::Pod => return self.submit(object, submitted),
+        };
+        Ok(self.take(change))
+    }
+
+    /// Deletes an object; one that is not there any more is nothing.
+    pub fn delete(&mut self, object: &Object) -> Vec<News> {
+        let name: Name = object.name.as_str().into();
+        match object.kind {
+            Kind::Namespace => self.delete_namespace(&name),
+            Kind::Team => self.take(Change::Team(Seen::Deleted(name))),
+            Kind::NodePool => self.take(Change::Pool(Seen::Deleted(name))),
+            Kind::PriorityClass => {
+                self.classes.remove(&object.name);
+                self.take(Change::Class(Seen::Deleted(name)))
+            }
+            Kind::Node => {
+                self.nodes.remove(&object.name);
+                self.take(Change::Node(Seen::Deleted(name)))
+            }
+            Kind::Job | Kind::Pod => self.delete_workload(&Self::id(object)),
+        }
+    }
+
+    /// Closes a node to new pods.
+    pub fn cordon(&mut self, object: &Object) -> Result<Vec<News>, ScenarioError> {
+        match self.nodes.get_mut(&object.name) {
+            Some(node) => {
+                node["spec"]["unschedulable"] = true.into();
+                self.node(object)
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Everything in a namespace goes with it.
+    fn delete_namespace(&mut self, name: &Name) -> Vec<News> {
+        let inside = |known: &Known| known.object.namespace.as_deref() == Some(name);
+        let ids: Vec<WorkloadId> =
+            self.known.iter().filter(|(_, known)| inside(known)).map(|(id, _)| id.clone()).collect();
+        let mut news: Vec<News> = ids.iter().flat_map(|id| self.delete_workload(id)).collect();
+        self.namespaces.remove(&**name);
+        news.extend(self.take(Change::Namespace(Seen::Deleted(name.clone()))));
+        news
+    }
+
+    fn delete_workload(&mut self, id: &WorkloadId) -> Vec<News> {
+        let Some(known) = self.known.remove(id) else { return Vec::new() };
+        let managed = self.mirror.workload(id).is_some();
+        let gone = Seen::Deleted(id.0.clone());
+        let news = self.take(if known.object.kind == Kind::Job {
+            Change::Job(gone)
+        } else {
+            Change::Pod(Seen::Deleted(id.0.clone()))
+        });
+        if managed { news } else { vec![News::StrangerGone(id.clone())] }
+    }
+
+    fn node(&mut self, object: &Object) -> Result<Vec<News>, ScenarioError> {
+        let manifest = self.nodes.get(&object.name).cloned().unwrap_or_default();
+        let node: wire::Node = decode_value(object, manifest)?;
+        let seen = reduce::node::node(&node);
+        Ok(self.take(Change::Node(Seen::Object(object.name.as_str().into(), seen))))
+    }
+
+    /// Creates or changes a Job or a pod.
+    fn submit(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<News>, ScenarioError> {
+        self.checker.workload(object)?;
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        if !self.namespaces.contains(namespace) {
+            return Err(invalid(
+                object,
+                "metadata.namespace",
+                format!("there is no Namespace {namespace:?}"),
+            ));
+        }
+        if let Some(directory) = self.mirror.directory() {
+            self.directory = directory;
+        }
+        let id = Self::id(object);
+        let bound = object.manifest["spec"]["nodeName"].is_string() && object.kind == Kind::Pod;
+        if bound || !self.directory.namespaces.contains_key(namespace) {
+            return self.submit_stranger(object, id);
+        }
+        let mut manifest = self.admitted(object, &id)?;
+        self.resolve_class(object, &mut manifest)?;
+        manifest["metadata"]["uid"] = (*id.0).into();
+        let life = life(object);
+        let submitted = self.known.get(&id).map_or(submitted, |known| known.submitted);
+        let (change, managed) = if object.kind == Kind::Job {
+            let seen = reduce::job::job(&decode_value(object, manifest)?, submitted);
+            let managed = seen.managed.clone();
+            (Change::Job(Seen::Object(id.0.clone(), seen)), managed)
+        } else {
+            let seen = reduce::pod::pod(&decode_value(object, manifest)?);
+            let managed = seen.managed.clone();
+            (Change::Pod(Seen::Object(id.0.clone(), seen)), managed)
+        };
+        let shape = managed.map(|managed| managed.workload.shape).unwrap_or_default();
+        self.known.insert(id, Known { object: Arc::clone(object), life, shape, submitted });
+        Ok(self.take(change))
+    }
+
+    /// The object as the API server would store it once the webhook has answered.
+    fn admitted(&self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
+        let mut manifest = object.manifest.clone();
+        // The scenario says who submits; on a cluster the API server knows.
+        let note = manifest["metadata"]["annotations"].as_object_mut();
+        let user = note.and_then(|notes| notes.remove(USER)).unwrap_or_default();
+        let user = user.as_str().unwrap_or_default();
+        let refused = |problem: String| check::refused(object, &problem);
+        let Some(known) = self.known.get(id) else {
+            return stored(&self.directory, user, None, manifest).map_err(refused);
+        };
+        let before = stored(&self.directory, user, None, known.object.manifest.clone()).map_err(refused)?;
+        let queued = before.pointer("/metadata/annotations/sluice.dev~1held").is_some();
+        let held = manifest["spec"]["suspend"] == Value::Bool(true);
+        if queued && held {
+            return stored(&self.directory, user, None, manifest).map_err(refused);
+        }
+        // What Sluice holds is not released by an apply of the same manifest; what its user holds is
+        // released by one that does not hold it.
+        manifest["spec"]["suspend"] = (queued || held).into();
+        let mut after = before.clone();
+        json_patch::merge(&mut after, &manifest);
+        stored(&self.directory, user, Some(&before), after).map_err(refused)
+    }
+
+    /// Looks the priority class up, as the API server does when it makes the pods.
+    fn resolve_class(&self, object: &Object, manifest: &mut Value) -> Result<(), ScenarioError> {
+        let spec = if object.kind == Kind::Job { "/spec/template/spec" } else { "/spec" };
+        let Some(spec) = manifest.pointer_mut(spec) else { return Ok(()) };
+        let value = match spec["priorityClassName"].as_str().filter(|class| !class.is_empty()) {
+            Some(class) => match self.classes.get(class) {
+                Some((value, _)) => *value,
+                None => {
+                    let prefix = if object.kind == Kind::Job { "spec.template.spec" } else { "spec" };
+                    let field = format!("{prefix}.priorityClassName");
+                    return Err(invalid(object, &field, format!("there is no PriorityClass {class:?}")));
+                }
+            },
+            None => self.classes.values().find(|(_, default)| *default).map_or(0, |(value, _)| *value),
+        };
+        if object.kind == Kind::Pod {
+            spec["priority"] = value.into();
+        }
+        Ok(())
+    }
+
+    fn submit_stranger(&mut self, object: &Arc<Object>, id: WorkloadId) -> Result<Vec<News>, ScenarioError> {
+        let stranger = if object.kind == Kind::Job {
+            let job: wire::Job = decode_value(object, object.manifest.clone())?;
+            let spec = &job.spec.template.spec;
+            let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
+            let pods = count(job.spec.parallelism).unwrap_or(1);
+            Stranger {
+                id: id.clone(),
+                shape: reduce::shape::shape(spec, spec.affinity.as_ref()),
+                pods,
+                completions: count(job.spec.completions).unwrap_or(pods),
+                life: life(object),
+                held: job.spec.suspend == Some(true),
+                bound: None,
+            }
+        } else {
+            let pod: wire::Pod = decode_value(object, object.manifest.clone())?;
+            Stranger {
+                id: id.clone(),
+                shape: reduce::shape::shape(&pod.spec, pod.spec.affinity.as_ref()),
+                pods: 1,
+                completions: 1,
+                life: life(object),
+                held: false,
+                bound: pod.spec.node_name.as_deref().map(Name::from),
+            }
+        };
+        let (life, shape) = (stranger.life, stranger.shape.clone());
+        let known = Known { object: Arc::clone(object), life, shape, submitted: Time(0) };
+        self.known.insert(id, known);
+        Ok(vec![News::Stranger(stranger)])
+    }
+
+    fn decode<T: DeserializeOwned>(&self, object: &Object) -> Result<T, ScenarioError> {
+        object.decode()
+    }
+
+    /// Shows the mirror a change; what it makes of it.
+    fn take(&mut self, change: Change) -> Vec<News> {
+        let events = self.mirror.take(change);
+        events.into_iter().map(|event| self.news(event)).collect()
+    }
+
+    fn news(&self, event: Event) -> News {
+        match event {
+            Event::WorkloadApplied(workload) => {
+                let queue = self.mirror.queue_of(&workload);
+                let known = self.known.get(&workload.id);
+                let life = known.map(|known| known.life).unwrap_or_default();
+                let workload = match known {
+                    Some(known) => Workload {
+                        submitted: known.submitted,
+                        shape: known.shape.clone(),
+                        resizable: workload.kind == WorkloadKind::Job,
+                        ..workload
+                    },
+                    None => workload,
+                };
+                News::Submitted { workload, life, queue }
+            }
+            Event::WorkloadRemoved(id) => News::Deleted(id),
+            other => News::Event(other),
+        }
+    }
+}
+
+/// The annotation by which a scenario says who submits; on a cluster the webhook writes it.
+const USER: &str = "sluice.dev/user";
+
+/// How the pods of a Job or Pod behave.
+fn life(object: &Object) -> Life {
+    let job = object.kind == Kind::Job;
+    let spec = &object.manifest["spec"];
+    let pod = if job { &spec["template"]["spec"] } else { spec };
+    let completions = spec["completions"].as_u64().filter(|_| job);
+    Life {
+        run: object.duration,
+        completions: completions.and_then(|number| u32::try_from(number).ok()),
+        grace: Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(0)),
+    }
+}
+
+/// A node with what its kubelet would have told: that it is ready, its name as a label, and as much
+/// allocatable as it has.
+fn node_as_kubelet(manifest: &Value) -> Value {
+    let mut node = manifest.clone();
+    let labels = &mut node["metadata"]["labels"];
+    if labels["kubernetes.io/hostname"].is_null() {
+        labels["kubernetes.io/hostname"] = manifest["metadata"]["name"].clone();
+    }
+    let status = &mut node["status"];
+    if status["allocatable"].is_null() {
+        status["allocatable"] = status["capacity"].clone();
+    }
+    let told = |conditions: &Vec<Value>| conditions.iter().any(|condition| condition["type"] == "Ready");
+    if !status["conditions"].as_array().is_some_and(told) {
+        let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.push(json!({"type": "Ready", "status": "True"}));
+        status["conditions"] = conditions.into();
+    }
+    node
+}
+
+fn decode_value<T: DeserializeOwned>(object: &Object, value: Value) -> Result<T, ScenarioError> {
+    serde_path_to_error::deserialize(value)
+        .map_err(|error| invalid(object, &error.path().to_string(), error.inner().to_string()))
+}
+
+/// A field of an object that cannot be taken.
+pub fn invalid(object: &Object, field: &str, message: String) -> ScenarioError {
+    ScenarioError::Invalid { origin: object.origin.clone(), field: field.to_owned(), message }
+}
+
+/// The names that a refusal may speak of, by the place where they stand.
+pub const MARKS: [(&str, &[&str]); 2] = [
+    ("metadata.labels", &[names::QUEUE, names::TEAM, names::GROUP]),
+    (
+        "metadata.annotations",
+        &[
+            names::POOL,
+            names::TIME_LIMIT,
+            names::MIN_PARALLELISM,
+            names::TOPOLOGY_REQUIRED,
+            names::TOPOLOGY_PREFERRED,
+            names::CHECKPOINT_INTERVAL,
+            names::LAST_CHECKPOINT,
+            names::GPU_FRACTION,
+            names::GROUP_SIZE,
+            names::HELD,
+            names::ADMISSION,
+            names::EVICTION,
+            names::USER_AFFINITY,
+        ],
+    ),
+];

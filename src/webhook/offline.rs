@@ -1,0 +1,101 @@
+//! What an API server with this webhook would store, without an API server.
+
+use serde_json::{Value, json};
+
+use super::review::{GroupKind, Request, UserInfo, Verdict};
+use super::view::View;
+use super::{job, pod};
+use crate::directory::Directory;
+
+/// The Job or Pod as it would be stored when `user` creates it, or changes what was stored `before`.
+///
+/// # Errors
+/// The sentence with which it would be refused.
+pub fn stored(
+    directory: &Directory,
+    user: &str,
+    before: Option<&Value>,
+    object: Value,
+) -> Result<Value, String> {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+    let mut request = Request {
+        kind: GroupKind { group: String::new(), kind: kind.clone() },
+        name: text("name"),
+        namespace: text("namespace"),
+        operation: if before.is_some() { "UPDATE" } else { "CREATE" }.to_owned(),
+        user_info: UserInfo { username: user.to_owned(), groups: Vec::new() },
+        old_object: before.cloned().unwrap_or_default(),
+        options: json!({}),
+        object,
+        ..Request::default()
+    };
+    let view = View::new(directory);
+    let verdict = if kind == "Job" { job::mutate(&view, &request) } else { pod::mutate(&view, &request) };
+    match verdict {
+        Verdict::Deny(problem) => return Err(problem),
+        Verdict::Allow { patch, .. } => {
+            json_patch::patch(&mut request.object, &patch).map_err(|error| error.to_string())?;
+        }
+    }
+    match job::validate(&view, &request) {
+        Verdict::Deny(problem) if kind == "Job" => Err(problem),
+        _ => Ok(request.object),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names;
+    use crate::directory::Membership;
+    use crate::engine::model::{Queue, Team};
+
+    fn directory() -> Directory {
+        let team = Team {
+            name: "vision".into(),
+            parent: None,
+            quotas: [].into(),
+            weight: 1,
+            queues: vec![Queue::fallback()],
+            fair_users: false,
+        };
+        Directory {
+            complete: true,
+            namespaces: [("v".into(), Membership { team: "vision".into(), queue: None })].into(),
+            teams: [("vision".into(), team)].into(),
+            ..Directory::default()
+        }
+    }
+
+    fn job(spec: Value) -> Value {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "v"}, "spec": spec})
+    }
+
+    #[test]
+    fn a_job_is_stored_as_the_webhook_leaves_it() {
+        let stored = stored(&directory(), "alice", None, job(json!({}))).expect("it is taken");
+        assert_eq!(stored["spec"]["suspend"], true);
+        assert_eq!(stored["metadata"]["annotations"][names::HELD], "true");
+        assert_eq!(stored["metadata"]["labels"][names::TEAM], "vision");
+    }
+
+    #[test]
+    fn a_job_that_its_user_lets_go_is_queued() {
+        let held = stored(&directory(), "alice", None, job(json!({"suspend": true}))).expect("it is taken");
+        assert!(held["metadata"]["annotations"][names::HELD].is_null());
+        let mut free = held.clone();
+        free["spec"]["suspend"] = false.into();
+        let queued = stored(&directory(), "alice", Some(&held), free).expect("it is taken");
+        assert_eq!(queued["spec"]["suspend"], true);
+        assert_eq!(queued["metadata"]["annotations"][names::HELD], "true");
+    }
+
+    #[test]
+    fn what_the_webhook_refuses_is_an_error() {
+        let mut wrong = job(json!({}));
+        wrong["metadata"]["labels"] = json!({names::QUEUE: "fast"});
+        let error = stored(&directory(), "alice", None, wrong).expect_err("there is no such queue");
+        assert!(error.starts_with("Job v/x: team \"vision\" has no queue \"fast\""), "{error}");
+    }
+}

@@ -1,0 +1,270 @@
+//! What the simulator says of a scenario is what a cluster does with it: who starts in which order and
+//! when, who is evicted for whom, who has ended.
+//!
+//! Copies of one document are alike, and which of them is the older is told on a cluster by when it was
+//! created, so they go by one name here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use sluice::api::names;
+use sluice::api::record::{Eviction, Record};
+use sluice::scenario::{Kind, Scenario};
+use sluice_harness::{Play, World, eventually, patience};
+
+use crate::support::SLUICE;
+
+/// How far a wait may be off: pods take their time to start and to end, more of it on a busy machine.
+const OFF: Duration = Duration::from_secs(5);
+
+/// Everything of a scenario that is compared.
+#[derive(Clone, Debug, Default)]
+struct Happened {
+    /// Who started, in order.
+    starts: Vec<Start>,
+    /// How often somebody was evicted: victim, claimant, reason.
+    evictions: BTreeMap<(String, String, String), usize>,
+    /// How many have ended well.
+    ended: BTreeMap<String, usize>,
+}
+
+/// Somebody starts, for the first time or again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    /// When, since the beginning.
+    at: Duration,
+    name: String,
+    /// How long after it was submitted.
+    waited: Duration,
+}
+
+impl Happened {
+    fn in_order(mut self) -> Self {
+        self.starts.sort();
+        self
+    }
+
+    /// The starts in order, those of the same name in a row together.
+    fn order(&self) -> Vec<(&str, usize)> {
+        let mut order: Vec<(&str, usize)> = Vec::new();
+        for Start { name, .. } in &self.starts {
+            match order.last_mut().filter(|(last, _)| last == name) {
+                Some((_, times)) => *times += 1,
+                None => order.push((name, 1)),
+            }
+        }
+        order
+    }
+
+    /// How many starts, evictions and ends there were.
+    fn size(&self) -> usize {
+        self.starts.len() + self.evictions.values().sum::<usize>() + self.ended.values().sum::<usize>()
+    }
+}
+
+/// The name of all copies of a document.
+fn alike(label: &str) -> String {
+    match label.rsplit_once('-') {
+        Some((stem, copy)) if copy.bytes().all(|byte| byte.is_ascii_digit()) => stem.to_owned(),
+        _ => label.to_owned(),
+    }
+}
+
+fn count<K: Ord>(to: &mut BTreeMap<K, usize>, key: K) {
+    *to.entry(key).or_default() += 1;
+}
+
+/// What the simulator says.
+fn simulated(scenario: &Scenario) -> Result<Happened> {
+    let outcome = sluice::simulate::run(scenario, &sluice::simulate::Options::default())?;
+    let mut happened = Happened::default();
+    for workload in &outcome.workloads {
+        let name = alike(&workload.label());
+        happened.starts.extend(workload.admissions.iter().map(|admission| Start {
+            at: admission.at.0,
+            name: name.clone(),
+            waited: admission.at.0.saturating_sub(workload.submitted.0),
+        }));
+        for eviction in &workload.evictions {
+            count(
+                &mut happened.evictions,
+                (name.clone(), alike(&eviction.claimant), eviction.reason.clone()),
+            );
+        }
+        if workload.state == sluice::simulate::State::Succeeded {
+            count(&mut happened.ended, name);
+        }
+    }
+    Ok(happened.in_order())
+}
+
+/// Every start and eviction that the API server ever showed, by Job and time.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    created: BTreeMap<String, Timestamp>,
+    starts: BTreeSet<(String, Timestamp)>,
+    evictions: BTreeMap<(String, Timestamp), Eviction>,
+    ended: BTreeSet<String>,
+}
+
+impl Seen {
+    fn note(&mut self, job: &Job) {
+        let label = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+        // The API server tells whole seconds only.
+        self.created.entry(label.clone()).or_insert_with(Timestamp::now);
+        let annotation = |key: &str| job.annotations().get(key).map(String::as_str);
+        let runs = job.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
+        let record = annotation(names::ADMISSION).and_then(|text| serde_json::from_str::<Record>(text).ok());
+        if let Some(record) = record.filter(|_| runs) {
+            self.starts.insert((label.clone(), record.at));
+        }
+        let eviction =
+            annotation(names::EVICTION).and_then(|text| serde_json::from_str::<Eviction>(text).ok());
+        if let Some(eviction) = eviction {
+            self.evictions.insert((label.clone(), eviction.at), eviction);
+        }
+        let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        if conditions.into_iter().any(|one| one.type_ == "Complete" && one.status == "True") {
+            self.ended.insert(label);
+        }
+    }
+
+    /// The same as the simulator tells it, with times since `began`.
+    fn happened(&self, began: Timestamp) -> Happened {
+        let mut happened = Happened::default();
+        for (label, at) in &self.starts {
+            let since = |time: &Timestamp| Duration::try_from(at.duration_since(*time)).unwrap_or_default();
+            let waited = self.created.get(label).map(since).unwrap_or_default();
+            happened.starts.push(Start { at: since(&began), name: alike(label), waited });
+        }
+        for ((label, _), eviction) in &self.evictions {
+            count(
+                &mut happened.evictions,
+                (alike(label), alike(&eviction.claimant), eviction.reason.clone()),
+            );
+        }
+        self.ended.iter().for_each(|label| count(&mut happened.ended, alike(label)));
+        happened.in_order()
+    }
+}
+
+/// Takes down all that happens to Jobs from now on.
+fn watch(client: Client) -> Arc<Mutex<Seen>> {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let notes = Arc::clone(&seen);
+    tokio::spawn(async move {
+        let jobs = watcher(Api::<Job>::all(client), watcher::Config::default()).default_backoff();
+        let noted = jobs.applied_objects().try_for_each(|job| {
+            notes.lock().expect("nobody panics with it").note(&job);
+            std::future::ready(Ok(()))
+        });
+        // It ends with the control plane.
+        drop(noted.await);
+    });
+    seen
+}
+
+async fn compare(world: &mut World, scenario: Scenario) -> Result<()> {
+    let expected = simulated(&scenario)?;
+    let seen = watch(world.client.clone());
+    let mut play = Play::new(&world.cluster, scenario, 1.0).await?;
+    let began = Timestamp::now();
+    play.all().await?;
+    let now = || seen.lock().expect("nobody panics with it").happened(began);
+    let last = expected.starts.last().map_or(Duration::ZERO, |start| start.at);
+    let all = eventually("as much happened as was simulated", last + patience(), async || {
+        let happened = now();
+        if happened.size() >= expected.size() { Ok(()) } else { Err(format!("{happened:?}")) }
+    });
+    all.await.with_context(|| format!("simulated: {expected:?}"))?;
+    // Nothing more may come.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let happened = now();
+    ensure!(
+        happened.order() == expected.order(),
+        "they started in the order {:?}, simulated was {:?}",
+        happened.order(),
+        expected.order()
+    );
+    ensure!(
+        happened.evictions == expected.evictions,
+        "evicted were {:?}, simulated were {:?}",
+        happened.evictions,
+        expected.evictions
+    );
+    ensure!(
+        happened.ended == expected.ended,
+        "{:?} have ended, simulated {:?}",
+        happened.ended,
+        expected.ended
+    );
+    for (start, said) in happened.starts.iter().zip(&expected.starts) {
+        // What one pod loses or wins in its start, those that wait for its end lose or win too.
+        let off = OFF + said.waited / 4;
+        ensure!(
+            start.waited.abs_diff(said.waited) <= off,
+            "{} waited {:.1?}, simulated was {:.1?}",
+            start.name,
+            start.waited,
+            said.waited
+        );
+    }
+    Ok(())
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+async fn parity(name: &str) {
+    let scenario = match Scenario::load(&[example(&format!("{name}.yaml"))]) {
+        Ok(scenario) => scenario,
+        Err(error) => panic!("{error}"),
+    };
+    World::run(&format!("as-{name}"), SLUICE, 1, async |world| compare(world, scenario).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_greedy_team_goes_as_simulated() {
+    parity("greedy-team").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fragmentation_goes_as_simulated() {
+    parity("fragmentation").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_quota_goes_as_simulated() {
+    parity("idle-quota").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn priority_goes_as_simulated() {
+    parity("priority").await;
+}
+
+/// A scenario among the examples that is not compared would be forgotten without this.
+#[test]
+fn every_scenario_among_the_examples_is_compared() {
+    let entries = std::fs::read_dir(example("")).expect("the examples are there");
+    let mut scenarios: Vec<String> = entries
+        .filter_map(|entry| {
+            let path = entry.expect("the directory can be read").path();
+            let scenario = (path.extension()? == "yaml").then(|| Scenario::load(&[&path]))?;
+            let scenario = scenario.expect("an example can be read");
+            let has_nodes = scenario.objects().any(|object| object.kind == Kind::Node);
+            has_nodes.then(|| path.file_stem().expect("it has a name").to_string_lossy().into_owned())
+        })
+        .collect();
+    scenarios.sort();
+    assert_eq!(scenarios, ["fragmentation", "greedy-team", "idle-quota", "priority"]);
+}

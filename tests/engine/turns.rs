@@ -1,0 +1,318 @@
+//! Law 7: the first that finds no room gets its turn, and nobody who passes pushes it back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sluice_engine::Engine;
+use sluice_engine::decision::Reason;
+use sluice_engine::forward::{Happening, Life, Run};
+use sluice_engine::model::{
+    Event, Name, Node, Observed, PodShape, Queue, Team, Time, Topology, Workload, WorkloadId, WorkloadKind,
+};
+
+use super::world::{GPU, gpus, team};
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).expect("no negative duration"))
+}
+
+/// What is asked for, and how long it runs in truth and at most.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub pause: i64,
+    pub pods: u32,
+    pub gpus: i64,
+    pub run: i64,
+    pub limit: Option<i64>,
+}
+
+/// What is known of a workload that was submitted.
+struct Known {
+    wish: Wish,
+    started: Option<(Time, BTreeMap<Name, u32>)>,
+    ended: bool,
+}
+
+/// A cluster on its way through time, with one team that lives off the surplus.
+pub struct Course {
+    pub run: Run,
+    nodes: BTreeMap<Name, i64>,
+    known: BTreeMap<WorkloadId, Known>,
+    /// When each workload that ever had its turn was to start, in the order in which that was said.
+    promised: BTreeMap<WorkloadId, Vec<Time>>,
+}
+
+impl Course {
+    pub fn new(nodes: &[i64], queue: Queue) -> Self {
+        let mut engine = Engine::new();
+        let nodes: BTreeMap<Name, i64> =
+            nodes.iter().enumerate().map(|(i, gpus)| (format!("n{i}").into(), *gpus)).collect();
+        let team = Team { queues: vec![queue], ..team("a", None, 0, None) };
+        engine.apply(Event::TeamApplied(team), Time(0));
+        for (name, count) in &nodes {
+            let node = Node {
+                name: name.clone(),
+                labels: BTreeMap::new(),
+                allocatable: gpus(*count),
+                taints: Vec::new(),
+                schedulable: true,
+            };
+            engine.apply(Event::NodeApplied(node), Time(0));
+        }
+        let run = Run::new(engine, Time(0));
+        Self { run, nodes, known: BTreeMap::new(), promised: BTreeMap::new() }
+    }
+
+    pub fn submit(&mut self, wish: &Wish) -> WorkloadId {
+        let name = format!("w{}", self.known.len());
+        let id = WorkloadId(format!("a/{name}").into());
+        let workload = Workload {
+            id: id.clone(),
+            kind: WorkloadKind::Job,
+            namespace: "a".into(),
+            name: name.into(),
+            team: "a".into(),
+            queue: None,
+            priority: 0,
+            submitted: self.run.now(),
+            pods: wish.pods,
+            min_pods: None,
+            topology: Topology::default(),
+            user: None,
+            resizable: false,
+            ran: None,
+            shape: PodShape { requests: gpus(wish.gpus), ..PodShape::default() },
+            pools: Vec::new(),
+            resumable: true,
+            time_limit: wish.limit.map(seconds),
+            last_checkpoint: None,
+            checkpoint_interval: None,
+            state: Observed::Queued,
+        };
+        let life = Life { run: Some(seconds(wish.run)), ..Life::default() };
+        self.run.submit(workload, life);
+        self.known.insert(id.clone(), Known { wish: wish.clone(), started: None, ended: false });
+        id
+    }
+
+    /// Goes on to `to`, step by step, and notes what happens and what is promised on the way.
+    pub fn advance(&mut self, to: Time) -> Result<(), TestCaseError> {
+        loop {
+            let next = self.run.next().map_or(to, |next| next.min(to));
+            let (known, promised) = (&mut self.known, &self.promised);
+            let mut late = None;
+            let mut note = |at: Time, happening: &Happening| match happening {
+                Happening::Admitted { id, admission, .. } => {
+                    known.get_mut(id).expect("a known workload").started =
+                        Some((at, admission.nodes.clone()));
+                    if promised.get(id).is_some_and(|times| times.iter().any(|promise| at > *promise)) {
+                        late = Some(format!("{id} starts at {at:?}, promised {:?}", promised[id]));
+                    }
+                }
+                Happening::Finished { id, .. } => {
+                    known.get_mut(id).expect("a known workload").ended = true;
+                }
+                other => panic!("nobody is evicted here: {other:?}"),
+            };
+            self.run.advance(next, &mut note).expect("decisions come to rest");
+            prop_assert!(late.is_none(), "{}", late.unwrap_or_default());
+            self.promises_are_kept()?;
+            self.nobody_waits_for_nothing()?;
+            if next >= to && self.run.next().is_none_or(|next| next > to) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The turn stays with its holder until that one starts, and its time is never put off.
+    fn promises_are_kept(&mut self) -> Result<(), TestCaseError> {
+        for reservation in self.run.engine().reservations() {
+            for (other, _) in self.promised.iter().filter(|(other, _)| **other != reservation.holder) {
+                prop_assert!(
+                    self.known[other].started.is_some(),
+                    "the turn of {other} went to {}",
+                    reservation.holder
+                );
+            }
+            let Some(start) = reservation.start else { continue };
+            let times = self.promised.entry(reservation.holder.clone()).or_default();
+            prop_assert!(
+                times.last().is_none_or(|last| start <= *last),
+                "{} is put off to {start:?}: {times:?}",
+                reservation.holder
+            );
+            if times.last() != Some(&start) {
+                times.push(start);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who runs on a node, with how many GPUs and until when at the latest.
+    fn on(&self, node: &Name) -> impl Iterator<Item = (i64, Option<Time>)> + '_ {
+        let node = node.clone();
+        self.known.values().filter(|known| !known.ended).filter_map(move |known| {
+            let (at, nodes) = known.started.as_ref()?;
+            let held = known.wish.gpus * i64::from(*nodes.get(&node)?);
+            Some((held, known.wish.limit.map(|limit| at.after(seconds(limit)))))
+        })
+    }
+
+    /// Law 6 with reservations: who waits though it fits is told for whom, and would delay that one.
+    fn nobody_waits_for_nothing(&self) -> Result<(), TestCaseError> {
+        let now = self.run.now();
+        let reservations = self.run.engine().reservations();
+        let reservation = reservations.first();
+        for (id, known) in self.known.iter().filter(|(_, known)| known.started.is_none()) {
+            if reservation.is_some_and(|reservation| reservation.holder == *id) {
+                continue;
+            }
+            let wish = &known.wish;
+            let start = reservation.and_then(|reservation| reservation.start);
+            let passes =
+                wish.limit.is_some_and(|limit| start.is_some_and(|start| now.after(seconds(limit)) <= start));
+            let (mut slots, mut all) = (0, 0);
+            for (node, offers) in &self.nodes {
+                let free = offers - self.on(node).map(|(held, _)| held).sum::<i64>();
+                let kept = reservation.and_then(|reservation| {
+                    let holder = &self.known[&reservation.holder].wish;
+                    reservation.nodes.get(node).map(|pods| holder.gpus * i64::from(*pods))
+                });
+                let staying = self
+                    .on(node)
+                    .filter(|(_, end)| start.is_none_or(|start| end.is_none_or(|end| end > start)));
+                let later = offers - staying.map(|(held, _)| held).sum::<i64>() - kept.unwrap_or(0);
+                let usable = if kept.is_some() && !passes { free.min(later) } else { free };
+                slots += usable.max(0) / wish.gpus;
+                all += free / wish.gpus;
+            }
+            let wanted = i64::from(wish.pods);
+            prop_assert!(slots < wanted, "{id} at {now:?} would delay nobody: {reservation:?}");
+            if all >= wanted {
+                let verdict = self.run.engine().verdict(id).expect("a verdict");
+                prop_assert_eq!(verdict.reason, Reason::Reserved, "{}: {}", id, verdict.message);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wish(limits: bool) -> impl Strategy<Value = Wish> {
+    let limit = if limits { (0..40_i64).prop_map(Some).boxed() } else { Just(None).boxed() };
+    (0..30_i64, 1..4_u32, 1..5_i64, 1..60_i64, limit).prop_map(|(pause, pods, gpus, run, slack)| Wish {
+        pause,
+        pods,
+        gpus,
+        run,
+        limit: slack.map(|slack| run + slack),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 4_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_7_a_promised_start_is_kept_when_limits_are_true(
+        nodes in prop::collection::vec(2..9_i64, 1..4),
+        wishes in prop::collection::vec(wish(true), 1..25),
+    ) {
+        let mut course = Course::new(&nodes, Queue::fallback());
+        for wish in &wishes {
+            let to = Time(course.run.now().0 + wish.pause * 1_000);
+            course.advance(to)?;
+            course.submit(wish);
+        }
+        course.advance(Time(100_000_000))?;
+        let most: BTreeMap<i64, i64> =
+            (1..5).map(|each| (each, nodes.iter().map(|offers| offers / each).sum())).collect();
+        for (id, known) in &course.known {
+            let fits = most[&known.wish.gpus] >= i64::from(known.wish.pods);
+            prop_assert_eq!(known.ended, fits, "{}", id);
+        }
+    }
+
+    #[test]
+    fn law_7_reservations_keep_nobody_waiting_for_ever(
+        nodes in prop::collection::vec(2..9_i64, 1..4),
+        wishes in prop::collection::vec(prop_oneof![wish(true), wish(false)], 1..25),
+        reserve_after in 0..60_i64,
+    ) {
+        let queue = Queue { reserve_after: seconds(reserve_after), ..Queue::fallback() };
+        let mut course = Course::new(&nodes, queue);
+        for wish in &wishes {
+            let to = Time(course.run.now().0 + wish.pause * 1_000);
+            // What is learned on the way changes what may pass whom, which this judge does not know.
+            course.run.advance(to, &mut |_, _| {}).expect("decisions come to rest");
+            course.submit(wish);
+        }
+        course.run.advance(Time(100_000_000), &mut |_, _| {}).expect("decisions come to rest");
+        let waiting = course.run.engine().workloads().filter(|w| w.state == Observed::Queued);
+        for workload in waiting {
+            let verdict = course.run.engine().verdict(&workload.id).expect("a verdict");
+            prop_assert_eq!(verdict.reason, Reason::NoNodeFits, "{} starves", workload.id);
+        }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_7_a_gang_starts_under_an_endless_stream(
+        nodes in 1..4_u32, run in 5..60_i64, reserve_after in 0..90_i64, limits in any::<bool>(),
+    ) {
+        let queue = Queue { reserve_after: seconds(reserve_after), ..Queue::fallback() };
+        let mut course = Course::new(&vec![4; nodes as usize], queue);
+        let small = |pause: i64| Wish {
+            pause, pods: 1, gpus: 1, run: run + pause % 3, limit: limits.then_some(run + 3),
+        };
+        let capacity = i64::from(nodes) * 4;
+        for i in 0..capacity {
+            course.submit(&small(i));
+        }
+        let id = course.submit(&Wish { pause: 0, pods: nodes, gpus: 4, run: 10, limit: Some(10) });
+        let submitted = course.run.now();
+        // From now on more come every second than can run.
+        for second in 0..(2 * run + reserve_after + 20) {
+            for i in 0..=capacity / run {
+                course.submit(&small(second + i));
+            }
+            let to = Time(course.run.now().0 + 1_000);
+            course.run.advance(to, &mut |_, _| {}).expect("decisions come to rest");
+        }
+        let to = course.run.now();
+        let by = submitted.after(seconds(if limits { run + 3 } else { reserve_after + run + 3 }));
+        let ran = course.run.workload(&id).map(|workload| workload.state.clone());
+        let in_time = match ran {
+            None => true,
+            Some(Observed::Admitted(admission)) => admission.at <= by,
+            Some(_) => false,
+        };
+        prop_assert!(in_time, "submitted at {submitted:?}, now {to:?}: {:?}", course.run.engine().verdict(&id));
+    }
+}
+
+#[test]
+fn a_reservation_says_what_it_keeps_and_from_whom() {
+    let mut course = Course::new(&[4], Queue::fallback());
+    let wish = |gpus, run| Wish { pause: 0, pods: 1, gpus, run, limit: Some(run) };
+    course.submit(&wish(2, 100));
+    let big = course.submit(&wish(4, 50));
+    let short = course.submit(&wish(1, 100));
+    let long = course.submit(&wish(1, 101));
+    course.advance(Time(0)).expect("no law is broken");
+    let reservations = course.run.engine().reservations();
+    assert_eq!(reservations.len(), 1);
+    assert_eq!(reservations[0].holder, big);
+    assert_eq!(reservations[0].start, Some(Time(100_000)));
+    let verdict = |id: &WorkloadId| course.run.engine().verdict(id).expect("a verdict");
+    assert_eq!(verdict(&big).reason, Reason::NoRoom);
+    assert!(verdict(&big).message.contains("expected to start within 100 s"), "{}", verdict(&big).message);
+    assert_eq!(verdict(&short).reason, Reason::Guaranteed.max(Reason::Borrowed));
+    assert_eq!(verdict(&long).reason, Reason::Reserved);
+    assert!(verdict(&long).message.contains("a/w1"), "{}", verdict(&long).message);
+    let free = course.run.engine().nodes()[0].free[GPU];
+    assert_eq!(free.as_milli(), 1_000);
+}

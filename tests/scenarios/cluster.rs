@@ -1,0 +1,222 @@
+//! A scenario's objects, reduced to what it takes to add up who holds what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use sluice::engine::amount::Amount;
+use sluice::scenario::{Change, Kind, Object, RunningOn, Scenario};
+
+use crate::outcome::Seconds;
+
+/// Amounts in thousandths, by resource.
+pub type Milli = BTreeMap<String, i64>;
+
+const GPU: &str = "nvidia.com/gpu";
+
+/// A node, and from when to when it is there.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// What it offers.
+    pub offers: Milli,
+    /// The pool it belongs to.
+    pub pool: String,
+    /// Since when it is there.
+    pub from: Seconds,
+    /// Since when it takes no new pods.
+    pub cordoned: Option<Seconds>,
+    /// When it is lost.
+    pub lost: Option<Seconds>,
+}
+
+/// What is known of a workload before anything is decided.
+#[derive(Debug)]
+pub struct Asked {
+    /// What one pod holds, its slot among it.
+    pub pod: Milli,
+    /// The share of one GPU that a pod takes, in thousandths, if it takes no whole one.
+    pub share: Option<i64>,
+    /// How long its pods go on after they were told to stop.
+    pub grace: i64,
+    /// When it is deleted.
+    pub deleted: Option<Seconds>,
+    /// Where it runs from the beginning.
+    pub running_on: Option<RunningOn>,
+    /// The queue it names.
+    pub queue: Option<String>,
+    /// Whether it is a pod that nobody manages, and how long that runs.
+    pub unmanaged: Option<Option<i64>>,
+    /// How many pods it wants.
+    pub pods: u32,
+}
+
+/// A team in one pool.
+#[derive(Debug, Default)]
+pub struct Team {
+    /// The team above.
+    pub parent: Option<String>,
+    /// What it is promised, by pool.
+    pub guaranteed: BTreeMap<String, Milli>,
+    /// The most it may hold, by pool.
+    pub limit: BTreeMap<String, Milli>,
+    /// The most each of its queues may hold.
+    pub queue_limits: BTreeMap<String, Milli>,
+    /// The queue of workloads that name none.
+    pub default_queue: String,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    /// The nodes.
+    pub nodes: BTreeMap<String, Node>,
+    /// The workloads by `namespace/name`.
+    pub asked: BTreeMap<String, Asked>,
+    /// The teams. What changes while the scenario runs is not among them.
+    pub teams: BTreeMap<String, Team>,
+    /// Teams that change while the scenario runs.
+    pub edited: BTreeSet<String>,
+}
+
+impl Cluster {
+    /// Reads the objects of a scenario.
+    pub fn of(scenario: &Scenario) -> Self {
+        let mut cluster = Self::default();
+        let mut pools: Vec<(&str, &Value)> = Vec::new();
+        let mut members: BTreeSet<&str> = BTreeSet::new();
+        for object in scenario.objects() {
+            match object.kind {
+                Kind::NodePool => pools.push((&object.name, &object.manifest["spec"]["nodeSelector"])),
+                Kind::Namespace if !object.manifest["metadata"]["labels"]["sluice.dev/team"].is_null() => {
+                    members.insert(&object.name);
+                }
+                _ => {}
+            }
+        }
+        pools.sort_by_key(|(name, _)| *name);
+        for step in &scenario.steps {
+            let at = Seconds(i64::try_from(step.at.as_millis()).expect("a scenario is short"));
+            match &step.change {
+                Change::Apply(object) => cluster.applied(object, at, &pools, &members),
+                Change::Delete(object) => {
+                    if let Some(asked) = cluster.asked.get_mut(&key(object)) {
+                        asked.deleted = Some(at);
+                    }
+                }
+                Change::Cordon(object) => {
+                    cluster.nodes.entry(object.name.clone()).or_default().cordoned = Some(at);
+                }
+                Change::Fail(object) => cluster.nodes.entry(object.name.clone()).or_default().lost = Some(at),
+            }
+        }
+        cluster
+    }
+
+    fn applied(&mut self, object: &Object, at: Seconds, pools: &[(&str, &Value)], members: &BTreeSet<&str>) {
+        let manifest = &object.manifest;
+        match object.kind {
+            Kind::Node => {
+                let labels = &manifest["metadata"]["labels"];
+                let selects = |selector: &Value| {
+                    selector
+                        .as_object()
+                        .is_some_and(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value))
+                };
+                let pool = pools.iter().find(|(_, selector)| selects(selector));
+                let pool = pool.map_or("default", |(name, _)| name).to_owned();
+                let offers = amounts(&manifest["status"]["allocatable"]);
+                let node = Node { offers, pool, from: at, cordoned: None, lost: None };
+                self.nodes.insert(object.name.clone(), node);
+            }
+            Kind::Team => {
+                if self.teams.insert(object.name.clone(), team(manifest)).is_some() {
+                    self.edited.insert(object.name.clone());
+                }
+            }
+            Kind::Job | Kind::Pod => {
+                let member = object.namespace.as_deref().is_some_and(|namespace| members.contains(namespace));
+                self.asked.insert(key(object), asked(object, member));
+            }
+            Kind::Namespace | Kind::NodePool | Kind::PriorityClass => {}
+        }
+    }
+
+    /// A team and those above it.
+    pub fn path(&self, team: &str) -> Vec<&str> {
+        let mut path = Vec::new();
+        let mut next = self.teams.get_key_value(team);
+        while let Some((name, team)) = next.filter(|(name, _)| !path.contains(&name.as_str())) {
+            path.push(name.as_str());
+            next = team.parent.as_ref().and_then(|parent| self.teams.get_key_value(parent));
+        }
+        path
+    }
+}
+
+/// `namespace/name`.
+fn key(object: &Object) -> String {
+    format!("{}/{}", object.namespace.as_deref().unwrap_or_default(), object.name)
+}
+
+fn amounts(list: &Value) -> Milli {
+    let milli = |value: &Value| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Amount::parse(&text).map_or(0, Amount::as_milli)
+    };
+    list.as_object().into_iter().flatten().map(|(resource, value)| (resource.clone(), milli(value))).collect()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn team(manifest: &Value) -> Team {
+    let spec = &manifest["spec"];
+    let mut team =
+        Team { parent: text(&spec["parent"]), default_queue: "default".to_owned(), ..Team::default() };
+    for quota in spec["quotas"].as_array().into_iter().flatten() {
+        let pool = quota["pool"].as_str().unwrap_or("default").to_owned();
+        team.guaranteed.insert(pool.clone(), amounts(&quota["guaranteed"]));
+        team.limit.insert(pool, amounts(&quota["limit"]));
+    }
+    let queues = spec["queues"].as_array().into_iter().flatten();
+    let queues: Vec<(String, Milli)> =
+        queues.filter_map(|queue| Some((text(&queue["name"])?, amounts(&queue["limit"])))).collect();
+    if let Some((first, _)) = queues.first() {
+        team.default_queue.clone_from(first);
+    }
+    team.queue_limits = queues.into_iter().collect();
+    team
+}
+
+fn asked(object: &Object, member: bool) -> Asked {
+    let manifest = &object.manifest;
+    let spec =
+        if object.kind == Kind::Job { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
+    let mut pod = Milli::from([("pods".to_owned(), 1000)]);
+    for container in spec["containers"].as_array().into_iter().flatten() {
+        let resources = &container["resources"];
+        let mut needs = amounts(&resources["limits"]);
+        needs.extend(amounts(&resources["requests"]));
+        for (resource, milli) in needs {
+            *pod.entry(resource).or_default() += milli;
+        }
+    }
+    let annotations = &manifest["metadata"]["annotations"];
+    let share = annotations["sluice.dev/gpu-fraction"].as_str();
+    let share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
+    if let Some(share) = share {
+        pod.insert(GPU.to_owned(), share);
+    }
+    let milliseconds =
+        object.duration.map(|duration| i64::try_from(duration.as_millis()).expect("a scenario is short"));
+    Asked {
+        pod,
+        share,
+        grace: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(0) * 1000,
+        deleted: None,
+        running_on: object.running_on.clone(),
+        queue: text(&manifest["metadata"]["labels"]["sluice.dev/queue"]),
+        unmanaged: (!member).then_some(milliseconds),
+        pods: manifest["spec"]["parallelism"].as_u64().and_then(|pods| u32::try_from(pods).ok()).unwrap_or(1),
+    }
+}

@@ -1,0 +1,331 @@
+//! The laws that hold for every scenario whatever is expected of it, checked on what the simulation
+//! says was done and when. Nothing of the engine's own books is believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice::scenario::RunningOn;
+
+use crate::cluster::{Asked, Cluster, Milli};
+use crate::outcome::{Outcome, Seconds, Workload};
+
+/// The end of what goes on for ever.
+const NEVER: Seconds = Seconds(i64::MAX);
+
+/// So many pods of a workload on a node, from a time until just before another.
+#[derive(Clone, Debug)]
+struct Hold {
+    workload: String,
+    team: String,
+    node: String,
+    pods: u32,
+    from: Seconds,
+    until: Seconds,
+}
+
+/// Every breach of a law, a line each.
+pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+    let mut holds: Vec<Hold> = Vec::new();
+    let mut lines = Vec::new();
+    for workload in got.workloads.iter().filter(|workload| !workload.team.is_empty()) {
+        match cluster.asked.get(&workload.key()) {
+            Some(asked) => holds.extend(held_by(cluster, workload, asked)),
+            None => lines.push(format!("{} is not in the scenario", workload.key())),
+        }
+    }
+    holds.extend(strangers(cluster));
+    let mut times: Vec<Seconds> = holds.iter().map(|hold| hold.from).collect();
+    times.sort_unstable();
+    times.dedup();
+    for at in &times {
+        let now: Vec<&Hold> = holds.iter().filter(|hold| hold.from <= *at && *at < hold.until).collect();
+        lines.extend(nodes_hold_it(cluster, &now, *at));
+        lines.extend(within_limits(cluster, &now, *at));
+    }
+    lines.extend(placed_where_allowed(cluster, got));
+    lines.extend(paid_evictions(cluster, got));
+    lines.extend(owners_keep(cluster, got, &holds));
+    lines
+}
+
+/// What a workload held and when: from each admission to the next, and what is not needed any more
+/// until its grace period is over.
+fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    let ended = workload.finished.or(asked.deleted).unwrap_or(NEVER);
+    for (index, admission) in workload.admissions.iter().enumerate() {
+        let next = workload.admissions.get(index + 1).map(|next| (next.at, &next.nodes));
+        let told = workload
+            .evictions
+            .iter()
+            .find(|eviction| eviction.at >= admission.at && next.is_none_or(|(next, _)| eviction.at <= next));
+        for (node, pods) in &admission.nodes {
+            let mut hold = |pods: u32, until: Seconds| {
+                let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
+                let until = until.min(lost);
+                if pods > 0 && until > admission.at {
+                    holds.push(Hold {
+                        workload: workload.key(),
+                        team: workload.team.clone(),
+                        node: node.clone(),
+                        pods,
+                        from: admission.at,
+                        until,
+                    });
+                }
+            };
+            let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
+            match (told, next) {
+                (Some(told), _) => hold(*pods, later(told.at)),
+                (None, Some((at, nodes))) => {
+                    let kept = nodes.get(node).copied().unwrap_or(0).min(*pods);
+                    hold(kept, at);
+                    hold(pods - kept, later(at));
+                }
+                (None, None) if workload.finished.is_none() && asked.deleted.is_some() => {
+                    hold(*pods, later(ended));
+                }
+                (None, None) => hold(*pods, ended),
+            }
+        }
+    }
+    holds
+}
+
+/// What pods hold that Sluice does not manage. They are there from the beginning.
+fn strangers(cluster: &Cluster) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    for (key, asked) in &cluster.asked {
+        let Some(duration) = asked.unmanaged else { continue };
+        let nodes: Vec<(&str, u32)> = match &asked.running_on {
+            Some(RunningOn::Node(node)) => vec![(node, asked.pods)],
+            Some(RunningOn::Pods(pods)) => pods.iter().map(|(node, pods)| (node.as_str(), *pods)).collect(),
+            None => Vec::new(),
+        };
+        holds.extend(nodes.into_iter().map(|(node, pods)| Hold {
+            workload: key.clone(),
+            team: String::new(),
+            node: node.to_owned(),
+            pods,
+            from: Seconds(0),
+            until: duration.map_or(NEVER, Seconds),
+        }));
+    }
+    holds
+}
+
+/// Law 1 on nodes: what is held is there, and whole GPUs are not shared with parts of others.
+fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
+    let mut held: BTreeMap<&str, (Milli, i64, Vec<i64>)> = BTreeMap::new();
+    for hold in now {
+        let asked = &cluster.asked[&hold.workload];
+        let (sum, whole, shares) = held.entry(&hold.node).or_default();
+        add(sum, &asked.pod, i64::from(hold.pods));
+        match asked.share {
+            Some(share) => shares.extend((0..hold.pods).map(|_| share)),
+            None => {
+                *whole += asked.pod.get("nvidia.com/gpu").copied().unwrap_or(0) / 1000 * i64::from(hold.pods)
+            }
+        }
+    }
+    let mut lines = Vec::new();
+    for (name, (sum, whole, shares)) in held {
+        let Some(node) = cluster.nodes.get(name).filter(|node| node.from <= at) else {
+            lines.push(format!("{at}: node {name} is not there, and {sum:?} is held on it"));
+            continue;
+        };
+        let offer = |resource: &str| node.offers.get(resource).copied().unwrap_or(0);
+        for (resource, milli) in sum.iter().filter(|(resource, milli)| **milli > offer(resource)) {
+            lines.push(format!(
+                "{at}: {milli}m {resource} are held on {name}, which has {}m",
+                offer(resource)
+            ));
+        }
+        let devices = offer("nvidia.com/gpu") / 1000 - whole;
+        if !shares.is_empty() && !packs(shares.clone(), devices) {
+            lines.push(format!("{at}: shares {shares:?} do not fit the {devices} GPUs left of {name}"));
+        }
+    }
+    lines
+}
+
+/// Whether shares can be laid on so many devices at all; the first that is open takes the largest.
+fn packs(mut shares: Vec<i64>, devices: i64) -> bool {
+    fn lay(shares: &[i64], open: &mut Vec<i64>, devices: usize) -> bool {
+        let Some((first, rest)) = shares.split_first() else { return true };
+        for device in 0..open.len() {
+            if open[device] + first <= 1000 {
+                open[device] += first;
+                if lay(rest, open, devices) {
+                    return true;
+                }
+                open[device] -= first;
+            }
+        }
+        if open.len() == devices {
+            return false;
+        }
+        open.push(*first);
+        let fits = lay(rest, open, devices);
+        open.pop();
+        fits
+    }
+    shares.sort_unstable_by(|a, b| b.cmp(a));
+    lay(&shares, &mut Vec::new(), usize::try_from(devices).unwrap_or(0))
+}
+
+/// Law 1 on teams and queues: no limit is exceeded, on any level.
+fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
+    let mut lines = Vec::new();
+    for ((pool, team), sum) in by_team(cluster, now) {
+        let limit = cluster.teams.get(team).filter(|_| !cluster.edited.contains(team));
+        let limit = limit.and_then(|limits| limits.limit.get(pool)).into_iter().flatten();
+        for (resource, most) in
+            limit.filter(|(resource, most)| sum.get(*resource).is_some_and(|held| held > most))
+        {
+            lines.push(format!(
+                "{at}: team {team} holds {}m {resource} in {pool}, its limit is {most}m",
+                sum[resource]
+            ));
+        }
+    }
+    let mut queues: BTreeMap<(&str, &str), Milli> = BTreeMap::new();
+    for hold in now {
+        let Some(team) = cluster.teams.get(&hold.team) else { continue };
+        let asked = &cluster.asked[&hold.workload];
+        let queue = asked.queue.as_deref().unwrap_or(&team.default_queue);
+        add(queues.entry((&hold.team, queue)).or_default(), &asked.pod, i64::from(hold.pods));
+    }
+    for ((team, queue), sum) in queues {
+        let limit = cluster.teams[team].queue_limits.get(queue).into_iter().flatten();
+        for (resource, most) in
+            limit.filter(|(resource, most)| sum.get(*resource).is_some_and(|held| held > most))
+        {
+            lines.push(format!(
+                "{at}: queue {queue} of {team} holds {}m {resource}, its limit is {most}m",
+                sum[resource]
+            ));
+        }
+    }
+    lines
+}
+
+/// What each team, with those below it, holds in each pool.
+fn by_team<'a>(cluster: &'a Cluster, now: &[&Hold]) -> BTreeMap<(&'a str, &'a str), Milli> {
+    let mut sums: BTreeMap<(&str, &str), Milli> = BTreeMap::new();
+    for hold in now {
+        let Some(node) = cluster.nodes.get(&hold.node) else { continue };
+        for team in cluster.path(&hold.team) {
+            let sum = sums.entry((&node.pool, team)).or_default();
+            add(sum, &cluster.asked[&hold.workload].pod, i64::from(hold.pods));
+        }
+    }
+    sums
+}
+
+fn add(to: &mut Milli, amounts: &Milli, times: i64) {
+    for (resource, milli) in amounts {
+        *to.entry(resource.clone()).or_default() += milli * times;
+    }
+}
+
+/// Nobody starts on a node that is closed.
+fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
+    for workload in &got.workloads {
+        let mut before: BTreeMap<String, u32> = BTreeMap::new();
+        for admission in &workload.admissions {
+            for (name, _) in
+                admission.nodes.iter().filter(|(name, pods)| before.get(*name).is_none_or(|b| b < *pods))
+            {
+                let closed =
+                    cluster.nodes.get(name).and_then(|node| node.cordoned.into_iter().chain(node.lost).min());
+                if closed.is_some_and(|closed| closed <= admission.at) {
+                    lines.push(format!(
+                        "{} started on {name} at {}, which takes nobody",
+                        workload.key(),
+                        admission.at
+                    ));
+                }
+            }
+            before.clone_from(&admission.nodes);
+        }
+    }
+    lines
+}
+
+/// Law 4: whoever had somebody evicted starts, has them evicted once, and starts not before they have
+/// gone; and who was only to be moved runs again.
+fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut seen: BTreeSet<(String, &str, Option<Seconds>)> = BTreeSet::new();
+    for (victim, eviction) in got.evictions() {
+        let claimant = eviction.claimant.as_str();
+        if !claimant.is_empty() {
+            let started = got.workload(claimant).and_then(|claimant| {
+                claimant.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
+            });
+            let deleted = cluster.asked.get(claimant).is_some_and(|asked| asked.deleted.is_some());
+            if started.is_none() && !deleted {
+                lines.push(format!("{} was evicted for {claimant}, which did not start", victim.key()));
+            }
+            if !seen.insert((victim.key(), claimant, started)) {
+                lines.push(format!("{} was evicted twice for one start of {claimant}", victim.key()));
+            }
+            if claimant == victim.key() {
+                lines.push(format!("{claimant} was evicted for itself"));
+            }
+        }
+        let again = victim.admissions.iter().any(|admission| admission.at >= eviction.at);
+        if eviction.reason == "Moved" && !again {
+            lines.push(format!("{} was to move and did not run again", victim.key()));
+        }
+    }
+    lines
+}
+
+/// Law 3: what is taken of a team for another is beyond its guarantee; of all that is taken at once only
+/// one, the last, may straddle it.
+fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
+    let mut taken: BTreeMap<(Seconds, &str, &str), Vec<&Workload>> = BTreeMap::new();
+    for (victim, eviction) in got.evictions().filter(|(_, eviction)| eviction.reason != "Moved") {
+        let claimant = got.workload(&eviction.claimant);
+        for claimant in claimant.into_iter().filter(|claimant| claimant.team != victim.team) {
+            taken.entry((eviction.at, &victim.team, &claimant.team)).or_default().push(victim);
+        }
+    }
+    let mut lines = Vec::new();
+    for ((at, team, by), victims) in taken {
+        if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
+            continue;
+        }
+        let before: Vec<&Hold> = holds.iter().filter(|hold| hold.from < at && at <= hold.until).collect();
+        let size = |victim: &&Workload| {
+            let held = before.iter().filter(|hold| hold.workload == victim.key()).map(|hold| hold.pods);
+            let mut sum = Milli::new();
+            add(&mut sum, &cluster.asked[&victim.key()].pod, i64::from(held.sum::<u32>()));
+            sum
+        };
+        let sizes: Vec<Milli> = victims.iter().map(size).collect();
+        let sums = by_team(cluster, &before);
+        let shared = cluster.path(by);
+        let beyond = sums.iter().any(|((pool, level), sum)| {
+            let below_common = cluster.path(team).contains(level) && !shared.contains(level);
+            let guaranteed = cluster.teams[*level].guaranteed.get(*pool);
+            below_common
+                && guaranteed.into_iter().flatten().any(|(resource, promised)| {
+                    let of = |sum: &Milli| sum.get(resource).copied().unwrap_or(0);
+                    let all: i64 = sizes.iter().map(of).sum();
+                    let last = sizes.iter().map(of).max().unwrap_or(0);
+                    of(sum) - all + last > *promised
+                })
+        });
+        if !beyond {
+            let names: Vec<String> = victims.iter().map(|victim| victim.key()).collect();
+            lines.push(format!(
+                "{at}: {} of team {team}, within its guarantee, went for team {by}",
+                names.join(", ")
+            ));
+        }
+    }
+    lines
+}

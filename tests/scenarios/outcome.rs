@@ -1,0 +1,149 @@
+//! What a simulation says came of a scenario, read from its JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use sluice::engine::amount::Amount;
+
+/// A time in milliseconds since the beginning; written in seconds, as in `1.5s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Seconds(pub i64);
+
+impl TryFrom<String> for Seconds {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let amount = text.strip_suffix('s').and_then(|seconds| Amount::parse(seconds).ok());
+        amount.map(|amount| Self(amount.as_milli())).ok_or_else(|| format!("{text:?} is not in seconds"))
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}s", Amount::milli(self.0))
+    }
+}
+
+/// The whole of it, as far as it is looked at.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Outcome {
+    /// When nothing more could happen.
+    pub end: Seconds,
+    /// Every workload.
+    pub workloads: Vec<Workload>,
+    teams: Vec<TeamFigures>,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Workload {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its team.
+    pub team: String,
+    /// `Running`, `Pending`, `Held`, `Succeeded` or `Failed`.
+    pub state: String,
+    /// With what it ran, oldest first.
+    pub admissions: Vec<Admission>,
+    /// When all of it had to go, oldest first.
+    pub evictions: Vec<Eviction>,
+    /// When it ended.
+    #[serde(default)]
+    pub finished: Option<Seconds>,
+    /// The code of the reason for its state.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The reason in words.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// A start, or a change of where or with how many pods it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Admission {
+    /// When.
+    pub at: Seconds,
+    /// Pods per node.
+    pub nodes: BTreeMap<String, u32>,
+}
+
+/// An eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Eviction {
+    /// When.
+    pub at: Seconds,
+    /// For whom; empty when nobody is the cause.
+    #[serde(rename = "for")]
+    pub claimant: String,
+    /// The code of the rule.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TeamFigures {
+    name: String,
+    #[serde(default)]
+    fair_share: BTreeMap<String, serde_json::Value>,
+}
+
+impl Workload {
+    /// `namespace/name`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Where it was last admitted to.
+    pub fn nodes(&self) -> Option<&BTreeMap<String, u32>> {
+        self.admissions.last().map(|admission| &admission.nodes)
+    }
+}
+
+impl Outcome {
+    /// The workload `namespace/name`.
+    pub fn workload(&self, key: &str) -> Option<&Workload> {
+        self.workloads.iter().find(|workload| workload.key() == key)
+    }
+
+    /// Every eviction with whom it befell.
+    pub fn evictions(&self) -> impl Iterator<Item = (&Workload, &Eviction)> {
+        self.workloads
+            .iter()
+            .flat_map(|workload| workload.evictions.iter().map(move |eviction| (workload, eviction)))
+    }
+
+    /// A team's fair share in thousandths, of all resources and pools together.
+    pub fn fair_share(&self, team: &str) -> i64 {
+        let figures = self.teams.iter().filter(|figures| figures.name == team);
+        let amounts = figures.flat_map(|figures| figures.fair_share.values());
+        let milli = |value: &serde_json::Value| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            Amount::parse(&text).map_or(0, Amount::as_milli)
+        };
+        amounts.map(milli).sum()
+    }
+
+    /// What happened, line by line in the order of time.
+    pub fn story(&self) -> Vec<String> {
+        let mut lines: Vec<(Seconds, bool, String)> = Vec::new();
+        for workload in &self.workloads {
+            let key = workload.key();
+            for admission in &workload.admissions {
+                lines.push((admission.at, true, format!("{key} at {:?}", admission.nodes)));
+            }
+            for eviction in &workload.evictions {
+                let line = format!("{key} evicted for {:?} ({})", eviction.claimant, eviction.reason);
+                lines.push((eviction.at, false, line));
+            }
+            if let Some(at) = workload.finished {
+                lines.push((at, false, format!("{key} {}", workload.state)));
+            }
+        }
+        lines.sort();
+        lines.into_iter().map(|(at, _, line)| format!("{at} {line}")).collect()
+    }
+}
