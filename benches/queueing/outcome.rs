@@ -81,11 +81,10 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         waits.iter().enumerate().filter_map(|(job, wait)| Some((job, (*wait)?))).collect();
     let (used, useful) = utilization(trace, outcome);
     let lost = outcome.runs.iter().filter(|run| !run.finished);
-    let slowdowns: Vec<f64> =
-        by_team(trace, &finished, |job, wait| slowdown(trace.jobs[job].duration, wait))
-            .into_iter()
-            .flatten()
-            .collect();
+    let slowdowns: Vec<f64> = by_team(trace, &finished, |job, wait| slowdown(trace.jobs[job].duration, wait))
+        .into_iter()
+        .flatten()
+        .collect();
     Figures {
         wait: [
             mean(sorted.iter().map(|wait| real(*wait))),
@@ -98,8 +97,9 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         used,
         useful,
         evictions: lost.clone().count(),
-        wasted: lost.map(|run| f64::from(trace.jobs[run.job].gpus) * real(run.end - run.start)).sum::<f64>()
-            / 3600.0,
+        wasted: 0.0
+            + lost.map(|run| f64::from(trace.jobs[run.job].gpus) * real(run.end - run.start)).sum::<f64>()
+                / 3600.0,
         team_wait: by_team(trace, &finished, |_, wait| real(wait)),
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
@@ -114,11 +114,7 @@ fn slowdown(duration: i64, wait: i64) -> f64 {
     real(wait + floor) / real(floor)
 }
 
-fn by_team(
-    trace: &Trace,
-    finished: &[(usize, i64)],
-    value: impl Fn(usize, i64) -> f64,
-) -> Vec<Option<f64>> {
+fn by_team(trace: &Trace, finished: &[(usize, i64)], value: impl Fn(usize, i64) -> f64) -> Vec<Option<f64>> {
     let team = |index: usize| {
         let own = || finished.iter().filter(move |(job, _)| trace.jobs[*job].team == index);
         own().next().map(|_| mean(own().map(|(job, wait)| value(*job, *wait))))

@@ -75,10 +75,27 @@ impl Report {
         let context = || format!("cannot write {}", path.display());
         let mut writer = csv::Writer::from_path(&path).with_context(context)?;
         writer.write_record([
-            "trace", "policy", "jobs", "mean_wait_s", "p50_wait_s", "p95_wait_s", "p99_wait_s", "mean_jct_s",
-            "utilization_pct", "useful_utilization_pct", "evictions", "wasted_gpu_h", "jain_slowdown",
-            "worse_than_private_pct", "worst_excess_s", "owed_wait_p50_s", "owed_wait_p99_s", "eta_error_p50_s",
-            "eta_error_p90_s", "simulation_s", "team_mean_wait_s",
+            "trace",
+            "policy",
+            "jobs",
+            "mean_wait_s",
+            "p50_wait_s",
+            "p95_wait_s",
+            "p99_wait_s",
+            "mean_jct_s",
+            "utilization_pct",
+            "useful_utilization_pct",
+            "evictions",
+            "wasted_gpu_h",
+            "jain_slowdown",
+            "worse_than_private_pct",
+            "worst_excess_s",
+            "owed_wait_p50_s",
+            "owed_wait_p99_s",
+            "eta_error_p50_s",
+            "eta_error_p90_s",
+            "simulation_s",
+            "team_mean_wait_s",
         ])?;
         for section in &self.sections {
             for row in &section.rows {
@@ -86,8 +103,15 @@ impl Report {
                 let mut fields = vec![section.trace.to_owned(), row.policy.to_owned(), f.jobs.to_string()];
                 fields.extend(f.wait.iter().chain([&f.jct]).map(|seconds| format!("{seconds:.0}")));
                 fields.extend([format!("{:.2}", f.used), format!("{:.2}", f.useful)]);
-                fields.extend([f.evictions.to_string(), format!("{:.0}", f.wasted), format!("{:.3}", f.jain)]);
-                fields.extend([text(f.anomaly, |a| format!("{:.4}", a.0)), text(f.anomaly, |a| a.1.to_string())]);
+                fields.extend([
+                    f.evictions.to_string(),
+                    format!("{:.0}", f.wasted),
+                    format!("{:.3}", f.jain),
+                ]);
+                fields.extend([
+                    text(f.anomaly, |a| format!("{:.4}", a.0)),
+                    text(f.anomaly, |a| a.1.to_string()),
+                ]);
                 fields.extend([f.reclaim.0.to_string(), f.reclaim.1.to_string()]);
                 fields.extend([text(f.eta, |e| e.0.to_string()), text(f.eta, |e| e.1.to_string())]);
                 fields.push(format!("{:.1}", row.took.as_secs_f64()));
@@ -106,8 +130,21 @@ impl Report {
 fn main_table(section: &Section) -> Table {
     let mut table = markdown();
     table.set_header([
-        "policy", "mean wait s", "p50", "p95", "p99", "mean JCT s", "util %", "useful %", "evictions",
-        "wasted GPU-h", "worse than private", "worst by s", "Jain", "owed wait p50/p99 s", "ETA off p50/p90 s",
+        "policy",
+        "mean wait s",
+        "p50",
+        "p95",
+        "p99",
+        "mean JCT s",
+        "util %",
+        "useful %",
+        "evictions",
+        "wasted GPU-h",
+        "worse than private",
+        "worst by s",
+        "Jain",
+        "owed wait p50/p99 s",
+        "ETA off p50/p90 s",
         "took s",
     ]);
     for row in &section.rows {
