@@ -47,6 +47,10 @@ pub struct Books {
     pods: BTreeMap<PodId, PodEntry>,
     /// Pods whose owner is no managed workload (yet), by that owner.
     strays: BTreeMap<WorkloadId, BTreeSet<PodId>>,
+    /// Elastic workloads that run with fewer pods than they want.
+    short: BTreeSet<WorkloadId>,
+    /// Those who run by an admission to a node that is no more.
+    bereft: BTreeSet<WorkloadId>,
     /// When which stop is taken for done; entries may be out of date and are checked when due.
     settling: BTreeSet<(Time, WorkloadId)>,
     holders: Holders,
@@ -62,6 +66,21 @@ impl Books {
     /// Every workload, by identity.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.workloads.values()
+    }
+
+    /// Elastic workloads that run, or are about to, with fewer pods than they want, by identity.
+    pub fn short(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.short.iter()
+    }
+
+    /// Those who run by an admission to a node that is no more, by identity.
+    pub fn bereft(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.bereft.iter()
+    }
+
+    /// The teams that hold something in a pool for workloads of their own.
+    pub fn teams_holding(&self, pool: PoolIx) -> impl Iterator<Item = TeamIx> {
+        self.holders.teams_in(pool)
     }
 
     /// Those for whom a team's own account in a pool pays, whatever their phase, by identity.
@@ -274,6 +293,8 @@ impl Books {
         if self.workloads.get(id).is_some_and(|entry| entry.removed && entry.pods() == 0) {
             self.uncharge(id);
             self.workloads.remove(id);
+            self.short.remove(id);
+            self.bereft.remove(id);
         }
     }
 
@@ -421,5 +442,16 @@ impl Books {
         if let Some(due) = settle_time(entry) {
             self.settling.insert((due, id.clone()));
         }
+        note(&mut self.short, id, entry.may_grow());
+        note(&mut self.bereft, id, entry.is_bereft(&self.nodes));
+    }
+}
+
+/// Keeps a workload in a set as long as it belongs there.
+fn note(set: &mut BTreeSet<WorkloadId>, id: &WorkloadId, belongs: bool) {
+    if !belongs {
+        set.remove(id);
+    } else if !set.contains(id) {
+        set.insert(id.clone());
     }
 }

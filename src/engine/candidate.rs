@@ -7,7 +7,7 @@ use super::Engine;
 use super::books::Books;
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
-use super::model::{DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
+use super::model::{Admission, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Placement, Request, Room};
 use super::reclaim::Claimant;
@@ -26,31 +26,44 @@ pub struct Candidate {
     pub topology: Topology,
     /// What one pod takes.
     pub need: Vector,
-    /// What all pods take.
+    /// What the pods it must have take.
     pub total: Vector,
-    /// How many pods it has.
+    /// How many pods it must have: all, or the minimum of an elastic workload.
     pub pods: u32,
     /// Its priority: the queue's, then its own.
     pub priority: (i32, i32),
     /// Whether it may be evicted, and so may run on surplus.
     pub preemptible: bool,
+    /// Where pods of it run that these go to join.
+    beside: Option<Placement>,
 }
 
 impl Candidate {
     /// The waiting workload of that identity; `None` when it is unknown.
     pub fn of(books: &Books, id: &WorkloadId) -> Option<Self> {
         let entry = books.get(id)?;
+        let pods = entry.least_pods();
         Some(Self {
             id: id.clone(),
             team: entry.team,
             shape: entry.workload.shape.clone(),
             topology: entry.workload.topology.clone(),
             need: entry.need.clone(),
-            total: entry.total(),
-            pods: entry.workload.pods,
+            total: entry.least_total(),
+            pods,
             priority: rules::priority_of(books, entry),
             preemptible: rules::preemptible(books, entry),
+            beside: None,
         })
+    }
+
+    /// The same workload, asking for so many pods besides those of an admission.
+    pub fn and_more(mut self, books: &Books, admission: &Admission, pods: u32) -> Self {
+        let place = |(name, pods): (&Name, &u32)| books.nodes.find(name).map(|node| (node, *pods));
+        self.beside = Some(admission.nodes.iter().filter_map(place).collect());
+        self.pods = pods;
+        self.total = Vector::default().plus(&self.need, i64::from(pods));
+        self
     }
 
     /// The placement it asks for in a pool.
@@ -61,18 +74,14 @@ impl Candidate {
             topology: &self.topology,
             need: &self.need,
             pods: self.pods,
-            beside: None,
+            beside: self.beside.as_ref(),
         }
     }
 
     /// It, as somebody for whom others may have to go.
-    pub fn claimant<'a>(
-        &'a self,
-        pool: PoolIx,
-        nodes: &'a [NodeIx],
-        others: &'a [WorkloadId],
-    ) -> Claimant<'a> {
+    pub fn claimant<'a>(&'a self, pool: PoolIx, nodes: &'a [NodeIx], spent: bool) -> Claimant<'a> {
         Claimant {
+            id: &self.id,
             team: self.team,
             pool,
             shape: &self.shape,
@@ -83,7 +92,7 @@ impl Candidate {
             priority: self.priority,
             preemptible: self.preemptible,
             nodes,
-            others,
+            spent,
         }
     }
 
@@ -117,7 +126,7 @@ pub fn pool_names(entry: &Entry) -> Vec<Name> {
 
 /// The pool of that name, if it was ever heard of.
 pub fn find_pool(books: &Books, name: &Name) -> Option<PoolIx> {
-    books.forest.pools().find(|(known, _)| *known == name).map(|(_, pool)| pool)
+    books.forest.pool(name)
 }
 
 impl Room<'_> {

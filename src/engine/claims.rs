@@ -1,4 +1,4 @@
-//! Room promised to those for whom others leave.
+//! Room promised: to those for whom others leave, and to those who move.
 
 use super::Engine;
 use super::books::Books;
@@ -9,12 +9,13 @@ use super::explain;
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Time, WorkloadId};
 use super::placement::{Freed, Placement, Room};
+use super::reclaim::{Promised, Take};
 use super::reserve;
 use super::rules;
 use super::start::{admit, fits_now};
 use super::vector::Vector;
 
-/// Room promised to a workload that others are leaving for.
+/// Room promised to a workload.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Who waits for it.
@@ -25,12 +26,41 @@ pub struct Claim {
     total: Vector,
     placement: Placement,
     /// Who leaves, of those this claim told to.
-    victims: Vec<WorkloadId>,
+    victims: Vec<Victim>,
     /// For the verdict.
     pub message: String,
 }
 
+/// Somebody who was told to make room.
+#[derive(Clone, Debug)]
+pub struct Victim {
+    /// What was decided.
+    pub take: Take,
+    /// How many pods it ran with before.
+    pub before: u32,
+}
+
 impl Claim {
+    /// A promise of that place.
+    pub fn new(
+        candidate: &Candidate,
+        pool: PoolIx,
+        placement: Placement,
+        victims: Vec<Victim>,
+        message: String,
+    ) -> Self {
+        Self {
+            id: candidate.id.clone(),
+            team: candidate.team,
+            pool,
+            need: candidate.need.clone(),
+            total: candidate.total.clone(),
+            placement,
+            victims,
+            message,
+        }
+    }
+
     /// Puts the promised room on the books, or with -1 takes it off.
     pub fn nominate(&self, books: &mut Books, times: i64) {
         books.forest.nominate(self.pool, self.team, &self.total, times);
@@ -39,17 +69,39 @@ impl Claim {
         }
     }
 
+    /// Whose promise it is, as far as others need to know.
+    #[must_use]
+    pub fn promised(&self, books: &Books) -> Option<Promised> {
+        books.get(&self.id).map(|entry| (self.team, rules::priority_of(books, entry)))
+    }
+
     /// Whether the promise is still what the workload asks for.
     #[must_use]
     pub fn is_for(&self, entry: &Entry) -> bool {
         let same = |left: &Vector, right: &Vector| left.plus(right, -1).nonzero().next().is_none();
-        entry.team == self.team && same(&entry.need, &self.need) && same(&entry.total(), &self.total)
+        let wanted = matches!(entry.phase, Phase::Pending | Phase::Stopping(_) | Phase::Leaving { .. });
+        wanted
+            && entry.team == self.team
+            && same(&entry.need, &self.need)
+            && same(&entry.least_total(), &self.total)
     }
 }
 
 /// Lets those start whose room has become free; gives up on room that will not come.
 pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut Plan) {
     for claim in std::mem::take(&mut engine.claims) {
+        match engine.books.get(&claim.id).map(|entry| &entry.phase) {
+            Some(Phase::Pending) => {}
+            // It moves, and has not stopped yet.
+            Some(Phase::Stopping(_) | Phase::Leaving { .. }) => {
+                engine.claims.push(claim);
+                continue;
+            }
+            _ => {
+                claim.nominate(&mut engine.books, -1);
+                continue;
+            }
+        }
         claim.nominate(&mut engine.books, -1);
         let Some(candidate) = Candidate::of(&engine.books, &claim.id) else { continue };
         let nodes = eligible.of(&engine.books, &candidate, claim.pool);
@@ -58,15 +110,20 @@ pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &
             continue;
         }
         // The room may come elsewhere than planned, but it must come from those who leave for it.
-        let staying: Vec<WorkloadId> = claim.victims.iter().filter(|id| runs(engine, id)).cloned().collect();
+        let staying: Vec<&Victim> = claim.victims.iter().filter(|victim| stays(engine, victim)).collect();
         let mut freed = Freed::new();
-        for entry in staying.iter().filter_map(|id| engine.books.get(id)) {
-            rules::free(&mut freed, entry);
+        for victim in &staying {
+            let Some(entry) = engine.books.get(victim.take.id()) else { continue };
+            match &victim.take {
+                Take::Whole(_) | Take::Move(..) => rules::free(&mut freed, entry),
+                Take::Shrink(_, pods) => rules::free_pods(&mut freed, entry, pods),
+            }
         }
         // Whose eviction failed to be written is kept in view while its pause lasts; then the search is
         // made anew, for by now it may be wrong to take it.
+        let pausing = staying.iter().all(|victim| engine.pauses(victim.take.id()));
         let settled = Room::Settled(&freed).place(engine, &candidate, claim.pool, &nodes);
-        match settled.filter(|_| staying.iter().all(|id| engine.pauses(id))) {
+        match settled.filter(|_| pausing) {
             Some(placement) => {
                 let claim = Claim { placement, ..claim };
                 claim.nominate(&mut engine.books, 1);
@@ -80,8 +137,11 @@ pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &
     }
 }
 
-fn runs(engine: &Engine, id: &WorkloadId) -> bool {
-    engine.books.get(id).is_some_and(|entry| matches!(entry.phase, Phase::Running(_)))
+/// Whether a victim runs on as before, because what was decided about it could not be written.
+fn stays(engine: &Engine, victim: &Victim) -> bool {
+    engine.books.get(victim.take.id()).is_some_and(
+        |entry| matches!(&entry.phase, Phase::Running(admission) if admission.pods >= victim.before),
+    )
 }
 
 /// Holds the room that a placement needs until it has become free.
@@ -90,19 +150,11 @@ pub fn promise(
     candidate: &Candidate,
     pool: PoolIx,
     placement: Placement,
-    victims: Vec<WorkloadId>,
+    victims: Vec<Victim>,
 ) {
-    let message = explain::waiting(&engine.books, &placement, &victims);
-    let claim = Claim {
-        id: candidate.id.clone(),
-        team: candidate.team,
-        pool,
-        need: candidate.need.clone(),
-        total: candidate.total.clone(),
-        placement,
-        victims,
-        message,
-    };
+    let names: Vec<WorkloadId> = victims.iter().map(|victim| victim.take.id().clone()).collect();
+    let message = explain::waiting(&engine.books, &placement, &names);
+    let claim = Claim::new(candidate, pool, placement, victims, message);
     claim.nominate(&mut engine.books, 1);
     engine.claims.push(claim);
     engine.pending.remove(&candidate.id);

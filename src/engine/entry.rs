@@ -105,6 +105,45 @@ impl Entry {
         Vector::default().plus(&self.need, i64::from(self.workload.pods))
     }
 
+    /// The fewest pods with which it may run: all, or the minimum of an elastic workload.
+    #[must_use]
+    pub fn least_pods(&self) -> u32 {
+        let all = self.workload.pods;
+        let min = self.workload.min_pods.filter(|_| self.workload.resizable);
+        min.map_or(all, |min| min.clamp(1.min(all), all))
+    }
+
+    /// How many of the pods it holds an elastic workload can lose and run on.
+    #[must_use]
+    pub fn extra_pods(&self) -> u32 {
+        let elastic = self.workload.resizable && self.workload.min_pods.is_some();
+        if elastic { self.charge.pods.saturating_sub(self.least_pods()) } else { 0 }
+    }
+
+    /// What the pods that it must have need together.
+    #[must_use]
+    pub fn least_total(&self) -> Vector {
+        Vector::default().plus(&self.need, i64::from(self.least_pods()))
+    }
+
+    /// Whether it runs by an admission to a node that is no more.
+    #[must_use]
+    pub fn is_bereft(&self, nodes: &NodeTable) -> bool {
+        matches!(&self.phase, Phase::Running(admission)
+            if admission.nodes.keys().any(|name| alive(nodes, name).is_none()))
+    }
+
+    /// Whether it runs, or is about to, with fewer pods than it wants and may be given more.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        let elastic = self.workload.resizable && self.workload.min_pods.is_some();
+        elastic
+            && match &self.phase {
+                Phase::Starting(admission) | Phase::Running(admission) => admission.pods < self.workload.pods,
+                _ => false,
+            }
+    }
+
     /// What it holds, over all nodes.
     #[must_use]
     pub fn held(&self) -> Vector {

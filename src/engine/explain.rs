@@ -328,12 +328,12 @@ pub fn admitted(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector, borro
 pub fn evicted(
     books: &Books,
     victim: &Entry,
-    claimant: &WorkloadId,
+    claimant: Option<&WorkloadId>,
     reason: EvictReason,
     now: Time,
 ) -> String {
     let ran = victim.phase.admission().map_or(0, |admission| now.since(admission.at).as_secs());
-    let for_whom = label(books, claimant);
+    let for_whom = claimant.map(|claimant| label(books, claimant)).unwrap_or_default();
     match reason {
         EvictReason::Reclaimed => format!(
             "{for_whom} is owed capacity that team {} borrows ({}); {ran} s of work since its start",
@@ -353,6 +353,31 @@ pub fn evicted(
         }
         EvictReason::NodeLost => format!("lost pods with their node; {ran} s of work since its start"),
     }
+}
+
+/// Why a workload must shrink.
+pub fn shrunk(books: &Books, victim: &Entry, claimant: &WorkloadId, pods: u32) -> String {
+    format!(
+        "goes on with {pods} of {} pods ({} at least) to make room for {}",
+        victim.workload.pods,
+        victim.least_pods(),
+        label(books, claimant),
+    )
+}
+
+/// Why a workload grows.
+pub fn grown(entry: &Entry, from: u32, to: u32) -> String {
+    format!("room has come free: goes on with {to} pods instead of {from}, {} wanted", entry.workload.pods)
+}
+
+/// Why pods of a workload are made anew.
+pub fn replaced(pods: u32) -> String {
+    format!("{pods} of its pods went with their node and are made anew elsewhere")
+}
+
+/// Why a workload goes on with fewer pods.
+pub fn bereft(lost: u32, left: u32) -> String {
+    format!("{lost} of its pods went with their node and find no other; goes on with {left}")
 }
 
 /// Whom a claimant waits for.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Name, Queue, Team};
+use super::share::{self, Ratio};
 use super::vector::{Resources, Vector};
 
 /// Index of a team in the [`Forest`].
@@ -48,6 +49,8 @@ pub struct Account {
     pub limit: BTreeMap<usize, i64>,
     /// The most of the guarantee that may be lent; what is not listed is lent in full.
     lendable: BTreeMap<usize, i64>,
+    /// What the teams below one that promises nothing itself are promised in sum, by resource.
+    below: BTreeMap<usize, i64>,
     /// What the team and those below it hold.
     pub held: Vector,
     leaving: Vector,
@@ -72,25 +75,35 @@ impl Account {
         self.governed.iter().map(|index| (*index, self.guaranteed.get(*index)))
     }
 
-    /// What is held beyond the guarantee of resource `index` out of `usage`.
+    /// What is guaranteed of resource `index`, below it if it promises nothing itself.
+    #[must_use]
+    pub fn promised(&self, index: usize) -> i64 {
+        if self.promises() {
+            self.guaranteed.get(index)
+        } else {
+            self.below.get(&index).copied().unwrap_or(0)
+        }
+    }
+
+    /// What is held beyond the guarantee of resource `index` out of `usage`. A team that promises
+    /// nothing itself is looked through: the promises of the teams below it count.
     #[must_use]
     pub fn surplus(&self, index: usize, usage: i64) -> i64 {
-        if !self.promises() {
+        if self.promises() {
+            if self.governed.contains(&index) { (usage - self.guaranteed.get(index)).max(0) } else { 0 }
+        } else if self.below.is_empty() {
             usage.max(0)
-        } else if self.governed.contains(&index) {
-            (usage - self.guaranteed.get(index)).max(0)
         } else {
-            0
+            self.below.get(&index).map_or(0, |promised| (usage - promised).max(0))
         }
     }
 }
 
 /// A team's use of the surplus, comparable across teams; from the root down to the team.
 ///
-/// Each element is `max over resources (surplus ÷ capacity) ÷ weight` in units of 2⁻⁴⁰ (dominant
-/// share, Ghodsi et al., NSDI 2011, over what lies beyond guarantees). Weight 0 is infinite as soon
-/// as there is any.
-pub type Share = Vec<i128>;
+/// Each element is `max over resources (surplus ÷ capacity) ÷ weight` (dominant share, Ghodsi et al.,
+/// NSDI 2011, over what lies beyond guarantees). Weight 0 is infinite as soon as there is any.
+pub type Share = Vec<Ratio>;
 
 /// Changes to accounts that a decision imagines: what is added to or taken from whom.
 pub type Imagined = BTreeMap<TeamIx, Vector>;
@@ -183,6 +196,28 @@ impl Forest {
         }
         for pool in 0..self.accounts.len() {
             self.reserves[pool] = self.accounts[pool].iter().any(|account| !account.lendable.is_empty());
+            self.sum_up_promises(pool);
+        }
+    }
+
+    /// Works out what is promised below teams that promise nothing themselves, children before parents.
+    fn sum_up_promises(&mut self, pool: PoolIx) {
+        for account in &mut self.accounts[pool] {
+            account.below.clear();
+        }
+        let mut by_depth: Vec<TeamIx> = (0..self.teams.len()).collect();
+        by_depth.sort_by_key(|at| std::cmp::Reverse(self.teams[*at].path.len()));
+        for at in by_depth {
+            let Some(parent) = self.teams[at].path.get(1).copied() else { continue };
+            let account = &self.accounts[pool][at];
+            let own: Vec<(usize, i64)> = if account.promises() {
+                account.governed().collect()
+            } else {
+                account.below.iter().map(|(index, milli)| (*index, *milli)).collect()
+            };
+            for (index, milli) in own {
+                *self.accounts[pool][parent].below.entry(index).or_default() += milli;
+            }
         }
     }
 
@@ -244,6 +279,12 @@ impl Forest {
     #[must_use]
     pub fn pool_name(&self, pool: PoolIx) -> &Name {
         &self.pool_names[pool]
+    }
+
+    /// The pool of that name, if it was ever heard of.
+    #[must_use]
+    pub fn pool(&self, name: &Name) -> Option<PoolIx> {
+        self.pool_index.get(name).copied()
     }
 
     /// Every pool ever heard of, by name.
@@ -314,6 +355,17 @@ impl Forest {
             })
     }
 
+    /// Whether the team's own guarantee, the ones above it aside, holds `amount` more of something.
+    #[must_use]
+    pub fn own_guarantee_holds(&self, pool: PoolIx, team: TeamIx, amount: &Vector) -> bool {
+        let own = &self.accounts[pool][team];
+        own.governed().any(|(index, _)| amount.get(index) > 0)
+            && own.governed().all(|(index, guaranteed)| {
+                let more = amount.get(index);
+                more == 0 || own.settled(index) + more <= guaranteed
+            })
+    }
+
     /// The part of `of`'s path that a claimant of team `by` must respect: all levels below the
     /// lowest team that both stand under.
     pub fn levels_below_common<'a>(&'a self, of: TeamIx, by: TeamIx) -> impl Iterator<Item = TeamIx> + 'a {
@@ -337,6 +389,19 @@ impl Forest {
                 || account.governed().any(|(index, guaranteed)| {
                     let change = imagined.get(at).map_or(0, |vector| vector.get(index));
                     amount.get(index) > 0 && account.settled(index) + change > guaranteed
+                })
+        })
+    }
+
+    /// Whether each of `levels` holds more of something than it is promised.
+    #[must_use]
+    pub fn any_beyond_guarantee(&self, pool: PoolIx, levels: &[TeamIx], imagined: &Imagined) -> bool {
+        levels.iter().all(|at| {
+            let account = &self.accounts[pool][*at];
+            !account.promises()
+                || account.governed().any(|(index, guaranteed)| {
+                    let change = imagined.get(at).map_or(0, |vector| vector.get(index));
+                    account.settled(index) + change > guaranteed
                 })
         })
     }
@@ -405,27 +470,47 @@ impl Forest {
     /// The team's share of the surplus as things will be once evictions end.
     #[must_use]
     pub fn share(&self, pool: PoolIx, team: TeamIx) -> Share {
-        let capacity = &self.capacity[pool];
-        let share_of = |at: &TeamIx| {
-            let account = &self.accounts[pool][*at];
-            let dominant = account
-                .held
-                .entries()
-                .map(|(index, _)| index)
-                .chain(account.nominated.entries().map(|(index, _)| index))
-                .filter_map(|index| {
-                    let surplus = account.surplus(index, account.settled(index));
-                    let capacity = capacity.get(index);
-                    (surplus > 0 && capacity > 0).then(|| (i128::from(surplus) << 40) / i128::from(capacity))
-                })
-                .max()
-                .unwrap_or(0);
-            match self.teams[*at].team.as_ref().map_or(1, |team| team.weight) {
-                0 if dominant > 0 => i128::MAX,
-                0 => 0,
-                weight => dominant / i128::from(weight),
-            }
+        self.teams[team].path.iter().rev().map(|at| self.level_share(pool, *at, None)).collect()
+    }
+
+    /// The share that a claim on the surplus of that team queues with: a team of weight 0 stands
+    /// behind every other, even while it has nothing.
+    #[must_use]
+    pub fn standing(&self, pool: PoolIx, team: TeamIx) -> Share {
+        let weightless = |at: &TeamIx| self.teams[*at].team.as_ref().is_some_and(|team| team.weight == 0);
+        let level = |at: &TeamIx| {
+            if weightless(at) { Ratio::INFINITE } else { self.level_share(pool, *at, None) }
         };
-        self.teams[team].path.iter().rev().map(share_of).collect()
+        self.teams[team].path.iter().rev().map(level).collect()
+    }
+
+    /// Whether the changes `after` make the shares of the surplus fairer than those `before`, see
+    /// [`share::fairer`].
+    #[must_use]
+    pub fn fairer_than(&self, pool: PoolIx, before: &Imagined, after: &Imagined) -> bool {
+        let touched: BTreeSet<TeamIx> = before.keys().chain(after.keys()).copied().collect();
+        let shares = |imagined: &Imagined| {
+            touched.iter().map(|at| self.level_share(pool, *at, imagined.get(at))).collect()
+        };
+        share::fairer(shares(before), shares(after))
+    }
+
+    /// One team's own share, without those above it, after an imagined change.
+    #[must_use]
+    pub fn level_share(&self, pool: PoolIx, team: TeamIx, change: Option<&Vector>) -> Ratio {
+        let capacity = &self.capacity[pool];
+        let account = &self.accounts[pool][team];
+        let weight = self.teams[team].team.as_ref().map_or(1, |team| team.weight);
+        let resources = account.held.len().max(account.nominated.len()).max(change.map_or(0, Vector::len));
+        let positive = |milli: i64| u128::try_from(milli).unwrap_or(0);
+        (0..resources)
+            .filter(|index| capacity.get(*index) > 0)
+            .map(|index| {
+                let usage = account.settled(index) + change.map_or(0, |change| change.get(index));
+                let surplus = positive(account.surplus(index, usage));
+                Ratio::new(surplus, positive(capacity.get(index)) * u128::from(weight))
+            })
+            .max()
+            .unwrap_or(Ratio::ZERO)
     }
 }

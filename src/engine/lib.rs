@@ -18,11 +18,14 @@ pub mod decision;
 mod devices;
 mod entry;
 mod explain;
+mod fair;
 mod fit;
 mod forest;
 pub mod forward;
+mod grow;
 mod history;
 mod holders;
+mod loss;
 pub mod model;
 mod nodes;
 mod packing;
@@ -32,11 +35,13 @@ mod placement;
 mod reclaim;
 mod reserve;
 mod rules;
+mod share;
 mod space;
 mod start;
 mod timeline;
 mod timers;
 mod vector;
+mod victims;
 mod views;
 
 use std::collections::BTreeMap;
@@ -44,11 +49,11 @@ use std::time::Duration;
 
 use books::{Books, Effect};
 use claims::Claim;
-use decision::{NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
+use decision::{Effort, NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
 use entry::Phase;
 use forest::PoolIx;
 use history::History;
-use model::{Event, Name, Settings, Time, Workload, WorkloadId};
+use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId};
 use pending::{ClassKey, Pending, Rank};
 use reserve::Turn;
 use timeline::Timeline;
@@ -76,8 +81,17 @@ pub struct Engine {
     failures: BTreeMap<WorkloadId, Failure>,
     /// Goes up whenever somebody who could not start may be able to now.
     epoch: u64,
+    /// The epoch in which elastic workloads last got what there was.
+    grown: u64,
     /// When something becomes possible by the passing of time alone.
     wake: Option<Time>,
+    /// Goes up whenever something changes that is not the engine's own doing.
+    outside: u64,
+    /// Who made a claim on the surplus, and what `outside` was then: without a change from outside
+    /// nobody makes one twice, so that claims cannot chase each other for ever (Law 8).
+    spent: BTreeMap<WorkloadId, u64>,
+    /// How much searching was done.
+    effort: Effort,
     /// Somebody's eviction could not be considered because its start was not confirmed.
     awaits_start: bool,
 }
@@ -123,6 +137,9 @@ impl Engine {
                 None
             }
         };
+        if self.comes_from_outside(&event) {
+            self.outside += 1;
+        }
         let before = subject.as_ref().and_then(|id| self.books.get(id)).map(|e| e.phase.clone());
         let effect = self.books.apply(event);
         if effect == Effect::Looser {
@@ -136,6 +153,9 @@ impl Engine {
                     self.awaits_start = false;
                     self.epoch += 1;
                 }
+            }
+            if matches!(after, None | Some(Phase::Finished)) {
+                self.spent.remove(&id);
             }
             self.timers.note(&mut self.books, &id, before.as_ref(), now);
             if let Some(entry) = self.books.get(&id).filter(|entry| entry.phase == Phase::Finished)
@@ -160,6 +180,7 @@ impl Engine {
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = None;
             self.epoch += 1;
+            self.outside += 1;
         }
         self.end_pauses(now);
         let mut actions = timers::fire(self, now);
@@ -231,6 +252,37 @@ impl Engine {
         views::overcommitments(&self.books)
     }
 
+    /// Whether an event tells of more than what the engine itself had decided.
+    fn comes_from_outside(&self, event: &Event) -> bool {
+        match event {
+            Event::WorkloadApplied(workload) => {
+                let known = self.books.get(&workload.id).map(|entry| &entry.workload);
+                matches!(workload.state, Observed::Finished | Observed::OnHold)
+                    || known.is_none_or(|known| {
+                        known.state == Observed::OnHold
+                            || Workload { state: known.state.clone(), ..workload.clone() } != *known
+                    })
+            }
+            Event::PodApplied(pod) => {
+                pod.workload.as_ref().is_none_or(|owner| self.books.get(owner).is_none())
+            }
+            Event::PodRemoved(_) | Event::WriteFailed { .. } => false,
+            Event::WorkloadRemoved(_)
+            | Event::TeamApplied(_)
+            | Event::TeamRemoved(_)
+            | Event::PoolApplied(_)
+            | Event::PoolRemoved(_)
+            | Event::NodeApplied(_)
+            | Event::NodeRemoved(_) => true,
+        }
+    }
+
+    /// How much searching for victims was done so far.
+    #[must_use]
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
     /// Takes back a decision whose write failed; it may be taken again after a pause.
     fn write_failed(&mut self, id: &WorkloadId, message: String, now: Time) {
         let Some(entry) = self.books.get(id) else { return };
@@ -252,6 +304,7 @@ impl Engine {
     /// A change of teams moves paths and queues, so promises of room are taken off the accounts
     /// before and put on again after, and everybody is queued up anew.
     fn change_teams(&mut self, event: Event) {
+        self.outside += 1;
         let claims = std::mem::take(&mut self.claims);
         for claim in &claims {
             claim.nominate(&mut self.books, -1);
@@ -271,10 +324,7 @@ impl Engine {
     /// Lets go of the room held for a workload that does not wait for it any more.
     fn drop_stale_claim(&mut self, id: &WorkloadId) {
         let Some(position) = self.claims.iter().position(|claim| claim.id == *id) else { return };
-        let still_wanted = self
-            .books
-            .get(id)
-            .is_some_and(|entry| entry.phase == Phase::Pending && self.claims[position].is_for(entry));
+        let still_wanted = self.books.get(id).is_some_and(|entry| self.claims[position].is_for(entry));
         if !still_wanted {
             let claim = self.claims.remove(position);
             claim.nominate(&mut self.books, -1);

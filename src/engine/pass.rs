@@ -11,6 +11,8 @@ use super::candidate::{Eligible, first_pool};
 use super::claims;
 use super::decision::Plan;
 use super::forest::Imagined;
+use super::grow;
+use super::loss;
 use super::model::{Time, WorkloadId};
 use super::start::try_start;
 
@@ -18,6 +20,7 @@ use super::start::try_start;
 pub fn run(engine: &mut Engine, now: Time) -> Plan {
     let mut plan = Plan::default();
     let mut eligible = Eligible::default();
+    loss::run(engine, &mut eligible, now, &mut plan);
     claims::progress(engine, &mut eligible, now, &mut plan);
     while let Some(id) = next(engine) {
         let verdict = try_start(engine, &mut eligible, &id, now, &mut plan);
@@ -26,6 +29,7 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
             engine.pending.block(&id, epoch, verdict);
         }
     }
+    grow::run(engine, &mut eligible, now, &mut plan);
     plan
 }
 
@@ -36,8 +40,9 @@ fn next(engine: &Engine) -> Option<WorkloadId> {
         let rank = engine.pending.head(team, engine.epoch)?;
         let entry = books.get(rank.id())?;
         let pool = first_pool(books, entry);
-        let owed = pool.is_some_and(|p| books.forest.owed(p, team, &entry.total(), &Imagined::new()));
-        let share = pool.map(|p| books.forest.share(p, team)).unwrap_or_default();
+        let owed = pool.is_some_and(|p| books.forest.owed(p, team, &entry.least_total(), &Imagined::new()));
+        let share = |p| if owed { books.forest.share(p, team) } else { books.forest.standing(p, team) };
+        let share = pool.map(share).unwrap_or_default();
         Some(((Reverse(owed), share, rank.submitted(), &books.forest.team(team).name), rank.id()))
     });
     heads.min_by(|left, right| left.0.cmp(&right.0)).map(|(_, id)| id.clone())

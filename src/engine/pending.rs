@@ -173,6 +173,12 @@ impl Pending {
             .min()
     }
 
+    /// The first of every class, with how many there are in it.
+    pub fn firsts(&self) -> impl Iterator<Item = (&WorkloadId, usize)> {
+        let classes = self.teams.values().flat_map(BTreeMap::values);
+        classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
+    }
+
     /// The first of every class of every team but one, whether it has been found unable to start or not.
     pub fn firsts_of_others(&self, team: TeamIx) -> impl Iterator<Item = &WorkloadId> {
         let others = self.teams.iter().filter(move |(other, _)| **other != team);

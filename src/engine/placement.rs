@@ -131,6 +131,13 @@ pub fn most(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'
     Spread::new(books, request, &ask, room, sites(books, nodes, request, room)).most()
 }
 
+/// How many pods one node holds.
+#[must_use]
+pub fn capacity_for(books: &Books, node: NodeIx, need: &Vector, room: Room<'_>) -> u32 {
+    let demand = books.nodes.demand(need);
+    with_space(books, node, room, |space| space.fits(&demand))
+}
+
 fn fitting<T>(books: &Books, request: &Request<'_>, work: impl FnOnce(&mut Fitting) -> T) -> T {
     books.nodes.fitting(request.pool, request.shape, request.need, work)
 }

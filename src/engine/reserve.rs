@@ -326,7 +326,9 @@ pub fn admissible(
     found: Placement,
     now: Time,
 ) -> Result<Placement, Verdict> {
-    let Some((turn, opening)) = respected(engine, candidate, pool, |c| c.owed(&engine.books, pool)) else {
+    // Others may have to go so that it is within all guarantees above its own; what is free is better.
+    let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
+    let Some((turn, opening)) = respected(engine, candidate, pool, owed) else {
         return Ok(found);
     };
     let overlaps = |at: &Placement| at.keys().any(|node| opening.placement.contains_key(node));

@@ -1,12 +1,14 @@
 //! The rules about single workloads and teams on which both admission and reclaim rest.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::books::Books;
 use super::entry::{Entry, Phase};
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::model::Time;
-use super::placement::Freed;
+use super::nodes::NodeIx;
+use super::placement::{Freed, Placement};
 use super::vector::Vector;
 
 /// The priority that orders workloads inside a team: the queue's, then the PriorityClass. Whoever runs
@@ -80,8 +82,25 @@ pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -
 
 /// Adds to `freed` what a workload holds on nodes and is not leaving already.
 pub fn free(freed: &mut Freed, entry: &Entry) {
-    for (node, pods) in &entry.charge.nodes {
-        let going = entry.charge.going.get(node).copied().unwrap_or(0);
-        freed.give(*node, &entry.workload.id, &entry.need, pods.saturating_sub(going));
+    let mut staying = entry.charge.nodes.clone();
+    for (node, going) in &entry.charge.going {
+        if let Some(pods) = staying.get_mut(node) {
+            *pods = pods.saturating_sub(*going);
+        }
+    }
+    free_pods(freed, entry, &staying);
+}
+
+/// Adds to `freed` what so many pods of a workload hold on nodes.
+pub fn free_pods(freed: &mut Freed, entry: &Entry, pods: &BTreeMap<NodeIx, u32>) {
+    for (node, pods) in pods {
+        freed.give(*node, &entry.workload.id, &entry.need, *pods);
+    }
+}
+
+/// Takes out of `freed` what somebody placed there needs.
+pub fn occupy(freed: &mut Freed, need: &Vector, placement: &Placement) {
+    for (node, pods) in placement {
+        freed.take(*node, need, *pods);
     }
 }

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use super::Engine;
 use super::books::Books;
 use super::candidate::{Candidate, Eligible, find_pool, pool_names};
-use super::claims::promise;
-use super::decision::{Action, EvictReason, Plan, Reason, Verdict};
+use super::claims::{Victim, promise};
+use super::decision::{Action, Plan, Reason, Verdict};
 use super::entry::Phase;
 use super::explain;
 use super::forest::{Imagined, PoolIx};
 use super::model::{Admission, Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Room};
-use super::reclaim;
+use super::reclaim::{self, Promised, Victims};
 use super::reserve;
+use super::victims;
 
 /// Admits the workload, or has room freed for it, or says why neither can be.
 pub fn try_start(
@@ -122,7 +123,7 @@ pub fn admit(
     let admission = Admission {
         pool: engine.books.forest.pool_name(pool).clone(),
         nodes: placement.iter().map(|(node, pods)| (engine.books.nodes.name(*node).clone(), *pods)).collect(),
-        pods: candidate.pods,
+        pods: placement.values().sum(),
         borrowed,
         at: now,
     };
@@ -144,38 +145,36 @@ fn make_room(
     let books = &engine.books;
     let allowed =
         books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), true).is_none();
-    if allowed && candidate.owed(books, pool) {
+    let owed = candidate.owed(books, pool);
+    if allowed && (owed || surplus_refusal(books, candidate, pool).is_none()) {
         let settled = Room::Settled(&Freed::new()).place(engine, candidate, pool, nodes);
         if let Some(placement) = settled {
-            promise(engine, candidate, pool, placement, Vec::new());
-            return true;
+            // Room that is being freed is promised to those who are owed it; the others, for whom
+            // nobody need go either, get it in their order once it is free.
+            if owed {
+                promise(engine, candidate, pool, placement, Vec::new());
+            }
+            return owed;
         }
     }
     let barred = |id: &WorkloadId| engine.pauses(id);
-    let others: Vec<WorkloadId> = engine.pending.firsts_of_others(candidate.team).cloned().collect();
-    let found = reclaim::search(books, &candidate.claimant(pool, nodes, &others), &barred, now);
+    let promised: Vec<Promised> = engine.claims.iter().filter_map(|claim| claim.promised(books)).collect();
+    let spent = engine.spent.get(&candidate.id) == Some(&engine.outside);
+    let claimant = candidate.claimant(pool, nodes, spent);
+    let found = reclaim::search(books, &engine.pending, &promised, claimant, &barred, now);
     engine.awaits_start |= found.skipped;
     engine.wake = [engine.wake, found.retry_at].into_iter().flatten().min();
-    let Some(victims) = found.victims else { return false };
-    let gone: Vec<WorkloadId> =
-        victims.ids.into_iter().filter(|id| evict(engine, id, candidate, now, plan)).collect();
-    promise(engine, candidate, pool, victims.placement, gone);
-    true
-}
-
-/// Decides the eviction of somebody who runs.
-fn evict(engine: &mut Engine, id: &WorkloadId, claimant: &Candidate, now: Time, plan: &mut Plan) -> bool {
-    let Some(entry) = engine.books.get(id) else { return false };
-    let Phase::Running(admission) = entry.phase.clone() else { return false };
-    let reason = if entry.team == claimant.team { EvictReason::Preempted } else { EvictReason::Reclaimed };
-    let message = explain::evicted(&engine.books, entry, &claimant.id, reason, now);
-    engine.books.set_phase(id, Phase::Stopping(admission));
-    plan.actions.push(Action::Evict {
-        workload: id.clone(),
-        claimant: Some(claimant.id.clone()),
-        reason,
-        message,
-    });
+    engine.effort.searches += 1;
+    engine.effort.bounded += u64::from(found.bounded);
+    let Some(Victims { takes, placement, owed }) = found.victims else { return false };
+    if !owed {
+        engine.spent.insert(candidate.id.clone(), engine.outside);
+    }
+    let victims: Vec<Victim> = takes
+        .into_iter()
+        .filter_map(|take| victims::take(engine, take, candidate, owed, now, plan))
+        .collect();
+    promise(engine, candidate, pool, placement, victims);
     true
 }
 

@@ -95,6 +95,12 @@ impl Vector {
         self.0.get(index).copied().unwrap_or(0)
     }
 
+    /// One more than the highest resource number that was ever set.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Sets the amount of resource number `index`.
     pub fn set(&mut self, index: usize, milli: i64) {
         if self.0.len() <= index {

@@ -6,6 +6,7 @@ use super::amount::{Amount, ResourceList};
 use super::books::Books;
 use super::decision::{NodeView, Overcommitment, QueueView, SharedDevice, TeamView};
 use super::entry::Phase;
+use super::fair;
 use super::forest::{Imagined, PoolIx};
 use super::model::{DEFAULT_POOL, Name, Time};
 use super::vector::Vector;
@@ -13,6 +14,7 @@ use super::vector::Vector;
 /// Every team in every pool in which it is promised or holds something.
 pub fn teams(books: &Books) -> Vec<TeamView> {
     let mut views = Vec::new();
+    let fair = fair::shares(books);
     for (team, entry) in books.forest.teams() {
         let Some(definition) = &entry.team else { continue };
         for (pool_name, pool) in books.forest.pools() {
@@ -37,7 +39,7 @@ pub fn teams(books: &Books) -> Vec<TeamView> {
                 used: list(books, &account.held),
                 borrowed: list(books, &borrowed),
                 lent: list(books, &lent),
-                fair_share: ResourceList::new(),
+                fair_share: fair.get(&(pool, team)).map(|share| list(books, share)).unwrap_or_default(),
             });
         }
     }
@@ -114,7 +116,7 @@ pub fn queues(books: &Books) -> Vec<QueueView> {
 pub fn oldest_owed(books: &Books) -> BTreeMap<Name, Time> {
     let mut oldest: BTreeMap<Name, Time> = BTreeMap::new();
     for entry in books.iter().filter(|entry| !entry.removed && entry.phase == Phase::Pending) {
-        let (team, total) = (entry.team, entry.total());
+        let (team, total) = (entry.team, entry.least_total());
         let Ok(queue) = books.queue_of(entry) else { continue };
         let asked = &entry.workload.pools;
         let may = |name: &Name| if asked.is_empty() { &**name == DEFAULT_POOL } else { asked.contains(name) };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, Reason, State};
+use sluice_engine::decision::{Action, EvictReason, Reason, State};
 use sluice_engine::model::{Name, WorkloadId};
 
 use super::ops::ids;
@@ -102,6 +102,39 @@ pub fn claims(world: &World) -> BTreeSet<WorkloadId> {
     ids(world.queued()).into_iter().filter(waits).collect()
 }
 
+/// A share of the surplus that compares exactly: surplus ÷ weight, infinite without a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(i64, i64);
+
+impl Ord for Share {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let infinite = |share: &Self| share.1 == 0 && share.0 > 0;
+        infinite(self).cmp(&infinite(other)).then_with(|| {
+            if infinite(self) {
+                std::cmp::Ordering::Equal
+            } else {
+                (self.0 * other.1.max(1)).cmp(&(other.0 * self.1.max(1)))
+            }
+        })
+    }
+}
+
+impl PartialOrd for Share {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// All shares of the surplus at that usage, the largest first.
+pub fn shares(world: &World, usage: &BTreeMap<Name, i64>) -> Vec<Share> {
+    let of = |(team, used): (&Name, &i64)| {
+        Share((used - world.guaranteed(team)).max(0), i64::from(world.teams[team].weight))
+    };
+    let mut shares: Vec<Share> = usage.iter().map(of).collect();
+    shares.sort_unstable_by(|left, right| right.cmp(left));
+    shares
+}
+
 /// Law 3 for everything one plan decided, action by action in its order.
 pub fn owners_keep_theirs(
     world: &World,
@@ -125,10 +158,30 @@ pub fn owners_keep_theirs(
             Action::Evict { claimant: Some(claimant), .. } => {
                 let same =
                     |a: &&Action| matches!(a, Action::Evict { claimant: Some(c), .. } if c == claimant);
-                let group: Vec<&Item> =
-                    actions[at..].iter().take_while(same).map(|a| &world.items[a.workload()]).collect();
-                at += group.len();
+                let decided: Vec<&Action> = actions[at..].iter().take_while(same).collect();
+                at += decided.len();
                 let item = &world.items[claimant];
+                let moves = |a: &&&Action| matches!(a, Action::Evict { reason: EvictReason::Moved, .. });
+                for moved in decided.iter().filter(moves).map(|a| &world.items[a.workload()]) {
+                    // Only for one whom its guarantee holds as things are; and its own place is waiting.
+                    let outright = world
+                        .path(&item.workload.team)
+                        .iter()
+                        .all(|team| usage[team] + item.total() <= world.guaranteed(team));
+                    prop_assert!(
+                        outright && moved.preemptible(),
+                        "{} moves for {claimant}",
+                        moved.workload.id
+                    );
+                }
+                let group: Vec<&Item> =
+                    decided.iter().filter(|a| !moves(a)).map(|a| &world.items[a.workload()]).collect();
+                let mut before = usage.clone();
+                if claimed.contains(claimant) {
+                    for team in world.path(&item.workload.team) {
+                        *before.entry(team).or_default() -= item.total();
+                    }
+                }
                 let (own, others): (Vec<&Item>, Vec<&Item>) =
                     group.iter().partition(|victim| victim.workload.team == item.workload.team);
                 for victim in &own {
@@ -144,7 +197,13 @@ pub fn owners_keep_theirs(
                 // Room that was promised to the claimant before is in the usage already.
                 let more = if claimed.contains(claimant) { 0 } else { item.total() };
                 let owed = path.iter().all(|team| usage[team] + more <= world.guaranteed(team));
-                prop_assert!(owed || others.is_empty(), "{claimant} is not owed what it took");
+                // Who is not owed takes from other teams only what leaves owners whole and shares fairer.
+                let mut after = usage.clone();
+                for team in &path {
+                    *after.entry(team.clone()).or_default() += more;
+                }
+                let fairer = straddling == Some(0) && shares(world, &after) < shares(world, &before);
+                prop_assert!(owed || others.is_empty() || fairer, "{claimant} is not owed what it took");
                 prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
                 claimant
             }
@@ -195,6 +254,18 @@ pub fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<Workload
         }
     }
     Some(sets)
+}
+
+/// Whether a set has somebody of the claimant's own team whom the guarantees hold beside it.
+pub fn takes_mates_needlessly(world: &World, item: &Item, set: &[WorkloadId]) -> bool {
+    let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
+    let held = |team: &Name| {
+        let gone = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(team));
+        world.used(team) - gone.map(|victim| victim.total()).sum::<i64>() + item.total()
+    };
+    victims.iter().filter(|victim| victim.workload.team == item.workload.team).any(|mate| {
+        world.path(&mate.workload.team).iter().all(|team| held(team) + mate.total() <= world.guaranteed(team))
+    })
 }
 
 /// What teams held before the evictions that are in flight.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sluice_engine::model::{Name, Time, WorkloadId};
+use sluice_engine::model::{Name, Team, Time, WorkloadId};
 
 use super::world::{Item, Stage, World, team};
 
@@ -74,6 +74,7 @@ pub struct Setup {
     pub nodes: Vec<i64>,
     pub guarantees: [i64; 3],
     pub limits: [Option<i64>; 3],
+    pub weights: [u32; 3],
     /// Whether teams 0 and 1 stand under a parent, and what that is promised.
     pub parent: Option<i64>,
 }
@@ -84,9 +85,16 @@ pub fn setup() -> impl Strategy<Value = Setup> {
         prop::collection::vec(2..9_i64, 1..4),
         [0..9_i64, 0..9_i64, 0..9_i64],
         [limit(), limit(), limit()],
+        prop_oneof![2 => Just([1, 1, 1]), 1 => [0..3_u32, 0..3_u32, 0..3_u32]],
         prop::option::weighted(0.4, 0..13_i64),
     )
-        .prop_map(|(nodes, guarantees, limits, parent)| Setup { nodes, guarantees, limits, parent })
+        .prop_map(|(nodes, guarantees, limits, weights, parent)| Setup {
+            nodes,
+            guarantees,
+            limits,
+            weights,
+            parent,
+        })
 }
 
 pub const TEAMS: [&str; 3] = ["a", "b", "c"];
@@ -94,8 +102,12 @@ pub const TEAMS: [&str; 3] = ["a", "b", "c"];
 pub fn build(setup: &Setup) -> World {
     let parent_of = |i: usize| (i < 2 && setup.parent.is_some()).then_some("top");
     let cap = |i: usize| setup.limits[i].map(|limit| limit.max(setup.guarantees[i]));
-    let mut teams: Vec<_> =
-        (0..3).map(|i| team(TEAMS[i], parent_of(i), setup.guarantees[i], cap(i))).collect();
+    let mut teams: Vec<_> = (0..3)
+        .map(|i| Team {
+            weight: setup.weights[i],
+            ..team(TEAMS[i], parent_of(i), setup.guarantees[i], cap(i))
+        })
+        .collect();
     teams.extend(setup.parent.map(|guaranteed| team("top", None, guaranteed, None)));
     World::new(&setup.nodes, teams)
 }

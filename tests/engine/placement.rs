@@ -484,7 +484,9 @@ proptest! {
                 yard.finish(&gone.0.clone());
             } else {
                 let size = [200, 250, 400, 500, 700, 1_000, 2_000][*pick];
-                yard.submit(job(&format!("w{step}"), *pods, &gpu(size)));
+                // Nobody can be stopped, so that everybody stays where it was first placed.
+                let workload = job(&format!("w{step}"), *pods, &gpu(size));
+                yard.submit(Workload { resumable: false, ..workload });
             }
             let stayed: BTreeSet<WorkloadId> =
                 before.iter().filter(|id| yard.running.contains_key(id)).cloned().collect();

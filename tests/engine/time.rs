@@ -107,8 +107,8 @@ proptest! {
         let to = Time(world.now.0 + 1_000_000);
         failed.extend(pass(&mut world, to, &mut always));
         let started: BTreeMap<String, i64> = world.log.iter().filter_map(|line| {
-            let id = line.strip_prefix("Admit { workload: WorkloadId(\"")?.split('"').next()?;
-            let at = line.split("at: Time(").nth(1)?.split(')').next()?;
+            let id = line.strip_prefix("Admit ")?.split(' ').next()?;
+            let at = line.split(" at ").nth(1)?.split(' ').next()?;
             Some((id.to_owned(), at.parse().ok()?))
         }).collect();
         for (id, at) in &failed {

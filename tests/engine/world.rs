@@ -58,6 +58,32 @@ pub struct World {
     foreign_made: usize,
 }
 
+/// A decision in one line.
+fn told(action: &Action) -> String {
+    let nodes = |admission: &Admission| {
+        let nodes: Vec<String> =
+            admission.nodes.iter().map(|(node, pods)| format!("{node}:{pods}")).collect();
+        nodes.join(",")
+    };
+    match action {
+        Action::Admit { workload, admission, .. } => {
+            format!(
+                "Admit {workload} on {} at {} borrowed {}",
+                nodes(admission),
+                admission.at.0,
+                admission.borrowed
+            )
+        }
+        Action::Resize { workload, admission, cause, claimant, .. } => {
+            format!("Resize {workload} to {} {cause:?} for {claimant:?}", nodes(admission))
+        }
+        Action::Evict { workload, claimant, reason, .. } => {
+            format!("Evict {workload} for {} {reason:?}", claimant.as_ref().map_or("nobody", |id| &id.0))
+        }
+        Action::Fail { workload, reason, .. } => format!("Fail {workload} {reason:?}"),
+    }
+}
+
 pub fn gpus(count: i64) -> ResourceList {
     ResourceList::from([(GPU.into(), Amount::units(count))])
 }
@@ -210,7 +236,7 @@ impl World {
     pub fn plan(&mut self) -> Vec<Action> {
         let actions = self.engine.plan(self.now).actions;
         for action in &actions {
-            self.log.push(format!("{:?}", action));
+            self.log.push(told(action));
             if let Action::Evict { workload, claimant: Some(claimant), .. } = action {
                 self.evicted_for.entry(claimant.clone()).or_default().insert(workload.clone());
             }

@@ -1,0 +1,124 @@
+//! Whether a victim, queued again, would evict somebody in its turn: a search of its own, in the
+//! state of things that the eviction leads to.
+
+use super::super::entry::{Entry, Phase};
+use super::super::forest::TeamIx;
+use super::super::model::WorkloadId;
+use super::super::placement::{self, Room};
+use super::super::rules::{lending_allows, preemptible, priority_of};
+use super::super::vector::Vector;
+use super::outcome::{Outcome, Part, request_of};
+use super::{Claimant, Ground, Search, State};
+
+impl Search<'_> {
+    /// Whether a victim, queued again once the claimant runs, could start only by evicting somebody,
+    /// and would be allowed to. What has only shrunk never evicts to grow again.
+    pub fn would_evict(&self, part: &Part, outcome: &Outcome) -> bool {
+        if !part.whole {
+            return false;
+        }
+        let (books, claimant) = (self.books, &self.claimant);
+        let forest = &books.forest;
+        let entry = self.candidates[part.candidate].entry;
+        let mut state = State {
+            imagined: outcome.imagined.clone(),
+            freed: outcome.freed.clone(),
+            gone: self.state.gone.clone(),
+        };
+        forest.imagine(&mut state.imagined, claimant.team, claimant.total, 1);
+        let gone = outcome.parts.iter().filter(|part| part.whole).map(|part| part.candidate);
+        let moved = outcome.moved.iter().map(|(part, _)| part.candidate);
+        state.gone.extend(gone.chain(moved).map(|i| self.candidates[i].entry.workload.id.clone()));
+        let pods = entry.least_pods();
+        let total = Vector::default().plus(&entry.need, i64::from(pods));
+        if !self.may_reclaim(entry, &total, &state) {
+            return false;
+        }
+        if self.passes_a_promise(entry) {
+            return true;
+        }
+        let request = request_of(entry, claimant.pool, pods);
+        let nodes = placement::eligible(books, &request);
+        let owed = forest.owed(claimant.pool, entry.team, &total, &state.imagined);
+        let starts = forest.over_limit(claimant.pool, entry.team, &total, &state.imagined, true).is_none()
+            && (owed || lending_allows(books, entry.team, claimant.pool, &total, &state.freed))
+            && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
+        if starts {
+            return false;
+        }
+        let again = Claimant {
+            id: &entry.workload.id,
+            team: entry.team,
+            pool: claimant.pool,
+            shape: &entry.workload.shape,
+            topology: &entry.workload.topology,
+            need: &entry.need,
+            total: &total,
+            pods,
+            priority: priority_of(books, entry),
+            preemptible: true,
+            nodes: &nodes,
+            spent: false,
+        };
+        [Ground::Owed, Ground::Surplus].into_iter().any(|ground| {
+            let mut search = Search {
+                books,
+                pending: self.pending,
+                promised: self.promised,
+                claimant: again,
+                ground,
+                moves: false,
+                state: state.clone(),
+                candidates: Vec::new(),
+                bounded: false,
+                now: self.now,
+            };
+            search.gather(&|_: &WorkloadId| false);
+            search.any()
+        })
+    }
+
+    /// A quick test that rules most victims out: it would be owed its room, or lower priorities of its
+    /// team run, or its team would have a smaller share than another.
+    fn may_reclaim(&self, entry: &Entry, total: &Vector, state: &State) -> bool {
+        let (books, pool) = (self.books, self.claimant.pool);
+        let forest = &books.forest;
+        let priority = priority_of(books, entry);
+        if self.passes_a_promise(entry) {
+            return true;
+        }
+        let yields = |mate: &Entry| self.evictable(mate) && priority_of(books, mate) < priority;
+        if books.holders(pool, entry.team).any(|mate| yields(mate) && !state.gone.contains(&mate.workload.id))
+            || forest.owed(pool, entry.team, total, &state.imagined)
+        {
+            return true;
+        }
+        let mut with = state.imagined.clone();
+        forest.imagine(&mut with, entry.team, total, 1);
+        books.teams_holding(pool).filter(|team| *team != entry.team).any(|team| {
+            let share = |of: TeamIx, by: TeamIx| {
+                forest.levels_below_common(of, by).map(|at| forest.level_share(pool, at, with.get(&at))).max()
+            };
+            share(team, entry.team) >= share(entry.team, team)
+        })
+    }
+
+    /// Whether a mate of lower priority has been promised room: it will run soon, and yield.
+    fn passes_a_promise(&self, entry: &Entry) -> bool {
+        let priority = priority_of(self.books, entry);
+        self.promised.iter().any(|(team, theirs)| *team == entry.team && *theirs < priority)
+    }
+
+    /// Whether somebody runs who may be evicted by somebody.
+    pub fn evictable(&self, entry: &Entry) -> bool {
+        matches!(entry.phase, Phase::Running(_)) && preemptible(self.books, entry)
+    }
+
+    /// Whether any set at all makes the claimant start.
+    fn any(&mut self) -> bool {
+        let proposals = self.proposals();
+        proposals.iter().any(|items| {
+            self.outcome(items, self.claimant.nodes).is_some_and(|outcome| self.is_fair(&outcome))
+        })
+    }
+}

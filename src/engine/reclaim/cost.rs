@@ -1,0 +1,104 @@
+//! What a set of victims costs: the order in which sets are preferred.
+
+use std::cmp::Reverse;
+
+use super::super::model::{Time, WorkloadId};
+use super::outcome::{Outcome, Part};
+use super::{Ground, Search};
+
+/// What a set of victims costs; compares less when it is to be preferred, criterion by criterion.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost {
+    /// Victims of the claimant's own team whose room its guarantee holds beside the claimant, and who
+    /// would come back for it by evicting somebody: taking them is only a longer way to that eviction.
+    returning: usize,
+    /// Victims whose going leaves their team below its guarantee.
+    straddling: usize,
+    /// Victims still within their minimum run time.
+    young: usize,
+    /// Victims that, queued again, would themselves evict.
+    cascades: usize,
+    /// Victims of the claimant's own team that its guarantee and limit could hold beside it.
+    own_unneeded: usize,
+    /// Device-milliseconds (in thousandths) of work lost.
+    lost: i128,
+    /// The victims' priorities, the highest first.
+    priorities: Vec<(i32, i32)>,
+    /// How many pods are ended.
+    pods: u32,
+    /// When the victims started, the oldest first; later is better.
+    started: Vec<Reverse<Time>>,
+    /// Ties end here, so that the answer never depends on anything unseen.
+    ids: Vec<WorkloadId>,
+}
+
+impl Cost {
+    /// Whether a victim would evict somebody in its turn.
+    #[must_use]
+    pub fn cascades(&self) -> bool {
+        self.cascades > 0
+    }
+
+    /// Whether somebody's guarantee is cut into, or would be in the end.
+    #[must_use]
+    pub fn straddles(&self) -> bool {
+        self.straddling + self.returning > 0
+    }
+}
+
+impl Search<'_> {
+    /// The cost of a set, if it is below `bound`. What is dear to find out is left for last.
+    pub fn cost_below(&self, outcome: &Outcome, bound: Option<&Cost>) -> Option<Cost> {
+        let parts = || outcome.parts.iter().chain(outcome.moved.iter().map(|(part, _)| part));
+        let of = |part: &Part| &self.candidates[part.candidate];
+        let straddling = outcome.straddling;
+        let young = parts().filter(|part| of(part).young).count();
+        // A set with more of these is dearer, unless the other has somebody who returns.
+        if bound.is_some_and(|b| b.returning == 0 && (straddling, young) > (b.straddling, b.young)) {
+            return None;
+        }
+        let mut priorities: Vec<(i32, i32)> = parts().map(|part| of(part).priority).collect();
+        priorities.sort_unstable_by_key(|priority| Reverse(*priority));
+        let mut started: Vec<Reverse<Time>> = parts().map(|part| Reverse(of(part).started)).collect();
+        started.sort_unstable_by_key(|Reverse(time)| *time);
+        let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).entry.workload.id.clone()).collect();
+        ids.sort();
+        let unneeded: Vec<&Part> =
+            outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).collect();
+        let returning = unneeded.iter().filter(|part| self.would_evict(part, outcome)).count();
+        let mut cost = Cost {
+            returning,
+            straddling,
+            young,
+            cascades: 0,
+            own_unneeded: unneeded.len(),
+            // A workload that shrinks goes on with what it has done.
+            lost: parts().filter(|part| part.whole).map(|part| of(part).lost).sum(),
+            priorities,
+            pods: parts().map(|part| part.pods).sum(),
+            started,
+            ids,
+        };
+        let below = |cost: &Cost| bound.is_none_or(|bound| cost < bound);
+        // Without any cascade it would be the cheapest; if even that is too dear, nothing need be searched.
+        if !below(&cost) {
+            return None;
+        }
+        cost.cascades = outcome.parts.iter().filter(|part| self.would_evict(part, outcome)).count();
+        below(&cost).then_some(cost)
+    }
+
+    /// Whether guarantee and limit would hold a victim of the claimant's own team beside it, so that
+    /// only the nodes' room asks for it.
+    fn own_unneeded(&self, part: &Part, outcome: &Outcome) -> bool {
+        let (forest, claimant) = (&self.books.forest, &self.claimant);
+        let candidate = &self.candidates[part.candidate];
+        if !candidate.own || self.ground == Ground::Surplus {
+            return false;
+        }
+        let mut kept = outcome.imagined.clone();
+        forest.imagine(&mut kept, candidate.entry.team, &part.amount, 1);
+        forest.owed(claimant.pool, claimant.team, claimant.total, &kept)
+            && forest.over_limit(claimant.pool, claimant.team, claimant.total, &kept, true).is_none()
+    }
+}

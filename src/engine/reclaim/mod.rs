@@ -1,0 +1,280 @@
+//! Whom to evict so that a claimant can start: the cheapest set that really makes room on nodes.
+//!
+//! Two kinds of claims exist. An *owed* one (its team and all above within their guarantees, without
+//! the victims) may take borrowers of any team and lower priorities of its own; if nothing but
+//! scattered room is in its way, it may have others moved as well. A *claim on the surplus* may take
+//! lower priorities of its own team, and borrowers of other teams if that makes the shares of the
+//! surplus fairer ([`super::share::fairer`]).
+//!
+//! A claim on the surplus must not put its own head on the block: if somebody owed waits who could
+//! evict the claimant in turn, the eviction would not pay and the two would take turns for ever.
+//!
+//! For the same reason a workload is never taken as straddling its team's guarantee if that guarantee
+//! holds it once lower priorities of its team yield: it would be owed its room back at once.
+//!
+//! ```text
+//!   gather ─▶ propose ─────────▶ outcome ─▶ cost ─▶ the cheapest set
+//!   who may   every set if few,  allowed?   the order of preference;
+//!   be taken  else good guesses  room?      "would it evict in turn?" is a search of its own
+//! ```
+
+mod cascade;
+mod cost;
+mod gather;
+mod outcome;
+mod propose;
+mod refill;
+
+use std::collections::BTreeMap;
+
+use super::books::Books;
+use super::forest::{Imagined, PoolIx, TeamIx};
+use super::model::{PodShape, Time, Topology, WorkloadId};
+use super::nodes::NodeIx;
+use super::pending::Pending;
+use super::placement::{Freed, Placement, Request};
+use super::vector::Vector;
+use cost::Cost;
+use gather::Candidate;
+use outcome::Outcome;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimant<'a> {
+    /// Its identity.
+    pub id: &'a WorkloadId,
+    /// Its team.
+    pub team: TeamIx,
+    /// The pool it would run in.
+    pub pool: PoolIx,
+    /// What each pod demands of a node.
+    pub shape: &'a PodShape,
+    /// Within which domains its pods are to lie.
+    pub topology: &'a Topology,
+    /// What one pod takes.
+    pub need: &'a Vector,
+    /// What the pods it must have take.
+    pub total: &'a Vector,
+    /// How many pods it must have.
+    pub pods: u32,
+    /// Its priority: the queue's, then its own.
+    pub priority: (i32, i32),
+    /// Whether it may run on surplus.
+    pub preemptible: bool,
+    /// The nodes that may hold its pods.
+    pub nodes: &'a [NodeIx],
+    /// Whether it has made a claim on the surplus already and nothing has changed from outside since.
+    pub spent: bool,
+}
+
+/// The answer of a search.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The best set, if any frees the room.
+    pub victims: Option<Victims>,
+    /// When somebody too young to be taken now will be old enough.
+    pub retry_at: Option<Time>,
+    /// Whether somebody could not be considered because its start is not confirmed yet.
+    pub skipped: bool,
+    /// Whether not every set was tried, so that a better one may exist.
+    pub bounded: bool,
+}
+
+/// A set of victims and what it is good for.
+#[derive(Debug)]
+pub struct Victims {
+    /// Who goes, or shrinks, or moves.
+    pub takes: Vec<Take>,
+    /// Where the claimant goes.
+    pub placement: Placement,
+    /// Whether the claimant is owed the room.
+    pub owed: bool,
+}
+
+/// What happens to one victim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// It goes back to the queue.
+    Whole(WorkloadId),
+    /// It loses so many pods on these nodes.
+    Shrink(WorkloadId, BTreeMap<NodeIx, u32>),
+    /// It goes on elsewhere, in the room that is then free there.
+    Move(WorkloadId, Placement),
+}
+
+impl Take {
+    /// Whom it is about.
+    #[must_use]
+    pub fn id(&self) -> &WorkloadId {
+        match self {
+            Self::Whole(id) | Self::Shrink(id, _) | Self::Move(id, _) => id,
+        }
+    }
+}
+
+/// On what a claim rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ground {
+    /// The guarantee holds it.
+    Owed,
+    /// It lives off the surplus.
+    Surplus,
+}
+
+/// The state of things in which a search is made: what is, and what is imagined on top of it.
+#[derive(Clone, Debug, Default)]
+struct State {
+    imagined: Imagined,
+    freed: Freed,
+    /// Those who are imagined to be gone.
+    gone: Vec<WorkloadId>,
+}
+
+/// One step of taking somebody: all of it, or one pod beyond its minimum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    /// One pod on that node of the candidate with that index.
+    Pod(usize, NodeIx),
+    /// All of the candidate with that index.
+    Whole(usize),
+}
+
+impl Item {
+    fn candidate(self) -> usize {
+        match self {
+            Self::Pod(candidate, _) | Self::Whole(candidate) => candidate,
+        }
+    }
+}
+
+/// The search for one claimant.
+struct Search<'a> {
+    books: &'a Books,
+    pending: &'a Pending,
+    /// Who has been promised room: team and priority.
+    promised: &'a [Promised],
+    claimant: Claimant<'a>,
+    ground: Ground,
+    /// Whether others may be moved for the claimant.
+    moves: bool,
+    state: State,
+    candidates: Vec<Candidate<'a>>,
+    bounded: bool,
+    now: Time,
+}
+
+/// The team and priority of a workload that has been promised room.
+pub type Promised = (TeamIx, (i32, i32));
+
+/// Finds the best set of victims; none when no set makes the claimant start.
+#[must_use]
+pub fn search(
+    books: &Books,
+    pending: &Pending,
+    promised: &[Promised],
+    claimant: Claimant<'_>,
+    barred: &dyn Fn(&WorkloadId) -> bool,
+    now: Time,
+) -> Found {
+    let mut found = Found::default();
+    let owed_outright = books.forest.owed(claimant.pool, claimant.team, claimant.total, &Imagined::new());
+    let mut best: Option<(Cost, Victims)> = None;
+    for (ground, moves) in [(Ground::Owed, false), (Ground::Owed, true), (Ground::Surplus, false)] {
+        let due = match (ground, moves) {
+            (Ground::Owed, false) => true,
+            // Others are moved only where plain eviction does not do, or would cut into a guarantee.
+            (Ground::Owed, true) => owed_outright && best.as_ref().is_none_or(|(cost, _)| cost.straddles()),
+            (Ground::Surplus, _) => claimant.preemptible && !claimant.spent && best.is_none(),
+        };
+        if !due {
+            continue;
+        }
+        let mut search = Search {
+            books,
+            pending,
+            promised,
+            claimant,
+            ground,
+            moves,
+            state: State::default(),
+            candidates: Vec::new(),
+            bounded: false,
+            now,
+        };
+        let gathered = search.gather(barred);
+        found.skipped |= gathered.skipped;
+        found.retry_at = [found.retry_at, gathered.retry_at].into_iter().flatten().min();
+        let proposal = search.best();
+        found.bounded |= search.bounded;
+        if let Some((cost, victims)) = proposal
+            && best.as_ref().is_none_or(|(least, _)| cost < *least)
+        {
+            best = Some((cost, victims));
+        }
+    }
+    found.victims = best.map(|(_, victims)| victims);
+    found
+}
+
+impl<'a> Search<'a> {
+    fn request(&self) -> Request<'a> {
+        let claimant = &self.claimant;
+        Request {
+            pool: claimant.pool,
+            shape: claimant.shape,
+            topology: claimant.topology,
+            need: claimant.need,
+            pods: claimant.pods,
+            beside: None,
+        }
+    }
+
+    /// The cheapest of all sets proposed.
+    fn best(&mut self) -> Option<(Cost, Victims)> {
+        let mut best: Option<(Cost, Outcome)> = None;
+        for items in self.proposals() {
+            let Some(outcome) = self.outcome(&items, self.claimant.nodes) else { continue };
+            if !self.is_fair(&outcome) {
+                continue;
+            }
+            let bound = best.as_ref().map(|(cost, _)| cost);
+            if let Some(cost) = self.cost_below(&outcome, bound)
+                && self.lasts(&outcome, &cost)
+            {
+                best = Some((cost, outcome));
+            }
+        }
+        best.map(|(cost, outcome)| {
+            let takes = self.takes(&outcome);
+            let owed = self.ground == Ground::Owed;
+            (cost, Victims { takes, placement: outcome.placement, owed })
+        })
+    }
+
+    /// Whether what a claim on the surplus takes from other teams stays taken: nobody among the
+    /// victims would evict in turn.
+    fn lasts(&self, outcome: &Outcome, cost: &Cost) -> bool {
+        self.ground == Ground::Owed || !cost.cascades() || self.takes_own_only(outcome)
+    }
+
+    fn takes_own_only(&self, outcome: &Outcome) -> bool {
+        outcome.parts.iter().all(|part| self.candidates[part.candidate].own)
+    }
+
+    fn takes(&self, outcome: &Outcome) -> Vec<Take> {
+        let id = |candidate: usize| self.candidates[candidate].entry.workload.id.clone();
+        let mut takes: Vec<Take> = outcome
+            .parts
+            .iter()
+            .map(|part| {
+                if part.whole {
+                    Take::Whole(id(part.candidate))
+                } else {
+                    Take::Shrink(id(part.candidate), part.nodes.clone())
+                }
+            })
+            .collect();
+        takes.extend(outcome.moved.iter().map(|(part, to)| Take::Move(id(part.candidate), to.clone())));
+        takes
+    }
+}

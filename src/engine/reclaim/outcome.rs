@@ -1,0 +1,235 @@
+//! What taking a set leads to, if it is allowed and makes the claimant start.
+
+use std::collections::BTreeMap;
+
+use super::super::entry::Entry;
+use super::super::forest::{Imagined, PoolIx};
+use super::super::nodes::NodeIx;
+use super::super::placement::{self, Freed, Placement, Request, Room};
+use super::super::rules::{free_pods, lending_allows, occupy};
+use super::super::vector::Vector;
+use super::{Ground, Item, Search};
+
+/// What is taken of one candidate.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Whose, by index.
+    pub candidate: usize,
+    /// Whether all of it is.
+    pub whole: bool,
+    /// How many pods on which node.
+    pub nodes: BTreeMap<NodeIx, u32>,
+    /// How many pods in all.
+    pub pods: u32,
+    /// What they hold.
+    pub amount: Vector,
+}
+
+/// What a set leads to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Where the claimant goes.
+    pub placement: Placement,
+    /// What is evicted or shrunk.
+    pub parts: Vec<Part>,
+    /// What moves, and where to.
+    pub moved: Vec<(Part, Placement)>,
+    /// How many of the parts leave their team below its guarantee.
+    pub straddling: usize,
+    /// The accounts afterwards, without the claimant.
+    pub imagined: Imagined,
+    /// The room on nodes that becomes free, all of it.
+    pub unfilled: Freed,
+    /// The room on nodes afterwards, with the claimant and those that move in their places.
+    pub freed: Freed,
+}
+
+/// Parts sorted out by what happens to them, before the nodes are looked at.
+struct Sorted {
+    taken: Vec<Part>,
+    moving: Vec<Part>,
+    straddling: usize,
+    imagined: Imagined,
+}
+
+impl Search<'_> {
+    /// What taking these leads to; `None` when it is not allowed or the claimant still cannot start
+    /// on `nodes`. Whether it makes the shares fairer is not asked here ([`Search::is_fair`]).
+    pub fn outcome(&self, items: &[Item], nodes: &[NodeIx]) -> Option<Outcome> {
+        let parts = self.parts(items);
+        [self.moves, false]
+            .into_iter()
+            .take(if self.moves { 2 } else { 1 })
+            .find_map(|moves| self.sort(&parts, moves).and_then(|sorted| self.carry_out(sorted, nodes)))
+    }
+
+    /// What a set of items takes of each candidate.
+    pub fn parts(&self, items: &[Item]) -> Vec<Part> {
+        let mut taken: BTreeMap<usize, Option<BTreeMap<NodeIx, u32>>> = BTreeMap::new();
+        for item in items {
+            match item {
+                Item::Whole(candidate) => {
+                    taken.insert(*candidate, None);
+                }
+                Item::Pod(candidate, node) => {
+                    if let Some(pods) = taken.entry(*candidate).or_insert_with(|| Some(BTreeMap::new())) {
+                        *pods.entry(*node).or_default() += 1;
+                    }
+                }
+            }
+        }
+        let part = |(candidate, pods): (usize, Option<BTreeMap<NodeIx, u32>>)| {
+            let entry = self.candidates[candidate].entry;
+            match pods {
+                None => Part {
+                    candidate,
+                    whole: true,
+                    nodes: entry.charge.nodes.clone(),
+                    pods: entry.charge.pods,
+                    amount: self.candidates[candidate].amount.clone(),
+                },
+                Some(nodes) => {
+                    let pods = nodes.values().sum();
+                    let amount = Vector::default().plus(&entry.need, i64::from(pods));
+                    Part { candidate, whole: false, nodes, pods, amount }
+                }
+            }
+        };
+        taken.into_iter().map(part).collect()
+    }
+
+    /// Decides of each part whether it may simply be taken, has to move, or straddles a guarantee.
+    fn sort(&self, parts: &[Part], moves: bool) -> Option<Sorted> {
+        let forest = &self.books.forest;
+        let mut sorted = Sorted {
+            taken: Vec::new(),
+            moving: Vec::new(),
+            straddling: 0,
+            imagined: self.state.imagined.clone(),
+        };
+        let (own, mut left): (Vec<Part>, Vec<Part>) = parts.iter().cloned().partition(|part| {
+            let candidate = &self.candidates[part.candidate];
+            candidate.own && candidate.takeable
+        });
+        for part in &own {
+            let team = self.candidates[part.candidate].entry.team;
+            forest.imagine(&mut sorted.imagined, team, &part.amount, -1);
+        }
+        // Nobody moves where mates yield to priority: that would disturb equals for its sake.
+        let moves = moves && own.is_empty();
+        sorted.taken = own;
+        // Smaller ones first, so that as few as possible straddle.
+        left.sort_by_key(|part| (part.amount.entries().map(|(_, milli)| milli).max(), part.candidate));
+        while !left.is_empty() {
+            let may = |part: &Part, straddling: bool| self.may_take(part, &sorted.imagined, straddling);
+            if let Some(next) = left.iter().position(|part| may(part, false)) {
+                sorted.take(left.remove(next), self);
+            } else if let Some(next) = left.iter().position(|part| moves && part.whole) {
+                sorted.moving.push(left.remove(next));
+            } else {
+                let next = left.iter().position(|part| self.ground == Ground::Owed && may(part, true))?;
+                sorted.straddling += 1;
+                sorted.take(left.remove(next), self);
+            }
+        }
+        Some(sorted)
+    }
+
+    /// Whether the law allows to take a part after what is imagined already.
+    pub fn may_take(&self, part: &Part, imagined: &Imagined, straddling: bool) -> bool {
+        let candidate = &self.candidates[part.candidate];
+        let (forest, pool) = (&self.books.forest, self.claimant.pool);
+        candidate.takeable
+            && (candidate.own
+                || forest.beyond_guarantee(pool, &candidate.levels, &part.amount, imagined)
+                    && (straddling && !candidate.covered
+                        || !forest.straddles(pool, &candidate.levels, &part.amount, imagined)))
+    }
+
+    /// Finds the room: first for the claimant, then for those who move.
+    fn carry_out(&self, sorted: Sorted, nodes: &[NodeIx]) -> Option<Outcome> {
+        let (forest, claimant) = (&self.books.forest, &self.claimant);
+        let Sorted { taken, moving, straddling, imagined } = sorted;
+        let mut freed = self.state.freed.clone();
+        for part in taken.iter().chain(&moving) {
+            free_pods(&mut freed, self.candidates[part.candidate].entry, &part.nodes);
+        }
+        let owed = self.ground == Ground::Owed;
+        if owed && !forest.owed(claimant.pool, claimant.team, claimant.total, &imagined)
+            || forest.over_limit(claimant.pool, claimant.team, claimant.total, &imagined, true).is_some()
+            || !owed && !lending_allows(self.books, claimant.team, claimant.pool, claimant.total, &freed)
+        {
+            return None;
+        }
+        let placement = placement::place(self.books, nodes, &self.request(), Room::Settled(&freed))?;
+        if !owed && self.exposed(&imagined, &freed) {
+            return None;
+        }
+        let mut left = freed.clone();
+        occupy(&mut left, claimant.need, &placement);
+        let mut moved = Vec::new();
+        for part in moving {
+            let entry = self.candidates[part.candidate].entry;
+            let to = self.find_room(entry, part.pods, &left)?;
+            occupy(&mut left, &entry.need, &to);
+            moved.push((part, to));
+        }
+        Some(Outcome { placement, parts: taken, moved, straddling, imagined, unfilled: freed, freed: left })
+    }
+
+    /// Where so many pods of somebody find room in the pool once `freed` is free.
+    pub fn find_room(&self, entry: &Entry, pods: u32, freed: &Freed) -> Option<Placement> {
+        let request = request_of(entry, self.claimant.pool, pods);
+        let nodes = placement::eligible(self.books, &request);
+        placement::place(self.books, &nodes, &request, Room::Settled(freed))
+    }
+
+    /// Whether somebody of another team waits who is owed what the claimant would take, so that the
+    /// claimant would be evicted in turn.
+    fn exposed(&self, imagined: &Imagined, freed: &Freed) -> bool {
+        let (books, claimant) = (self.books, &self.claimant);
+        let forest = &books.forest;
+        let mut with = imagined.clone();
+        forest.imagine(&mut with, claimant.team, claimant.total, 1);
+        self.pending.firsts_of_others(claimant.team).filter_map(|id| books.get(id)).any(|waiting| {
+            let total = waiting.least_total();
+            if !forest.own_guarantee_holds(claimant.pool, waiting.team, &total) {
+                return false;
+            }
+            // The claimant's room is free again here, as if it had been evicted with all borrowers.
+            let (mut without, mut freed) = (imagined.clone(), freed.clone());
+            for team in books.teams_holding(claimant.pool).filter(|team| *team != waiting.team) {
+                let levels: Vec<_> = forest.levels_below_common(team, waiting.team).collect();
+                for other in books.holders(claimant.pool, team).filter(|other| self.evictable(other)) {
+                    let amount = other.held();
+                    if forest.beyond_guarantee(claimant.pool, &levels, &amount, &with) {
+                        forest.imagine(&mut without, team, &amount, -1);
+                        free_pods(&mut freed, other, &other.charge.nodes);
+                    }
+                }
+            }
+            forest.owed(claimant.pool, waiting.team, &total, &without)
+                && self.find_room(waiting, waiting.least_pods(), &freed).is_some()
+        })
+    }
+}
+
+impl Sorted {
+    fn take(&mut self, part: Part, search: &Search<'_>) {
+        let team = search.candidates[part.candidate].entry.team;
+        search.books.forest.imagine(&mut self.imagined, team, &part.amount, -1);
+        self.taken.push(part);
+    }
+}
+
+/// The room that so many pods of somebody ask for.
+pub fn request_of(entry: &Entry, pool: PoolIx, pods: u32) -> Request<'_> {
+    Request {
+        pool,
+        shape: &entry.workload.shape,
+        topology: &entry.workload.topology,
+        need: &entry.need,
+        pods,
+        beside: None,
+    }
+}

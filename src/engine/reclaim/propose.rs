@@ -1,0 +1,338 @@
+//! Which sets are looked at: every one as long as there are few, else those that promise most.
+//!
+//! The guesses build a set up from an order of items, the cheapest first, until the claimant can
+//! start, and drop again whoever is not needed. The orders are: by what each loses; by whose team has
+//! the largest share of the surplus; node by node, the cheapest node first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::forest::{Imagined, TeamIx};
+use super::super::nodes::NodeIx;
+use super::super::placement::{self, Freed, Room};
+use super::super::rules::free_pods;
+use super::super::share::Ratio;
+use super::{Ground, Item, Search};
+
+/// Up to this many sets all of them are tried.
+const EXHAUSTIVE: usize = 4096;
+/// On so many nodes, the cheapest, a set for a start on that node alone is tried.
+const NODES_ALONE: usize = 8;
+
+/// What may be taken of one candidate: the items, and the options that take a part of them.
+struct Options {
+    items: Vec<Vec<Item>>,
+    /// By option, those that take less.
+    smaller: Vec<Vec<usize>>,
+}
+
+impl Search<'_> {
+    /// Sets to judge. No set has a part that would do by itself.
+    pub fn proposals(&mut self) -> Vec<Vec<Item>> {
+        if self.candidates.is_empty() || !self.possible() {
+            return Vec::new();
+        }
+        let mut options = Vec::new();
+        let mut sets = 1_usize;
+        for candidate in 0..self.candidates.len() {
+            let more = self.options(candidate, EXHAUSTIVE / sets);
+            let Some(more) = more else {
+                self.bounded = true;
+                return self.guesses();
+            };
+            sets *= more.items.len();
+            options.push(more);
+        }
+        self.every_minimal_set(&options, sets)
+    }
+
+    /// Whether taking everyone would do, rules about whom to spare aside. If not, nothing will.
+    fn possible(&self) -> bool {
+        let mut freed = self.state.freed.clone();
+        for candidate in &self.candidates {
+            free_pods(&mut freed, candidate.entry, &candidate.entry.charge.nodes);
+        }
+        placement::place(self.books, self.claimant.nodes, &self.request(), Room::Settled(&freed)).is_some()
+    }
+
+    /// What may be taken of a candidate; `None` when there are more than `most` ways.
+    fn options(&self, index: usize, most: usize) -> Option<Options> {
+        let candidate = &self.candidates[index];
+        let mut options = Options { items: vec![Vec::new()], smaller: vec![Vec::new()] };
+        let extra = if candidate.takeable { candidate.extra } else { 0 };
+        let mut counts: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+        let nodes: Vec<(NodeIx, u32)> =
+            candidate.entry.charge.nodes.iter().map(|(node, pods)| (*node, *pods)).collect();
+        if extra > 0 {
+            counts.insert(vec![0; nodes.len()], 0);
+            let mut count = vec![0_u32; nodes.len()];
+            while next_count(&mut count, &nodes, extra) {
+                if options.items.len() + 1 >= most {
+                    return None;
+                }
+                let items = nodes.iter().zip(&count).flat_map(|((node, _), pods)| {
+                    std::iter::repeat_n(Item::Pod(index, *node), usize::try_from(*pods).unwrap_or(0))
+                });
+                let mut smaller = Vec::new();
+                for at in 0..count.len() {
+                    let mut less = count.clone();
+                    if less[at] > 0 {
+                        less[at] -= 1;
+                        smaller.extend(counts.get(&less));
+                    }
+                }
+                counts.insert(count.clone(), options.items.len());
+                options.items.push(items.collect());
+                options.smaller.push(smaller);
+            }
+        }
+        let all_smaller = (0..options.items.len()).collect();
+        options.items.push(vec![Item::Whole(index)]);
+        options.smaller.push(all_smaller);
+        (options.items.len() <= most).then_some(options)
+    }
+
+    /// Every set of which no part would do.
+    fn every_minimal_set(&self, options: &[Options], sets: usize) -> Vec<Vec<Item>> {
+        let mut minimal = Vec::new();
+        // By set, whether it or a part of it does. Parts have smaller numbers, so they come first.
+        let mut does = vec![false; sets];
+        for set in 1..sets {
+            let (mut rest, mut step) = (set, 1);
+            let (mut items, mut part_does) = (Vec::new(), false);
+            for options in options {
+                let option = rest % options.items.len();
+                rest /= options.items.len();
+                items.extend(options.items[option].iter().copied());
+                part_does |= options.smaller[option].iter().any(|less| does[set - (option - less) * step]);
+                step *= options.items.len();
+            }
+            does[set] = part_does || self.outcome(&items, self.claimant.nodes).is_some();
+            if does[set] && !part_does {
+                minimal.push(items);
+            }
+        }
+        minimal
+    }
+
+    fn guesses(&self) -> Vec<Vec<Item>> {
+        let relevant = self.relevant_nodes();
+        let by_loss = self.items_by_loss(|_| true);
+        let by_node = self.nodes_by_loss(&relevant);
+        let mut guesses: Vec<Option<Vec<Item>>> = Vec::new();
+        if self.claimant.pods == 1 {
+            guesses.extend(by_node.iter().take(NODES_ALONE).map(|node| self.on_node(*node)));
+        }
+        let node_after_node: Vec<Item> =
+            by_node.iter().flat_map(|node| self.items_by_loss(|at| at == *node)).collect();
+        guesses.push(self.build_up(&node_after_node, &relevant));
+        guesses.push(self.build_up(&self.items_by_share(), &relevant));
+        guesses.push(self.build_up(&by_loss, &relevant));
+        let mut distinct: BTreeSet<Vec<Item>> = BTreeSet::new();
+        for mut guess in guesses.into_iter().flatten() {
+            guess.sort_unstable();
+            distinct.insert(guess);
+        }
+        distinct.into_iter().collect()
+    }
+
+    /// The nodes on which something could change: those with room, and those of candidates.
+    fn relevant_nodes(&self) -> Vec<NodeIx> {
+        let touched: BTreeSet<NodeIx> =
+            self.candidates.iter().flat_map(|c| c.entry.charge.nodes.keys().copied()).collect();
+        let room = Room::Settled(&self.state.freed);
+        let roomy = |node: NodeIx| placement::capacity_for(self.books, node, self.claimant.need, room) > 0;
+        self.claimant.nodes.iter().copied().filter(|node| touched.contains(node) || roomy(*node)).collect()
+    }
+
+    /// Everything that may be taken on the nodes wanted: pods beyond minimums first, then whole
+    /// workloads, each in the order of the candidates.
+    fn items_by_loss(&self, wanted: impl Fn(NodeIx) -> bool) -> Vec<Item> {
+        let mut items = Vec::new();
+        for (index, candidate) in self.candidates.iter().enumerate().filter(|(_, c)| c.takeable) {
+            let mut left = candidate.extra;
+            let mut nodes: Vec<(NodeIx, u32)> =
+                candidate.entry.charge.nodes.iter().map(|(node, pods)| (*node, *pods)).collect();
+            // Where it has least, a node becomes whole with the fewest pods.
+            nodes.sort_by_key(|(node, pods)| (*pods, *node));
+            for (node, pods) in nodes.into_iter().filter(|(node, _)| wanted(*node)) {
+                let pods = pods.min(left);
+                left -= pods;
+                items.extend((0..pods).map(|_| Item::Pod(index, node)));
+            }
+        }
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            if candidate.entry.charge.nodes.keys().any(|node| wanted(*node)) {
+                items.push(Item::Whole(index));
+            }
+        }
+        items
+    }
+
+    /// Everything that may be taken, always from the team that then has the largest share.
+    fn items_by_share(&self) -> Vec<Item> {
+        let (forest, pool) = (&self.books.forest, self.claimant.pool);
+        let mut queues: BTreeMap<TeamIx, std::collections::VecDeque<Item>> = BTreeMap::new();
+        for item in self.items_by_loss(|_| true) {
+            let team = self.candidates[item.candidate()].entry.team;
+            queues.entry(team).or_default().push_back(item);
+        }
+        let mut imagined = self.state.imagined.clone();
+        let mut items = Vec::new();
+        let share = |team: TeamIx, imagined: &Imagined| {
+            let levels = forest.levels_below_common(team, self.claimant.team);
+            let own = if team == self.claimant.team { Some(team) } else { None };
+            let shares = levels.chain(own).map(|at| forest.level_share(pool, at, imagined.get(&at)));
+            shares.max().unwrap_or(Ratio::ZERO)
+        };
+        while let Some(team) =
+            queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(team, _)| *team).max_by(
+                |left, right| {
+                    share(*left, &imagined).cmp(&share(*right, &imagined)).then_with(|| right.cmp(left))
+                },
+            )
+        {
+            let Some(item) = queues.get_mut(&team).and_then(std::collections::VecDeque::pop_front) else {
+                break;
+            };
+            let entry = self.candidates[item.candidate()].entry;
+            let pods = match item {
+                Item::Pod(..) => 1,
+                Item::Whole(_) => i64::from(entry.charge.pods),
+            };
+            forest.imagine(&mut imagined, team, &entry.need, -pods);
+            items.push(item);
+        }
+        items
+    }
+
+    /// The nodes of candidates on which one more pod could start, the cheapest first.
+    fn nodes_by_loss(&self, relevant: &[NodeIx]) -> Vec<NodeIx> {
+        let mut priced = Vec::new();
+        for node in relevant {
+            let (need, mut freed) = (self.claimant.need, self.state.freed.clone());
+            let room = |freed: &Freed| placement::capacity_for(self.books, *node, need, Room::Settled(freed));
+            let before = room(&freed);
+            let mut price = (0_usize, 0_usize, 0_i128);
+            for item in self.items_by_loss(|at| at == *node) {
+                let candidate = &self.candidates[item.candidate()];
+                match item {
+                    Item::Pod(..) => free_pods(&mut freed, candidate.entry, &BTreeMap::from([(*node, 1)])),
+                    Item::Whole(_) => {
+                        // Its pods beyond the minimum may be counted already; a price need not be exact.
+                        free_pods(&mut freed, candidate.entry, &candidate.entry.charge.nodes);
+                        price.0 += usize::from(!candidate.takeable);
+                        price.1 += usize::from(candidate.young);
+                        price.2 = price.2.saturating_add(candidate.lost);
+                    }
+                }
+                if room(&freed) > before {
+                    priced.push((price, *node));
+                    break;
+                }
+            }
+        }
+        priced.sort_by_key(|(price, node)| (*price, self.books.nodes.name(*node).clone()));
+        priced.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// A set for a start on that node alone: those on it, then whoever the quota needs besides.
+    fn on_node(&self, node: NodeIx) -> Option<Vec<Item>> {
+        let mut order = self.items_by_loss(|at| at == node);
+        let elsewhere = (0..self.candidates.len()).filter(|index| {
+            !self.candidates[*index].entry.charge.nodes.contains_key(&node) && self.helps_quota(*index)
+        });
+        order.extend(elsewhere.map(Item::Whole));
+        self.build_up(&order, &[node])
+    }
+
+    /// Whether a candidate stands under a team that the claimant stands under too, so that its
+    /// going makes room in a quota of the claimant's.
+    fn helps_quota(&self, index: usize) -> bool {
+        let root = |team: TeamIx| self.books.forest.team(team).path.last().copied();
+        root(self.candidates[index].entry.team) == root(self.claimant.team)
+    }
+
+    /// Takes items in order, those that straddle last, until the claimant can start on `nodes`; then
+    /// lets go again whatever is not needed, the last taken first.
+    fn build_up(&self, order: &[Item], nodes: &[NodeIx]) -> Option<Vec<Item>> {
+        let sequence = self.legal_sequence(order);
+        // More victims never hurt, so the shortest beginning that does can be searched by halving.
+        let enough = |length: usize| self.outcome(&sequence[..length], nodes).is_some();
+        let (mut low, mut high) = (0, sequence.len());
+        if high == 0 || !enough(high) {
+            return None;
+        }
+        while high - low > 1 {
+            let middle = usize::midpoint(low, high);
+            if enough(middle) { high = middle } else { low = middle }
+        }
+        let mut set = sequence[..high].to_vec();
+        for position in (0..set.len()).rev() {
+            let mut without = set.clone();
+            without.remove(position);
+            if !without.is_empty() && self.outcome(&without, nodes).is_some() {
+                set = without;
+            }
+        }
+        Some(set)
+    }
+
+    /// The items in an order in which each may be taken after those before it, each once.
+    fn legal_sequence(&self, order: &[Item]) -> Vec<Item> {
+        let mut imagined = self.state.imagined.clone();
+        let mut sequence = Vec::new();
+        let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut whole: BTreeSet<usize> = BTreeSet::new();
+        for straddling in [false, true] {
+            if straddling && self.ground == Ground::Surplus {
+                break;
+            }
+            for item in order {
+                let index = item.candidate();
+                let candidate = &self.candidates[index];
+                if whole.contains(&index) {
+                    continue;
+                }
+                let before = taken.get(&index).copied().unwrap_or(0);
+                match item {
+                    Item::Pod(..) if straddling || before >= candidate.extra => continue,
+                    _ => {}
+                }
+                if !candidate.takeable {
+                    if straddling && self.moves {
+                        whole.insert(index);
+                        sequence.push(*item);
+                    }
+                    continue;
+                }
+                let Some(mut part) = self.parts(&[*item]).pop() else { continue };
+                if part.whole {
+                    // What it has given already is not held any more.
+                    part.amount.add(&candidate.entry.need, -i64::from(before));
+                }
+                if self.may_take(&part, &imagined, straddling) {
+                    self.books.forest.imagine(&mut imagined, candidate.entry.team, &part.amount, -1);
+                    sequence.push(*item);
+                    if part.whole {
+                        whole.insert(index);
+                    } else {
+                        *taken.entry(index).or_default() += 1;
+                    }
+                }
+            }
+        }
+        sequence
+    }
+}
+
+/// Counts up through the ways to take at most `extra` pods; false after the last.
+fn next_count(count: &mut [u32], nodes: &[(NodeIx, u32)], extra: u32) -> bool {
+    for at in 0..count.len() {
+        if count[at] < nodes[at].1 && count.iter().sum::<u32>() < extra {
+            count[at] += 1;
+            return true;
+        }
+        count[at] = 0;
+    }
+    false
+}

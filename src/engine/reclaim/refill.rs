@@ -1,0 +1,100 @@
+//! Whether a fairer state stays so: who waits takes the room that a claim leaves over.
+
+use std::cmp::Reverse;
+
+use super::super::entry::Entry;
+use super::super::forest::Imagined;
+use super::super::model::WorkloadId;
+use super::super::placement::Freed;
+use super::super::rules::{free, lending_allows, occupy, preemptible, priority_of};
+use super::outcome::Outcome;
+use super::{Ground, Search};
+
+/// So many starts into left-over room are thought through; by then nothing worth mentioning is left.
+const STARTS: usize = 32;
+/// Of so many kinds of waiting workloads the first is considered.
+const KINDS: usize = 128;
+
+impl Search<'_> {
+    /// Whether a set makes the shares of the surplus fairer, if it takes from other teams for a claim
+    /// that lives off the surplus. Asked is the state in which things come to rest: if those who wait
+    /// used what is left over to become the greedy ones themselves, the victims would come back for it.
+    pub fn is_fair(&self, outcome: &Outcome) -> bool {
+        if self.ground == Ground::Owed || self.takes_own_only(outcome) {
+            return true;
+        }
+        let (forest, claimant) = (&self.books.forest, &self.claimant);
+        let mut with = outcome.imagined.clone();
+        forest.imagine(&mut with, claimant.team, claimant.total, 1);
+        forest.fairer_than(claimant.pool, &self.state.imagined, &with) && !self.yields_to_a_mate(outcome) && {
+            self.refill(outcome, &mut with);
+            forest.fairer_than(claimant.pool, &self.state.imagined, &with)
+        }
+    }
+
+    /// Whether a waiting mate of higher priority would take the room from the claimant: it could not
+    /// have taken it from the victims itself, so they would come back for it.
+    fn yields_to_a_mate(&self, outcome: &Outcome) -> bool {
+        let (books, claimant) = (self.books, &self.claimant);
+        let mut above = self
+            .pending
+            .firsts()
+            .filter_map(|(id, _)| books.get(id))
+            .filter(|mate| mate.team == claimant.team && priority_of(books, mate) > claimant.priority)
+            .peekable();
+        if above.peek().is_none() {
+            return false;
+        }
+        let gone: Vec<&WorkloadId> =
+            outcome.parts.iter().map(|part| &self.candidates[part.candidate].entry.workload.id).collect();
+        above.any(|mate| {
+            let mut freed = outcome.unfilled.clone();
+            for other in books.holders(claimant.pool, claimant.team) {
+                let lower = self.evictable(other) && priority_of(books, other) < priority_of(books, mate);
+                if lower && !gone.contains(&&other.workload.id) {
+                    free(&mut freed, other);
+                }
+            }
+            self.find_room(mate, mate.least_pods(), &freed).is_some()
+        })
+    }
+
+    /// Lets those who wait start in the room that is left over.
+    fn refill(&self, outcome: &Outcome, imagined: &mut Imagined) {
+        let (books, forest, pool) = (self.books, &self.books.forest, self.claimant.pool);
+        let mut freed = outcome.freed.clone();
+        let victims = outcome.parts.iter().filter(|part| part.whole);
+        let mut waiting: Vec<(&Entry, usize)> =
+            victims.map(|part| (self.candidates[part.candidate].entry, 1)).collect();
+        let firsts = self.pending.firsts().filter(|(id, _)| *id != self.claimant.id).take(KINDS);
+        waiting.extend(firsts.filter_map(|(id, count)| Some((books.get(id)?, count))));
+        for _ in 0..STARTS {
+            let next = waiting
+                .iter()
+                .enumerate()
+                .filter(|(_, (entry, count))| *count > 0 && self.starts(entry, imagined, &freed))
+                .min_by_key(|(_, (entry, _))| {
+                    let owed = forest.owed(pool, entry.team, &entry.least_total(), imagined);
+                    let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
+                    (Reverse(owed), share, entry.workload.submitted, entry.workload.id.clone())
+                })
+                .map(|(position, _)| position);
+            let Some(next) = next else { return };
+            let (entry, count) = &mut waiting[next];
+            *count -= 1;
+            let Some(room) = self.find_room(entry, entry.least_pods(), &freed) else { return };
+            occupy(&mut freed, &entry.need, &room);
+            forest.imagine(imagined, entry.team, &entry.least_total(), 1);
+        }
+    }
+
+    /// Whether somebody who waits could start in what is imagined.
+    fn starts(&self, entry: &Entry, imagined: &Imagined, freed: &Freed) -> bool {
+        let (books, forest, pool) = (self.books, &self.books.forest, self.claimant.pool);
+        let total = entry.least_total();
+        let owed = forest.owed(pool, entry.team, &total, imagined);
+        forest.over_limit(pool, entry.team, &total, imagined, true).is_none()
+            && (owed || preemptible(books, entry) && lending_allows(books, entry.team, pool, &total, freed))
+            && self.find_room(entry, entry.least_pods(), freed).is_some()
+    }
+}

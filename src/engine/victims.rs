@@ -1,0 +1,104 @@
+//! Carrying out what a search decided: who stops, shrinks or moves for a claimant.
+
+use super::Engine;
+use super::candidate::Candidate;
+use super::claims::{Claim, Victim};
+use super::decision::{Action, EvictReason, Plan, ResizeCause};
+use super::entry::Phase;
+use super::explain;
+use super::model::{Admission, Time, WorkloadId};
+use super::placement::Placement;
+use super::reclaim::Take;
+
+/// Decides what happens to one victim; `None` if it does not run (any more).
+pub fn take(
+    engine: &mut Engine,
+    take: Take,
+    claimant: &Candidate,
+    owed: bool,
+    now: Time,
+    plan: &mut Plan,
+) -> Option<Victim> {
+    let entry = engine.books.get(take.id())?;
+    let Phase::Running(admission) = entry.phase.clone() else { return None };
+    let before = admission.pods;
+    match &take {
+        Take::Whole(id) => {
+            let reason = if entry.team == claimant.team {
+                EvictReason::Preempted
+            } else if owed {
+                EvictReason::Reclaimed
+            } else {
+                EvictReason::FairShare
+            };
+            evict(engine, id, Some(&claimant.id), reason, now, plan);
+        }
+        Take::Shrink(id, pods) => {
+            let mut to = admission.clone();
+            to.nodes = entry
+                .charge
+                .nodes
+                .iter()
+                .map(|(node, there)| (*node, there.saturating_sub(pods.get(node).copied().unwrap_or(0))))
+                .filter(|(_, left)| *left > 0)
+                .map(|(node, left)| (engine.books.nodes.name(node).clone(), left))
+                .collect();
+            to.pods = to.nodes.values().sum();
+            let message = explain::shrunk(&engine.books, entry, &claimant.id, to.pods);
+            resize(engine, id, admission, to, ResizeCause::Shrunk, Some(&claimant.id), message, plan);
+        }
+        Take::Move(id, to) => {
+            evict(engine, id, Some(&claimant.id), EvictReason::Moved, now, plan);
+            hold_for_mover(engine, id, &admission, to.clone());
+        }
+    }
+    Some(Victim { take, before })
+}
+
+/// Decides that somebody who runs goes back to the queue.
+pub fn evict(
+    engine: &mut Engine,
+    id: &WorkloadId,
+    claimant: Option<&WorkloadId>,
+    reason: EvictReason,
+    now: Time,
+    plan: &mut Plan,
+) {
+    let Some(entry) = engine.books.get(id) else { return };
+    let Phase::Running(admission) = entry.phase.clone() else { return };
+    let message = explain::evicted(&engine.books, entry, claimant, reason, now);
+    engine.books.set_phase(id, Phase::Stopping(admission));
+    plan.actions.push(Action::Evict { workload: id.clone(), claimant: claimant.cloned(), reason, message });
+}
+
+/// Decides that somebody who runs goes on with other pods.
+#[expect(clippy::too_many_arguments, reason = "a decision has as many parts")]
+pub fn resize(
+    engine: &mut Engine,
+    id: &WorkloadId,
+    from: Admission,
+    to: Admission,
+    cause: ResizeCause,
+    claimant: Option<&WorkloadId>,
+    message: String,
+    plan: &mut Plan,
+) {
+    engine.books.set_phase(id, Phase::Resizing { from, to: to.clone() });
+    plan.actions.push(Action::Resize {
+        workload: id.clone(),
+        admission: to,
+        cause,
+        claimant: claimant.cloned(),
+        message,
+    });
+}
+
+/// Holds the place to which a workload moves until it has stopped where it runs.
+fn hold_for_mover(engine: &mut Engine, id: &WorkloadId, admission: &Admission, to: Placement) {
+    let Some(mover) = Candidate::of(&engine.books, id) else { return };
+    let pool = engine.books.forest.intern_pool(&admission.pool);
+    let message = explain::waiting(&engine.books, &to, &[]);
+    let claim = Claim::new(&mover, pool, to, Vec::new(), message);
+    claim.nominate(&mut engine.books, 1);
+    engine.claims.push(claim);
+}
