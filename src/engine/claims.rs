@@ -7,7 +7,7 @@ use super::decision::Plan;
 use super::entry::{Entry, Phase};
 use super::explain;
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Time, WorkloadId};
+use super::model::{Admission, Time, WorkloadId};
 use super::placement::{Freed, Placement, Room};
 use super::reclaim::{Promised, Take};
 use super::reserve;
@@ -36,8 +36,8 @@ pub struct Claim {
 pub struct Victim {
     /// What was decided.
     pub take: Take,
-    /// How many pods it ran with before.
-    pub before: u32,
+    /// What it ran by before.
+    pub before: Admission,
 }
 
 impl Claim {
@@ -116,7 +116,9 @@ pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &
             let Some(entry) = engine.books.get(victim.take.id()) else { continue };
             match &victim.take {
                 Take::Whole(_) | Take::Move(..) => rules::free(&mut freed, entry),
-                Take::Shrink(_, pods) => rules::free_pods(&mut freed, entry, pods),
+                Take::Shrink(_, pods) | Take::Shift(_, pods, _) => {
+                    rules::free_pods(&mut freed, entry, pods);
+                }
             }
         }
         // Whose eviction failed to be written is kept in view while its pause lasts; then the search is
@@ -139,9 +141,10 @@ pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &
 
 /// Whether a victim runs on as before, because what was decided about it could not be written.
 fn stays(engine: &Engine, victim: &Victim) -> bool {
-    engine.books.get(victim.take.id()).is_some_and(
-        |entry| matches!(&entry.phase, Phase::Running(admission) if admission.pods >= victim.before),
-    )
+    engine
+        .books
+        .get(victim.take.id())
+        .is_some_and(|entry| matches!(&entry.phase, Phase::Running(admission) if *admission == victim.before))
 }
 
 /// Holds the room that a placement needs until it has become free.

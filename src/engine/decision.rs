@@ -81,6 +81,8 @@ pub enum ResizeCause {
     Shrunk,
     /// Pods lost with their node are made anew.
     Replaced,
+    /// Pods are made anew elsewhere, because only scattered room stood in the way of an owed workload.
+    Moved,
 }
 
 impl ResizeCause {
@@ -94,6 +96,7 @@ impl ResizeCause {
             Self::Grown => "Grown",
             Self::Shrunk => "Shrunk",
             Self::Replaced => "Replaced",
+            Self::Moved => "Moved",
         }
     }
 }

@@ -207,7 +207,13 @@ pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
         }
         Phase::Resizing { from, to } => {
             promise(&mut charge, from, wanted(from), nodes);
-            promise(&mut charge, to, wanted(to), nodes);
+            // Pods may move, so the new places are held besides the old ones.
+            for (name, planned) in &to.nodes {
+                let Some(node) = alive(nodes, name) else { continue };
+                let there = charge.nodes.entry(node).or_default();
+                *there = (*there).max(*planned);
+            }
+            charge.pods = charge.pods.max(charge.nodes.values().sum());
         }
         Phase::Leaving { admission, stopped: false, .. } => {
             promise(&mut charge, admission, admission.pods, nodes);

@@ -380,6 +380,16 @@ pub fn bereft(lost: u32, left: u32) -> String {
     format!("{lost} of its pods went with their node and find no other; goes on with {left}")
 }
 
+/// Why pods of a workload move.
+pub fn shifted(books: &Books, claimant: &WorkloadId, places: &Placement) -> String {
+    let nodes: Vec<String> = places.keys().map(|node| books.nodes.name(*node).to_string()).collect();
+    format!(
+        "goes on with pods on {} so that {} finds room in one piece",
+        nodes.join(", "),
+        label(books, claimant)
+    )
+}
+
 /// Whom a claimant waits for.
 pub fn waiting(books: &Books, placement: &Placement, victims: &[WorkloadId]) -> String {
     let nodes: Vec<String> = placement.keys().map(|node| books.nodes.name(*node).to_string()).collect();

@@ -1,12 +1,15 @@
 //! Carrying out what a search decided: who stops, shrinks or moves for a claimant.
 
+use std::collections::BTreeMap;
+
 use super::Engine;
 use super::candidate::Candidate;
 use super::claims::{Claim, Victim};
 use super::decision::{Action, EvictReason, Plan, ResizeCause};
-use super::entry::Phase;
+use super::entry::{Entry, Phase};
 use super::explain;
-use super::model::{Admission, Time, WorkloadId};
+use super::model::{Admission, Name, Time, WorkloadId};
+use super::nodes::NodeIx;
 use super::placement::Placement;
 use super::reclaim::Take;
 
@@ -21,7 +24,7 @@ pub fn take(
 ) -> Option<Victim> {
     let entry = engine.books.get(take.id())?;
     let Phase::Running(admission) = entry.phase.clone() else { return None };
-    let before = admission.pods;
+    let before = admission.clone();
     match &take {
         Take::Whole(id) => {
             let reason = if entry.team == claimant.team {
@@ -34,18 +37,18 @@ pub fn take(
             evict(engine, id, Some(&claimant.id), reason, now, plan);
         }
         Take::Shrink(id, pods) => {
-            let mut to = admission.clone();
-            to.nodes = entry
-                .charge
-                .nodes
-                .iter()
-                .map(|(node, there)| (*node, there.saturating_sub(pods.get(node).copied().unwrap_or(0))))
-                .filter(|(_, left)| *left > 0)
-                .map(|(node, left)| (engine.books.nodes.name(node).clone(), left))
-                .collect();
-            to.pods = to.nodes.values().sum();
+            let to = without(engine, entry, &admission, pods);
             let message = explain::shrunk(&engine.books, entry, &claimant.id, to.pods);
             resize(engine, id, admission, to, ResizeCause::Shrunk, Some(&claimant.id), message, plan);
+        }
+        Take::Shift(id, pods, places) => {
+            let mut to = without(engine, entry, &admission, pods);
+            for (node, pods) in places {
+                *to.nodes.entry(engine.books.nodes.name(*node).clone()).or_default() += pods;
+                to.pods += pods;
+            }
+            let message = explain::shifted(&engine.books, &claimant.id, places);
+            resize(engine, id, admission, to, ResizeCause::Moved, Some(&claimant.id), message, plan);
         }
         Take::Move(id, to) => {
             evict(engine, id, Some(&claimant.id), EvictReason::Moved, now, plan);
@@ -53,6 +56,16 @@ pub fn take(
         }
     }
     Some(Victim { take, before })
+}
+
+/// An admission without so many pods on these nodes.
+fn without(engine: &Engine, entry: &Entry, admission: &Admission, pods: &BTreeMap<NodeIx, u32>) -> Admission {
+    let left = |(node, there): (&NodeIx, &u32)| {
+        let left = there.saturating_sub(pods.get(node).copied().unwrap_or(0));
+        (left > 0).then(|| (engine.books.nodes.name(*node).clone(), left))
+    };
+    let nodes: BTreeMap<Name, u32> = entry.charge.nodes.iter().filter_map(left).collect();
+    Admission { pods: nodes.values().sum(), nodes, ..admission.clone() }
 }
 
 /// Decides that somebody who runs goes back to the queue.

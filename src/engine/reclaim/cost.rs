@@ -14,8 +14,8 @@ pub struct Cost {
     returning: usize,
     /// Victims whose going leaves their team below its guarantee.
     straddling: usize,
-    /// Victims still within their minimum run time.
-    young: usize,
+    /// Whether somebody is still within the minimum run time.
+    young: bool,
     /// Victims that, queued again, would themselves evict.
     cascades: usize,
     /// Victims of the claimant's own team that its guarantee and limit could hold beside it.
@@ -52,7 +52,7 @@ impl Search<'_> {
         let parts = || outcome.parts.iter().chain(outcome.moved.iter().map(|(part, _)| part));
         let of = |part: &Part| &self.candidates[part.candidate];
         let straddling = outcome.straddling;
-        let young = parts().filter(|part| of(part).young).count();
+        let young = parts().any(|part| of(part).young);
         // A set with more of these is dearer, unless the other has somebody who returns.
         if bound.is_some_and(|b| b.returning == 0 && (straddling, young) > (b.straddling, b.young)) {
             return None;

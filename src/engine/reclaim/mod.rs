@@ -100,6 +100,8 @@ pub enum Take {
     Shrink(WorkloadId, BTreeMap<NodeIx, u32>),
     /// It goes on elsewhere, in the room that is then free there.
     Move(WorkloadId, Placement),
+    /// It runs on while so many of its pods on these nodes are made anew elsewhere.
+    Shift(WorkloadId, BTreeMap<NodeIx, u32>, Placement),
 }
 
 impl Take {
@@ -107,7 +109,7 @@ impl Take {
     #[must_use]
     pub fn id(&self) -> &WorkloadId {
         match self {
-            Self::Whole(id) | Self::Shrink(id, _) | Self::Move(id, _) => id,
+            Self::Whole(id) | Self::Shrink(id, _) | Self::Move(id, _) | Self::Shift(id, _, _) => id,
         }
     }
 }
@@ -274,7 +276,14 @@ impl<'a> Search<'a> {
                 }
             })
             .collect();
-        takes.extend(outcome.moved.iter().map(|(part, to)| Take::Move(id(part.candidate), to.clone())));
+        takes.extend(outcome.moved.iter().map(|(part, to)| {
+            let id = id(part.candidate);
+            if part.whole {
+                Take::Move(id, to.clone())
+            } else {
+                Take::Shift(id, part.nodes.clone(), to.clone())
+            }
+        }));
         takes
     }
 }

@@ -124,7 +124,7 @@ impl Search<'_> {
             let may = |part: &Part, straddling: bool| self.may_take(part, &sorted.imagined, straddling);
             if let Some(next) = left.iter().position(|part| may(part, false)) {
                 sorted.take(left.remove(next), self);
-            } else if let Some(next) = left.iter().position(|part| moves && part.whole) {
+            } else if let Some(next) = left.iter().position(|_| moves) {
                 sorted.moving.push(left.remove(next));
             } else {
                 let next = left.iter().position(|part| self.ground == Ground::Owed && may(part, true))?;
@@ -170,11 +170,24 @@ impl Search<'_> {
         let mut moved = Vec::new();
         for part in moving {
             let entry = self.candidates[part.candidate].entry;
-            let to = self.find_room(entry, part.pods, &left)?;
+            let to = self.find_room_beside(entry, &part, &left)?;
             occupy(&mut left, &entry.need, &to);
             moved.push((part, to));
         }
         Some(Outcome { placement, parts: taken, moved, straddling, imagined, unfilled: freed, freed: left })
+    }
+
+    /// Where a part that moves finds room, with its workload's other pods.
+    fn find_room_beside(&self, entry: &Entry, part: &Part, freed: &Freed) -> Option<Placement> {
+        let stays = |(node, pods): (&NodeIx, &u32)| {
+            let left = pods.saturating_sub(part.nodes.get(node).copied().unwrap_or(0));
+            (left > 0).then_some((*node, left))
+        };
+        let staying: Placement = entry.charge.nodes.iter().filter_map(stays).collect();
+        let request = request_of(entry, self.claimant.pool, part.pods);
+        let request = Request { beside: (!staying.is_empty()).then_some(&staying), ..request };
+        let nodes = placement::eligible(self.books, &request);
+        placement::place(self.books, &nodes, &request, Room::Settled(freed))
     }
 
     /// Where so many pods of somebody find room in the pool once `freed` is free.

@@ -58,7 +58,7 @@ impl Search<'_> {
     fn options(&self, index: usize, most: usize) -> Option<Options> {
         let candidate = &self.candidates[index];
         let mut options = Options { items: vec![Vec::new()], smaller: vec![Vec::new()] };
-        let extra = if candidate.takeable { candidate.extra } else { 0 };
+        let extra = candidate.extra;
         let mut counts: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
         let nodes: Vec<(NodeIx, u32)> =
             candidate.entry.charge.nodes.iter().map(|(node, pods)| (*node, *pods)).collect();
