@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit e2e cluster cluster-up cluster-down \
-        bench-cluster bench-engine crds image need packages
+        bench-cluster bench-engine bench-queueing crds image need packages
 
 # docker or podman
 CONTAINER ?= docker
@@ -57,6 +57,9 @@ bench-cluster: need ## what Sluice does to a control plane, measured
 
 bench-engine: ## what a decision costs by nodes, teams and waiting workloads, measured
 	cargo bench -p sluice-engine --bench engine -- $(ARGS)
+
+bench-queueing: ## waits, evictions and fairness on real traces, beside other policies
+	cargo bench -p sluice-engine --bench queueing -- $(ARGS)
 
 crds: ## write the kinds' definitions into the manifests
 	cargo run --quiet -- crds > target/crds.yaml && mv target/crds.yaml manifests/base/crds.yaml

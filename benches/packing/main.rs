@@ -40,6 +40,8 @@ use report::{Key, Names, Results};
 use run::Outcome;
 use trace::{Pod, Trace, VARIANTS};
 
+/// Published means are over so many seeds; the gate binds only means over as many.
+const PUBLISHED_SEEDS: u64 = 10;
 /// The first seed; the others follow it.
 const FIRST_SEED: u64 = 42;
 /// The seed of the names' order is the run's plus this.
@@ -124,10 +126,15 @@ fn bench(arguments: &Arguments, directory: &Path) -> Result<()> {
         arguments.seeds
     );
     println!("{gate}\n");
-    if gate.failures() > 0 {
-        bail!("{} of {} lines are not as published, so nothing is compared", gate.failures(), gate.lines());
+    let (failures, lines) = (gate.failures(), gate.lines());
+    match (failures, arguments.seeds.get() >= PUBLISHED_SEEDS) {
+        (0, _) => println!("Gate: all {lines} lines are as published.\n"),
+        (_, true) => bail!("{failures} of {lines} lines are not as published, so nothing is compared"),
+        (_, false) => println!(
+            "Gate: {failures} of {lines} lines are not as published, of means over fewer than \
+             {PUBLISHED_SEEDS} seeds: what follows is a sketch.\n"
+        ),
     }
-    println!("All {} lines are as published.\n", gate.lines());
 
     run_all(arguments, &trace, &workloads, &others, &mut results)?;
     report::write_csv(&results, &arguments.csv)?;

@@ -43,6 +43,7 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     }
     lines.extend(placed_where_allowed(cluster, got));
     lines.extend(paid_evictions(cluster, got));
+    lines.extend(no_start_in_vain(got));
     lines.extend(owners_keep(cluster, got, &holds));
     lines
 }
@@ -62,7 +63,7 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
             let mut hold = |pods: u32, until: Seconds| {
                 let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
                 let until = until.min(lost);
-                if pods > 0 && until > admission.at {
+                if pods > 0 && until >= admission.at {
                     holds.push(Hold {
                         workload: workload.key(),
                         team: workload.team.clone(),
@@ -283,6 +284,20 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
+/// Law 8: nobody starts and has to go in the same instant.
+fn no_start_in_vain(got: &Outcome) -> Vec<String> {
+    let started = |victim: &Workload, at: Seconds| {
+        let before = victim.evictions.iter().filter(|eviction| eviction.at == at).count();
+        // One that ran before may go and come back in one instant, but not go again.
+        let admitted = victim.admissions.iter().filter(|admission| admission.at == at).count();
+        let ran = victim.admissions.iter().any(|admission| admission.at < at);
+        before > usize::from(ran) && admitted > 0
+    };
+    let vain = got.evictions().filter(|(victim, eviction)| started(victim, eviction.at));
+    vain.map(|(victim, eviction)| format!("{} started and had to go at {}", victim.key(), eviction.at))
+        .collect()
+}
+
 /// Law 3: what is taken of a team for another is beyond its guarantee; of all that is taken at once only
 /// one, the last, may straddle it.
 fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
@@ -298,7 +313,11 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
             continue;
         }
-        let before: Vec<&Hold> = holds.iter().filter(|hold| hold.from < at && at <= hold.until).collect();
+        // Who went in the instant it started is counted with the others that started then.
+        let at_once =
+            victims.iter().any(|victim| victim.admissions.first().is_some_and(|first| first.at == at));
+        let from = |hold: &&Hold| hold.from < at || at_once && hold.from == at;
+        let before: Vec<&Hold> = holds.iter().filter(from).filter(|hold| at <= hold.until).collect();
         let size = |victim: &&Workload| {
             let held = before.iter().filter(|hold| hold.workload == victim.key()).map(|hold| hold.pods);
             let mut sum = Milli::new();

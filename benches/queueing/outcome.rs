@@ -1,0 +1,196 @@
+//! What became of the jobs of a trace under a policy, and the figures drawn from it.
+
+use std::collections::BTreeSet;
+
+use super::trace::{NODE, Trace};
+
+/// One time that a job ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Which job.
+    pub job: usize,
+    /// When it started, in seconds.
+    pub start: i64,
+    /// When it ended.
+    pub end: i64,
+    /// Whether it ended by itself; else it was evicted and its work is lost.
+    pub finished: bool,
+}
+
+/// Everything that happened.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Every run, in the order of their ends.
+    pub runs: Vec<Run>,
+    /// By how much forecasts of starts were wrong, in seconds.
+    pub eta_errors: Vec<i64>,
+}
+
+/// A policy's figures on a trace.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Seconds from submission to the start of the run that finished: mean, median, 95th, 99th.
+    pub wait: [f64; 4],
+    /// Mean seconds from submission to the end.
+    pub jct: f64,
+    /// Jobs that finished.
+    pub jobs: usize,
+    /// Percent of the capacity in use from the first to the last submission, lost work included.
+    pub used: f64,
+    /// The same without work that an eviction lost.
+    pub useful: f64,
+    /// Evictions.
+    pub evictions: usize,
+    /// GPU-hours of work lost.
+    pub wasted: f64,
+    /// Mean wait by team, in seconds; none for a team without jobs.
+    pub team_wait: Vec<Option<f64>>,
+    /// Jain's index of the teams' mean slowdowns: 1 when all are slowed down alike.
+    pub jain: f64,
+    /// Percent of jobs that wait over a minute longer than alone on their team's own nodes, and by
+    /// how many seconds the worst does.
+    pub anomaly: Option<(f64, i64)>,
+    /// Seconds to the first start of jobs that their team's guarantee covered when they came, beside
+    /// all that the team had running and waiting: median, 99th percentile.
+    pub reclaim: (i64, i64),
+    /// Seconds by which forecasts of starts were wrong: median, 90th percentile.
+    pub eta: Option<(i64, i64)>,
+}
+
+/// The waits of all jobs, in the order of the trace; none for those that never finished.
+#[must_use]
+pub fn waits(trace: &Trace, outcome: &Outcome) -> Vec<Option<i64>> {
+    let mut waits = vec![None; trace.jobs.len()];
+    for run in outcome.runs.iter().filter(|run| run.finished) {
+        waits[run.job] = Some(run.start - trace.jobs[run.job].submit);
+    }
+    waits
+}
+
+/// Draws the figures; `private` are the waits of the same jobs alone on their teams' own nodes.
+#[must_use]
+pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>) -> Figures {
+    let waits = waits(trace, outcome);
+    let mut sorted: Vec<i64> = waits.iter().flatten().copied().collect();
+    sorted.sort_unstable();
+    let mut owed = owed_waits(trace, outcome);
+    owed.sort_unstable();
+    let mut errors = outcome.eta_errors.clone();
+    errors.sort_unstable();
+    let finished: Vec<(usize, i64)> =
+        waits.iter().enumerate().filter_map(|(job, wait)| Some((job, (*wait)?))).collect();
+    let (used, useful) = utilization(trace, outcome);
+    let lost = outcome.runs.iter().filter(|run| !run.finished);
+    let slowdowns: Vec<f64> = by_team(trace, &finished, |job, wait| slowdown(trace.jobs[job].duration, wait))
+        .into_iter()
+        .flatten()
+        .collect();
+    Figures {
+        wait: [
+            mean(sorted.iter().map(|wait| real(*wait))),
+            real(quantile(&sorted, 50)),
+            real(quantile(&sorted, 95)),
+            real(quantile(&sorted, 99)),
+        ],
+        jct: mean(finished.iter().map(|(job, wait)| real(wait + trace.jobs[*job].duration))),
+        jobs: finished.len(),
+        used,
+        useful,
+        evictions: lost.clone().count(),
+        wasted: 0.0
+            + lost.map(|run| f64::from(trace.jobs[run.job].gpus) * real(run.end - run.start)).sum::<f64>()
+                / 3600.0,
+        team_wait: by_team(trace, &finished, |_, wait| real(wait)),
+        jain: jain(&slowdowns),
+        anomaly: private.map(|private| anomaly(&waits, private)),
+        reclaim: (quantile(&owed, 50), quantile(&owed, 99)),
+        eta: (!errors.is_empty()).then(|| (quantile(&errors, 50), quantile(&errors, 90))),
+    }
+}
+
+/// How many times longer a job took than it ran; of jobs under ten seconds, as if they ran ten.
+fn slowdown(duration: i64, wait: i64) -> f64 {
+    let floor = duration.max(10);
+    real(wait + floor) / real(floor)
+}
+
+fn by_team(trace: &Trace, finished: &[(usize, i64)], value: impl Fn(usize, i64) -> f64) -> Vec<Option<f64>> {
+    let team = |index: usize| {
+        let own = || finished.iter().filter(move |(job, _)| trace.jobs[*job].team == index);
+        own().next().map(|_| mean(own().map(|(job, wait)| value(*job, *wait))))
+    };
+    (0..trace.teams.len()).map(team).collect()
+}
+
+/// How long those waited for their first start whom their team's guarantee covered at once.
+fn owed_waits(trace: &Trace, outcome: &Outcome) -> Vec<i64> {
+    let (mut first, mut end) = (vec![i64::MAX; trace.jobs.len()], vec![i64::MAX; trace.jobs.len()]);
+    for run in &outcome.runs {
+        first[run.job] = first[run.job].min(run.start);
+        if run.finished {
+            end[run.job] = run.end;
+        }
+    }
+    let mut waits = Vec::new();
+    let mut demand = vec![0; trace.teams.len()];
+    let mut present: BTreeSet<(i64, usize)> = BTreeSet::new();
+    for (index, job) in trace.jobs.iter().enumerate() {
+        while let Some((_, gone)) = present.first().copied().filter(|(end, _)| *end <= job.submit) {
+            present.pop_first();
+            demand[trace.jobs[gone].team] -= trace.jobs[gone].gpus;
+        }
+        demand[job.team] += job.gpus;
+        present.insert((end[index], index));
+        if demand[job.team] <= trace.teams[job.team].nodes * NODE && first[index] < i64::MAX {
+            waits.push(first[index] - job.submit);
+        }
+    }
+    waits
+}
+
+/// In use from the first to the last submission in percent of the capacity: all work, work not lost.
+fn utilization(trace: &Trace, outcome: &Outcome) -> (f64, f64) {
+    let (Some(first), Some(last)) = (trace.jobs.first(), trace.jobs.last()) else { return (0.0, 0.0) };
+    let (mut used, mut useful) = (0.0, 0.0);
+    for run in &outcome.runs {
+        let within = (run.end.min(last.submit) - run.start.max(first.submit)).max(0);
+        let work = f64::from(trace.jobs[run.job].gpus) * real(within);
+        used += work;
+        useful += if run.finished { work } else { 0.0 };
+    }
+    let capacity = f64::from(trace.gpus()) * real((last.submit - first.submit).max(1));
+    (100.0 * used / capacity, 100.0 * useful / capacity)
+}
+
+fn anomaly(waits: &[Option<i64>], private: &[Option<i64>]) -> (f64, i64) {
+    let excess: Vec<i64> =
+        waits.iter().zip(private).filter_map(|(wait, private)| Some((*wait)? - (*private)?)).collect();
+    let worse = excess.iter().filter(|more| **more > 60).count();
+    (100.0 * count(worse) / count(excess.len().max(1)), excess.iter().copied().max().unwrap_or(0).max(0))
+}
+
+fn jain(values: &[f64]) -> f64 {
+    let (sum, squares) = (values.iter().sum::<f64>(), values.iter().map(|v| v * v).sum::<f64>());
+    if squares > 0.0 { sum * sum / (count(values.len()) * squares) } else { 1.0 }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = values.fold((0.0, 0_usize), |(sum, n), value| (sum + value, n + 1));
+    sum / count(n.max(1))
+}
+
+/// The smallest value that at least so many percent of the values do not exceed.
+fn quantile(sorted: &[i64], percent: usize) -> i64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+    sorted.get(rank).copied().unwrap_or(0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds of a few months are far below 2^52")]
+fn real(value: i64) -> f64 {
+    value as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^52")]
+fn count(value: usize) -> f64 {
+    value as f64
+}

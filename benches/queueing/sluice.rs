@@ -1,0 +1,156 @@
+//! Sluice on a trace: the engine of the cluster, played forward in time.
+//!
+//! Every team has what it owns as its guarantee, weight 1 and one preemptible queue; nothing is known
+//! about how long a job runs. A job larger than a node is a gang of equal pods.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use sluice_engine::Engine;
+use sluice_engine::amount::{Amount, ResourceList};
+use sluice_engine::forward::{Happening, Life, Run as Play};
+use sluice_engine::model::{
+    DEFAULT_POOL, Event, Node, Observed, PodShape, Queue, Quota, Time, Topology, Workload, WorkloadId,
+    WorkloadKind,
+};
+use sluice_engine::model::{Settings, Team};
+
+use super::outcome::{Outcome, Run};
+use super::trace::{Job, NODE, Trace};
+
+const GPU: &str = "nvidia.com/gpu";
+
+/// What an admin chooses; the same on every trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// For how long a started job is spared, except by owed claimants who have no other way.
+    pub min_runtime: Duration,
+    /// After how long the first of a queue that cannot start gets a reservation.
+    pub reserve_after: Duration,
+    /// How long pods take to end when they are told to.
+    pub grace: Duration,
+}
+
+/// Runs the engine over a trace until every job has finished.
+///
+/// # Errors
+/// When its decisions do not come to rest.
+pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Outcome> {
+    let mut play = Play::new(Engine::with_settings(Settings::default()), Time(0));
+    for index in 0..trace.nodes {
+        play.apply(Event::NodeApplied(Node {
+            name: format!("node-{index:03}").into(),
+            labels: BTreeMap::new(),
+            allocatable: gpus(NODE),
+            taints: Vec::new(),
+            schedulable: true,
+        }));
+    }
+    for team in &trace.teams {
+        play.apply(Event::TeamApplied(Team {
+            name: team.name.as_str().into(),
+            parent: None,
+            quotas: BTreeMap::from([(
+                DEFAULT_POOL.into(),
+                Quota { guaranteed: gpus(team.nodes * NODE), ..Quota::default() },
+            )]),
+            weight: 1,
+            fair_users: false,
+            queues: vec![Queue {
+                min_runtime: choice.min_runtime,
+                reserve_after: choice.reserve_after,
+                ..Queue::fallback()
+            }],
+        }));
+    }
+    let mut log = Log { starts: vec![0; trace.jobs.len()], outcome: Outcome::default(), finished: 0 };
+    let mut on = |at: Time, happening: &Happening| {
+        log.note(at, happening);
+        progress(log.finished);
+    };
+    let mut next = 0;
+    while let Some(now) = trace.jobs.get(next).map(|job| job.submit) {
+        play.reach(time(now), &mut on)?;
+        while let Some(job) = trace.jobs.get(next).filter(|job| job.submit == now) {
+            let life = Life { run: Some(duration(job.duration)), completions: None, grace: choice.grace };
+            play.submit(workload(trace, next, job), life);
+            next += 1;
+        }
+        play.settle(&mut on)?;
+    }
+    while let Some(at) = play.next() {
+        play.advance(at, &mut on)?;
+    }
+    Ok(log.outcome)
+}
+
+struct Log {
+    /// When the run under way of each job began.
+    starts: Vec<i64>,
+    outcome: Outcome,
+    finished: usize,
+}
+
+impl Log {
+    fn note(&mut self, at: Time, happening: &Happening) {
+        let Ok(job) = happening.workload().0.parse::<usize>() else { return };
+        let now = at.0 / 1000;
+        match happening {
+            Happening::Admitted { .. } => self.starts[job] = now,
+            Happening::Evicted { .. } => {
+                self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: false });
+            }
+            Happening::Finished { .. } => {
+                self.finished += 1;
+                self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: true });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn workload(trace: &Trace, index: usize, job: &Job) -> Workload {
+    let team = trace.teams[job.team].name.as_str();
+    let pods = pods(job.gpus);
+    Workload {
+        id: WorkloadId(format!("{index:06}").into()),
+        kind: WorkloadKind::Job,
+        namespace: team.into(),
+        name: format!("job-{index:06}").into(),
+        team: team.into(),
+        queue: None,
+        priority: 0,
+        submitted: time(job.submit),
+        pods,
+        min_pods: None,
+        shape: PodShape { requests: gpus(job.gpus / pods), ..PodShape::default() },
+        topology: Topology::default(),
+        user: None,
+        pools: Vec::new(),
+        resumable: true,
+        resizable: false,
+        time_limit: None,
+        last_checkpoint: None,
+        checkpoint_interval: None,
+        ran: None,
+        state: Observed::Queued,
+    }
+}
+
+/// The fewest equal pods of a job that each fit a node.
+fn pods(gpus: u32) -> u32 {
+    (gpus.div_ceil(NODE)..=gpus).find(|pods| gpus.is_multiple_of(*pods)).unwrap_or(gpus)
+}
+
+fn gpus(count: u32) -> ResourceList {
+    ResourceList::from([(GPU.into(), Amount::units(i64::from(count)))])
+}
+
+fn time(seconds: i64) -> Time {
+    Time(seconds * 1000)
+}
+
+fn duration(seconds: i64) -> Duration {
+    Duration::from_secs(seconds.unsigned_abs())
+}
