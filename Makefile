@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit e2e cluster cluster-up cluster-down \
-        bench-cluster bench-engine bench-queueing crds image need packages
+        bench-cluster bench-engine bench-packing bench-queueing crds image need packages
 
 # docker or podman
 CONTAINER ?= docker
@@ -57,6 +57,9 @@ bench-cluster: need ## what Sluice does to a control plane, measured
 
 bench-engine: ## what a decision costs by nodes, teams and waiting workloads, measured
 	cargo bench -p sluice-engine --bench engine -- $(ARGS)
+
+bench-packing: ## how full policies fill a cluster with a real trace's pods, beside published figures
+	cargo bench -p sluice-engine --bench packing -- $(ARGS)
 
 bench-queueing: ## waits, evictions and fairness on real traces, beside other policies
 	cargo bench -p sluice-engine --bench queueing -- $(ARGS)
