@@ -229,13 +229,15 @@ impl Play {
         for piece in news {
             match piece {
                 News::Event(event) => self.run.apply(event),
-                News::Submitted { workload, life, queue } => {
+                News::Submitted { workload, life, deadline, queue } => {
                     if self.ledger.is_over(&workload.id) {
                         continue;
                     }
                     let birth = birth(&workload.namespace, &workload.name, workload.kind.to_string());
                     self.ledger.submitted(birth, &workload, &queue);
+                    let id = workload.id.clone();
                     self.run.submit(workload, life);
+                    self.run.set_deadline(&id, deadline);
                 }
                 News::Deleted(id) => {
                     self.ledger.deleted(&id, now);

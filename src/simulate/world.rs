@@ -39,6 +39,8 @@ pub enum News {
         workload: Workload,
         /// How it behaves.
         life: Life,
+        /// How long each of its runs may take.
+        deadline: Option<Duration>,
         /// The name of the queue it is in.
         queue: Name,
     },
@@ -407,7 +409,8 @@ impl World {
                     },
                     None => workload,
                 };
-                News::Submitted { workload, life, queue }
+                let deadline = known.and_then(|known| deadline(&known.object));
+                News::Submitted { workload, life, deadline, queue }
             }
             Event::WorkloadRemoved(id) => News::Deleted(id),
             other => News::Event(other),
@@ -429,6 +432,11 @@ fn life(object: &Object) -> Life {
         completions: completions.and_then(|number| u32::try_from(number).ok()),
         grace: Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(0)),
     }
+}
+
+/// How long each run of a Job or pod may take by its own word.
+fn deadline(object: &Object) -> Option<Duration> {
+    object.manifest["spec"]["activeDeadlineSeconds"].as_u64().map(Duration::from_secs)
 }
 
 /// A node with what its kubelet would have told: that it is ready, its name as a label, and as much
