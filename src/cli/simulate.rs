@@ -16,11 +16,6 @@ use crate::simulate::{self, Error, Outcome, Progress, Snapshot};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What to play and how to tell the outcome.
-///
-/// A scenario is the very objects that one would apply: Namespaces, Teams, NodePools, Nodes,
-/// PriorityClasses, Jobs and Pods, with annotations `simulate.sluice.dev/…` that say when: `at`, `duration`,
-/// `count`, `running-on`, `delete-at`, `cordon-at`, `fail-at`. What is in no team's namespace, and pods that
-/// name their node, run as load that Sluice does not manage: each pod on the first node by name with room.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
