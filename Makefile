@@ -37,7 +37,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
 unit: ## unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test scenarios
+	cargo test --workspace --lib --bins --examples --test engine --test manifests --test simulate --test scenarios
 
 cluster: need ## build the local control plane (about 8 minutes the first time)
 	tests/cluster/build.sh

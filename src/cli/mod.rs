@@ -39,6 +39,13 @@ enum Command {
         logs: logs::Options,
     },
     /// Play a scenario without a cluster, with the engine that also runs clusters.
+    ///
+    /// A scenario is the very objects that one would apply: Namespaces, Teams, NodePools, Nodes,
+    /// PriorityClasses, Jobs and Pods, with annotations `simulate.sluice.dev/…` that say when: `at`,
+    /// `duration`, `count`, `running-on`, `delete-at`, `cordon-at`, `fail-at`. Pods end their
+    /// terminationGracePeriodSeconds after they are told to, at once if it is not set. What is in no team's
+    /// namespace, and pods that name their node, run as load that Sluice does not manage: each pod on the
+    /// first node by name with room.
     Simulate(simulate::Options),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
     Crds,

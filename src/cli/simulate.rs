@@ -10,23 +10,26 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Invalid, print, table};
 use crate::engine::model::Settings;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::simulate::{self, Error, Outcome, Progress};
+use crate::simulate::{self, Error, Outcome, Progress, Snapshot};
 
 /// How long a run may take before it shows how far it has come.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What to play and how to tell the outcome.
-///
-/// A scenario is the very objects that one would apply: Namespaces, Teams, NodePools, Nodes,
-/// PriorityClasses, Jobs and Pods, with annotations `simulate.sluice.dev/…` that say when: `at`, `duration`,
-/// `count`, `running-on`, `delete-at`, `cordon-at`, `fail-at`. What is in no team's namespace, and pods that
-/// name their node, run as load that Sluice does not manage: each pod on the first node by name with room.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
     /// Scenario files, read as one.
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "snapshot")]
     files: Vec<PathBuf>,
+    /// Begin with what runs and waits in a cluster, and put the scenario on top: the output of
+    /// `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, or `-` for
+    /// standard input. What runs there ends at its time limit, without one never.
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+    /// Also write a page with pictures over time.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// When to stop, such as 1h30m; without it when nothing more can happen.
     #[arg(long, value_name = "TIME", value_parser = crate::api::convert::duration)]
     until: Option<Duration>,
@@ -46,21 +49,27 @@ pub struct Options {
 /// # Errors
 /// [`Invalid`] when a file is wrong.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let snapshot = options.snapshot.as_deref().map(Snapshot::load).transpose().map_err(wrong)?;
     let scenario = Scenario::load(&options.files).map_err(wrong)?;
     let how = simulate::Options {
         until: options.until,
         events: options.events,
-        timeline: false,
+        timeline: options.report.is_some(),
         settings: Settings { usage_half_life: options.usage_half_life, ..Settings::default() },
     };
     let mut bar = Bar::new(scenario.steps.len());
-    let played = simulate::run_with(&scenario, &how, &mut |progress| bar.show(progress));
+    let played = simulate::run_with(snapshot.as_ref(), &scenario, &how, &mut |progress| bar.show(progress));
     bar.clear();
     let outcome: Outcome = match played {
         Ok(outcome) => outcome,
         Err(Error::Scenario(error)) => return Err(wrong(error)),
         Err(error) => return Err(error).context("the simulation stopped"),
     };
+    if let Some(file) = &options.report {
+        let named = options.files.iter().chain(&options.snapshot).map(|file| file.display().to_string());
+        let page = simulate::report::page(&outcome, &named.collect::<Vec<_>>().join(", "));
+        std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     print::answer(options.output, &outcome, table::outcome)
 }
 

@@ -36,7 +36,7 @@ use super::model::{Event, Name, Observed, PodId, Time, Workload, WorkloadId};
 use busy::Busy;
 use item::Item;
 pub use life::{Happening, Life};
-use timers::Timers;
+use timers::{Due, Timer, Timers};
 
 /// How often decisions at one instant may lead to further ones.
 const MOST_ROUNDS: u32 = 10_000;
@@ -225,6 +225,13 @@ impl Run {
         }
     }
 
+    /// Lets a workload fail once one of its runs has taken so long; to be said before it runs.
+    pub fn set_deadline(&mut self, id: &WorkloadId, deadline: Option<Duration>) {
+        if let Some(item) = self.items.get_mut(id) {
+            item.deadline = deadline;
+        }
+    }
+
     /// Takes over a workload that the engine knows: it runs since its admission with the pods that the
     /// engine knows, or waits. Completions of its life count from now.
     pub fn adopt(&mut self, id: &WorkloadId, life: Life) {
@@ -382,9 +389,17 @@ impl Run {
         }
     }
 
-    /// Keeps in mind to which nodes a workload is admitted.
+    /// Keeps in mind to which nodes a workload is admitted, and by when it must have ended.
     fn set_places(&mut self, id: &WorkloadId, nodes: &[Name]) {
         let Some(item) = self.items.get_mut(id) else { return };
+        let runs = !nodes.is_empty();
+        if let Some(key) = item.expiry.take_if(|_| !runs) {
+            self.timers.clear(key);
+        }
+        if let Some(deadline) = item.deadline.filter(|_| runs && item.expiry.is_none()) {
+            let timer = Timer { id: id.clone(), due: Due::Expired, pods: Vec::new() };
+            item.expiry = Some(self.timers.set(self.now.after(deadline), timer));
+        }
         for node in std::mem::replace(&mut item.places, nodes.to_vec()) {
             if let Some(ids) = self.places.get_mut(&node) {
                 ids.remove(id);

@@ -356,7 +356,7 @@ fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<&'a str, Fault> {
 }
 
 /// The documents of a file that are not empty.
-fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
+pub(crate) fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
     // A scenario is the user's own file: its size is bounded by what the machine holds.
     let options = serde_saphyr::options! { budget: None, strict_booleans: true, with_snippet: false };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {

@@ -20,9 +20,16 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Reads an object as its kind; a field that the kind does not have is an error.
-    pub fn decode<T: DeserializeOwned + Serialize>(&mut self, object: &Object) -> Result<T, ScenarioError> {
+    /// Reads an object as its kind; with `strictly` a field that the kind does not have is an error.
+    pub fn decode<T: DeserializeOwned + Serialize>(
+        &self,
+        object: &Object,
+        strictly: bool,
+    ) -> Result<T, ScenarioError> {
         let read: T = object.decode()?;
+        if !strictly {
+            return Ok(read);
+        }
         let known =
             serde_json::to_value(&read).map_err(|error| invalid(object, "(document)", error.to_string()))?;
         match unknown(&object.manifest, &known, &mut String::new()) {
@@ -36,7 +43,7 @@ impl Checker {
         if self.seen(&object.origin) {
             return Ok(());
         }
-        self.decode::<Node>(object)?;
+        self.decode::<Node>(object, true)?;
         for list in ["allocatable", "capacity"] {
             amounts(object, &object.manifest["status"][list], &format!("status.{list}"))?;
         }
@@ -49,10 +56,10 @@ impl Checker {
             return Ok(());
         }
         let spec = if object.kind == Kind::Job {
-            self.decode::<Job>(object)?;
+            self.decode::<Job>(object, true)?;
             "spec.template.spec"
         } else {
-            self.decode::<Pod>(object)?;
+            self.decode::<Pod>(object, true)?;
             "spec"
         };
         let pod = spec.split('.').fold(&object.manifest, |value, key| &value[key]);

@@ -9,6 +9,8 @@ mod ledger;
 mod meter;
 mod outcome;
 mod play;
+pub mod report;
+mod snapshot;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,8 @@ pub use outcome::{
     AdmissionRow, Clock, Decision, EvictionRow, Held, NodeRow, Outcome, Point, State, Summary, TeamRow,
     Timeline, WorkloadRow,
 };
+
+pub use snapshot::Snapshot;
 
 use crate::engine::forward::NeverRests;
 use crate::engine::model::Settings;
@@ -63,17 +67,23 @@ pub struct Progress {
 /// # Errors
 /// [`Error`].
 pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, Error> {
-    run_with(scenario, options, &mut |_| ())
+    run_with(None, scenario, options, &mut |_| ())
 }
 
-/// Plays a scenario, and tells how far it has come.
+/// Plays a scenario, on top of what runs and waits in a cluster if there is a snapshot of one, and tells
+/// how far it has come.
 ///
 /// # Errors
 /// [`Error`].
 pub fn run_with(
+    snapshot: Option<&Snapshot>,
     scenario: &Scenario,
     options: &Options,
     on: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
-    play::Play::new(options).run(&scenario.steps, on)
+    let play = match snapshot {
+        Some(snapshot) => play::Play::of(snapshot, options)?,
+        None => play::Play::new(options),
+    };
+    play.run(&scenario.steps, on)
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use super::ledger::{Birth, Ledger};
 use super::meter::Meter;
 use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
+use super::snapshot::Snapshot;
 use super::strangers::{self, Strangers};
 use super::world::{News, World, invalid};
 use super::{Error, Options, Progress};
 use crate::engine::Engine;
 use crate::engine::amount::ResourceList;
-use crate::engine::forward::Run;
-use crate::engine::model::{Name, Time, WorkloadId};
+use crate::engine::forward::{Life, Run};
+use crate::engine::model::{Name, Observed, Time, Workload, WorkloadId};
 use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
 use crate::view::amounts;
 
@@ -25,9 +26,13 @@ const GRAIN: Duration = Duration::from_millis(100);
 /// come: teams that take turns would do so for ever.
 const MOST_IDLE: u32 = 1000;
 
+/// How long the pods of a cluster take to end, where nothing else is known.
+const USUAL_GRACE: Duration = Duration::from_secs(30);
+
 /// A simulation under way.
 pub struct Play {
     options: Options,
+    began: Time,
     run: Run,
     world: World,
     ledger: Ledger,
@@ -43,6 +48,7 @@ impl Play {
         let engine = Engine::with_settings(options.settings);
         Self {
             options: *options,
+            began: Time(0),
             run: Run::new(engine, Time(0)).with_grain(GRAIN),
             world: World::new(),
             ledger: Ledger::new(Time(0), options.events),
@@ -50,6 +56,42 @@ impl Play {
             meter: Meter::new(options.timeline),
             end: Duration::ZERO,
         }
+    }
+
+    /// One that begins with what runs and waits in a cluster. What says how long it runs at most ends then,
+    /// the rest runs for ever.
+    pub fn of(snapshot: &Snapshot, options: &Options) -> Result<Self, ScenarioError> {
+        let began = snapshot.taken;
+        let mut engine = Engine::with_settings(options.settings);
+        let mut world = World::new();
+        for event in world.restore(snapshot)? {
+            engine.apply(event, began);
+        }
+        let there: Vec<Workload> = engine.workloads().cloned().collect();
+        let mut play = Self {
+            began,
+            run: Run::new(engine, began).with_grain(GRAIN),
+            world,
+            ledger: Ledger::new(began, options.events),
+            ..Self::new(options)
+        };
+        for workload in there.iter().filter(|workload| workload.state != Observed::Finished) {
+            let life = Life { run: workload.time_limit, completions: None, grace: USUAL_GRACE };
+            play.run.adopt(&workload.id, life);
+            let birth = Birth {
+                kind: workload.kind.to_string(),
+                namespace: workload.namespace.to_string(),
+                name: workload.name.to_string(),
+                at: workload.submitted,
+            };
+            play.ledger.submitted(birth, workload, &play.world.queue_of(workload));
+            if let Observed::Admitted(admission) = &workload.state {
+                play.ledger.placed(&workload.id, admission);
+            }
+        }
+        play.meter.offers(&play.run);
+        play.meter.look(Duration::ZERO, &play.run);
+        Ok(play)
     }
 
     /// Plays all steps and what follows from them.
@@ -82,13 +124,13 @@ impl Play {
     /// When something happens next.
     fn next(&self, step: Option<&Step>) -> Option<Duration> {
         let ends = [self.run.next(), self.strangers.next()];
-        let ends = ends.into_iter().flatten().map(|at| at.since(Time(0)));
+        let ends = ends.into_iter().flatten().map(|at| at.since(self.began));
         ends.chain(step.map(|step| step.at)).min()
     }
 
     /// Lets everything happen that happens at one instant; true if anything did.
     fn instant(&mut self, now: Duration, steps: &[Step]) -> Result<bool, Error> {
-        let at = Time(0).after(now);
+        let at = self.began.after(now);
         let mut happened = !steps.is_empty() || self.strangers.next().is_some_and(|end| end <= at);
         let ledger = &mut self.ledger;
         let mut note = |time: Time, happening: &_| {
@@ -123,13 +165,13 @@ impl Play {
         let submitted = |step: &&Step| matches!(&step.change, Change::Apply(object) if is_workload(object));
         let all = steps.iter().filter(submitted).count();
         for step in steps.iter().filter(first) {
-            self.step(step, Time(0).after(now))?;
+            self.step(step, self.began.after(now))?;
         }
         let mut before = 0;
         for step in steps.iter().filter(|step| !first(step)) {
             let place = age(before, all);
             before += usize::from(submitted(&step));
-            self.step(step, Time(Time(0).after(now).0 - place))?;
+            self.step(step, Time(self.began.after(now).0 - place))?;
         }
         Ok(())
     }
@@ -187,13 +229,15 @@ impl Play {
         for piece in news {
             match piece {
                 News::Event(event) => self.run.apply(event),
-                News::Submitted { workload, life, queue } => {
+                News::Submitted { workload, life, deadline, queue } => {
                     if self.ledger.is_over(&workload.id) {
                         continue;
                     }
                     let birth = birth(&workload.namespace, &workload.name, workload.kind.to_string());
                     self.ledger.submitted(birth, &workload, &queue);
+                    let id = workload.id.clone();
                     self.run.submit(workload, life);
+                    self.run.set_deadline(&id, deadline);
                 }
                 News::Deleted(id) => {
                     self.ledger.deleted(&id, now);

@@ -363,3 +363,31 @@ fn what_an_api_server_would_refuse_is_told_with_file_document_and_field() {
         assert_eq!(error.lines().count(), 1, "{error:?}");
     }
 }
+
+#[test]
+fn what_a_user_wishes_counts() {
+    let elastic = job(
+        "a/elastic",
+        4,
+        &format!("{}, sluice.dev/min-parallelism: '1'", notes(&[("running-on", "n0=2")])),
+    );
+    let share = |name: &str| {
+        let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: NAME, namespace: a, annotations: \
+                   {sluice.dev/gpu-fraction: '0.5', simulate.sluice.dev/running-on: n1}}\nspec: {containers: [{name: m, \
+                   image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}\n";
+        pod.replace("NAME", name)
+    };
+    let parts = [node("n0", 2, ""), node("n1", 1, ""), elastic, share("one"), share("two")];
+    let outcome = outcome(&parts, &Options { until: Some(Duration::ZERO), ..Options::default() });
+    let first = &outcome.workloads[0];
+    assert_eq!((first.admissions[0].pods, first.state), (2, State::Running));
+    assert_eq!(outcome.nodes[1].free["nvidia.com/gpu"], "0", "two halves fill a GPU");
+    assert_eq!(outcome.teams[0].used["nvidia.com/gpu"], "3");
+}
+
+#[test]
+fn a_run_without_an_end_of_its_own_stops_all_the_same() {
+    let parts =
+        [node("n0", 2, ""), job("a/x", 2, ""), job("a/y", 2, ""), job("b/z", 2, &notes(&[("at", "7s")]))];
+    assert_eq!(outcome(&parts, &Options::default()).end, Clock::seconds(7));
+}

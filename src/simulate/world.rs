@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::check;
+use super::snapshot::Snapshot;
 use super::strangers::Stranger;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
@@ -37,6 +39,8 @@ pub enum News {
         workload: Workload,
         /// How it behaves.
         life: Life,
+        /// How long each of its runs may take.
+        deadline: Option<Duration>,
         /// The name of the queue it is in.
         queue: Name,
     },
@@ -66,6 +70,8 @@ pub struct World {
     classes: BTreeMap<String, (i32, bool)>,
     known: BTreeMap<WorkloadId, Known>,
     nodes: BTreeMap<String, Value>,
+    /// Jobs and Pods that were there before the scenario, by namespace and name.
+    there: BTreeSet<(Kind, String, String)>,
     checker: check::Checker,
 }
 
@@ -96,6 +102,7 @@ impl World {
             classes: CLASSES.iter().map(|(name, value)| ((*name).to_owned(), (*value, false))).collect(),
             known: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            there: BTreeSet::new(),
             checker: check::Checker::default(),
         }
     }
@@ -108,41 +115,96 @@ impl World {
         WorkloadId(format!("{namespace}/{}{suffix}", object.name).into())
     }
 
+    /// Takes over a cluster's objects; what the engine is to be told of them.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Vec<Event>, ScenarioError> {
+        let mut events = Vec::new();
+        for (origin, kind, value) in &snapshot.objects {
+            let object = Object {
+                origin: origin.clone(),
+                kind: *kind,
+                namespace: value["metadata"]["namespace"].as_str().map(ToOwned::to_owned),
+                name: value["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+                manifest: value.clone(),
+                duration: None,
+                running_on: None,
+            };
+            let name: Name = object.name.as_str().into();
+            let change = match kind {
+                Kind::Job => {
+                    let seen = reduce::job::job(&decode_value(&object, value.clone())?, snapshot.taken);
+                    Change::Job(Seen::Object(seen.uid.clone(), seen))
+                }
+                Kind::Pod => {
+                    let seen = reduce::pod::pod(&decode_value(&object, value.clone())?);
+                    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+                }
+                Kind::Node => {
+                    self.nodes.insert(object.name.clone(), value.clone());
+                    Change::Node(Seen::Object(
+                        name,
+                        reduce::node::node(&decode_value(&object, value.clone())?),
+                    ))
+                }
+                _ => self.definition(&object, false)?,
+            };
+            if matches!(kind, Kind::Job | Kind::Pod) {
+                self.there.insert((*kind, object.namespace.unwrap_or_default(), object.name));
+            }
+            events.extend(self.mirror.take(change));
+        }
+        Ok(events)
+    }
+
+    /// The queue a workload is in.
+    #[must_use]
+    pub fn queue_of(&self, workload: &Workload) -> Name {
+        self.mirror.queue_of(workload)
+    }
+
     /// Applies an object; a workload counts as submitted at `submitted`.
     pub fn apply(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<News>, ScenarioError> {
-        let name: Name = object.name.as_str().into();
-        let change = match object.kind {
-            Kind::Namespace => {
-                self.namespaces.insert(object.name.clone());
-                let metadata: PartialObjectMeta<_> = self.decode(object)?;
-                Change::Namespace(Seen::Object(name, reduce::team::namespace(&metadata)))
+        match object.kind {
+            Kind::Node => {
+                self.checker.node(object)?;
+                self.nodes.insert(object.name.clone(), node_as_kubelet(&object.manifest));
+                self.node(object)
             }
+            Kind::Job | Kind::Pod => self.submit(object, submitted),
+            _ => {
+                let change = self.definition(object, true)?;
+                Ok(self.take(change))
+            }
+        }
+    }
+
+    /// Reads what is neither a node nor a workload; `strictly` refuses fields that the kind does not have.
+    fn definition(&mut self, object: &Object, strictly: bool) -> Result<Change, ScenarioError> {
+        let name: Name = object.name.as_str().into();
+        Ok(match object.kind {
             Kind::Team => {
-                let team: Team = self.checker.decode(object)?;
+                let team: Team = self.checker.decode(object, strictly)?;
                 check::field(object, crate::engine::model::Team::try_from(&team))?;
                 let seen = reduce::team::team(&team).map_err(|problem| invalid(object, "spec", problem))?;
                 Change::Team(Seen::Object(name, seen))
             }
             Kind::NodePool => {
-                let pool: NodePool = self.checker.decode(object)?;
+                let pool: NodePool = self.checker.decode(object, strictly)?;
                 check::field(object, crate::engine::model::Pool::try_from(&pool))?;
                 let seen = reduce::team::pool(&pool).map_err(|problem| invalid(object, "spec", problem))?;
                 Change::Pool(Seen::Object(name, seen))
             }
             Kind::PriorityClass => {
-                let class: k8s_openapi::api::scheduling::v1::PriorityClass = self.checker.decode(object)?;
+                let class: PriorityClass = self.checker.decode(object, strictly)?;
                 let seen = reduce::team::class(&class);
                 self.classes.insert(object.name.clone(), (seen.value, seen.global_default));
                 Change::Class(Seen::Object(name, seen))
             }
-            Kind::Node => {
-                self.checker.node(object)?;
-                self.nodes.insert(object.name.clone(), node_as_kubelet(&object.manifest));
-                return self.node(object);
+            Kind::Namespace | Kind::Node | Kind::Job | Kind::Pod => {
+                self.namespaces.insert(object.name.clone());
+                let metadata: PartialObjectMeta<_> = object.decode()?;
+                Change::Namespace(Seen::Object(name, reduce::team::namespace(&metadata)))
             }
-            Kind::Job | Kind::Pod => return self.submit(object, submitted),
-        };
-        Ok(self.take(change))
+        })
     }
 
     /// Deletes an object; one that is not there any more is nothing.
@@ -220,6 +282,10 @@ impl World {
             self.directory = directory;
         }
         let id = Self::id(object);
+        let there = (object.kind, namespace.to_owned(), object.name.clone());
+        if self.there.contains(&there) {
+            return Err(invalid(object, "metadata.name", "is in the snapshot already".to_owned()));
+        }
         let bound = object.manifest["spec"]["nodeName"].is_string() && object.kind == Kind::Pod;
         if bound || !self.directory.namespaces.contains_key(namespace) {
             return self.submit_stranger(object, id);
@@ -322,10 +388,6 @@ impl World {
         Ok(vec![News::Stranger(stranger)])
     }
 
-    fn decode<T: DeserializeOwned>(&self, object: &Object) -> Result<T, ScenarioError> {
-        object.decode()
-    }
-
     /// Shows the mirror a change; what it makes of it.
     fn take(&mut self, change: Change) -> Vec<News> {
         let events = self.mirror.take(change);
@@ -347,7 +409,8 @@ impl World {
                     },
                     None => workload,
                 };
-                News::Submitted { workload, life, queue }
+                let deadline = known.and_then(|known| deadline(&known.object));
+                News::Submitted { workload, life, deadline, queue }
             }
             Event::WorkloadRemoved(id) => News::Deleted(id),
             other => News::Event(other),
@@ -369,6 +432,11 @@ fn life(object: &Object) -> Life {
         completions: completions.and_then(|number| u32::try_from(number).ok()),
         grace: Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(0)),
     }
+}
+
+/// How long each run of a Job or pod may take by its own word.
+fn deadline(object: &Object) -> Option<Duration> {
+    object.manifest["spec"]["activeDeadlineSeconds"].as_u64().map(Duration::from_secs)
 }
 
 /// A node with what its kubelet would have told: that it is ready, its name as a label, and as much

@@ -3,6 +3,7 @@
 mod boundaries;
 mod certificates;
 mod deletion;
+mod elastic;
 mod limits;
 mod objects;
 mod outage;

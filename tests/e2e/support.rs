@@ -52,6 +52,7 @@ pub struct Job {
     gpus: usize,
     copies: Option<usize>,
     duration: Option<Duration>,
+    annotations: Vec<String>,
     pod_annotations: Vec<String>,
     pod_spec: Vec<String>,
     spec: Vec<String>,
@@ -66,6 +67,7 @@ impl Job {
             gpus: 1,
             copies: None,
             duration: None,
+            annotations: Vec::new(),
             pod_annotations: Vec::new(),
             pod_spec: Vec::new(),
             spec: Vec::new(),
@@ -85,6 +87,12 @@ impl Job {
     /// How long each pod runs.
     pub fn lasts(self, duration: Duration) -> Self {
         Self { duration: Some(duration), ..self }
+    }
+
+    /// What its user wishes by an annotation `sluice.dev/…`.
+    pub fn wishes(mut self, key: &str, value: &str) -> Self {
+        self.annotations.push(format!("sluice.dev/{key}: \"{value}\""));
+        self
     }
 
     /// How long each pod takes to end when it is told to.
@@ -118,7 +126,7 @@ impl Job {
     /// The manifest as a part of a scenario, with its copies.
     pub fn scenario(&self) -> String {
         let Self { namespace, name, gpus, .. } = self;
-        let mut annotations = Vec::new();
+        let mut annotations = self.annotations.clone();
         if let Some(copies) = self.copies {
             annotations.push(format!("simulate.sluice.dev/count: \"{copies}\""));
         }

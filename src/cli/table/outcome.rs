@@ -103,12 +103,13 @@ fn summary(outcome: &Outcome) -> String {
         .collect();
     let summary = &outcome.summary;
     format!(
-        "After {}: {}. Used {:.1} % of what there was; mean wait {:.1} s; {} evictions, {:.0} GPU-seconds of work lost.",
+        "After {}: {}. Used {:.1} % of what there was; mean wait {:.1} s; {} eviction{}, {:.0} GPU-seconds of work lost.",
         outcome.end,
         if states.is_empty() { "no workloads".to_owned() } else { states.join(", ") },
         summary.utilization * 100.0,
         summary.mean_wait_seconds,
         summary.evictions,
+        if summary.evictions == 1 { "" } else { "s" },
         summary.wasted_gpu_seconds,
     )
 }

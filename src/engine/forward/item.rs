@@ -46,6 +46,9 @@ pub struct Item {
     pub places: Vec<Name>,
     /// Its object is gone; only pods are left.
     pub deleted: bool,
+    /// How long each of its runs may take, and the timer of the present one.
+    pub deadline: Option<Duration>,
+    pub expiry: Option<Key>,
 }
 
 impl Item {
@@ -64,6 +67,8 @@ impl Item {
             made: 0,
             places: Vec::new(),
             deleted: false,
+            deadline: None,
+            expiry: None,
         };
         item.want();
         item

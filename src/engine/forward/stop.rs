@@ -65,6 +65,18 @@ impl Run {
         }
     }
 
+    /// A workload has run for as long as its deadline allows: it fails, as a Job controller has it.
+    fn expire(&mut self, id: &WorkloadId) {
+        let Some(item) = self.items.get_mut(id).filter(|item| item.admission().is_some()) else { return };
+        let ran = item.ran(self.now);
+        let message = format!("was still running at its deadline, {} s after its start", ran.as_secs());
+        item.workload.state = Observed::Finished;
+        self.show(id);
+        self.set_places(id, &[]);
+        self.note(Happening::Failed { id: id.clone(), code: "DeadlineExceeded", ran, message });
+        self.stop_pods(id, None);
+    }
+
     /// Sets the ends of pods that were running before the run began.
     fn time_adopted(&mut self, id: &WorkloadId) {
         let Some(item) = self.items.get_mut(id) else { return };
@@ -134,6 +146,7 @@ impl Run {
             }
             match timer.due {
                 Due::End => self.succeed(&timer.id, timer.pods.len()),
+                Due::Expired => self.expire(&timer.id),
                 Due::Gone => self.after_the_last(&timer.id, !timer.pods.is_empty()),
             }
         }

@@ -200,6 +200,29 @@ fn a_pod_of_its_own_is_gone_with_its_node() {
 }
 
 #[test]
+fn each_run_has_a_deadline_of_its_own() {
+    let mut run = world(&[4]);
+    let id = WorkloadId("a/x".into());
+    run.submit(workload("a", "x", 1, 4), life(60));
+    run.set_deadline(&id, Some(seconds(30)));
+    assert_eq!(told(&mut run, 20), ["0 a/x starts n0=1"]);
+    run.submit(Workload { submitted: at(20), ..workload("b", "y", 1, 2) }, life(5));
+    assert_eq!(
+        told(&mut run, 100),
+        [
+            "20 a/x evicted, 20 pod-seconds lost",
+            "20 a/x gone",
+            "20 b/y starts n0=1",
+            "25 b/y done after 5",
+            "25 a/x starts n0=1",
+            "55 a/x failed DeadlineExceeded",
+            "55 a/x gone",
+        ]
+    );
+    assert_eq!(run.next(), None);
+}
+
+#[test]
 fn what_is_deleted_holds_its_room_for_its_grace() {
     let mut run = world(&[2]);
     run.submit(workload("a", "x", 1, 2), Life { grace: seconds(5), ..Life::default() });

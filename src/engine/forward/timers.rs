@@ -14,6 +14,8 @@ pub enum Due {
     End,
     /// Pods that were told to end are gone.
     Gone,
+    /// The workload has run for as long as it may.
+    Expired,
 }
 
 /// Pods of one workload to which the same happens at the same time.
@@ -53,6 +55,13 @@ impl Timers {
         if timer.pods.is_empty() {
             self.ends -= usize::from(timer.due == Due::End);
             self.set.remove(&key);
+        }
+    }
+
+    /// Takes a timer back.
+    pub fn clear(&mut self, key: Key) {
+        if let Some(timer) = self.set.remove(&key) {
+            self.ends -= usize::from(timer.due == Due::End);
         }
     }
 

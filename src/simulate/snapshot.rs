@@ -1,0 +1,200 @@
+//! A cluster's dump: `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::engine::model::Time;
+use crate::scenario::{Kind, Origin, ScenarioError, documents};
+
+/// The objects of a cluster at one time.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The objects of the kinds that matter, with where they were written.
+    pub objects: Vec<(Origin, Kind, Value)>,
+    /// The latest time that any of them speaks of: about when the dump was made.
+    pub taken: Time,
+}
+
+impl Snapshot {
+    /// Reads a dump from a file, or from standard input if that is named `-`.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] when it cannot be read or is not YAML.
+    pub fn load(file: &Path) -> Result<Self, ScenarioError> {
+        let name = file.display().to_string();
+        let mut text = String::new();
+        let read = if name == "-" {
+            std::io::stdin().read_to_string(&mut text).map(|_| ())
+        } else {
+            std::fs::read_to_string(file).map(|read| text = read)
+        };
+        read.map_err(|source| ScenarioError::Unreadable { file: name.clone(), source })?;
+        Self::parse(&name, &text)
+    }
+
+    /// Reads a dump: Lists, or objects one by one. Kinds that do not matter are left out.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] when it is not YAML.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
+        let file: Arc<str> = name.into();
+        let mut snapshot = Self { objects: Vec::new(), taken: Time(0) };
+        for (index, document) in documents(&file, text)?.into_iter().enumerate() {
+            let items = match document {
+                Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
+                    match list.remove("items") {
+                        Some(Value::Array(items)) => items,
+                        _ => Vec::new(),
+                    }
+                }
+                other => vec![other],
+            };
+            for item in items {
+                snapshot.add(&file, index + 1, item);
+            }
+        }
+        // What others are told of must be known first.
+        snapshot.objects.sort_by_key(|(_, kind, _)| *kind);
+        Ok(snapshot)
+    }
+
+    fn add(&mut self, file: &Arc<str>, document: usize, object: Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned());
+        let api_version = text(&object["apiVersion"]);
+        let is =
+            |kind: &&Kind| object["kind"] == kind.name() && group(&api_version) == group(kind.api_version());
+        let Some(kind) = Kind::ALL.iter().find(is).copied() else { return };
+        let metadata = &object["metadata"];
+        let name = match metadata["namespace"].as_str() {
+            Some(namespace) => format!("{namespace}/{}", text(&metadata["name"])),
+            None => text(&metadata["name"]),
+        };
+        self.taken = self.taken.max(latest(&object));
+        let origin = Origin { file: Arc::clone(file), document, object: Some(format!("{kind} {name}")) };
+        self.objects.push((origin, kind, object));
+    }
+}
+
+/// The latest time written anywhere in an object.
+fn latest(value: &Value) -> Time {
+    match value {
+        Value::String(text) if text.len() >= 20 && text.ends_with('Z') => {
+            text.parse::<Timestamp>().map_or(Time(0), |time| Time(time.as_millisecond()))
+        }
+        Value::Array(items) => items.iter().map(latest).max().unwrap_or_default(),
+        Value::Object(fields) => fields.values().map(latest).max().unwrap_or_default(),
+        _ => Time(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::super::{Options, State, run_with};
+    use super::*;
+    use crate::scenario::Scenario;
+
+    const TAKEN: &str = "2026-11-21T10:00:00Z";
+    const RECORD: &str =
+        r#"{"pool":"default","nodes":{"n0":2},"pods":2,"borrowed":true,"at":"2026-11-21T09:59:00Z"}"#;
+
+    fn job(name: &str, spec: Value, annotations: Value) -> Value {
+        let mut job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {
+                "name": name, "namespace": "a", "uid": format!("uid-{name}"), "resourceVersion": "7",
+                "creationTimestamp": "2026-11-21T09:58:00Z", "labels": {"sluice.dev/team": "a"},
+            },
+            "spec": {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [
+                {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+            ]}}},
+        });
+        json_patch::merge(&mut job, &json!({"metadata": {"annotations": annotations}, "spec": spec}));
+        job
+    }
+
+    fn pod(number: u32) -> Value {
+        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "runs", "uid": "uid-runs", "controller": true}]);
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("runs-{number}"), "namespace": "a", "uid": format!("pod-{number}"),
+                "resourceVersion": "8", "ownerReferences": owner},
+            "spec": {"nodeName": "n0", "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+            "status": {"phase": "Running"},
+        })
+    }
+
+    /// A cluster with one node of two GPUs, all of which a Job runs on, and a Job that waits.
+    fn dump() -> String {
+        let team = |name: &str, gpus: u32| {
+            json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": name},
+                "spec": {"quotas": [{"guaranteed": {"nvidia.com/gpu": gpus}}]}})
+        };
+        let namespace = |name: &str| {
+            json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": name, "labels": {"sluice.dev/team": name}}})
+        };
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"},
+            "status": {"allocatable": {"nvidia.com/gpu": "2"},
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": TAKEN}]},
+        });
+        let held = json!({"sluice.dev/held": "true"});
+        let mut admitted = held.clone();
+        admitted["sluice.dev/admission"] = RECORD.into();
+        admitted["sluice.dev/time-limit"] = "100s".into();
+        let service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other", "namespace": "a"}});
+        json!({"apiVersion": "v1", "kind": "List", "items": [
+            job("waits", json!({"suspend": true}), held), job("runs", json!({"suspend": false}), admitted),
+            pod(0), pod(1), service, node, namespace("a"), namespace("b"), team("a", 0), team("b", 2),
+        ]})
+        .to_string()
+    }
+
+    #[test]
+    fn what_runs_in_the_cluster_runs_and_the_scenario_comes_on_top() {
+        let snapshot = Snapshot::parse("dump.yaml", &dump()).expect("a dump");
+        let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: new, namespace: b, annotations: \
+                    {simulate.sluice.dev/at: 5s, simulate.sluice.dev/duration: 8s}}\nspec: {template: {spec: \
+                    {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}\n";
+        let scenario = Scenario::parse([("s.yaml", text)]).expect("a scenario");
+        let play = |scenario: &Scenario| {
+            let options = Options { until: Some(Duration::from_secs(60)), ..Options::default() };
+            run_with(Some(&snapshot), scenario, &options, &mut |_| ()).expect("an outcome")
+        };
+        let before = play(&Scenario::default());
+        let states: Vec<_> = before.workloads.iter().map(|row| (row.name.as_str(), row.state)).collect();
+        // It began a minute before the dump and says that it runs for a hundred seconds.
+        assert_eq!(states, [("runs", State::Succeeded), ("waits", State::Running)]);
+        assert_eq!(before.workloads[0].finished.map(|at| at.to_string()).as_deref(), Some("40s"));
+        let after = play(&scenario);
+        let runs = &after.workloads[0];
+        assert_eq!(
+            (runs.evictions[0].at.to_string(), runs.evictions[0].claimant.as_str()),
+            ("5s".into(), "b/new")
+        );
+        // A cluster's pods take half a minute to end.
+        let new = after.workloads.iter().find(|row| row.name == "new").expect("it was submitted");
+        assert_eq!(new.admissions[0].at.to_string(), "35s");
+        assert_eq!(new.finished.map(|at| at.to_string()).as_deref(), Some("43s"));
+    }
+
+    #[test]
+    fn a_dump_that_cannot_be_read_is_told_with_file_document_and_field() {
+        let text = dump().replace("\"parallelism\":2", "\"parallelism\":\"two\"");
+        let snapshot = Snapshot::parse("dump.yaml", &text).expect("a dump");
+        let played = run_with(Some(&snapshot), &Scenario::default(), &Options::default(), &mut |_| ());
+        let error = played.expect_err("parallelism is a number").to_string();
+        assert!(error.starts_with("dump.yaml: document 1 (Job a/"), "{error}");
+        assert!(error.contains("): spec.parallelism: invalid type: string \"two\""), "{error}");
+    }
+}

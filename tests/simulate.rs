@@ -1,0 +1,90 @@
+//! The command `sluice simulate` as a user meets it.
+
+use std::io::Write;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const SCENARIO: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: a, labels: {sluice.dev/team: a}}
+---
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {name: a}
+spec: {quotas: [{guaranteed: {nvidia.com/gpu: 2}}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n0}
+status: {allocatable: {nvidia.com/gpu: 2}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: x, namespace: a, annotations: {simulate.sluice.dev/count: '2', simulate.sluice.dev/duration: 2h}}
+spec: {template: {spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 2}}}]}}}
+";
+
+fn simulate(directory: &TempDir, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.current_dir(directory).arg("simulate").args(arguments).output().expect("sluice runs")
+}
+
+fn with(text: &str) -> TempDir {
+    let directory = TempDir::new().expect("a scratch directory");
+    let mut file = std::fs::File::create(directory.path().join("s.yaml")).expect("a file");
+    file.write_all(text.as_bytes()).expect("written");
+    directory
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn the_outcome_comes_as_json_yaml_and_tables() {
+    let directory = with(SCENARIO);
+    let json = simulate(&directory, &["s.yaml", "-o", "json", "--events"]);
+    assert!(json.status.success(), "{}", text(&json.stderr));
+    let outcome: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(outcome["end"], "14400s");
+    assert_eq!(outcome["workloads"][1]["admissions"][0]["at"], "7200s");
+    assert_eq!(outcome["events"].as_array().map(Vec::len), Some(2));
+    let yaml = simulate(&directory, &["s.yaml", "-o", "yaml", "--events"]);
+    let same: serde_json::Value = serde_saphyr::from_str(&text(&yaml.stdout)).expect("YAML");
+    assert_eq!(same, outcome);
+    let table = text(&simulate(&directory, &["s.yaml", "--until", "1h"]).stdout);
+    for part in ["a/x-0", "Running", "a/x-1", "Pending", "After 3600s: 1 running, 1 pending."] {
+        assert!(table.contains(part), "{part} is missing:\n{table}");
+    }
+}
+
+#[test]
+fn a_report_is_written_beside_the_answer() {
+    let directory = with(SCENARIO);
+    let output = simulate(&directory, &["s.yaml", "--report", "r.html"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(directory.path().join("r.html")).expect("the report");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</svg>"), "{page}");
+}
+
+#[test]
+fn bad_input_is_one_line_and_exit_code_2() {
+    let directory = with(&SCENARIO.replace("kind: Job", "kind: Jobb"));
+    for (arguments, line) in [
+        (&["s.yaml"][..], "sluice: s.yaml: document 4 (Jobb): kind: "),
+        (&["none.yaml"][..], "sluice: none.yaml: "),
+        (&["--snapshot", "none.yaml"][..], "sluice: none.yaml: "),
+    ] {
+        let output = simulate(&directory, arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with(line), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(output.stdout.is_empty());
+    }
+    for arguments in [&[][..], &["s.yaml", "--until", "soon"][..], &["s.yaml", "--output", "xml"][..]] {
+        assert_eq!(simulate(&directory, arguments).status.code(), Some(2));
+    }
+}
