@@ -78,6 +78,9 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
+/// One figure of what was seen at a load.
+type Figure = fn(&Sample) -> f64;
+
 /// Every figure of every policy, a row for each variant.
 pub fn figures(results: &Results) -> String {
     let mut table = Table::new();
@@ -99,7 +102,7 @@ pub fn figures(results: &Results) -> String {
         "p99",
     ]);
     for (key, outcomes) in results {
-        let spread = |load, figure: fn(&Sample) -> f64| {
+        let spread = |load, figure: Figure| {
             let values = column(outcomes, |o| figure(at(o, load)));
             format!("{:.2} ({:.2})", mean(&values), deviation(&values))
         };
@@ -201,7 +204,7 @@ pub fn write_csv(results: &Results, path: &Path) -> Result<()> {
     let failed = || format!("cannot write {}", path.display());
     let mut file = csv::Writer::from_path(path).with_context(failed)?;
     file.write_record(["variant", "names", "policy", "seeds", "load_pct", "figure", "mean", "std"])?;
-    let samples: [(&str, fn(&Sample) -> f64); 4] = [
+    let samples: [(&str, Figure); 4] = [
         ("allocation_pct", |s| s.allocation),
         ("idle_gpus", |s| s.idle),
         ("frag_amount_pct", |s| s.fragmentation),
