@@ -156,6 +156,12 @@ impl NodeTable {
         self.states[index]
     }
 
+    /// Goes up with every change of a node.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.forgotten + u64::try_from(self.changes.len()).unwrap_or(u64::MAX)
+    }
+
     /// Does something with what is known of the fit of a kind of pods, brought up to date.
     pub fn fitting<T>(
         &self,
