@@ -95,7 +95,7 @@ impl Mix {
         pods: u32,
     ) -> Due {
         let need = need.nonzero().map(|(resource, milli)| match resource {
-            MEMORY => (resource, next_power_of_two(milli)),
+            MEMORY => (resource, power_of_two_below(milli)),
             _ => (resource, milli),
         });
         let kind = Kind {
@@ -298,11 +298,9 @@ fn unsigned(amount: i64) -> u128 {
     u128::try_from(amount).unwrap_or(0)
 }
 
-fn next_power_of_two(milli: i64) -> i64 {
-    u64::try_from(milli)
-        .ok()
-        .and_then(u64::checked_next_power_of_two)
-        .map_or(milli, |power| i64::try_from(power).unwrap_or(milli))
+/// The largest power of two that is no more: rounded up, a kind might seem to fit nowhere.
+fn power_of_two_below(milli: i64) -> i64 {
+    if milli < 1 { milli } else { 1 << milli.ilog2() }
 }
 
 fn common_divisor(left: i64, right: i64) -> i64 {
