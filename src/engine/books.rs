@@ -5,6 +5,7 @@
 //! nodes and accounts and puts the new one on, so the totals are exact at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::amount::ResourceList;
 use super::devices::Holder;
@@ -13,7 +14,9 @@ use super::entry::{
 };
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::holders::Holders;
-use super::model::{DEFAULT_POOL, Event, Name, Node, Pod, PodId, Pool, Queue, Time, Workload, WorkloadId};
+use super::model::{
+    DEFAULT_POOL, Event, Name, Node, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
+};
 use super::nodes::{NodeIx, NodeTable};
 use super::vector::{PODS, Resources, Vector};
 
@@ -31,6 +34,8 @@ pub enum Effect {
     Tighter,
     /// Somebody may be able to start now.
     Looser,
+    /// What a share is worth, who belongs where, or the rules have changed: all bets are off.
+    Anew,
 }
 
 /// Everything that is known.
@@ -54,6 +59,8 @@ pub struct Books {
     /// When which stop is taken for done; entries may be out of date and are checked when due.
     settling: BTreeSet<(Time, WorkloadId)>,
     holders: Holders,
+    /// The shapes of all workloads, each once.
+    shapes: BTreeSet<Arc<PodShape>>,
 }
 
 impl Books {
@@ -86,11 +93,6 @@ impl Books {
     /// Those for whom a team's own account in a pool pays, whatever their phase, by identity.
     pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl Iterator<Item = &Entry> {
         self.holders.of_team(pool, team).filter_map(|id| self.workloads.get(id))
-    }
-
-    /// Those for whom a pool's accounts pay, team by team.
-    pub fn holders_in(&self, pool: PoolIx) -> impl Iterator<Item = &Entry> {
-        self.holders.teams_in(pool).flat_map(move |team| self.holders(pool, team))
     }
 
     /// Those that hold room on a node, by identity, with how many pods of theirs.
@@ -151,7 +153,16 @@ impl Books {
     }
 
     fn set_team(&mut self, name: &Name, team: Option<super::model::Team>) -> Effect {
+        let standing = |team: Option<&super::model::Team>| {
+            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users))
+        };
+        let index = self.forest.intern_team(name);
+        let before = standing(self.forest.team(index).team.as_ref());
+        let stays = before.is_some() && before == standing(team.as_ref());
         self.forest.set_team(name, team, &mut self.resources);
+        if stays {
+            return Effect::Looser;
+        }
         let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
         self.forest.clear_use();
         for id in &ids {
@@ -161,7 +172,7 @@ impl Books {
                 charge_accounts(&mut self.forest, entry, 1);
             }
         }
-        Effect::Looser
+        Effect::Anew
     }
 
     fn set_node(&mut self, name: &Name, node: Option<Node>) -> Effect {
@@ -177,6 +188,9 @@ impl Books {
             self.forest.add_capacity(old_pool, &old, -1);
         }
         let pool = node.as_ref().map(|node| self.pool_of(node));
+        let known = self.nodes.get(index).node.as_ref();
+        let offers = |node: Option<&Node>| node.map(|node| node.allocatable.clone());
+        let same = pool == known.map(|_| old_pool) && offers(known) == offers(node.as_ref());
         let allocatable =
             node.as_ref().map(|node| self.resources.vector(&node.allocatable)).unwrap_or_default();
         self.nodes.set(index, node, allocatable, slots);
@@ -190,7 +204,7 @@ impl Books {
         for id in affected {
             self.recharge(&id);
         }
-        Effect::Looser
+        if same { Effect::Looser } else { Effect::Anew }
     }
 
     /// The first pool by name that selects the node, else the default one.
@@ -219,7 +233,7 @@ impl Books {
                 self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
             }
         }
-        Effect::Looser
+        Effect::Anew
     }
 
     /// What a pod of such requests takes of a node, its slot included.
@@ -231,10 +245,22 @@ impl Books {
         need
     }
 
+    /// The same shape in the one place where it is kept for all who have it.
+    fn intern_shape(&mut self, shape: &PodShape) -> Arc<PodShape> {
+        if let Some(known) = self.shapes.get(shape) {
+            return Arc::clone(known);
+        }
+        self.shapes.retain(|known| Arc::strong_count(known) > 1);
+        let shape = Arc::new(shape.clone());
+        self.shapes.insert(Arc::clone(&shape));
+        shape
+    }
+
     fn set_workload(&mut self, workload: Workload) -> Effect {
         let id = workload.id.clone();
         let team = self.forest.intern_team(&workload.team);
         let need = self.need_of(&workload.shape.requests);
+        let shape = self.intern_shape(&workload.shape);
         if !self.workloads.contains_key(&id) {
             let pools =
                 if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };
@@ -251,6 +277,7 @@ impl Books {
                     live: BTreeMap::new(),
                     charged_queue: "".into(),
                     raised: false,
+                    shape: Arc::clone(&shape),
                 },
             );
             self.adopt_strays(&id);
@@ -262,6 +289,7 @@ impl Books {
         entry.workload = workload;
         entry.team = team;
         entry.need = need;
+        entry.shape = shape;
         entry.removed = false;
         self.charge(&id);
         self.workloads.get(&id).map_or(Effect::Tighter, |entry| self.effect(entry, before))

@@ -1,6 +1,5 @@
 //! One workload that waits, with everything a decision about it needs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
@@ -21,7 +20,7 @@ pub struct Candidate {
     /// Its team.
     pub team: TeamIx,
     /// What each pod demands of a node.
-    pub shape: PodShape,
+    pub shape: Arc<PodShape>,
     /// Within which domains its pods are to lie.
     pub topology: Topology,
     /// What one pod takes.
@@ -46,7 +45,7 @@ impl Candidate {
         Some(Self {
             id: id.clone(),
             team: entry.team,
-            shape: entry.workload.shape.clone(),
+            shape: Arc::clone(&entry.shape),
             topology: entry.workload.topology.clone(),
             need: entry.need.clone(),
             total: entry.least_total(),
@@ -99,18 +98,6 @@ impl Candidate {
     /// Whether it is owed its room in the pool.
     pub fn owed(&self, books: &Books, pool: PoolIx) -> bool {
         books.forest.owed(pool, self.team, &self.total, &Imagined::new())
-    }
-}
-
-/// The nodes that may hold pods of a shape; no node changes while a pass runs.
-#[derive(Default)]
-pub struct Eligible(BTreeMap<(PoolIx, PodShape), Arc<[NodeIx]>>);
-
-impl Eligible {
-    /// The nodes of the pool that may hold its pods.
-    pub fn of(&mut self, books: &Books, candidate: &Candidate, pool: PoolIx) -> Arc<[NodeIx]> {
-        let nodes = self.0.entry((pool, candidate.shape.clone()));
-        Arc::clone(nodes.or_insert_with(|| placement::eligible(books, &candidate.request(pool))))
     }
 }
 

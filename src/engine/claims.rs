@@ -2,13 +2,13 @@
 
 use super::Engine;
 use super::books::Books;
-use super::candidate::{Candidate, Eligible};
+use super::candidate::Candidate;
 use super::decision::Plan;
 use super::entry::{Entry, Phase};
 use super::explain;
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Admission, Time, WorkloadId};
-use super::placement::{Freed, Placement, Room};
+use super::placement::{self, Freed, Placement, Room};
 use super::reclaim::{Promised, Take};
 use super::reserve;
 use super::rules;
@@ -88,7 +88,7 @@ impl Claim {
 }
 
 /// Lets those start whose room has become free; gives up on room that will not come.
-pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut Plan) {
+pub fn progress(engine: &mut Engine, now: Time, plan: &mut Plan) {
     for claim in std::mem::take(&mut engine.claims) {
         match engine.books.get(&claim.id).map(|entry| &entry.phase) {
             Some(Phase::Pending) => {}
@@ -104,7 +104,7 @@ pub fn progress(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &
         }
         claim.nominate(&mut engine.books, -1);
         let Some(candidate) = Candidate::of(&engine.books, &claim.id) else { continue };
-        let nodes = eligible.of(&engine.books, &candidate, claim.pool);
+        let nodes = placement::eligible(&engine.books, &candidate.request(claim.pool));
         if let Some(start) = fits_now(&engine.books, &candidate, claim.pool, &nodes, false) {
             admit(engine, &candidate, claim.pool, start, now, plan);
             continue;

@@ -1,10 +1,11 @@
 //! One workload on the books: where it stands, and what it holds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::devices::Holder;
 use super::forest::{Forest, PoolIx, TeamIx};
-use super::model::{Admission, Name, Observed, SETTLE, Time, Workload};
+use super::model::{Admission, Name, Observed, PodShape, SETTLE, Time, Workload};
 use super::nodes::{NodeIx, NodeTable};
 use super::vector::Vector;
 
@@ -84,6 +85,8 @@ pub struct Entry {
     pub team: TeamIx,
     /// What one pod needs, its slot included.
     pub need: Vector,
+    /// What one pod demands of a node; alike for all that are.
+    pub shape: Arc<PodShape>,
     /// Where it stands.
     pub phase: Phase,
     /// What it holds.

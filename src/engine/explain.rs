@@ -13,6 +13,7 @@ use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
 use super::reserve::Turn;
 use super::rules;
+use super::start;
 use super::timeline::Opening;
 use super::vector::Vector;
 
@@ -89,7 +90,7 @@ fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
         .iter()
         .find(|claim| claim.id == *id)
         .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
-        .or_else(|| engine.pending.verdict(id))
+        .or_else(|| waiting_in_queue(engine, id))
         .or_else(|| {
             let failure = engine.failures.get(id)?;
             Some(pending(
@@ -160,6 +161,16 @@ pub fn failed(queue: &Queue, reason: FailReason, after: Duration) -> String {
     };
     let most = most.unwrap_or_default().as_secs();
     format!("{verb} for {} s; queue {} allows {most} s", after.as_secs(), queue.name)
+}
+
+/// Why somebody in the queue waits, by how things are now.
+fn waiting_in_queue(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
+    engine.pending.class_of(id)?;
+    match engine.pending.refusal(id) {
+        Some((verdict, true)) => Some(verdict.clone()),
+        Some((_, false)) => start::why_not(engine, id),
+        None => Some(pending(Reason::NotYetConsidered, "has not been considered yet".to_owned())),
+    }
 }
 
 /// The team or queue is not known.

@@ -120,6 +120,12 @@ pub struct Forest {
     capacity: Vec<Vector>,
     queue_held: BTreeMap<(TeamIx, Name), Vector>,
     reserves: Vec<bool>,
+    /// Whether a team stands above another one.
+    above: Vec<bool>,
+    /// Accounts that are others than when they were last asked for; those above them are as well.
+    touched: BTreeSet<(PoolIx, TeamIx)>,
+    /// Queues that hold something else.
+    touched_queues: BTreeSet<(TeamIx, Name)>,
 }
 
 impl Forest {
@@ -151,8 +157,8 @@ impl Forest {
         index
     }
 
-    /// Sets or removes a team's definition. Whoever holds something must be charged anew afterwards
-    /// ([`Forest::clear_use`]), since the paths may have changed.
+    /// Sets or removes a team's definition. If its parent or its queues are others than before, whoever
+    /// holds something must be charged anew afterwards ([`Forest::clear_use`]).
     pub fn set_team(&mut self, name: &Name, team: Option<Team>, resources: &mut Resources) {
         let index = self.intern_team(name);
         if let Some(parent) = team.as_ref().and_then(|team| team.parent.clone()) {
@@ -163,7 +169,9 @@ impl Forest {
         }
         for pool in 0..self.pool_names.len() {
             let quota = team.as_ref().and_then(|team| team.quotas.get(&self.pool_names[pool]));
-            let mut account = Account::default();
+            let old = std::mem::take(&mut self.accounts[pool][index]);
+            let (held, leaving, nominated) = (old.held, old.leaving, old.nominated);
+            let mut account = Account { held, leaving, nominated, ..Account::default() };
             if let Some(quota) = quota {
                 let mut caps = |list: &super::amount::ResourceList| {
                     list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()
@@ -174,6 +182,7 @@ impl Forest {
                 account.guaranteed = resources.vector(&quota.guaranteed);
             }
             self.accounts[pool][index] = account;
+            self.touched.insert((pool, index));
         }
         self.teams[index].team = team;
         self.relink();
@@ -193,6 +202,10 @@ impl Forest {
                 at = *parent;
             }
             self.teams[index].path = path;
+        }
+        self.above = vec![false; self.teams.len()];
+        for parent in self.teams.iter().filter_map(|team| team.path.get(1)) {
+            self.above[*parent] = true;
         }
         for pool in 0..self.accounts.len() {
             self.reserves[pool] = self.accounts[pool].iter().any(|account| !account.lendable.is_empty());
@@ -234,6 +247,7 @@ impl Forest {
     /// Adds `times` × `held` to what a team holds, and `times` × `going` to the part of it that is about
     /// to leave.
     pub fn hold(&mut self, pool: PoolIx, team: TeamIx, held: &Vector, going: &Vector, times: i64) {
+        self.touched.insert((pool, team));
         for at in &self.teams[team].path {
             let account = &mut self.accounts[pool][*at];
             account.held.add(held, times);
@@ -243,14 +257,33 @@ impl Forest {
 
     /// Adds `amount` × `times` to what a queue holds over all pools.
     pub fn hold_queue(&mut self, team: TeamIx, queue: &Name, amount: &Vector, times: i64) {
-        self.queue_held.entry((team, queue.clone())).or_default().add(amount, times);
+        let key = (team, queue.clone());
+        self.touched_queues.insert(key.clone());
+        self.queue_held.entry(key).or_default().add(amount, times);
     }
 
     /// Adds `amount` × `times` to what a team's claimants will take.
     pub fn nominate(&mut self, pool: PoolIx, team: TeamIx, amount: &Vector, times: i64) {
+        self.touched.insert((pool, team));
         for at in self.teams[team].path.clone() {
             self.accounts[pool][at].nominated.add(amount, times);
         }
+    }
+
+    /// The accounts that have become others since this was last asked, without those above them.
+    pub fn take_touched(&mut self) -> BTreeSet<(PoolIx, TeamIx)> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The queues that hold something else than when this was last asked.
+    pub fn take_touched_queues(&mut self) -> BTreeSet<(TeamIx, Name)> {
+        std::mem::take(&mut self.touched_queues)
+    }
+
+    /// Whether a team stands above another one.
+    #[must_use]
+    pub fn stands_above(&self, team: TeamIx) -> bool {
+        self.above.get(team).copied().unwrap_or(false)
     }
 
     /// Adds to what a pool's nodes offer in total.

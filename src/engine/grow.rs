@@ -8,18 +8,19 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use super::candidate::{Candidate, Eligible};
+use super::candidate::Candidate;
 use super::decision::{Action, Plan, ResizeCause};
 use super::entry::Phase;
 use super::explain;
 use super::forest::PoolIx;
 use super::model::{Admission, Time, WorkloadId};
+use super::placement;
 use super::reserve;
 use super::start::fits_now;
 use super::victims::resize;
 
 /// Lets those grow for whom there is room, after everybody who waits had a chance to start.
-pub fn run(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut Plan) {
+pub fn run(engine: &mut Engine, now: Time, plan: &mut Plan) {
     if engine.grown == engine.epoch && plan.actions.is_empty() || engine.books.short().next().is_none() {
         return;
     }
@@ -47,7 +48,7 @@ pub fn run(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut P
     let mut grown: BTreeSet<WorkloadId> = BTreeSet::new();
     while let Some(id) = next(engine, &open) {
         let Some(admission) = open.get_mut(&id) else { break };
-        if !grow(engine, eligible, &id, admission, now) {
+        if !grow(engine, &id, admission, now) {
             open.remove(&id);
             continue;
         }
@@ -85,15 +86,9 @@ fn next(engine: &Engine, open: &BTreeMap<WorkloadId, Admission>) -> Option<Workl
 }
 
 /// Gives one pod more; false if there is no room for it.
-fn grow(
-    engine: &mut Engine,
-    eligible: &mut Eligible,
-    id: &WorkloadId,
-    admission: &mut Admission,
-    now: Time,
-) -> bool {
+fn grow(engine: &mut Engine, id: &WorkloadId, admission: &mut Admission, now: Time) -> bool {
     let Some((candidate, pool)) = candidate_of(engine, id, admission) else { return false };
-    let nodes = eligible.of(&engine.books, &candidate, pool);
+    let nodes = placement::eligible(&engine.books, &candidate.request(pool));
     let Some(found) = fits_now(&engine.books, &candidate, pool, &nodes, true) else { return false };
     let Ok(found) = reserve::admissible(engine, &candidate, pool, &nodes, found, now) else { return false };
     let from = admission.clone();

@@ -28,12 +28,14 @@ mod holders;
 mod loss;
 pub mod model;
 mod nodes;
+mod outlook;
 mod packing;
 mod pass;
 mod pending;
 mod placement;
 mod reclaim;
 mod reserve;
+mod rooms;
 mod rules;
 mod share;
 mod space;
@@ -43,8 +45,10 @@ mod timers;
 mod vector;
 mod victims;
 mod views;
+mod yielding;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use books::{Books, Effect};
@@ -56,8 +60,10 @@ use history::History;
 use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId};
 use pending::{ClassKey, Pending, Rank};
 use reserve::Turn;
+use rooms::Rooms;
 use timeline::Timeline;
 use timers::Timers;
+use yielding::Yielding;
 
 /// The first pause after a write that failed; it doubles with every further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -79,10 +85,20 @@ pub struct Engine {
     claims: Vec<Claim>,
     /// Workloads whose last write failed.
     failures: BTreeMap<WorkloadId, Failure>,
+    /// How many pods of which shape find room.
+    rooms: Rooms,
+    /// What those who run might yield.
+    yielding: Yielding,
     /// Goes up whenever somebody who could not start may be able to now.
     epoch: u64,
     /// The epoch in which elastic workloads last got what there was.
     grown: u64,
+    /// The epoch that the last pass has seen.
+    seen_epoch: u64,
+    /// In which epoch nobody was found in a pool whose turn it could be.
+    turnless: BTreeMap<PoolIx, u64>,
+    /// Everybody is to be looked at again.
+    anew: bool,
     /// When something becomes possible by the passing of time alone.
     wake: Option<Time>,
     /// Goes up whenever something changes that is not the engine's own doing.
@@ -142,9 +158,7 @@ impl Engine {
         }
         let before = subject.as_ref().and_then(|id| self.books.get(id)).map(|e| e.phase.clone());
         let effect = self.books.apply(event);
-        if effect == Effect::Looser {
-            self.epoch += 1;
-        }
+        self.note(effect);
         if let Some(id) = subject {
             let after = self.books.get(&id).map(|entry| &entry.phase);
             if matches!(after, Some(Phase::Running(_) | Phase::Leaving { .. })) && before.as_ref() != after {
@@ -301,23 +315,37 @@ impl Engine {
         self.failures.insert(id.clone(), failure);
     }
 
-    /// A change of teams moves paths and queues, so promises of room are taken off the accounts
-    /// before and put on again after, and everybody is queued up anew.
+    /// Takes note of what a change can mean for those who wait.
+    fn note(&mut self, effect: Effect) {
+        match effect {
+            Effect::Tighter => {}
+            Effect::Looser => self.epoch += 1,
+            Effect::Anew => {
+                self.epoch += 1;
+                self.anew = true;
+            }
+        }
+    }
+
+    /// A change of teams may move paths and queues, so promises of room are taken off the accounts
+    /// before and put on again after; if it does, everybody is queued up anew.
     fn change_teams(&mut self, event: Event) {
         self.outside += 1;
         let claims = std::mem::take(&mut self.claims);
         for claim in &claims {
             claim.nominate(&mut self.books, -1);
         }
-        self.books.apply(event);
+        let effect = self.books.apply(event);
         for claim in &claims {
             claim.nominate(&mut self.books, 1);
         }
         self.claims = claims;
-        self.epoch += 1;
-        let ids: Vec<WorkloadId> = self.books.iter().map(|entry| entry.workload.id.clone()).collect();
-        for id in ids {
-            self.queue_up(&id);
+        self.note(effect);
+        if effect == Effect::Anew {
+            let ids: Vec<WorkloadId> = self.books.iter().map(|entry| entry.workload.id.clone()).collect();
+            for id in ids {
+                self.queue_up(&id);
+            }
         }
     }
 
@@ -368,7 +396,8 @@ impl Engine {
                     queue: workload.queue.clone(),
                     priority: workload.priority,
                     pods: workload.pods,
-                    shape: workload.shape.clone(),
+                    least_pods: entry.least_pods(),
+                    shape: Arc::clone(&entry.shape),
                     topology: workload.topology.clone(),
                     pools: workload.pools.clone(),
                     resumable: workload.resumable,

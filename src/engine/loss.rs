@@ -1,16 +1,16 @@
 //! Nodes that go away with pods on them: the lost pods are made anew, or the whole workload goes back.
 
 use super::Engine;
-use super::candidate::{Candidate, Eligible};
+use super::candidate::Candidate;
 use super::decision::{EvictReason, Plan, ResizeCause};
 use super::entry::{Entry, Phase};
 use super::explain;
 use super::model::{Admission, OnPodLoss, Time, WorkloadId};
-use super::placement::Room;
+use super::placement::{self, Room};
 use super::victims::{evict, resize};
 
 /// Puts right whoever runs by an admission to nodes that are no more.
-pub fn run(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut Plan) {
+pub fn run(engine: &mut Engine, now: Time, plan: &mut Plan) {
     let lost: Vec<WorkloadId> = engine.books.bereft().cloned().collect();
     for id in lost {
         if engine.pauses(&id) {
@@ -24,7 +24,7 @@ pub fn run(engine: &mut Engine, eligible: &mut Eligible, now: Time, plan: &mut P
         }
         let least = entry.least_pods();
         match remaining(engine, entry, &admission) {
-            Some(kept) => match replaced(engine, eligible, &id, &admission, &kept) {
+            Some(kept) => match replaced(engine, &id, &admission, &kept) {
                 Some(to) => {
                     let message = explain::replaced(admission.pods - kept.pods);
                     resize(engine, &id, admission, to, ResizeCause::Replaced, None, message, plan);
@@ -52,17 +52,11 @@ fn remaining(engine: &Engine, entry: &Entry, admission: &Admission) -> Option<Ad
 }
 
 /// The admission with the lost pods made anew, if there is room for them. They hold their quota still.
-fn replaced(
-    engine: &Engine,
-    eligible: &mut Eligible,
-    id: &WorkloadId,
-    admission: &Admission,
-    kept: &Admission,
-) -> Option<Admission> {
+fn replaced(engine: &Engine, id: &WorkloadId, admission: &Admission, kept: &Admission) -> Option<Admission> {
     let books = &engine.books;
     let pool = books.forest.pool(&admission.pool)?;
     let candidate = Candidate::of(books, id)?.and_more(books, kept, admission.pods - kept.pods);
-    let nodes = eligible.of(books, &candidate, pool);
+    let nodes = placement::eligible(books, &candidate.request(pool));
     let placement = Room::Now.place(engine, &candidate, pool, &nodes)?;
     let mut to = kept.clone();
     for (node, pods) in placement {

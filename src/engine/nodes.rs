@@ -126,15 +126,17 @@ impl NodeTable {
 
     /// Takes note of a workload that has not been seen before, and may run in these pools.
     pub fn note(&mut self, pools: Vec<Name>, shape: &PodShape, need: &Vector, pods: u32) {
-        let ask = self.ask(need);
-        if self.packing.note(pools, shape, &ask, pods) {
+        let devices = &self.devices;
+        let is_device = |resource: usize| devices.get(resource) == Some(&true);
+        if !need.nonzero().any(|(resource, _)| is_device(resource)) || pods == 0 {
+            return;
+        }
+        if self.packing.note(pools, shape, need, is_device, pods) {
             for index in 0..self.entries.len() {
                 self.states[index] = None;
                 self.set_state(index);
             }
-            self.packing.reweigh();
-            self.forgotten += u64::try_from(self.changes.len()).unwrap_or(u64::MAX) + 1;
-            self.changes.clear();
+            self.packing.weigh();
         }
     }
 
@@ -154,6 +156,12 @@ impl NodeTable {
     #[must_use]
     pub fn state(&self, index: NodeIx) -> Option<State> {
         self.states[index]
+    }
+
+    /// Goes up with every change of a node.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.forgotten + u64::try_from(self.changes.len()).unwrap_or(u64::MAX)
     }
 
     /// Does something with what is known of the fit of a kind of pods, brought up to date.

@@ -13,7 +13,7 @@ mod states;
 use super::model::{Name, Node, PodShape};
 use super::space::{Demand, Space};
 use super::vector::{CPU, MEMORY, Vector};
-use mix::Mix;
+use mix::{Due, Mix};
 use states::States;
 
 pub use states::State;
@@ -24,8 +24,6 @@ const BUCKET: i64 = 20;
 const SCALE: u32 = 20;
 /// Usable room is counted in so many parts of a thousandth of a device.
 const PARTS: i64 = 4;
-/// After so many workloads the weights are looked at again.
-const REWEIGH: u32 = 64;
 
 /// How badly pods suit a node; smaller is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,33 +66,37 @@ impl Ask {
 pub struct Packing {
     mix: Mix,
     states: States,
-    /// Workloads since the weights were looked at last.
-    unweighed: u32,
     /// Goes up whenever costs may differ from what they were.
     version: u64,
 }
 
 impl Packing {
-    /// Takes note of a new workload; true if all nodes have to be [set](Self::set) anew.
-    pub fn note(&mut self, pools: Vec<Name>, shape: &PodShape, ask: &Ask, pods: u32) -> bool {
-        if ask.devices.is_empty() || pods == 0 {
-            return false;
+    /// Takes note of a new workload of pods with that need; true if all nodes have to be
+    /// [set](Self::set) anew, and the kinds [weighed](Self::weigh) after that.
+    pub fn note(
+        &mut self,
+        pools: Vec<Name>,
+        shape: &PodShape,
+        need: &Vector,
+        is_device: impl Fn(usize) -> bool,
+        pods: u32,
+    ) -> bool {
+        match self.mix.note(pools, shape, need, is_device, pods) {
+            Due::Nothing => false,
+            Due::Weighing => {
+                self.weigh();
+                false
+            }
+            Due::Everything => {
+                self.states.clear();
+                self.version += 1;
+                true
+            }
         }
-        self.unweighed += 1;
-        if self.mix.note(pools, shape, ask, pods) {
-            self.states.clear();
-            self.version += 1;
-            return true;
-        }
-        if self.unweighed >= REWEIGH {
-            self.reweigh();
-        }
-        false
     }
 
     /// Weighs the kinds by the room there is now.
-    pub fn reweigh(&mut self) {
-        self.unweighed = 0;
+    pub fn weigh(&mut self) {
         if self.mix.weigh(self.states.idle(), self.states.usable()) {
             self.version += 1;
         }
@@ -127,16 +129,22 @@ impl Packing {
     /// What it costs to put so many pods on a node in that state.
     #[must_use]
     pub fn cost_in(&self, state: State, ask: &Ask, pods: u32) -> Cost {
-        self.cost(state, self.states.get(state).2, ask, pods)
+        let value = self.mix.value_of(self.states.usable_in(state));
+        self.cost_from(state, self.states.get(state).2, value, ask, pods)
     }
 
     /// What it costs to put so many pods on a node in that state if its room were `space`.
     #[must_use]
     pub fn cost(&self, state: State, space: &Space, ask: &Ask, pods: u32) -> Cost {
+        let value = self.mix.value(self.states.get(state).0, space);
+        self.cost_from(state, space, value, ask, pods)
+    }
+
+    fn cost_from(&self, state: State, space: &Space, value: i64, ask: &Ask, pods: u32) -> Cost {
         let (admits, devices, _) = self.states.get(state);
         let mut after = space.clone();
         after.take(&ask.demand, pods);
-        let taken = self.mix.value(admits, space) - self.mix.value(admits, &after);
+        let taken = value - self.mix.value(admits, &after);
         let value = (taken / PARTS >> SCALE) + BUCKET / 2;
         let value = value.div_euclid(BUCKET);
         let cpu = after.amounts().get(CPU);

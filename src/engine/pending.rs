@@ -7,11 +7,14 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::decision::{Reason, Verdict};
-use super::forest::TeamIx;
+use super::decision::Verdict;
+use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, PodShape, Time, Topology, WorkloadId};
+use super::rooms::RoomIx;
+use super::share::Ratio;
 
 /// A workload's rank inside its team; compares less when it goes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,8 +102,10 @@ pub struct ClassKey {
     pub priority: i32,
     /// How many pods it wants.
     pub pods: u32,
+    /// With how many it may start.
+    pub least_pods: u32,
     /// What each of them needs.
-    pub shape: PodShape,
+    pub shape: Arc<PodShape>,
     /// Within which domains they are to lie.
     pub topology: Topology,
     /// The pools it may use.
@@ -111,105 +116,332 @@ pub struct ClassKey {
     pub time_limit: Option<Duration>,
 }
 
-/// The waiting workloads of one team that are alike.
-#[derive(Clone, Debug, Default)]
-struct Class {
-    waiting: BTreeSet<Rank>,
-    /// The epoch in which the first could not start, and why.
-    blocked: Option<(u64, Verdict)>,
+/// Number of a class in [`Pending`].
+pub type ClassIx = usize;
+
+/// Something without a change of which a class cannot start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watch {
+    /// Room for so many pods must come free.
+    Room(RoomIx, u64),
+    /// What a team holds in a pool must change.
+    Account(PoolIx, TeamIx),
+    /// Somebody with at least such a share must have something that can be taken.
+    Share(PoolIx, Ratio),
+    /// What a queue holds must change.
+    Queue(TeamIx, Name),
 }
+
+/// Whether a class is to be looked at.
+#[derive(Clone, Debug, Default)]
+enum Status {
+    /// It may be able to start.
+    #[default]
+    Ready,
+    /// It could not start when it was looked at; anything that makes room may change that.
+    Undecided,
+    /// It cannot start before one of these has changed.
+    Watching(Vec<Watch>),
+}
+
+/// The waiting workloads of one team that are alike.
+#[derive(Clone, Debug)]
+struct Class {
+    team: TeamIx,
+    key: ClassKey,
+    waiting: BTreeSet<Rank>,
+    status: Status,
+    /// Why the first could not start when it was looked at last.
+    refusal: Option<Verdict>,
+}
+
+/// The first of a class, in the order of its team.
+type First = (Rank, ClassIx);
 
 /// All waiting workloads.
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
-    teams: BTreeMap<TeamIx, BTreeMap<ClassKey, Class>>,
-    places: BTreeMap<WorkloadId, (TeamIx, ClassKey, Rank)>,
+    classes: BTreeMap<ClassIx, Class>,
+    next: ClassIx,
+    index: BTreeMap<TeamIx, BTreeMap<ClassKey, ClassIx>>,
+    places: BTreeMap<WorkloadId, (ClassIx, Rank)>,
+    ready: BTreeMap<TeamIx, BTreeSet<First>>,
+    undecided: BTreeSet<ClassIx>,
+    /// Classes that wait for room, by team, then by what they wait for.
+    gates: BTreeMap<TeamIx, BTreeMap<(RoomIx, u64), BTreeSet<First>>>,
+    /// The teams of which somebody waits for so much room, with how many classes.
+    gate_teams: BTreeMap<RoomIx, BTreeMap<(u64, TeamIx), usize>>,
+    accounts: BTreeMap<(PoolIx, TeamIx), BTreeSet<ClassIx>>,
+    shares: BTreeMap<PoolIx, BTreeSet<(Ratio, ClassIx)>>,
+    queues: BTreeMap<(TeamIx, Name), BTreeSet<ClassIx>>,
+    /// Teams of which somebody has become ready since they were asked for.
+    stirred: BTreeSet<TeamIx>,
 }
 
 impl Pending {
-    /// Puts a workload in its place; it is taken out of any other first.
+    /// Puts a workload in its place; it is taken out of any other first. It is to be looked at if it is
+    /// the first of its kind, or was changed.
     pub fn insert(&mut self, team: TeamIx, key: ClassKey, rank: Rank) {
-        if self.places.get(rank.id()).is_some_and(|(t, k, r)| (*t, k, r) == (team, &key, &rank)) {
-            return;
+        let known = self.index.get(&team).and_then(|classes| classes.get(&key)).copied();
+        if let Some((class, old)) = self.places.get(rank.id()) {
+            if Some(*class) == known && *old == rank {
+                return;
+            }
+            self.remove(&rank.id().clone());
         }
-        self.remove(&rank.id().clone());
-        self.places.insert(rank.id().clone(), (team, key.clone(), rank.clone()));
-        self.teams.entry(team).or_default().entry(key).or_default().waiting.insert(rank);
+        let class = self.index.get(&team).and_then(|classes| classes.get(&key)).copied();
+        let class = class.unwrap_or_else(|| {
+            let class = self.next;
+            self.next += 1;
+            self.index.entry(team).or_default().insert(key.clone(), class);
+            let (waiting, status) = (BTreeSet::new(), Status::Ready);
+            self.classes.insert(class, Class { team, key, waiting, status, refusal: None });
+            class
+        });
+        self.places.insert(rank.id().clone(), (class, rank.clone()));
+        self.refile(class, |class| {
+            class.waiting.insert(rank);
+        });
     }
 
     /// Takes a workload out.
     pub fn remove(&mut self, id: &WorkloadId) {
-        let Some((team, key, rank)) = self.places.remove(id) else { return };
-        let Some(classes) = self.teams.get_mut(&team) else { return };
-        if let Some(class) = classes.get_mut(&key) {
+        let Some((class, rank)) = self.places.remove(id) else { return };
+        self.refile(class, |class| {
             class.waiting.remove(&rank);
-            if class.waiting.is_empty() {
-                classes.remove(&key);
+        });
+        if self.classes.get(&class).is_some_and(|class| class.waiting.is_empty())
+            && let Some(Class { team, key, .. }) = self.classes.remove(&class)
+            && let Some(classes) = self.index.get_mut(&team)
+        {
+            classes.remove(&key);
+            if classes.is_empty() {
+                self.index.remove(&team);
             }
-        }
-        if classes.is_empty() {
-            self.teams.remove(&team);
         }
     }
 
     /// The rank of a workload among those of its team that wait.
     #[must_use]
     pub fn rank(&self, id: &WorkloadId) -> Option<&Rank> {
-        self.places.get(id).map(|(_, _, rank)| rank)
+        self.places.get(id).map(|(_, rank)| rank)
     }
 
-    /// The teams of which somebody waits.
-    pub fn teams(&self) -> impl Iterator<Item = TeamIx> + '_ {
-        self.teams.keys().copied()
-    }
-
-    /// The first of the team that has not been found unable to start in this epoch.
+    /// The class a workload waits in.
     #[must_use]
-    pub fn head(&self, team: TeamIx, epoch: u64) -> Option<&Rank> {
-        let classes = self.teams.get(&team)?.values();
-        classes
-            .filter(|class| class.blocked.as_ref().is_none_or(|(blocked, _)| *blocked != epoch))
-            .filter_map(|class| class.waiting.first())
-            .min()
+    pub fn class_of(&self, id: &WorkloadId) -> Option<ClassIx> {
+        self.places.get(id).map(|(class, _)| *class)
+    }
+
+    /// Whose a class is, and its first.
+    #[must_use]
+    pub fn first_of(&self, class: ClassIx) -> Option<(TeamIx, &Rank)> {
+        self.classes.get(&class).and_then(|class| Some((class.team, class.waiting.first()?)))
+    }
+
+    /// The first of every class of a team.
+    pub fn firsts_of(&self, team: TeamIx) -> impl Iterator<Item = &WorkloadId> {
+        let classes = self.index.get(&team).into_iter().flat_map(BTreeMap::values);
+        let classes = classes.filter_map(|class| self.classes.get(class));
+        classes.filter_map(|class| class.waiting.first()).map(Rank::id)
     }
 
     /// The first of every class, with how many there are in it.
     pub fn firsts(&self) -> impl Iterator<Item = (&WorkloadId, usize)> {
-        let classes = self.teams.values().flat_map(BTreeMap::values);
+        let classes =
+            self.index.values().flat_map(BTreeMap::values).filter_map(|class| self.classes.get(class));
         classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
     }
 
-    /// The first of every class of every team but one, whether it has been found unable to start or not.
+    /// The first of every class of every team but one that might start, were there room: whoever watches
+    /// for something is known not to be owed any.
     pub fn firsts_of_others(&self, team: TeamIx) -> impl Iterator<Item = &WorkloadId> {
-        let others = self.teams.iter().filter(move |(other, _)| **other != team);
-        others.flat_map(|(_, classes)| classes.values()).filter_map(|c| c.waiting.first()).map(Rank::id)
+        let ready = self.ready.values().flatten().map(|(_, class)| class);
+        let classes = ready.chain(&self.undecided).filter_map(|class| self.classes.get(class));
+        let others = classes.filter(move |class| class.team != team);
+        others.filter_map(|class| class.waiting.first()).map(Rank::id)
     }
 
-    /// Notes that a workload, and so all that are like it, cannot start in this epoch.
-    pub fn block(&mut self, id: &WorkloadId, epoch: u64, verdict: Verdict) {
-        if let Some(class) = self.class_mut(id) {
-            class.blocked = Some((epoch, verdict));
+    /// The teams of which somebody has become ready since this was last asked.
+    pub fn take_stirred(&mut self) -> BTreeSet<TeamIx> {
+        std::mem::take(&mut self.stirred)
+    }
+
+    /// The teams with somebody for whom room for `pods` of a shape is enough.
+    pub fn teams_waiting_for(&self, room: RoomIx, pods: u64) -> impl Iterator<Item = TeamIx> + '_ {
+        let teams = self.gate_teams.get(&room).into_iter();
+        teams.flat_map(move |teams| teams.range(..(pods + 1, 0))).map(|((_, team), _)| *team)
+    }
+
+    /// The first of the team that may be able to start, given how many pods of which shape find room.
+    #[must_use]
+    pub fn head(&self, team: TeamIx, room: impl Fn(RoomIx) -> u64) -> Option<&Rank> {
+        let ready = self.ready.get(&team).and_then(BTreeSet::first);
+        let gates = self.gates.get(&team).into_iter().flatten();
+        let open = gates.filter(|((shape, pods), _)| room(*shape) >= *pods);
+        let heads = open.filter_map(|(_, firsts)| firsts.first()).chain(ready);
+        heads.min().map(|(rank, _)| rank)
+    }
+
+    /// The first of the team that waits for room for one of these shapes, some classes aside.
+    #[must_use]
+    pub fn first_waiting(
+        &self,
+        team: TeamIx,
+        wanted: impl Fn(RoomIx) -> bool,
+        aside: &BTreeSet<ClassIx>,
+    ) -> Option<&(Rank, ClassIx)> {
+        let gates = self.gates.get(&team)?.iter().filter(|((room, _), _)| wanted(*room));
+        gates.filter_map(|(_, firsts)| firsts.iter().find(|(_, class)| !aside.contains(class))).min()
+    }
+
+    /// Whether anybody waits for room for that shape.
+    #[must_use]
+    pub fn waits_for(&self, room: RoomIx) -> bool {
+        self.gate_teams.contains_key(&room)
+    }
+
+    /// Notes that a workload, and so all that are like it, could not start: until one of the watches
+    /// tells of a change if there are any, else until anything makes room.
+    pub fn block(&mut self, id: &WorkloadId, watches: Option<Vec<Watch>>, verdict: Verdict) {
+        let Some(class) = self.class_of(id) else { return };
+        self.refile(class, |class| {
+            class.status = watches.map_or(Status::Undecided, Status::Watching);
+            class.refusal = Some(verdict);
+        });
+    }
+
+    /// Lets a class watch for something else than before. If that is room now, it is to be looked at: for
+    /// it may be its turn for room to be reserved.
+    pub fn watch(&mut self, class: ClassIx, watches: Vec<Watch>) {
+        let for_room = |watches: &[Watch]| watches.iter().any(|watch| matches!(watch, Watch::Room(..)));
+        match self.classes.get(&class).map(|class| &class.status) {
+            Some(Status::Watching(before)) if *before == watches => {}
+            Some(Status::Watching(before)) if for_room(before) || !for_room(&watches) => {
+                self.refile(class, |class| class.status = Status::Watching(watches));
+            }
+            _ => self.wake(class),
         }
     }
 
-    /// Why a waiting workload could not start when it was last looked at.
-    #[must_use]
-    pub fn verdict(&self, id: &WorkloadId) -> Option<Verdict> {
-        let (team, key, _) = self.places.get(id)?;
-        let class = self.teams.get(team)?.get(key)?;
-        Some(class.blocked.as_ref().map_or_else(
-            || Verdict {
-                state: super::decision::State::Pending,
-                reason: Reason::NotYetConsidered,
-                message: "has not been considered yet".to_owned(),
-            },
-            |(_, verdict)| verdict.clone(),
-        ))
+    /// Lets a class be looked at.
+    pub fn wake(&mut self, class: ClassIx) {
+        if self.classes.get(&class).is_some_and(|class| !matches!(class.status, Status::Ready)) {
+            self.refile(class, |class| class.status = Status::Ready);
+        }
     }
 
-    fn class_mut(&mut self, id: &WorkloadId) -> Option<&mut Class> {
-        let (team, key, _) = self.places.get(id)?;
-        self.teams.get_mut(team)?.get_mut(key)
+    /// Lets all be looked at again that anything that makes room may let start.
+    pub fn wake_undecided(&mut self) {
+        for class in std::mem::take(&mut self.undecided) {
+            self.wake(class);
+        }
+    }
+
+    /// Lets everybody be looked at again.
+    pub fn wake_all(&mut self) {
+        let classes: Vec<ClassIx> = self.classes.keys().copied().collect();
+        for class in classes {
+            self.wake(class);
+        }
+    }
+
+    /// The classes that watch what a team holds in a pool.
+    pub fn watching_account(&self, pool: PoolIx, team: TeamIx) -> Vec<ClassIx> {
+        self.accounts.get(&(pool, team)).into_iter().flatten().copied().collect()
+    }
+
+    /// The classes that watch what a queue holds.
+    pub fn watching_queue(&self, team: TeamIx, queue: &Name) -> Vec<ClassIx> {
+        self.queues.get(&(team, queue.clone())).into_iter().flatten().copied().collect()
+    }
+
+    /// The classes for which a share of that size is enough to take from.
+    pub fn watching_share(&self, pool: PoolIx, share: Ratio) -> Vec<ClassIx> {
+        let classes = self.shares.get(&pool).into_iter();
+        classes.flat_map(|classes| classes.range(..=(share, ClassIx::MAX))).map(|(_, class)| *class).collect()
+    }
+
+    /// Why a workload, or one like it, could not start when it was looked at, and whether that is bound to
+    /// be so still; `None` when it does not wait or was not looked at.
+    #[must_use]
+    pub fn refusal(&self, id: &WorkloadId) -> Option<(&Verdict, bool)> {
+        let class = self.classes.get(&self.class_of(id)?)?;
+        Some((class.refusal.as_ref()?, !matches!(class.status, Status::Watching(_))))
+    }
+
+    /// The teams of which somebody waits for room for that shape.
+    pub fn teams_at(&self, room: RoomIx) -> impl Iterator<Item = TeamIx> + '_ {
+        self.gate_teams.get(&room).into_iter().flat_map(|teams| teams.keys()).map(|(_, team)| *team)
+    }
+
+    /// Changes a class and files it anew under what it is and waits for.
+    fn refile(&mut self, number: ClassIx, change: impl FnOnce(&mut Class)) {
+        let Some(mut class) = self.classes.remove(&number) else { return };
+        self.file(number, &class, false);
+        change(&mut class);
+        self.file(number, &class, true);
+        self.classes.insert(number, class);
+    }
+
+    /// Files a class, or takes it out of the files.
+    fn file(&mut self, number: ClassIx, class: &Class, into: bool) {
+        let Some(first) = class.waiting.first() else { return };
+        let first = (first.clone(), number);
+        let team = class.team;
+        match &class.status {
+            Status::Ready => {
+                put(&mut self.ready, team, first, into);
+                self.stirred.insert(team);
+            }
+            Status::Undecided if into => {
+                self.undecided.insert(number);
+            }
+            Status::Undecided => {
+                self.undecided.remove(&number);
+            }
+            Status::Watching(watches) => {
+                for watch in watches {
+                    self.file_watch(number, team, &first, watch, into);
+                }
+            }
+        }
+    }
+
+    fn file_watch(&mut self, number: ClassIx, team: TeamIx, first: &First, watch: &Watch, into: bool) {
+        match watch {
+            Watch::Account(pool, at) => put(&mut self.accounts, (*pool, *at), number, into),
+            Watch::Share(pool, share) => put(&mut self.shares, *pool, (*share, number), into),
+            Watch::Queue(at, queue) => put(&mut self.queues, (*at, queue.clone()), number, into),
+            Watch::Room(room, pods) => {
+                let gates = self.gates.entry(team).or_default();
+                put(gates, (*room, *pods), first.clone(), into);
+                if gates.is_empty() {
+                    self.gates.remove(&team);
+                }
+                let teams = self.gate_teams.entry(*room).or_default();
+                let classes = teams.entry((*pods, team)).or_default();
+                *classes = if into { *classes + 1 } else { classes.saturating_sub(1) };
+                if *classes == 0 {
+                    teams.remove(&(*pods, team));
+                }
+                if teams.is_empty() {
+                    self.gate_teams.remove(room);
+                }
+            }
+        }
+    }
+}
+
+/// Puts an item into one of many sets, or takes it out; no set is kept that is empty.
+fn put<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: K, item: T, into: bool) {
+    if into {
+        sets.entry(key).or_default().insert(item);
+    } else if let Some(set) = sets.get_mut(&key) {
+        set.remove(&item);
+        if set.is_empty() {
+            sets.remove(&key);
+        }
     }
 }
 

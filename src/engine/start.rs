@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::books::Books;
-use super::candidate::{Candidate, Eligible, find_pool, pool_names};
+use super::candidate::{Candidate, find_pool, pool_names};
 use super::claims::{Victim, promise};
 use super::decision::{Action, Plan, Reason, Verdict};
-use super::entry::Phase;
+use super::entry::{Entry, Phase};
 use super::explain;
 use super::forest::{Imagined, PoolIx};
 use super::model::{Admission, Time, WorkloadId};
@@ -16,41 +16,23 @@ use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Room};
 use super::reclaim::{self, Promised, Victims};
 use super::reserve;
+use super::rules;
 use super::victims;
 
 /// Admits the workload, or has room freed for it, or says why neither can be.
-pub fn try_start(
-    engine: &mut Engine,
-    eligible: &mut Eligible,
-    id: &WorkloadId,
-    now: Time,
-    plan: &mut Plan,
-) -> Option<Verdict> {
+pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
     let entry = engine.books.get(id)?;
-    let queue = match engine.books.queue_of(entry) {
-        Ok(queue) => queue.clone(),
-        Err(reason) => {
-            let verdict = explain::unknown(entry, reason);
-            reserve::give_up(engine, id);
-            return Some(verdict);
-        }
-    };
+    if let Some(verdict) = barred(&engine.books, entry) {
+        reserve::give_up(engine, id);
+        return Some(verdict);
+    }
     let pools = pool_names(entry);
     let candidate = Candidate::of(&engine.books, id)?;
-    if let Some(index) = engine.books.forest.over_queue_limit(
-        candidate.team,
-        &queue,
-        &candidate.total,
-        &engine.books.resources,
-    ) {
-        reserve::give_up(engine, id);
-        return Some(explain::queue_limit(&engine.books, &queue, index));
-    }
     let mut held_back: BTreeMap<PoolIx, Verdict> = BTreeMap::new();
     let mut options: Vec<(PoolIx, Arc<[NodeIx]>)> = Vec::new();
     for name in &pools {
         let Some(pool) = find_pool(&engine.books, name) else { continue };
-        let nodes = eligible.of(&engine.books, &candidate, pool);
+        let nodes = placement::eligible(&engine.books, &candidate.request(pool));
         if let Some(start) = fits_now(&engine.books, &candidate, pool, &nodes, true) {
             match reserve::admissible(engine, &candidate, pool, &nodes, start, now) {
                 Ok(start) => {
@@ -82,6 +64,34 @@ pub fn try_start(
     Some(verdict.unwrap_or_else(|| explain::no_pool(&pools)))
 }
 
+/// Why a workload cannot start whatever the pool, if so.
+fn barred(books: &Books, entry: &Entry) -> Option<Verdict> {
+    let queue = match books.queue_of(entry) {
+        Ok(queue) => queue,
+        Err(reason) => return Some(explain::unknown(entry, reason)),
+    };
+    let over = books.forest.over_queue_limit(entry.team, queue, &entry.least_total(), &books.resources);
+    over.map(|index| explain::queue_limit(books, queue, index))
+}
+
+/// Why a workload that waits cannot start, as things are now.
+#[must_use]
+pub fn why_not(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
+    let books = &engine.books;
+    let entry = books.get(id)?;
+    if let Some(verdict) = barred(books, entry) {
+        return Some(verdict);
+    }
+    let candidate = Candidate::of(books, id)?;
+    let pools = pool_names(entry);
+    let refusals = pools.iter().filter_map(|name| find_pool(books, name)).map(|pool| {
+        let nodes = placement::eligible(books, &candidate.request(pool));
+        refusal(engine, &candidate, pool, &nodes)
+    });
+    let verdict = refusals.max_by_key(|verdict| hope(verdict.reason));
+    Some(verdict.unwrap_or_else(|| explain::no_pool(&pools)))
+}
+
 /// Where the workload can start at once by every rule, if anywhere.
 pub fn fits_now(
     books: &Books,
@@ -92,10 +102,17 @@ pub fn fits_now(
 ) -> Option<Placement> {
     let over =
         books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), false).is_some();
-    if over || check_surplus && surplus_refusal(books, candidate, pool).is_some() {
+    if over || check_surplus && !may_borrow(books, candidate, pool) {
         return None;
     }
     placement::place(books, nodes, &candidate.request(pool), Room::Now)
+}
+
+/// Whether the workload may live off the surplus, if it would have to.
+#[must_use]
+pub fn may_borrow(books: &Books, candidate: &Candidate, pool: PoolIx) -> bool {
+    let lent = || rules::lending_allows(books, candidate.team, pool, &candidate.total, &Freed::new());
+    candidate.owed(books, pool) || candidate.preemptible && lent()
 }
 
 /// Why the workload may not live off the surplus, if it would have to.
@@ -146,7 +163,7 @@ fn make_room(
     let allowed =
         books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), true).is_none();
     let owed = candidate.owed(books, pool);
-    if allowed && (owed || surplus_refusal(books, candidate, pool).is_none()) {
+    if allowed && may_borrow(books, candidate, pool) {
         let settled = Room::Settled(&Freed::new()).place(engine, candidate, pool, nodes);
         if let Some(placement) = settled {
             // Room that is being freed is promised to those who are owed it; the others, for whom

@@ -2,6 +2,7 @@
 //! known cases with one right answer.
 
 mod cases;
+mod incremental;
 mod judge;
 mod laws;
 mod ops;

@@ -2,37 +2,56 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ask, PARTS, SCALE};
+use super::{PARTS, SCALE};
 use crate::fit;
 use crate::model::{Name, Node, PodShape};
 use crate::space::{DEVICE, Space};
-use crate::vector::Vector;
+use crate::vector::{MEMORY, Vector};
 
 /// So many kinds are counted at most.
 const KINDS: usize = 1024;
-/// So many of them are typical at most; their numbers are bits of a `u64`.
-const TYPICAL: usize = 48;
-/// Typical kinds cover so many percent of the pods.
+/// So many of them are typical at most; their numbers are bits of [`Kinds`].
+const TYPICAL: usize = 128;
+/// The most frequent kinds are typical until they cover so many percent of the pods.
 const COVERED: u64 = 95;
 /// Room for a kind weighs at most so many times as much as room that every kind can use.
 const SCARCE: u128 = 100;
 /// A weight stands until it is off by more than one part in so many.
 const STEADY: i64 = 16;
+/// The mix is looked at anew after 1, 2, 4, … workloads, and then whenever so many more have come.
+const PACE: u64 = 512;
 
-/// The pools that pods may go to, and what they demand there.
-type Kind = (Vec<Name>, PodShape);
+/// A set of typical kinds, as bits.
+pub type Kinds = u128;
 
-#[derive(Clone, Debug)]
-struct Count {
-    ask: Ask,
-    pods: u64,
+/// What pods ask for, as far as it matters to packing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    /// The pools they may go to.
+    pools: Vec<Name>,
+    /// What they demand of a node beside room.
+    demands: PodShape,
+    /// The room one takes: devices and CPU as asked for, memory in steps of powers of two.
+    need: Vec<(usize, i64)>,
+}
+
+/// A part of a pod's need that is met by devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    resource: usize,
+    milli: i64,
 }
 
 /// A kind of pods that is seen often.
 #[derive(Clone, Debug)]
 struct Class {
     kind: Kind,
-    ask: Ask,
+    /// The devices it needs, as places in [`Mix::pieces`].
+    pieces: Vec<usize>,
+    /// What else it needs.
+    others: Vec<(usize, i64)>,
+    /// Thousandths of devices that one pod takes.
+    size: i64,
     pods: u64,
     weight: i64,
 }
@@ -40,73 +59,125 @@ struct Class {
 /// What is seen, and which of it is typical.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
-    counts: BTreeMap<Kind, Count>,
+    counts: BTreeMap<Kind, u64>,
+    /// Pods counted, and workloads seen.
     pods: u64,
-    /// The typical kinds are chosen anew once so many pods have been seen.
+    seen: u64,
+    /// The numbers of workloads at which the mix is looked at next: the kinds, and their weights.
     choose_at: u64,
+    weigh_at: u64,
     classes: Vec<Class>,
+    /// Every different need of devices among the typical kinds.
+    pieces: Vec<Piece>,
     /// By resource, the largest amount of which every typical kind asks a multiple.
     steps: BTreeMap<usize, i64>,
 }
 
+/// What is to be done after a workload has been counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// The kinds must be weighed.
+    Weighing,
+    /// Other kinds are typical: everything about them must be worked out anew.
+    Everything,
+}
+
 impl Mix {
-    /// Counts the pods of a new workload; true if other kinds are typical now.
-    pub fn note(&mut self, pools: Vec<Name>, shape: &PodShape, ask: &Ask, pods: u32) -> bool {
-        let pods = u64::from(pods);
-        self.pods += pods;
-        let count = self.counts.entry((pools, shape.clone()));
-        count.or_insert_with(|| Count { ask: ask.clone(), pods: 0 }).pods += pods;
+    /// Counts the pods of a new workload, of which each needs `need`.
+    pub fn note(
+        &mut self,
+        pools: Vec<Name>,
+        shape: &PodShape,
+        need: &Vector,
+        is_device: impl Fn(usize) -> bool,
+        pods: u32,
+    ) -> Due {
+        let need = need.nonzero().map(|(resource, milli)| match resource {
+            MEMORY => (resource, power_of_two_below(milli)),
+            _ => (resource, milli),
+        });
+        let kind = Kind {
+            pools,
+            demands: PodShape { requests: BTreeMap::new(), ..shape.clone() },
+            need: need.collect(),
+        };
+        *self.counts.entry(kind).or_default() += u64::from(pods);
+        self.pods += u64::from(pods);
+        self.seen += 1;
         while self.counts.len() > KINDS {
             // The rare ones go; what is left keeps its proportions.
-            self.counts.retain(|_, count| {
-                count.pods /= 2;
-                count.pods > 0
+            self.counts.retain(|_, pods| {
+                *pods /= 2;
+                *pods > 0
             });
-            self.pods = self.counts.values().map(|count| count.pods).sum();
-            self.choose_at = self.choose_at.min(self.pods);
+            self.pods = self.counts.values().sum();
         }
-        if self.pods < self.choose_at {
-            return false;
+        if self.seen < self.weigh_at {
+            return Due::Nothing;
         }
-        self.choose_at = self.pods + (self.pods / 4).max(1);
-        self.choose()
+        self.weigh_at = if self.seen < PACE { self.seen * 2 } else { self.seen + PACE };
+        if self.seen >= self.choose_at {
+            self.choose_at =
+                if self.seen < PACE { self.seen * 2 } else { self.seen + PACE.max(self.seen / 4) };
+            if self.choose(is_device) {
+                return Due::Everything;
+            }
+        }
+        Due::Weighing
     }
 
-    fn choose(&mut self) -> bool {
-        let mut kinds: Vec<(&Kind, &Count)> = self.counts.iter().collect();
-        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(count.pods));
+    /// Chooses the typical kinds: the most frequent ones, and those of several devices, which need their
+    /// room kept even if they are few. True if they are others than before.
+    fn choose(&mut self, is_device: impl Fn(usize) -> bool) -> bool {
+        let mut kinds: Vec<(&Kind, u64)> = self.counts.iter().map(|(kind, pods)| (kind, *pods)).collect();
+        kinds.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
         let mut covered = 0;
-        let enough = |pods: u64| pods * 100 >= self.pods * COVERED;
-        let mut chosen = Vec::new();
-        for (kind, count) in kinds.into_iter().take(TYPICAL) {
-            if enough(covered) {
-                break;
+        let mut chosen: Vec<(&Kind, u64)> = Vec::new();
+        for (kind, pods) in kinds {
+            let devices = || kind.need.iter().filter(|(resource, _)| is_device(*resource));
+            let several = devices().any(|(_, milli)| *milli > DEVICE);
+            if (several || covered * 100 < self.pods * COVERED) && devices().next().is_some() {
+                chosen.push((kind, pods));
             }
-            covered += count.pods;
-            chosen.push((kind.clone(), count));
+            covered += pods;
         }
+        chosen.truncate(TYPICAL);
         // In the order of their descriptions, so that a mere change of places is none.
-        chosen.sort_by(|left, right| left.0.cmp(&right.0));
-        if self.classes.iter().map(|class| &class.kind).eq(chosen.iter().map(|(kind, _)| kind)) {
-            for (class, (_, count)) in self.classes.iter_mut().zip(&chosen) {
-                class.pods = count.pods;
+        chosen.sort_unstable();
+        if self.classes.iter().map(|class| &class.kind).eq(chosen.iter().map(|(kind, _)| *kind)) {
+            for (class, (_, pods)) in self.classes.iter_mut().zip(&chosen) {
+                class.pods = *pods;
             }
             return false;
         }
-        self.classes = chosen
-            .into_iter()
-            .map(|(kind, count)| Class { kind, ask: count.ask.clone(), pods: count.pods, weight: 0 })
-            .collect();
-        self.steps.clear();
-        for (resource, milli) in self.classes.iter().flat_map(|class| &class.ask.devices) {
-            let step = self.steps.entry(*resource).or_default();
-            *step = common_divisor(*step, *milli);
+        (self.pieces, self.steps) = (Vec::new(), BTreeMap::new());
+        let mut classes = Vec::new();
+        for (kind, pods) in chosen {
+            let (devices, others): (Vec<(usize, i64)>, Vec<(usize, i64)>) =
+                kind.need.iter().partition(|(resource, _)| is_device(*resource));
+            let mut pieces = Vec::new();
+            for (resource, milli) in &devices {
+                let step = self.steps.entry(*resource).or_default();
+                *step = common_divisor(*step, *milli);
+                let piece = Piece { resource: *resource, milli: *milli };
+                let known = self.pieces.iter().position(|known| *known == piece);
+                pieces.push(known.unwrap_or(self.pieces.len()));
+                if known.is_none() {
+                    self.pieces.push(piece);
+                }
+            }
+            let size = devices.iter().map(|(_, milli)| milli).sum();
+            classes.push(Class { kind: kind.clone(), pieces, others, size, pods, weight: 0 });
         }
+        self.classes = classes;
         true
     }
 
     /// Weighs the kinds: by how often they are seen, and by what is idle over what of it they can use;
-    /// room counts in pods, so that a large pod weighs no more than a small one. True if a weight has changed notably.
+    /// room counts in pods, so that a large pod weighs no more than a small one. True if a weight has
+    /// changed notably.
     pub fn weigh(&mut self, idle: &Vector, usable: &[i64]) -> bool {
         let total: u64 = self.classes.iter().map(|class| class.pods).sum();
         let weights: Vec<i64> = self
@@ -114,11 +185,10 @@ impl Mix {
             .iter()
             .enumerate()
             .map(|(index, class)| {
-                let idle: i64 = class.ask.devices.iter().map(|(resource, _)| idle.get(*resource)).sum();
+                let idle: i64 = class.pieces.iter().map(|piece| idle.get(self.pieces[*piece].resource)).sum();
                 let usable = usable.get(index).copied().unwrap_or(0) / PARTS;
-                let size: i64 = class.ask.devices.iter().map(|(_, milli)| milli).sum();
                 let pods = u128::from(class.pods) * unsigned(DEVICE) * scarcity(idle, usable);
-                let weight = pods / (unsigned(size).max(1) * u128::from(total.max(1)));
+                let weight = pods / (unsigned(class.size).max(1) * u128::from(total.max(1)));
                 i64::try_from(weight).unwrap_or(i64::MAX)
             })
             .collect();
@@ -132,30 +202,37 @@ impl Mix {
         true
     }
 
-    /// Which typical kinds a node admits, as bits.
+    /// Which typical kinds a node admits.
     #[must_use]
-    pub fn admitted(&self, node: &Node, pool: &Name) -> u64 {
-        let admits = |class: &Class| class.kind.0.contains(pool) && fit::admits(node, &class.kind.1);
-        let classes = self.classes.iter().enumerate().filter(|(_, class)| admits(class));
-        classes.fold(0, |bits, (index, _)| bits | 1 << index)
+    pub fn admitted(&self, node: &Node, pool: &Name) -> Kinds {
+        let admits = |kind: &Kind| kind.pools.contains(pool) && fit::admits(node, &kind.demands);
+        let classes = self.classes.iter().enumerate().filter(|(_, class)| admits(&class.kind));
+        classes.fold(0, |kinds, (index, _)| kinds | 1 << index)
     }
 
     /// What every typical kind can use of some room, in parts of [`PARTS`].
     #[must_use]
-    pub fn usable(&self, admits: u64, space: &Space) -> Vec<i64> {
-        let classes = self.classes.iter().enumerate();
-        classes
-            .map(|(i, class)| if admits & 1 << i == 0 { 0 } else { self.usable_by(class, space) })
-            .collect()
+    pub fn usable(&self, admits: Kinds, space: &Space) -> Vec<i64> {
+        let mut usable = vec![0; self.classes.len()];
+        self.each_usable(admits, space, |index, parts| usable[index] = parts);
+        usable
     }
 
     /// What some room is worth to the typical kinds.
     #[must_use]
-    pub fn value(&self, admits: u64, space: &Space) -> i64 {
-        let classes = self.classes.iter().enumerate().filter(|(index, _)| admits & 1 << index != 0);
-        classes.fold(0, |sum: i64, (_, class)| {
-            sum.saturating_add(class.weight.saturating_mul(self.usable_by(class, space)))
-        })
+    pub fn value(&self, admits: Kinds, space: &Space) -> i64 {
+        let mut value = 0_i64;
+        self.each_usable(admits, space, |index, parts| {
+            value = value.saturating_add(self.classes[index].weight.saturating_mul(parts));
+        });
+        value
+    }
+
+    /// What such room is worth, of which that is usable.
+    #[must_use]
+    pub fn value_of(&self, usable: &[i64]) -> i64 {
+        let parts = self.classes.iter().zip(usable);
+        parts.fold(0, |sum: i64, (class, parts)| sum.saturating_add(class.weight.saturating_mul(*parts)))
     }
 
     /// The resources that typical kinds count devices in.
@@ -164,39 +241,66 @@ impl Mix {
     }
 
     /// For the greater part the devices that suit one pod, if one fits, and for one part those used by
-    /// as many as fit. What is left over beside pods of any typical kind is no use to one more.
-    fn usable_by(&self, class: &Class, space: &Space) -> i64 {
-        let fits = i64::from(space.fits(&class.ask.demand));
-        if fits == 0 {
-            return 0;
-        }
-        let once = |resource: usize, milli: i64| {
-            let step = self.steps.get(&resource).copied().unwrap_or(1).max(1);
-            let untouched = space.untouched(resource).max(0);
-            if milli % DEVICE == 0 {
-                return untouched / step * step;
+    /// as many as fit.
+    fn each_usable(&self, admits: Kinds, space: &Space, mut found: impl FnMut(usize, i64)) {
+        let pieces: Vec<(i64, i64)> = self.pieces.iter().map(|piece| self.suited(*piece, space)).collect();
+        let mut rest = admits;
+        while rest != 0 {
+            let index = usize::try_from(rest.trailing_zeros()).unwrap_or(TYPICAL);
+            rest &= rest - 1;
+            let class = &self.classes[index];
+            let mut fits = class.pieces.iter().map(|piece| pieces[*piece].1).min().unwrap_or(0);
+            for (resource, milli) in &class.others {
+                let free = space.amounts().get(*resource).max(0);
+                if milli.saturating_mul(fits) > free {
+                    fits = free / milli;
+                }
             }
-            let shared = space.shared().iter().filter(|d| d.resource == resource && d.left >= milli);
-            untouched / DEVICE * (DEVICE / step * step)
-                + shared.map(|device| device.left / step * step).sum::<i64>()
-        };
-        let devices = class.ask.devices.iter();
-        devices
-            .map(|(resource, milli)| (PARTS - 1) * once(*resource, *milli) + fits.saturating_mul(*milli))
-            .sum()
+            if fits > 0 {
+                let of = |piece: &usize| {
+                    (PARTS - 1) * pieces[*piece].0 + fits.saturating_mul(self.pieces[*piece].milli)
+                };
+                found(index, class.pieces.iter().map(of).sum());
+            }
+        }
+    }
+
+    /// What of the free devices suits a need, and how often it can be met. What would be left over
+    /// beside pods of any typical kind is no use to one more.
+    fn suited(&self, piece: Piece, space: &Space) -> (i64, i64) {
+        let step = self.steps.get(&piece.resource).copied().unwrap_or(1).max(1);
+        let untouched = space.untouched(piece.resource).max(0);
+        if piece.milli % DEVICE == 0 {
+            return (untouched / step * step, untouched / piece.milli.max(1));
+        }
+        let devices = untouched / DEVICE;
+        let (mut suits, mut times) =
+            (devices * (DEVICE / step * step), devices * (DEVICE / piece.milli.max(1)));
+        for device in space.shared() {
+            if device.resource == piece.resource && device.left >= piece.milli {
+                suits += device.left / step * step;
+                times += device.left / piece.milli.max(1);
+            }
+        }
+        (suits, times)
     }
 }
 
-/// By how much room for a kind weighs more than room that every kind can use: what is idle over what of
-/// it the kind can use, to the power of 1.5, in fixed point.
+/// By how much room for a kind weighs more than room that every kind can use: the square of what is
+/// idle over what of it the kind can use, in fixed point.
 fn scarcity(idle: i64, usable: i64) -> u128 {
     let idle = unsigned(idle.max(0) + DEVICE) << SCALE;
     let ratio = (idle / unsigned(usable.max(0) + DEVICE)).min(SCARCE << SCALE);
-    ((ratio * ratio * ratio).isqrt() >> (SCALE / 2)).min(SCARCE << SCALE)
+    ((ratio * ratio) >> SCALE).min(SCARCE << SCALE)
 }
 
 fn unsigned(amount: i64) -> u128 {
     u128::try_from(amount).unwrap_or(0)
+}
+
+/// The largest power of two that is no more: rounded up, a kind might seem to fit nowhere.
+fn power_of_two_below(milli: i64) -> i64 {
+    if milli < 1 { milli } else { 1 << milli.ilog2() }
 }
 
 fn common_divisor(left: i64, right: i64) -> i64 {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::mix::Kinds;
 use crate::space::Space;
 use crate::vector::{SLOTS, Vector};
 
@@ -16,7 +17,7 @@ pub struct State {
 }
 
 /// The kinds of pods admitted, whether there are devices, and all that is free.
-type Key = (u64, bool, Vec<i64>, Vec<(usize, i64)>);
+type Key = (Kinds, bool, Vec<i64>, Vec<(usize, i64)>);
 
 #[derive(Clone, Debug)]
 struct Slot {
@@ -49,7 +50,7 @@ impl States {
     /// One more node is in a state; `usable` says what the typical kinds can use of such room.
     pub fn enter(
         &mut self,
-        admits: u64,
+        admits: Kinds,
         devices: bool,
         space: &Space,
         usable: impl FnOnce(&Space) -> Vec<i64>,
@@ -105,9 +106,15 @@ impl States {
 
     /// The kinds of pods that nodes in the state admit, whether they have devices, and their room.
     #[must_use]
-    pub fn get(&self, state: State) -> (u64, bool, &Space) {
+    pub fn get(&self, state: State) -> (Kinds, bool, &Space) {
         let slot = &self.slots[state.place];
         (slot.key.0, slot.key.1, &slot.space)
+    }
+
+    /// What each typical kind can use of the room in a state, in parts.
+    #[must_use]
+    pub fn usable_in(&self, state: State) -> &[i64] {
+        &self.slots[state.place].usable
     }
 
     /// All that is free on open nodes, but for CPU, memory and pod slots.
@@ -123,7 +130,7 @@ impl States {
     }
 }
 
-fn key(admits: u64, devices: bool, space: &Space) -> Key {
+fn key(admits: Kinds, devices: bool, space: &Space) -> Key {
     let mut amounts: Vec<i64> = space.amounts().entries().map(|(_, milli)| milli).collect();
     while amounts.last() == Some(&0) {
         amounts.pop();

@@ -38,9 +38,9 @@ impl Search<'_> {
         let (books, claimant) = (self.books, &self.claimant);
         let mut above = self
             .pending
-            .firsts()
-            .filter_map(|(id, _)| books.get(id))
-            .filter(|mate| mate.team == claimant.team && priority_of(books, mate) > claimant.priority)
+            .firsts_of(claimant.team)
+            .filter_map(|id| books.get(id))
+            .filter(|mate| priority_of(books, mate) > claimant.priority)
             .peekable();
         if above.peek().is_none() {
             return false;

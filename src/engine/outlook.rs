@@ -1,0 +1,90 @@
+//! What must change before somebody who could not start can: so that nobody is asked in vain.
+//!
+//! A start needs limits, guarantee or surplus, and room; any one of these that is missing is enough to
+//! watch. A claim on others' room needs at least one of three things, and each can be ruled out by
+//! looking at accounts alone: lower priorities of the own team; the own guarantee, for one that is owed;
+//! somebody elsewhere with a share at least as large, for a claim on the surplus. Where that does not
+//! rule it out, nothing is watched and anything that makes room lets it be looked at again.
+
+use super::Engine;
+use super::candidate::{Candidate, find_pool, pool_names};
+use super::forest::{Imagined, PoolIx};
+use super::model::WorkloadId;
+use super::pending::Watch;
+use super::rooms::Rooms;
+use super::start::may_borrow;
+
+/// What to watch for a waiting workload that cannot start now; `None` when it might even so.
+pub fn watches(engine: &Engine, rooms: &mut Rooms, id: &WorkloadId) -> Option<Vec<Watch>> {
+    let books = &engine.books;
+    let entry = books.get(id)?;
+    let Ok(queue) = books.queue_of(entry) else { return Some(Vec::new()) };
+    let candidate = Candidate::of(books, id)?;
+    // A reservation follows everything that may let its holder start sooner.
+    if engine.turns.values().any(|turn| turn.holder == *id) {
+        return None;
+    }
+    let total = &candidate.total;
+    if books.forest.over_queue_limit(candidate.team, queue, total, &books.resources).is_some() {
+        return Some(vec![Watch::Queue(candidate.team, queue.name.clone())]);
+    }
+    let mut watches = Vec::new();
+    for name in pool_names(entry) {
+        let Some(pool) = find_pool(books, &name) else { continue };
+        watches.push(Watch::Account(pool, candidate.team));
+        watches.extend(missing_for_start(engine, rooms, &candidate, pool)?);
+        watches.extend(missing_for_claim(engine, &candidate, pool)?);
+    }
+    watches.sort_unstable();
+    watches.dedup();
+    Some(watches)
+}
+
+/// What keeps it from starting in a pool as things are; `None` when nothing that is known of here does.
+fn missing_for_start(
+    engine: &Engine,
+    rooms: &mut Rooms,
+    candidate: &Candidate,
+    pool: PoolIx,
+) -> Option<Vec<Watch>> {
+    let books = &engine.books;
+    let over = books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), false);
+    if let Some((at, _)) = over {
+        return Some(vec![Watch::Account(pool, at)]);
+    }
+    if !candidate.preemptible && !candidate.owed(books, pool) {
+        let path = &books.forest.team(candidate.team).path;
+        return Some(path.iter().map(|at| Watch::Account(pool, *at)).collect());
+    }
+    if !may_borrow(books, candidate, pool) {
+        return None;
+    }
+    let (room, pods) = (rooms.index_of(books, candidate, pool), u64::from(candidate.pods));
+    (rooms.total(room) < pods).then(|| vec![Watch::Room(room, pods)])
+}
+
+/// What keeps others from making room for it, besides its own account; `None` when they might.
+fn missing_for_claim(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Option<Vec<Watch>> {
+    let (forest, team, total) = (&engine.books.forest, candidate.team, &candidate.total);
+    // What those below hold counts as its own too, and what those above hold counts as nobody's else.
+    let above = &forest.team(team).path[1..];
+    if forest.stands_above(team) || above.iter().any(|at| engine.yielding.lowest(pool, *at).is_some()) {
+        return None;
+    }
+    if engine.yielding.lowest(pool, team).is_some_and(|lowest| lowest < candidate.priority) {
+        return None;
+    }
+    let limit = forest.over_limit(pool, team, total, &Imagined::new(), true);
+    if limit.is_some_and(|(at, _)| at == team) {
+        return Some(Vec::new());
+    }
+    if forest.own_guarantee_holds(pool, team, total) {
+        return None;
+    }
+    if !candidate.preemptible {
+        return Some(Vec::new());
+    }
+    let share = forest.level_share(pool, team, Some(total));
+    let largest = engine.yielding.largest(pool, &forest.team(team).path);
+    largest.is_none_or(|largest| largest < share).then(|| vec![Watch::Share(pool, share)])
+}
