@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use sluice_engine::decision::Effort;
 
 use report::{Figures, Row};
 use world::{Size, World};
@@ -123,6 +124,7 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     world.settle();
     eprintln!("  first plan {first_plan:.1?}, at rest after {:.1?}", begun.elapsed());
 
+    let before = world.engine.effort();
     let (mut times, mut by_step) = (Vec::new(), BTreeMap::new());
     let (mut decisions, started) = (0, Instant::now());
     while times.len() < arguments.steps && started.elapsed() < Duration::from_secs(arguments.seconds) {
@@ -150,6 +152,10 @@ fn single(arguments: &Arguments) -> Result<(), String> {
         resident.saturating_sub(empty),
         resident.saturating_sub(with_running) / waiting.max(1) as u64,
         decisions,
+        Effort {
+            searches: world.engine.effort().searches - before.searches,
+            bounded: world.engine.effort().bounded - before.bounded,
+        },
     );
     println!("{}", figures.line());
     Ok(())

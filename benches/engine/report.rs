@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use sluice_engine::decision::Effort;
 
 use crate::world::Size;
 
@@ -11,6 +12,8 @@ use crate::world::Size;
 pub struct Figures {
     steps: u64,
     decisions: u64,
+    searches: u64,
+    bounded: u64,
     mean: Duration,
     p50: Duration,
     p99: Duration,
@@ -36,12 +39,25 @@ impl Figures {
         resident: u64,
         per_pending: u64,
         decisions: usize,
+        effort: Effort,
     ) -> Self {
         let [p50, p99, longest] = quantiles(times);
         let steps = times.len() as u64;
         let mean = times.iter().sum::<Duration>() / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
-        let decisions = decisions as u64;
-        Self { steps, decisions, mean, p50, p99, longest, first_plan, resident, per_pending }
+        let (decisions, Effort { searches, bounded }) = (decisions as u64, effort);
+        Self {
+            steps,
+            decisions,
+            searches,
+            bounded,
+            mean,
+            p50,
+            p99,
+            longest,
+            first_plan,
+            resident,
+            per_pending,
+        }
     }
 
     /// One line from which [`Figures::parse`] reads them again.
@@ -49,9 +65,11 @@ impl Figures {
         let times = [self.mean, self.p50, self.p99, self.longest, self.first_plan];
         let times: Vec<String> = times.iter().map(|time| time.as_nanos().to_string()).collect();
         format!(
-            "figures {} {} {} {} {}",
+            "figures {} {} {} {} {} {} {}",
             self.steps,
             self.decisions,
+            self.searches,
+            self.bounded,
             times.join(" "),
             self.resident,
             self.per_pending
@@ -62,12 +80,14 @@ impl Figures {
     pub fn parse(line: &str) -> Option<Self> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("figures ")?.split(' ').map(|number| number.parse().ok()).collect();
-        let [steps, decisions, mean, p50, p99, longest, first_plan, resident, per_pending] =
+        let [steps, decisions, searches, bounded, mean, p50, p99, longest, first_plan, resident, per_pending] =
             numbers?.try_into().ok()?;
         let nanos = Duration::from_nanos;
         Some(Self {
             steps,
             decisions,
+            searches,
+            bounded,
             mean: nanos(mean),
             p50: nanos(p50),
             p99: nanos(p99),
@@ -93,7 +113,7 @@ pub fn quantiles(times: &mut [Duration]) -> [Duration; 3] {
 /// A number of things that a size says.
 type Dimension = fn(&Size) -> usize;
 
-const HEADERS: [&str; 11] = [
+const HEADERS: [&str; 13] = [
     "nodes",
     "pending",
     "teams",
@@ -105,9 +125,11 @@ const HEADERS: [&str; 11] = [
     "memory MiB",
     "bytes/pending",
     "decisions",
+    "searches",
+    "bounded",
 ];
 
-fn cells(row: &Row) -> [String; 11] {
+fn cells(row: &Row) -> [String; 13] {
     let figures = &row.figures;
     let micros = |time: Duration| time.as_micros().to_string();
     [
@@ -122,6 +144,8 @@ fn cells(row: &Row) -> [String; 11] {
         (figures.resident >> 20).to_string(),
         figures.per_pending.to_string(),
         figures.decisions.to_string(),
+        figures.searches.to_string(),
+        figures.bounded.to_string(),
     ]
 }
 

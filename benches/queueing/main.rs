@@ -78,9 +78,10 @@ struct Arguments {
     /// Only the jobs of so many days.
     #[arg(long, value_name = "DAYS")]
     until: Option<f64>,
-    /// Sluice: for how many seconds a started job is spared where there is another way.
-    #[arg(long, default_value_t = 0)]
-    min_runtime: u64,
+    /// Sluice: for how many days a started job is not evicted for the sake of fair shares. The default
+    /// is longer than any job: borrowers are pushed off by owners only.
+    #[arg(long, value_name = "DAYS", default_value_t = 365.0)]
+    min_runtime: f64,
     /// Sluice: after how many seconds the first that cannot start gets a reservation.
     #[arg(long, default_value_t = 600)]
     reserve_after: u64,
@@ -95,7 +96,7 @@ struct Arguments {
 impl Arguments {
     fn choice(&self) -> sluice::Choice {
         sluice::Choice {
-            min_runtime: Duration::from_secs(self.min_runtime),
+            min_runtime: Duration::from_secs_f64(self.min_runtime * 86_400.0),
             reserve_after: Duration::from_secs(self.reserve_after),
             grace: Duration::from_secs(self.grace),
         }

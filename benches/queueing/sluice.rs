@@ -1,7 +1,7 @@
 //! Sluice on a trace: the engine of the cluster, played forward in time.
 //!
-//! Every team has what it owns as its guarantee, weight 1 and one preemptible queue; nothing is known
-//! about how long a job runs. A job larger than a node is a gang of equal pods.
+//! Every team has what it owns as its guarantee, weight 1 and one preemptible queue; nobody says how
+//! long a job runs, the engine learns it. A job larger than a node is a gang of equal pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,9 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::forward::{Happening, Life, Run as Play};
 use sluice_engine::model::{
-    DEFAULT_POOL, Event, Node, Observed, PodShape, Queue, Quota, Time, Topology, Workload, WorkloadId,
-    WorkloadKind,
+    DEFAULT_POOL, Event, Node, Observed, PodShape, Queue, Quota, Settings, Team, Time, Topology, Workload,
+    WorkloadId, WorkloadKind,
 };
-use sluice_engine::model::{Settings, Team};
 
 use super::outcome::{Outcome, Run};
 use super::trace::{Job, NODE, Trace};
@@ -64,13 +63,13 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
             }],
         }));
     }
-    let mut log = Log { starts: vec![0; trace.jobs.len()], outcome: Outcome::default(), finished: 0 };
-    let mut on = |at: Time, happening: &Happening| {
-        log.note(at, happening);
-        progress(log.finished);
-    };
+    let mut log = Log { starts: vec![0; trace.jobs.len()], ..Log::default() };
     let mut next = 0;
     while let Some(now) = trace.jobs.get(next).map(|job| job.submit) {
+        let mut on = |at: Time, happening: &Happening| {
+            log.note(at, happening);
+            progress(log.finished);
+        };
         play.reach(time(now), &mut on)?;
         while let Some(job) = trace.jobs.get(next).filter(|job| job.submit == now) {
             let life = Life { run: Some(duration(job.duration)), completions: None, grace: choice.grace };
@@ -80,11 +79,15 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
         play.settle(&mut on)?;
     }
     while let Some(at) = play.next() {
-        play.advance(at, &mut on)?;
+        play.advance(at, &mut |at, happening| {
+            log.note(at, happening);
+            progress(log.finished);
+        })?;
     }
     Ok(log.outcome)
 }
 
+#[derive(Default)]
 struct Log {
     /// When the run under way of each job began.
     starts: Vec<i64>,

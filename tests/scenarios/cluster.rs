@@ -43,8 +43,10 @@ pub struct Asked {
     pub running_on: Option<RunningOn>,
     /// The queue it names.
     pub queue: Option<String>,
-    /// Whether it is a pod that nobody manages, and how long that runs.
-    pub unmanaged: Option<Option<i64>>,
+    /// Whether it is a pod that nobody manages.
+    pub unmanaged: bool,
+    /// How long each of its pods runs, in milliseconds, if not for ever.
+    pub duration: Option<i64>,
     /// How many pods it wants.
     pub pods: u32,
 }
@@ -216,7 +218,8 @@ fn asked(object: &Object, member: bool) -> Asked {
         deleted: None,
         running_on: object.running_on.clone(),
         queue: text(&manifest["metadata"]["labels"]["sluice.dev/queue"]),
-        unmanaged: (!member).then_some(milliseconds),
+        unmanaged: !member,
+        duration: milliseconds,
         pods: manifest["spec"]["parallelism"].as_u64().and_then(|pods| u32::try_from(pods).ok()).unwrap_or(1),
     }
 }

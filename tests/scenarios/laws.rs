@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sluice::scenario::RunningOn;
 
 use crate::cluster::{Asked, Cluster, Milli};
-use crate::outcome::{Outcome, Seconds, Workload};
+use crate::outcome::{Admission, Eviction, Outcome, Seconds, Workload};
 
 /// The end of what goes on for ever.
 const NEVER: Seconds = Seconds(i64::MAX);
@@ -48,46 +48,67 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
-/// What a workload held and when: from each admission to the next, and what is not needed any more
-/// until its grace period is over.
+/// Every admission, and the eviction that ended it. One eviction ends one run, even if the next begins in
+/// the same instant.
+fn runs(workload: &Workload) -> Vec<(&Admission, Option<&Eviction>)> {
+    let mut evictions = workload.evictions.iter().peekable();
+    let nexts = workload.admissions.iter().skip(1).map(|next| Some(next.at)).chain([None]);
+    let ends = |next: Option<Seconds>, eviction: &Eviction| next.is_none_or(|next| eviction.at <= next);
+    let told = nexts.map(|next| evictions.next_if(|eviction| ends(next, eviction)));
+    workload.admissions.iter().zip(told.collect::<Vec<_>>()).collect()
+}
+
+/// What a workload held and when: each pod from when it was granted until the workload has ended, or until
+/// the pod was told to stop and its grace period is over, or until its node is lost.
+///
+/// Pods that end one by one are not told by the simulation, so where it matters elastic ones run for ever.
 fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
     let mut holds = Vec::new();
-    let ended = workload.finished.or(asked.deleted).unwrap_or(NEVER);
-    for (index, admission) in workload.admissions.iter().enumerate() {
-        let next = workload.admissions.get(index + 1).map(|next| (next.at, &next.nodes));
-        let told = workload
-            .evictions
-            .iter()
-            .find(|eviction| eviction.at >= admission.at && next.is_none_or(|(next, _)| eviction.at <= next));
-        for (node, pods) in &admission.nodes {
-            let mut hold = |pods: u32, until: Seconds| {
-                let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
-                let until = until.min(lost);
-                if pods > 0 && until >= admission.at {
-                    holds.push(Hold {
-                        workload: workload.key(),
-                        team: workload.team.clone(),
-                        node: node.clone(),
-                        pods,
-                        from: admission.at,
-                        until,
-                    });
+    // By node, how many pods were granted when; those granted last go first.
+    let mut running: BTreeMap<&str, Vec<(Seconds, u32)>> = BTreeMap::new();
+    let mut close = |node: &str, since: Seconds, pods: u32, until: Seconds| {
+        let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
+        let until = until.min(lost);
+        if pods > 0 && until >= since {
+            let (workload, team) = (workload.key(), workload.team.clone());
+            holds.push(Hold { workload, team, node: node.to_owned(), pods, from: since, until });
+        }
+    };
+    let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
+    for (admission, told) in runs(workload) {
+        for (node, batches) in &mut running {
+            let wanted = admission.nodes.get(*node).copied().unwrap_or(0);
+            let mut surplus = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
+            while surplus > 0 {
+                let Some((since, pods)) = batches.pop() else { break };
+                let gone = pods.min(surplus);
+                surplus -= gone;
+                close(node, since, gone, later(admission.at));
+                if pods > gone {
+                    batches.push((since, pods - gone));
                 }
-            };
-            let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
-            match (told, next) {
-                (Some(told), _) => hold(*pods, later(told.at)),
-                (None, Some((at, nodes))) => {
-                    let kept = nodes.get(node).copied().unwrap_or(0).min(*pods);
-                    hold(kept, at);
-                    hold(pods - kept, later(at));
-                }
-                (None, None) if workload.finished.is_none() && asked.deleted.is_some() => {
-                    hold(*pods, later(ended));
-                }
-                (None, None) => hold(*pods, ended),
             }
         }
+        for (node, wanted) in &admission.nodes {
+            let batches = running.entry(node).or_default();
+            let there: u32 = batches.iter().map(|(_, pods)| pods).sum();
+            if *wanted > there {
+                batches.push((admission.at, wanted - there));
+            }
+        }
+        if let Some(told) = told {
+            for (node, batches) in std::mem::take(&mut running) {
+                batches.into_iter().for_each(|(since, pods)| close(node, since, pods, later(told.at)));
+            }
+        }
+    }
+    // What was deleted is told to stop, what has ended is gone.
+    let ended = match (asked.deleted, workload.finished) {
+        (Some(deleted), finished) if finished.is_none_or(|finished| finished >= deleted) => later(deleted),
+        (_, finished) => finished.unwrap_or(NEVER),
+    };
+    for (node, batches) in running {
+        batches.into_iter().for_each(|(since, pods)| close(node, since, pods, ended));
     }
     holds
 }
@@ -96,7 +117,9 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
 fn strangers(cluster: &Cluster) -> Vec<Hold> {
     let mut holds = Vec::new();
     for (key, asked) in &cluster.asked {
-        let Some(duration) = asked.unmanaged else { continue };
+        if !asked.unmanaged {
+            continue;
+        }
         let nodes: Vec<(&str, u32)> = match &asked.running_on {
             Some(RunningOn::Node(node)) => vec![(node, asked.pods)],
             Some(RunningOn::Pods(pods)) => pods.iter().map(|(node, pods)| (node.as_str(), *pods)).collect(),
@@ -108,7 +131,7 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
             node: node.to_owned(),
             pods,
             from: Seconds(0),
-            until: duration.map_or(NEVER, Seconds),
+            until: asked.duration.map_or(NEVER, Seconds),
         }));
     }
     holds
@@ -286,16 +309,14 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 
 /// Law 8: nobody starts and has to go in the same instant.
 fn no_start_in_vain(got: &Outcome) -> Vec<String> {
-    let started = |victim: &Workload, at: Seconds| {
-        let before = victim.evictions.iter().filter(|eviction| eviction.at == at).count();
-        // One that ran before may go and come back in one instant, but not go again.
-        let admitted = victim.admissions.iter().filter(|admission| admission.at == at).count();
-        let ran = victim.admissions.iter().any(|admission| admission.at < at);
-        before > usize::from(ran) && admitted > 0
-    };
-    let vain = got.evictions().filter(|(victim, eviction)| started(victim, eviction.at));
-    vain.map(|(victim, eviction)| format!("{} started and had to go at {}", victim.key(), eviction.at))
-        .collect()
+    let vain = got.workloads.iter().filter_map(|workload| {
+        let (admission, eviction) = runs(workload)
+            .into_iter()
+            .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
+        let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
+        Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
+    });
+    vain.collect()
 }
 
 /// Law 3: what is taken of a team for another is beyond its guarantee; of all that is taken at once only
@@ -313,10 +334,14 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
             continue;
         }
-        // Who went in the instant it started is counted with the others that started then.
-        let at_once =
-            victims.iter().any(|victim| victim.admissions.first().is_some_and(|first| first.at == at));
-        let from = |hold: &&Hold| hold.from < at || at_once && hold.from == at;
+        // What others of the team started in this instant counts, for that may have come first.
+        let at_once = |key: &String| {
+            victims.iter().find(|victim| victim.key() == *key).is_none_or(|victim| {
+                let told = |told: Option<&Eviction>| told.is_some_and(|told| told.at == at);
+                runs(victim).iter().any(|(admission, end)| admission.at == at && told(*end))
+            })
+        };
+        let from = |hold: &&Hold| hold.from < at || hold.from == at && at_once(&hold.workload);
         let before: Vec<&Hold> = holds.iter().filter(from).filter(|hold| at <= hold.until).collect();
         let size = |victim: &&Workload| {
             let held = before.iter().filter(|hold| hold.workload == victim.key()).map(|hold| hold.pods);

@@ -67,10 +67,7 @@ impl Case {
         let time = |text: &String| text.parse::<kube::core::Duration>().expect("a duration").into();
         let until = until.or_else(|| self.expectation.until.as_ref().map(time));
         let half_life = self.expectation.usage_half_life.as_ref().map(time);
-        let settings = Settings { usage_half_life: half_life, ..Settings::default() };
-        let options = Options { until, settings, ..Options::default() };
-        let outcome = sluice::simulate::run(scenario, &options).map_err(|error| error.to_string())?;
-        Ok(serde_json::to_string(&outcome).expect("an outcome is plain data"))
+        simulate(scenario, until, half_life)
     }
 
     fn run(&self) -> Result<(String, Outcome), String> {
@@ -78,6 +75,32 @@ impl Case {
         let outcome = parse("the simulator's output", &printed);
         Ok((printed, outcome))
     }
+}
+
+/// What the simulator prints of a scenario.
+fn simulate(
+    scenario: &Scenario,
+    until: Option<Duration>,
+    half_life: Option<Duration>,
+) -> Result<String, String> {
+    let settings = Settings { usage_half_life: half_life, ..Settings::default() };
+    let options = Options { until, settings, ..Options::default() };
+    let outcome = sluice::simulate::run(scenario, &options).map_err(|error| error.to_string())?;
+    Ok(serde_json::to_string(&outcome).expect("an outcome is plain data"))
+}
+
+/// In what a later look at a simulation differs from the one at its end.
+fn moved(first: &Outcome, later: &Outcome) -> Vec<String> {
+    let moved = later.workloads.iter().zip(&first.workloads).filter(|(later, first)| {
+        later.admissions != first.admissions
+            || later.evictions != first.evictions
+            || later.state != first.state
+    });
+    moved
+        .map(|(later, first)| {
+            format!("{} {}, a day later it {}", first.key(), first.stands(), later.stands())
+        })
+        .collect()
 }
 
 fn parse<T: DeserializeOwned>(what: &str, text: &str) -> T {
@@ -140,19 +163,9 @@ fn the_final_state_stays() {
             return Ok(());
         }
         let (_, first) = case.run()?;
-        let end = Duration::from_millis(u64::try_from(first.end.0).expect("time goes on"));
-        let later: Outcome =
-            parse("the simulator's output", &case.simulate(&case.scenario(), Some(end + DAY))?);
-        let moved = later.workloads.iter().zip(&first.workloads).filter(|(later, first)| {
-            later.admissions != first.admissions
-                || later.evictions != first.evictions
-                || later.state != first.state
-        });
-        let lines: Vec<String> = moved
-            .map(|(later, first)| {
-                format!("{} {}, a day later it {}", first.key(), first.stands(), later.stands())
-            })
-            .collect();
+        let later = case.simulate(&case.scenario(), Some(first.end.later(DAY)))?;
+        let later: Outcome = parse("the simulator's output", &later);
+        let lines = moved(&first, &later);
         verdict(&lines, &later)
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
 use sluice::engine::amount::Amount;
@@ -17,6 +18,13 @@ impl TryFrom<String> for Seconds {
     fn try_from(text: String) -> Result<Self, String> {
         let amount = text.strip_suffix('s').and_then(|seconds| Amount::parse(seconds).ok());
         amount.map(|amount| Self(amount.as_milli())).ok_or_else(|| format!("{text:?} is not in seconds"))
+    }
+}
+
+impl Seconds {
+    /// The time that lies so much later.
+    pub fn later(self, by: Duration) -> Duration {
+        Duration::from_millis(u64::try_from(self.0).unwrap_or(0)) + by
     }
 }
 
