@@ -128,6 +128,7 @@ fn bench(arguments: &Arguments, directory: &Path) -> Result<()> {
     println!("{gate}\n");
     let (failures, lines) = (gate.failures(), gate.lines());
     match (failures, arguments.seeds.get() >= PUBLISHED_SEEDS) {
+        _ if lines == 0 => println!("Gate: nothing was run that figures are published for.\n"),
         (0, _) => println!("Gate: all {lines} lines are as published.\n"),
         (_, true) => bail!("{failures} of {lines} lines are not as published, so nothing is compared"),
         (_, false) => println!(
