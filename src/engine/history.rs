@@ -1,9 +1,13 @@
 //! How long workloads ran: what has ended says how long those that run may still take.
 //!
 //! Runs are remembered by team, queue and number of devices, the latest few of each. Asked about a
-//! workload that has been running for some time, only runs that lasted longer count: their median
-//! and their ninth decile are the expected and the late end. A kind of which too few such runs are
-//! known is answered by the coarser kind above it; if none is left, the end cannot be predicted.
+//! workload that has been running for some time, only runs that lasted longer count: their first decile,
+//! their median and their ninth decile are the early, the likely and the late end. A kind of which too
+//! few such runs are known is answered by the coarser kind above it; if none is left, the end cannot be
+//! predicted.
+//!
+//! Of runs with a time limit the part of it is remembered that they took: limits that are always
+//! twice too long, or always exact, are so again. The limit itself is the late end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,7 +30,7 @@ struct Kind {
     devices: Option<i64>,
 }
 
-/// The latest runs of a kind in milliseconds.
+/// The latest runs of a kind: milliseconds, or millionths of their limits.
 #[derive(Clone, Debug, Default)]
 struct Runs {
     recent: VecDeque<u64>,
@@ -53,6 +57,8 @@ impl Runs {
 /// How long a run takes in all, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
+    /// One in ten of those like it takes no longer.
+    pub early: Duration,
     /// Half of those like it take no longer.
     pub likely: Duration,
     /// It takes no longer than its limit, or, without one, nine of ten like it take no longer.
@@ -61,7 +67,11 @@ pub struct Length {
 
 /// The runs that have ended.
 #[derive(Clone, Debug, Default)]
-pub struct History(BTreeMap<Kind, Runs>);
+pub struct History {
+    runs: BTreeMap<Kind, Runs>,
+    /// The same for those that had a limit, in millionths of it.
+    parts: BTreeMap<Kind, Runs>,
+}
 
 impl History {
     /// Remembers how long a workload ran that has just ended, if that is known: its object says so, or
@@ -74,29 +84,53 @@ impl History {
             _ => None,
         };
         let Some(ran) = entry.workload.ran.or(seen) else { return };
+        let part = limit(books, entry).map(|limit| part_of(ran, limit));
         for kind in kinds(books, entry) {
-            self.0.entry(kind).or_default().add(millis(ran));
+            if let Some(part) = part {
+                self.parts.entry(kind.clone()).or_default().add(part);
+            }
+            self.runs.entry(kind).or_default().add(millis(ran));
         }
     }
 
     /// How long a workload runs that has been running for `elapsed`; `None` when that cannot be said.
     #[must_use]
     pub fn length(&self, books: &Books, entry: &Entry, elapsed: Duration) -> Option<Length> {
-        // Whoever runs beyond its limit is not bound by it.
-        let limit = limit(books, entry).filter(|limit| *limit > elapsed);
-        let within = |length: u64| {
-            let length = Duration::from_millis(length);
-            limit.map_or(length, |limit| limit.min(length))
-        };
         let kinds = kinds(books, entry);
-        let known = kinds.iter().filter_map(|kind| self.0.get(kind));
-        let mut longer = known.map(|runs| runs.beyond(millis(elapsed)));
-        let learned = longer.find(|runs| runs.len() >= FEWEST).map(|runs| Length {
-            likely: within(quantile(runs, 1, 2)),
-            late: limit.unwrap_or_else(|| within(quantile(runs, 9, 10))),
+        // Whoever runs beyond its limit is not bound by it.
+        let Some(limit) = limit(books, entry).filter(|limit| *limit > elapsed) else {
+            let [early, likely, late] =
+                deciles(&self.runs, &kinds, millis(elapsed))?.map(Duration::from_millis);
+            return Some(Length { early, likely, late });
+        };
+        let parts = deciles(&self.parts, &kinds, part_of(elapsed, limit));
+        let [early, likely, _] = parts.map_or([limit; 3], |parts| {
+            // No sooner than at once, rounded as the parts are.
+            let length = |part: u64| part_to(part, limit).clamp(elapsed, limit);
+            parts.map(length)
         });
-        learned.or_else(|| limit.map(|limit| Length { likely: limit, late: limit }))
+        Some(Length { early, likely, late: limit })
     }
+}
+
+/// The first, fifth and ninth decile of what is longer than `elapsed`, of the closest kind of which
+/// enough is known.
+fn deciles(known: &BTreeMap<Kind, Runs>, kinds: &[Kind], elapsed: u64) -> Option<[u64; 3]> {
+    let mut longer = kinds.iter().filter_map(|kind| known.get(kind)).map(|runs| runs.beyond(elapsed));
+    let longer = longer.find(|runs| runs.len() >= FEWEST)?;
+    Some([1, 5, 9].map(|decile| quantile(longer, decile, 10)))
+}
+
+/// The part that a run is of a limit, in millionths.
+fn part_of(run: Duration, limit: Duration) -> u64 {
+    let part = run.as_millis().saturating_mul(1_000_000) / limit.as_millis().max(1);
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// So many millionths of a limit.
+fn part_to(part: u64, limit: Duration) -> Duration {
+    let length = limit.as_millis().saturating_mul(u128::from(part)) / 1_000_000;
+    Duration::from_millis(u64::try_from(length).unwrap_or(u64::MAX))
 }
 
 /// The kinds a workload's run is of, the closest first.

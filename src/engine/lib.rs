@@ -20,6 +20,7 @@ mod entry;
 mod explain;
 mod fair;
 mod fit;
+pub mod forecast;
 mod forest;
 pub mod forward;
 mod grow;
@@ -55,6 +56,7 @@ use books::{Books, Effect};
 use claims::Claim;
 use decision::{Effort, NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
 use entry::Phase;
+use forecast::{Bounds, Forecast, Prospect};
 use forest::PoolIx;
 use history::History;
 use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId};
@@ -246,6 +248,20 @@ impl Engine {
     #[must_use]
     pub fn reservations(&self) -> Vec<ReservationView> {
         reserve::views(self)
+    }
+
+    /// When everybody who waits is expected to start, if nobody else comes. Plays a copy of the engine
+    /// forward: nothing that decisions wait for.
+    #[must_use]
+    pub fn forecast(&self, now: Time, bounds: Bounds) -> Forecast {
+        forecast::forecast(self, now, bounds)
+    }
+
+    /// What would become of a workload if it were submitted now: when and where it would start, who would
+    /// go for it, and what it would be told. Costs as much as a forecast.
+    #[must_use]
+    pub fn what_if(&self, workload: Workload, now: Time, bounds: Bounds) -> Prospect {
+        forecast::what_if(self, workload, now, bounds)
     }
 
     /// Every node.

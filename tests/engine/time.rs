@@ -1,17 +1,13 @@
 //! What follows from the passing of time: the timers of queues.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::decision::{Action, Reason};
 use sluice_engine::model::{OnMaxWait, Queue, Team, Time, WorkloadId};
 
+use super::turns::seconds;
 use super::world::{Stage, World, team};
-
-fn seconds(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).expect("no negative duration"))
-}
 
 /// A team that owns everything, with these queues.
 fn owner(gpus: i64, queues: Vec<Queue>) -> Team {

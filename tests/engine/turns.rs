@@ -13,7 +13,7 @@ use sluice_engine::model::{
 
 use super::world::{GPU, gpus, team};
 
-fn seconds(seconds: i64) -> Duration {
+pub fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).expect("no negative duration"))
 }
 
@@ -64,11 +64,11 @@ impl Course {
         Self { run, nodes, known: BTreeMap::new(), promised: BTreeMap::new() }
     }
 
-    pub fn submit(&mut self, wish: &Wish) -> WorkloadId {
+    /// The next workload that asks for this, as it is submitted.
+    pub fn next(&self, wish: &Wish) -> Workload {
         let name = format!("w{}", self.known.len());
-        let id = WorkloadId(format!("a/{name}").into());
-        let workload = Workload {
-            id: id.clone(),
+        Workload {
+            id: WorkloadId(format!("a/{name}").into()),
             kind: WorkloadKind::Job,
             namespace: "a".into(),
             name: name.into(),
@@ -89,11 +89,21 @@ impl Course {
             last_checkpoint: None,
             checkpoint_interval: None,
             state: Observed::Queued,
-        };
+        }
+    }
+
+    pub fn submit(&mut self, wish: &Wish) -> WorkloadId {
+        let workload = self.next(wish);
+        let id = workload.id.clone();
         let life = Life { run: Some(seconds(wish.run)), ..Life::default() };
         self.run.submit(workload, life);
         self.known.insert(id.clone(), Known { wish: wish.clone(), started: None, ended: false });
         id
+    }
+
+    /// When a workload started, if it did.
+    pub fn started(&self, id: &WorkloadId) -> Option<Time> {
+        self.known[id].started.as_ref().map(|(at, _)| *at)
     }
 
     /// Goes on to `to`, step by step, and notes what happens and what is promised on the way.

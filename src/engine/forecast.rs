@@ -1,0 +1,221 @@
+//! What is to be expected: when everybody who waits will start, and what would become of somebody who
+//! is not there yet.
+//!
+//! A copy of the engine is played forward with everybody running for as long as expected, three times:
+//! with short, with usual and with long runs (see [`super::history`]). Nobody else is taken to come,
+//! and whoever's end cannot be predicted is taken to run for ever; so who waits for such a one has no
+//! estimate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Engine;
+use super::decision::Verdict;
+use super::entry::Phase;
+use super::forward::{Happening, Life, NeverRests, Run};
+use super::history::Length;
+use super::model::{Admission, Event, Time, Workload, WorkloadId};
+use super::timeline;
+
+/// How far a forecast looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The most instants at which something happens.
+    pub steps: u32,
+    /// The most starts of those who wait.
+    pub starts: usize,
+    /// The farthest time ahead.
+    pub ahead: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { steps: 5_000, starts: 1_000, ahead: Duration::from_secs(60 * 24 * 3600) }
+    }
+}
+
+/// When a workload is expected to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Eta {
+    /// If runs are short; the earliest of the three otherwise.
+    pub early: Option<Time>,
+    /// If runs are as usual; `None` when that cannot be said.
+    pub likely: Option<Time>,
+    /// If runs are long; the latest of the three otherwise. `None` when that cannot be bounded.
+    pub late: Option<Time>,
+}
+
+/// What is expected of those who wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forecast {
+    /// When it was made.
+    pub at: Time,
+    /// Of everybody who waits.
+    pub etas: BTreeMap<WorkloadId, Eta>,
+    /// It was cut short by its [`Bounds`]; those without an estimate may have one beyond.
+    pub cut: bool,
+}
+
+/// What would become of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prospect {
+    /// When it would start.
+    pub eta: Eta,
+    /// Where, if runs are as usual.
+    pub admission: Option<Admission>,
+    /// Who would have to go or shrink for it.
+    pub displaced: Vec<WorkloadId>,
+    /// What would be said of it at once.
+    pub verdict: Option<Verdict>,
+    /// The forecast was cut short by its [`Bounds`].
+    pub cut: bool,
+}
+
+/// How long runs are taken to be.
+#[derive(Clone, Copy, Debug)]
+enum Case {
+    Early,
+    Likely,
+    Late,
+}
+
+impl Case {
+    const ALL: [Self; 3] = [Self::Early, Self::Likely, Self::Late];
+
+    fn of(self, length: Length) -> Duration {
+        match self {
+            Self::Early => length.early,
+            Self::Likely => length.likely,
+            Self::Late => length.late,
+        }
+    }
+}
+
+/// A copy of an engine on its way forward.
+struct Play {
+    run: Run,
+    /// Of those who waited, who has not started yet.
+    waiting: BTreeSet<WorkloadId>,
+    starts: BTreeMap<WorkloadId, (Time, Admission)>,
+    /// Who was told to go or to shrink, for whom.
+    displaced: Vec<(WorkloadId, WorkloadId)>,
+    cut: bool,
+}
+
+impl Play {
+    fn new(engine: Engine, now: Time, case: Case) -> Self {
+        let mut lives = Vec::new();
+        let mut waiting = BTreeSet::new();
+        for entry in engine.books.iter().filter(|entry| !entry.removed) {
+            let started = timeline::runs(entry).map(|admission| admission.at);
+            let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
+            let length = engine.history.length(&engine.books, entry, elapsed);
+            let run = length.map(|length| case.of(length));
+            lives.push((entry.workload.id.clone(), Life { run, ..Life::default() }));
+            if entry.phase == Phase::Pending && entry.workload.pods > 0 {
+                waiting.insert(entry.workload.id.clone());
+            }
+        }
+        let mut run = Run::new(engine, now);
+        for (id, life) in lives {
+            run.adopt(&id, life);
+        }
+        Self { run, waiting, starts: BTreeMap::new(), displaced: Vec::new(), cut: false }
+    }
+
+    /// Goes on to the next instant at which something happens.
+    fn step(&mut self, to: Time) -> Result<(), NeverRests> {
+        let (waiting, starts, displaced) = (&mut self.waiting, &mut self.starts, &mut self.displaced);
+        self.run.advance(to, &mut |at, happening| match happening {
+            Happening::Admitted { id, admission, .. } => {
+                if waiting.remove(id) {
+                    starts.insert(id.clone(), (at, admission.clone()));
+                }
+            }
+            Happening::Failed { id, .. } => {
+                waiting.remove(id);
+            }
+            Happening::Evicted { id, claimant: Some(claimant), .. }
+            | Happening::Resized { id, claimant: Some(claimant), .. } => {
+                displaced.push((id.clone(), claimant.clone()));
+            }
+            _ => {}
+        })
+    }
+
+    /// Plays on until everybody asked about has started, nothing more happens, or a bound is hit.
+    fn finish(&mut self, now: Time, bounds: Bounds, only: Option<&WorkloadId>) {
+        let mut steps = 0;
+        while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains(id)) {
+            let Some(next) = self.run.next() else { return };
+            let in_bounds =
+                steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
+            // Decisions that do not come to rest say nothing about what is to be expected.
+            if !in_bounds || self.step(next).is_err() {
+                self.cut = true;
+                return;
+            }
+            steps += 1;
+        }
+    }
+
+    fn start(&self, id: &WorkloadId) -> Option<Time> {
+        self.starts.get(id).map(|(at, _)| *at)
+    }
+}
+
+/// What three plays say of one workload.
+fn eta(plays: &[Play; 3], id: &WorkloadId) -> Eta {
+    let starts = || plays.iter().map(|play| play.start(id));
+    let all = starts().all(|start| start.is_some());
+    Eta {
+        early: starts().flatten().min(),
+        likely: plays[1].start(id),
+        late: starts().flatten().max().filter(|_| all),
+    }
+}
+
+/// When everybody who waits is expected to start.
+pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
+    let plays = Case::ALL.map(|case| {
+        let mut play = Play::new(engine.clone(), now, case);
+        play.finish(now, bounds, None);
+        play
+    });
+    let waiting = engine
+        .books
+        .iter()
+        .filter(|entry| entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0);
+    Forecast {
+        at: now,
+        etas: waiting.map(|entry| (entry.workload.id.clone(), eta(&plays, &entry.workload.id))).collect(),
+        cut: plays.iter().any(|play| play.cut),
+    }
+}
+
+/// What would become of a workload if it were submitted now.
+pub fn what_if(engine: &Engine, workload: Workload, now: Time, bounds: Bounds) -> Prospect {
+    let id = workload.id.clone();
+    let mut with = engine.clone();
+    with.apply(Event::WorkloadApplied(workload), now);
+    let mut verdict = None;
+    let plays = Case::ALL.map(|case| {
+        let mut play = Play::new(with.clone(), now, case);
+        if play.step(now).is_err() {
+            play.cut = true;
+        } else {
+            verdict = play.run.engine().verdict(&id);
+            play.finish(now, bounds, Some(&id));
+        }
+        play
+    });
+    let usual = &plays[1];
+    let displaced = usual.displaced.iter().filter(|(_, claimant)| *claimant == id);
+    Prospect {
+        eta: eta(&plays, &id),
+        admission: usual.starts.get(&id).map(|(_, admission)| admission.clone()),
+        displaced: displaced.map(|(who, _)| who.clone()).collect(),
+        verdict,
+        cut: plays.iter().any(|play| play.cut),
+    }
+}
