@@ -83,6 +83,8 @@ pub struct Engine {
     timeline: Timeline,
     /// Who has its turn to start next, by pool.
     turns: BTreeMap<PoolIx, Turn>,
+    /// A turn has ended, and who is next has not been asked yet.
+    vacated: bool,
     /// Workloads for which room is being freed, in the order in which it was promised.
     claims: Vec<Claim>,
     /// Workloads whose last write failed.

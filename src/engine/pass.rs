@@ -29,7 +29,10 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
     let (mut order, mut asked) = (Order::default(), Asked::default());
     loop {
         wake(engine, &mut rooms, &mut order);
-        let next = order.next(engine, &rooms).or_else(|| asked.next(engine, &rooms));
+        // Whose turn comes next is settled before anybody behind that one starts.
+        let first = if engine.vacated { asked.next(engine, &rooms) } else { None };
+        engine.vacated &= first.is_some();
+        let next = first.or_else(|| order.next(engine, &rooms)).or_else(|| asked.next(engine, &rooms));
         let Some(id) = next else { break };
         if let Some(verdict) = try_start(engine, &id, now, &mut plan) {
             let watches = outlook::watches(engine, &mut rooms, &id);

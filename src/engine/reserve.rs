@@ -153,6 +153,7 @@ pub fn drop_stale(engine: &mut Engine, id: &WorkloadId, before: Option<&Phase>) 
     // Once it was about to start, its room was no longer kept from others.
     if engine.turns.len() != turns && before == Some(&Phase::Pending) {
         engine.epoch += 1;
+        engine.vacated = true;
     }
 }
 
@@ -163,16 +164,14 @@ pub fn give_up(engine: &mut Engine, id: &WorkloadId) {
     engine.turns.retain(|_, turn| turn.holder != *id);
     if engine.turns.len() != turns {
         engine.epoch += 1;
+        engine.vacated = true;
     }
 }
 
-/// Takes note that a workload starts by the engine's decision. Its turn lasts until its object says so,
-/// for the write may fail, but it keeps nobody from starting meanwhile.
+/// Takes note that a workload starts by the engine's decision: its turn is over.
 pub fn started(engine: &mut Engine, id: &WorkloadId) {
     engine.timeline.note(&engine.books, &engine.history, id);
-    if engine.turns.values().any(|turn| turn.holder == *id && turn.opening.is_some()) {
-        engine.epoch += 1;
-    }
+    give_up(engine, id);
 }
 
 /// The workload cannot start in these pools, for these reasons: where it lacks nothing but room it has
