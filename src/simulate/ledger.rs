@@ -225,6 +225,7 @@ impl Ledger {
         mut self,
         run: &Run,
         strangers: &strangers::Strangers,
+        etas: &BTreeMap<WorkloadId, Time>,
     ) -> (Vec<WorkloadRow>, Summary, Option<Vec<Decision>>) {
         for (id, index) in &self.index {
             let entry = &mut self.entries[*index];
@@ -242,6 +243,7 @@ impl Ledger {
                 };
                 entry.row.reason = verdict.reason.code().to_owned();
                 entry.row.message = verdict.message;
+                entry.row.eta = etas.get(id).map(|at| Clock(at.since(self.began)));
             }
         }
         let managed = self.entries.iter().filter(|entry| entry.managed);

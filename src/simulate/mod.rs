@@ -5,6 +5,7 @@
 //! end. [`play`] moves time along; `ledger` and `meter` write down what is told in the end.
 
 mod check;
+mod eta;
 mod ledger;
 mod meter;
 mod outcome;

@@ -10,7 +10,7 @@ use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
 use super::snapshot::Snapshot;
 use super::strangers::{self, Strangers};
 use super::world::{News, World, invalid};
-use super::{Error, Options, Progress};
+use super::{Error, Options, Progress, eta};
 use crate::engine::Engine;
 use crate::engine::amount::ResourceList;
 use crate::engine::forward::{Life, Run};
@@ -300,6 +300,7 @@ impl Play {
 
     fn outcome(mut self) -> Outcome {
         self.meter.pass(self.end);
+        let etas = eta::etas(&self.run, self.run.now().max(self.began.after(self.end)));
         let engine = self.run.engine();
         let teams = engine.teams().into_iter().map(|view| {
             let promised: Vec<&Name> = view.guaranteed.keys().chain(view.limit.keys()).collect();
@@ -327,7 +328,7 @@ impl Play {
             NodeRow { name: view.name.to_string(), free: amounts(&free) }
         });
         let (teams, nodes) = (teams.collect(), nodes.collect());
-        let (workloads, mut summary, events) = self.ledger.close(&self.run, &self.strangers);
+        let (workloads, mut summary, events) = self.ledger.close(&self.run, &self.strangers, &etas);
         summary.utilization = self.meter.utilization();
         Outcome {
             end: Clock(self.end),

@@ -164,6 +164,28 @@ fn the_json_has_the_fields_that_are_promised() {
 }
 
 #[test]
+fn who_still_waits_is_told_when_it_is_expected_to_start() {
+    let limit = "sluice.dev/time-limit: \"100s\"";
+    let parts = [
+        node("n0", 1, ""),
+        job("a/limited", 1, &format!("{limit}, {}", sim("duration", "80s"))),
+        job("a/second", 1, &format!("{limit}, {}", sim("duration", "80s"))),
+        job("a/third", 1, &sim("duration", "10s")),
+        job("a/huge", 2, ""),
+    ];
+    let until = Some(Duration::from_secs(30));
+    let outcome = outcome(&parts, &Options { until, ..Options::default() });
+    let etas: Vec<Option<String>> =
+        outcome.workloads.iter().map(|row| row.eta.map(|eta| eta.to_string())).collect();
+    let at = |eta: &str| Some(eta.to_owned());
+    assert_eq!(etas, [None, at("100s"), at("200s"), None]);
+    let open = [node("n0", 1, ""), job("a/x", 1, &sim("duration", "80s")), job("a/y", 1, "")];
+    let outcome = run(&parse(&open).expect("a scenario"), &Options { until, ..Options::default() });
+    let eta = outcome.expect("an outcome").workloads[1].eta;
+    assert_eq!(eta.map(|eta| eta.to_string()), at("80s"), "only the scenario knows how long it runs");
+}
+
+#[test]
 fn what_is_written_first_is_older_whatever_its_name() {
     let second = notes(&[("duration", "10s")]);
     let parts = [node("n0", 2, ""), job("a/z", 2, &second), job("a/y", 2, &second), job("a/x", 2, &second)];
