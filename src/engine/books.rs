@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::amount::ResourceList;
+use super::amount::{Amount, ResourceList};
 use super::devices::Holder;
 use super::entry::{
     Charge, Entry, Phase, charge_accounts, charge_nodes, charge_of, next_phase, queue_name, settle_time,
@@ -15,7 +15,7 @@ use super::entry::{
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::holders::Holders;
 use super::model::{
-    DEFAULT_POOL, Event, Name, Node, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
+    CURRENCY, DEFAULT_POOL, Event, Name, Node, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
 };
 use super::nodes::{NodeIx, NodeTable};
 use super::vector::{PODS, Resources, Vector};
@@ -135,12 +135,12 @@ impl Books {
             Event::TeamRemoved(name) => self.set_team(&name, None),
             Event::PoolApplied(pool) => {
                 self.forest.intern_pool(&pool.name);
-                self.pools.insert(pool.name.clone(), pool);
-                self.assign_pools()
+                let before = self.pools.insert(pool.name.clone(), pool.clone());
+                self.assign_pools(before.map(|pool| pool.weights).unwrap_or_default() != pool.weights)
             }
             Event::PoolRemoved(name) => {
-                self.pools.remove(&name);
-                self.assign_pools()
+                let before = self.pools.remove(&name);
+                self.assign_pools(before.is_some_and(|pool| !pool.weights.is_empty()))
             }
             Event::NodeApplied(node) => self.set_node(&node.name.clone(), Some(node)),
             Event::NodeRemoved(name) => self.set_node(&name, None),
@@ -191,8 +191,11 @@ impl Books {
         let known = self.nodes.get(index).node.as_ref();
         let offers = |node: Option<&Node>| node.map(|node| node.allocatable.clone());
         let same = pool == known.map(|_| old_pool) && offers(known) == offers(node.as_ref());
-        let allocatable =
+        let mut allocatable =
             node.as_ref().map(|node| self.resources.vector(&node.allocatable)).unwrap_or_default();
+        if let Some(pool) = pool {
+            self.count_in_currency(pool, &mut allocatable);
+        }
         self.nodes.set(index, node, allocatable, slots);
         if let Some(pool) = pool {
             self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
@@ -221,19 +224,51 @@ impl Books {
         self.forest.intern_pool(&name)
     }
 
-    fn assign_pools(&mut self) -> Effect {
+    /// Puts every node into the pool it now belongs to; counts everything anew if weights have changed.
+    fn assign_pools(&mut self, reweighed: bool) -> Effect {
         let alive: Vec<(NodeIx, PoolIx, Node)> =
             self.nodes.alive().map(|(index, entry, node)| (index, entry.pool, node.clone())).collect();
+        let slots = self.resources.intern(&PODS.into());
         for (index, old, node) in alive {
             let pool = self.pool_of(&node);
-            if pool != old {
+            if pool != old || reweighed {
                 let capacity = self.nodes.get(index).allocatable.clone();
                 self.forest.add_capacity(old, &capacity, -1);
-                self.forest.add_capacity(pool, &capacity, 1);
+                let mut allocatable = self.resources.vector(&node.allocatable);
+                self.count_in_currency(pool, &mut allocatable);
+                self.nodes.set(index, Some(node), allocatable, slots);
                 self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
+                let capacity = self.nodes.get(index).allocatable.clone();
+                self.forest.add_capacity(pool, &capacity, 1);
+            }
+        }
+        if reweighed {
+            let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
+            for id in ids {
+                self.recharge(&id);
             }
         }
         Effect::Anew
+    }
+
+    /// Sets what an amount counts in the currency of a pool; nothing where the pool has none.
+    pub fn count_in_currency(&mut self, pool: PoolIx, amount: &mut Vector) {
+        let currency = self.resources.intern(&CURRENCY.into());
+        let worth = self.worth(pool, amount);
+        if worth != amount.get(currency) {
+            amount.set(currency, worth);
+        }
+    }
+
+    /// What an amount counts in the currency of a pool, in thousandths.
+    #[must_use]
+    pub fn worth(&self, pool: PoolIx, amount: &Vector) -> i64 {
+        let Some(pool) = self.pools.get(self.forest.pool_name(pool)) else { return 0 };
+        let worth = |(name, weight): (&Name, &Amount)| {
+            let milli = self.resources.find(name).map_or(0, |index| amount.get(index));
+            milli.saturating_mul(weight.as_milli()) / 1000
+        };
+        pool.weights.iter().map(worth).sum()
     }
 
     /// What a pod of such requests takes of a node, its slot included.
@@ -461,6 +496,16 @@ impl Books {
             None if entry.live.is_empty() => entry.charge.pool,
             None => entry.live.keys().flatten().next().map_or(entry.charge.pool, |n| self.nodes.get(*n).pool),
         };
+        if self.pools.values().any(|pool| !pool.weights.is_empty()) {
+            let first = entry.workload.pools.first().and_then(|name| self.forest.pool(name));
+            let paid = if entry.phase.admission().is_some() { pool } else { first.unwrap_or(pool) };
+            let mut need = std::mem::take(&mut entry.need);
+            self.count_in_currency(paid, &mut need);
+            if let Some(entry) = self.workloads.get_mut(id) {
+                entry.need = need;
+            }
+        }
+        let Some(entry) = self.workloads.get_mut(id) else { return };
         let charge = charge_of(entry, pool, &self.nodes);
         let before = std::mem::replace(&mut entry.charge, charge);
         entry.charged_queue = queue_name(&self.forest, entry);

@@ -1,12 +1,13 @@
 //! One workload that waits, with everything a decision about it needs.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Engine;
 use super::books::Books;
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
-use super::model::{Admission, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
+use super::model::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Placement, Request, Room};
 use super::reclaim::Claimant;
@@ -14,6 +15,7 @@ use super::rules;
 use super::vector::Vector;
 
 /// A workload that waits, with everything a decision about it needs.
+#[derive(Clone, Debug)]
 pub struct Candidate {
     /// Its identity.
     pub id: WorkloadId,
@@ -63,6 +65,19 @@ impl Candidate {
         self.pods = pods;
         self.total = Vector::default().plus(&self.need, i64::from(pods));
         self
+    }
+
+    /// The same, with its need counted in the currency of a pool.
+    pub fn in_pool<'a>(&'a self, books: &Books, pool: PoolIx) -> Cow<'a, Self> {
+        let Some(currency) = books.resources.find(CURRENCY) else { return Cow::Borrowed(self) };
+        let worth = books.worth(pool, &self.need);
+        if worth == self.need.get(currency) {
+            return Cow::Borrowed(self);
+        }
+        let mut other = self.clone();
+        other.need.set(currency, worth);
+        other.total = Vector::default().plus(&other.need, i64::from(other.pods));
+        Cow::Owned(other)
     }
 
     /// The placement it asks for in a pool.

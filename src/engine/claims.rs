@@ -104,6 +104,7 @@ pub fn progress(engine: &mut Engine, now: Time, plan: &mut Plan) {
         }
         claim.nominate(&mut engine.books, -1);
         let Some(candidate) = Candidate::of(&engine.books, &claim.id) else { continue };
+        let candidate = candidate.in_pool(&engine.books, claim.pool);
         let nodes = placement::eligible(&engine.books, &candidate.request(claim.pool));
         if let Some(start) = fits_now(&engine.books, &candidate, claim.pool, &nodes, false) {
             admit(engine, &candidate, claim.pool, start, now, plan);

@@ -115,5 +115,6 @@ fn candidate_of(engine: &Engine, id: &WorkloadId, admission: &Admission) -> Opti
     if over.is_some() {
         return None;
     }
-    Some((candidate, books.forest.pool(&admission.pool)?))
+    let pool = books.forest.pool(&admission.pool)?;
+    Some((candidate.in_pool(books, pool).into_owned(), pool))
 }

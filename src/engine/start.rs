@@ -32,6 +32,7 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
     let mut options: Vec<(PoolIx, Arc<[NodeIx]>)> = Vec::new();
     for name in &pools {
         let Some(pool) = find_pool(&engine.books, name) else { continue };
+        let candidate = candidate.in_pool(&engine.books, pool);
         let nodes = placement::eligible(&engine.books, &candidate.request(pool));
         if let Some(start) = fits_now(&engine.books, &candidate, pool, &nodes, true) {
             match reserve::admissible(engine, &candidate, pool, &nodes, start, now) {
@@ -47,6 +48,7 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
         options.push((pool, nodes));
     }
     for (pool, nodes) in &options {
+        let candidate = candidate.in_pool(&engine.books, *pool);
         let make_room = |engine: &mut Engine| make_room(engine, &candidate, *pool, nodes, now, plan);
         if reserve::guarded(engine, &candidate, *pool, make_room) {
             return None;
@@ -55,6 +57,7 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
     let refusals: Vec<Verdict> = options
         .iter()
         .map(|(pool, nodes)| {
+            let candidate = candidate.in_pool(&engine.books, *pool);
             held_back.remove(pool).unwrap_or_else(|| refusal(engine, &candidate, *pool, nodes))
         })
         .collect();

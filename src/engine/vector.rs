@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::amount::{Amount, ResourceList, ResourceName};
+use super::model::CURRENCY;
 
 /// The resource that stands for a node's pod slots.
 pub const PODS: &str = "pods";
@@ -80,7 +81,7 @@ impl Resources {
     /// Whether the resource counts devices such as GPUs: an extended resource, named with a domain.
     #[must_use]
     pub fn is_device(&self, index: usize) -> bool {
-        self.names.get(index).is_some_and(|name| name.contains('/'))
+        self.names.get(index).is_some_and(|name| name.contains('/') && **name != *CURRENCY)
     }
 }
 

@@ -2,6 +2,7 @@
 //! known cases with one right answer.
 
 mod cases;
+mod currency;
 mod forecasts;
 mod incremental;
 mod judge;
