@@ -528,6 +528,13 @@ impl Forest {
         share::fairer(shares(before), shares(after))
     }
 
+    /// Whether one of the team's shares is infinite after a change. Such a claim takes from nobody:
+    /// teams of weight 0 have what no other team asks for.
+    #[must_use]
+    pub fn is_weightless(&self, pool: PoolIx, team: TeamIx, after: &Imagined) -> bool {
+        self.teams[team].path.iter().any(|at| self.level_share(pool, *at, after.get(at)).is_infinite())
+    }
+
     /// One team's own share, without those above it, after an imagined change.
     #[must_use]
     pub fn level_share(&self, pool: PoolIx, team: TeamIx, change: Option<&Vector>) -> Ratio {

@@ -26,11 +26,11 @@ pub fn run(engine: &mut Engine, now: Time, plan: &mut Plan) {
         match remaining(engine, entry, &admission) {
             Some(kept) => match replaced(engine, &id, &admission, &kept) {
                 Some(to) => {
-                    let message = explain::replaced(admission.pods - kept.pods);
+                    let message = explain::replaced(to.pods - kept.pods);
                     resize(engine, &id, admission, to, ResizeCause::Replaced, None, message, plan);
                 }
                 None if kept.pods >= least => {
-                    let message = explain::bereft(admission.pods - kept.pods, kept.pods);
+                    let message = explain::bereft(admission.pods.saturating_sub(kept.pods), kept.pods);
                     resize(engine, &id, admission, kept, ResizeCause::Shrunk, None, message, plan);
                 }
                 None => evict(engine, &id, None, EvictReason::NodeLost, now, plan),
@@ -55,7 +55,8 @@ fn remaining(engine: &Engine, entry: &Entry, admission: &Admission) -> Option<Ad
 fn replaced(engine: &Engine, id: &WorkloadId, admission: &Admission, kept: &Admission) -> Option<Admission> {
     let books = &engine.books;
     let pool = books.forest.pool(&admission.pool)?;
-    let candidate = Candidate::of(books, id)?.and_more(books, kept, admission.pods - kept.pods);
+    let lost = admission.pods.max(books.get(id)?.least_pods()) - kept.pods;
+    let candidate = Candidate::of(books, id)?.and_more(books, kept, lost);
     let nodes = placement::eligible(books, &candidate.request(pool));
     let placement = Room::Now.place(engine, &candidate, pool, &nodes)?;
     let mut to = kept.clone();

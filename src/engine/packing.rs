@@ -145,7 +145,7 @@ impl Packing {
         let mut after = space.clone();
         after.take(&ask.demand, pods);
         let taken = value - self.mix.value(admits, &after);
-        let value = (taken / PARTS >> SCALE) + BUCKET / 2;
+        let value = ((taken / PARTS) >> SCALE) + BUCKET / 2;
         let value = value.div_euclid(BUCKET);
         let cpu = after.amounts().get(CPU);
         let memory = if ask.memory { after.amounts().get(MEMORY) } else { 0 };

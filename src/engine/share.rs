@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 /// A team's share of the surplus at one level: dominant surplus ÷ (capacity × weight), compared exactly.
 ///
-/// A denominator of zero stands for infinity: the share of a team of weight 0 that has any surplus.
+/// A denominator of zero stands for infinity: the share of a team of weight 0 that has any surplus. Of
+/// two such the one that has more is the larger.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio {
     numerator: u128,
@@ -15,22 +16,30 @@ impl Ratio {
     /// No surplus.
     pub const ZERO: Self = Self { numerator: 0, denominator: 1 };
     /// More than any other.
-    pub const INFINITE: Self = Self { numerator: 1, denominator: 0 };
+    pub const INFINITE: Self = Self { numerator: u128::MAX, denominator: 0 };
 
     /// `numerator ÷ denominator`; infinite if only the denominator is zero, zero if both are.
     #[must_use]
     pub fn new(numerator: u128, denominator: u128) -> Self {
         match (numerator, denominator) {
             (0, _) => Self::ZERO,
-            (_, 0) => Self::INFINITE,
             _ => Self { numerator, denominator },
         }
+    }
+
+    /// Whether it is the share of a team of weight 0 that has any surplus.
+    #[must_use]
+    pub fn is_infinite(&self) -> bool {
+        self.denominator == 0
     }
 }
 
 impl Ord for Ratio {
     /// Compares whole parts, then the reciprocals of what is left, so that no product can overflow.
     fn cmp(&self, other: &Self) -> Ordering {
+        if self.is_infinite() && other.is_infinite() {
+            return self.numerator.cmp(&other.numerator);
+        }
         let (mut a, mut b, mut c, mut d) =
             (self.numerator, self.denominator, other.numerator, other.denominator);
         let mut swapped = false;
@@ -91,7 +100,8 @@ mod tests {
             (ratio(0, 0), ratio(1, u128::MAX), Ordering::Less),
             (ratio(u128::MAX - 1, u128::MAX), ratio(u128::MAX - 2, u128::MAX - 1), Ordering::Greater),
             (Ratio::INFINITE, ratio(u128::MAX, 1), Ordering::Greater),
-            (Ratio::INFINITE, ratio(5, 0), Ordering::Equal),
+            (Ratio::INFINITE, ratio(5, 0), Ordering::Greater),
+            (ratio(4, 0), ratio(5, 0), Ordering::Less),
         ] {
             assert_eq!(left.cmp(&right), expected, "{left:?} {right:?}");
             assert_eq!(right.cmp(&left), expected.reverse(), "{right:?} {left:?}");

@@ -24,6 +24,7 @@ impl Search<'_> {
             imagined: outcome.imagined.clone(),
             freed: outcome.freed.clone(),
             gone: self.state.gone.clone(),
+            started: vec![claimant.id.clone()],
         };
         forest.imagine(&mut state.imagined, claimant.team, claimant.total, 1);
         let gone = outcome.parts.iter().filter(|part| part.whole).map(|part| part.candidate);

@@ -130,6 +130,8 @@ struct State {
     freed: Freed,
     /// Those who are imagined to be gone.
     gone: Vec<WorkloadId>,
+    /// Those who wait, but are imagined to have started.
+    started: Vec<WorkloadId>,
 }
 
 /// One step of taking somebody: all of it, or one pod beyond its minimum.
@@ -186,7 +188,10 @@ pub fn search(
             (Ground::Owed, false) => true,
             // Others are moved only where plain eviction does not do, or would cut into a guarantee.
             (Ground::Owed, true) => owed_outright && best.as_ref().is_none_or(|(cost, _)| cost.straddles()),
-            (Ground::Surplus, _) => claimant.preemptible && !claimant.spent && best.is_none(),
+            // Who is owed only once others of its own branch are gone may need fewer as a claim on the surplus.
+            (Ground::Surplus, _) => {
+                claimant.preemptible && !claimant.spent && (best.is_none() || !owed_outright)
+            }
         };
         if !due {
             continue;

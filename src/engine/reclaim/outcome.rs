@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::entry::Entry;
 use super::super::forest::{Imagined, PoolIx};
+use super::super::model::WorkloadId;
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Placement, Request, Room};
 use super::super::rules::{free_pods, lending_allows, occupy};
@@ -197,6 +198,13 @@ impl Search<'_> {
         placement::place(self.books, &nodes, &request, Room::Settled(freed))
     }
 
+    /// The first of every kind that waits, with how many there are of it.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Entry, usize)> {
+        let waits = |id: &&WorkloadId| *id != self.claimant.id && !self.state.started.contains(id);
+        let firsts = self.pending.firsts().filter(move |(id, _)| waits(id));
+        firsts.filter_map(|(id, count)| Some((self.books.get(id)?, count)))
+    }
+
     /// Whether somebody of another team waits who is owed what the claimant would take, so that the
     /// claimant would be evicted in turn.
     fn exposed(&self, imagined: &Imagined, freed: &Freed) -> bool {
@@ -204,26 +212,30 @@ impl Search<'_> {
         let forest = &books.forest;
         let mut with = imagined.clone();
         forest.imagine(&mut with, claimant.team, claimant.total, 1);
-        self.pending.firsts_of_others(claimant.team).filter_map(|id| books.get(id)).any(|waiting| {
-            let total = waiting.least_total();
-            if !forest.own_guarantee_holds(claimant.pool, waiting.team, &total) {
-                return false;
-            }
-            // The claimant's room is free again here, as if it had been evicted with all borrowers.
-            let (mut without, mut freed) = (imagined.clone(), freed.clone());
-            for team in books.teams_holding(claimant.pool).filter(|team| *team != waiting.team) {
-                let levels: Vec<_> = forest.levels_below_common(team, waiting.team).collect();
-                for other in books.holders(claimant.pool, team).filter(|other| self.evictable(other)) {
-                    let amount = other.held();
-                    if forest.beyond_guarantee(claimant.pool, &levels, &amount, &with) {
-                        forest.imagine(&mut without, team, &amount, -1);
-                        free_pods(&mut freed, other, &other.charge.nodes);
+        self.pending
+            .firsts_of_others(claimant.team)
+            .filter(|id| !self.state.started.contains(id))
+            .filter_map(|id| books.get(id))
+            .any(|waiting| {
+                let total = waiting.least_total();
+                if !forest.own_guarantee_holds(claimant.pool, waiting.team, &total) {
+                    return false;
+                }
+                // The claimant's room is free again here, as if it had been evicted with all borrowers.
+                let (mut without, mut freed) = (imagined.clone(), freed.clone());
+                for team in books.teams_holding(claimant.pool).filter(|team| *team != waiting.team) {
+                    let levels: Vec<_> = forest.levels_below_common(team, waiting.team).collect();
+                    for other in books.holders(claimant.pool, team).filter(|other| self.evictable(other)) {
+                        let amount = other.held();
+                        if forest.beyond_guarantee(claimant.pool, &levels, &amount, &with) {
+                            forest.imagine(&mut without, team, &amount, -1);
+                            free_pods(&mut freed, other, &other.charge.nodes);
+                        }
                     }
                 }
-            }
-            forest.owed(claimant.pool, waiting.team, &total, &without)
-                && self.find_room(waiting, waiting.least_pods(), &freed).is_some()
-        })
+                forest.owed(claimant.pool, waiting.team, &total, &without)
+                    && self.find_room(waiting, waiting.least_pods(), &freed).is_some()
+            })
     }
 }
 

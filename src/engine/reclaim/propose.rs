@@ -14,7 +14,7 @@ use super::super::share::Ratio;
 use super::{Ground, Item, Search};
 
 /// Up to this many sets all of them are tried.
-const EXHAUSTIVE: usize = 4096;
+const EXHAUSTIVE: usize = 512;
 /// On so many nodes, the cheapest, a set for a start on that node alone is tried.
 const NODES_ALONE: usize = 8;
 

@@ -11,9 +11,9 @@ use super::outcome::Outcome;
 use super::{Ground, Search};
 
 /// So many starts into left-over room are thought through; by then nothing worth mentioning is left.
-const STARTS: usize = 32;
+const STARTS: usize = 8;
 /// Of so many kinds of waiting workloads the first is considered.
-const KINDS: usize = 128;
+const KINDS: usize = 16;
 
 impl Search<'_> {
     /// Whether a set makes the shares of the surplus fairer, if it takes from other teams for a claim
@@ -26,10 +26,13 @@ impl Search<'_> {
         let (forest, claimant) = (&self.books.forest, &self.claimant);
         let mut with = outcome.imagined.clone();
         forest.imagine(&mut with, claimant.team, claimant.total, 1);
-        forest.fairer_than(claimant.pool, &self.state.imagined, &with) && !self.yields_to_a_mate(outcome) && {
-            self.refill(outcome, &mut with);
-            forest.fairer_than(claimant.pool, &self.state.imagined, &with)
-        }
+        !forest.is_weightless(claimant.pool, claimant.team, &with)
+            && forest.fairer_than(claimant.pool, &self.state.imagined, &with)
+            && !self.yields_to_a_mate(outcome)
+            && {
+                self.refill(outcome, &mut with);
+                forest.fairer_than(claimant.pool, &self.state.imagined, &with)
+            }
     }
 
     /// Whether a waiting mate of higher priority would take the room from the claimant: it could not
@@ -39,6 +42,7 @@ impl Search<'_> {
         let mut above = self
             .pending
             .firsts_of(claimant.team)
+            .filter(|id| *id != claimant.id && !self.state.started.contains(id))
             .filter_map(|id| books.get(id))
             .filter(|mate| priority_of(books, mate) > claimant.priority)
             .peekable();
@@ -61,13 +65,12 @@ impl Search<'_> {
 
     /// Lets those who wait start in the room that is left over.
     fn refill(&self, outcome: &Outcome, imagined: &mut Imagined) {
-        let (books, forest, pool) = (self.books, &self.books.forest, self.claimant.pool);
+        let (forest, pool) = (&self.books.forest, self.claimant.pool);
         let mut freed = outcome.freed.clone();
         let victims = outcome.parts.iter().filter(|part| part.whole);
         let mut waiting: Vec<(&Entry, usize)> =
             victims.map(|part| (self.candidates[part.candidate].entry, 1)).collect();
-        let firsts = self.pending.firsts().filter(|(id, _)| *id != self.claimant.id).take(KINDS);
-        waiting.extend(firsts.filter_map(|(id, count)| Some((books.get(id)?, count))));
+        waiting.extend(self.waiting().take(KINDS));
         for _ in 0..STARTS {
             let next = waiting
                 .iter()
