@@ -58,9 +58,6 @@ pub struct Options {
     /// time; by default only the present counts.
     #[arg(long, value_parser = half_life, value_name = "DURATION")]
     pub usage_half_life: Option<Duration>,
-    /// How many workloads may be moved in an hour to make scattered room whole, in the background.
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
-    pub moves_per_hour: u32,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -95,10 +92,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         notices,
         busy,
-        settings: Settings {
-            usage_half_life: options.usage_half_life,
-            moves_per_hour: options.moves_per_hour,
-        },
+        settings: Settings { usage_half_life: options.usage_half_life },
         ready: Arc::clone(&ready),
     };
 

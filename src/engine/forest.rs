@@ -5,6 +5,7 @@
 //! there; as somebody's parent it is looked through.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::model::{Name, Queue, Team};
 use super::share::{self, Ratio};
@@ -55,6 +56,8 @@ pub struct Account {
     pub held: Vector,
     leaving: Vector,
     nominated: Vector,
+    /// What was held of the surplus in the past, the older the less ([`Forest::accrue`]).
+    past: Vector,
 }
 
 impl Account {
@@ -500,10 +503,30 @@ impl Forest {
         total
     }
 
-    /// The team's share of the surplus as things will be once evictions end.
+    /// The team's share of the surplus as things will be once evictions end, and what it had before.
     #[must_use]
     pub fn share(&self, pool: PoolIx, team: TeamIx) -> Share {
-        self.teams[team].path.iter().rev().map(|at| self.level_share(pool, *at, None)).collect()
+        let past = |at: &TeamIx| &self.accounts[pool][*at].past;
+        self.teams[team].path.iter().rev().map(|at| self.level_share_and(pool, *at, None, past(at))).collect()
+    }
+
+    /// Lets time pass over what was held of the surplus: of what was before, half is left after every
+    /// half-life (in between, what lies on the straight line), and what is held now takes its place.
+    pub fn accrue(&mut self, elapsed: Duration, half_life: Duration) {
+        let (elapsed, half_life) = (elapsed.as_millis(), half_life.as_millis().max(1));
+        let whole = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
+        // The part that is left, in units of 2⁻³².
+        let within = ((elapsed % half_life) << 31) / half_life;
+        let kept = ((1_u128 << 32) - within).checked_shr(whole).unwrap_or(0);
+        let kept = i128::try_from(kept).unwrap_or(0);
+        for account in self.accounts.iter_mut().flatten() {
+            for index in 0..account.held.len().max(account.past.len()) {
+                let now = i128::from(account.surplus(index, account.held.get(index)));
+                let before = i128::from(account.past.get(index));
+                let past = (before * kept + now * ((1_i128 << 32) - kept)) >> 32;
+                account.past.set(index, i64::try_from(past).unwrap_or(i64::MAX));
+            }
+        }
     }
 
     /// The share that a claim on the surplus of that team queues with: a team of weight 0 stands
@@ -512,7 +535,8 @@ impl Forest {
     pub fn standing(&self, pool: PoolIx, team: TeamIx) -> Share {
         let weightless = |at: &TeamIx| self.teams[*at].team.as_ref().is_some_and(|team| team.weight == 0);
         let level = |at: &TeamIx| {
-            if weightless(at) { Ratio::INFINITE } else { self.level_share(pool, *at, None) }
+            let past = &self.accounts[pool][*at].past;
+            if weightless(at) { Ratio::INFINITE } else { self.level_share_and(pool, *at, None, past) }
         };
         self.teams[team].path.iter().rev().map(level).collect()
     }
@@ -538,16 +562,26 @@ impl Forest {
     /// One team's own share, without those above it, after an imagined change.
     #[must_use]
     pub fn level_share(&self, pool: PoolIx, team: TeamIx, change: Option<&Vector>) -> Ratio {
+        self.level_share_and(pool, team, change, &Vector::default())
+    }
+
+    /// The same with so much more of the surplus.
+    fn level_share_and(&self, pool: PoolIx, team: TeamIx, change: Option<&Vector>, more: &Vector) -> Ratio {
         let capacity = &self.capacity[pool];
         let account = &self.accounts[pool][team];
         let weight = self.teams[team].team.as_ref().map_or(1, |team| team.weight);
-        let resources = account.held.len().max(account.nominated.len()).max(change.map_or(0, Vector::len));
+        let resources = account
+            .held
+            .len()
+            .max(account.nominated.len())
+            .max(change.map_or(0, Vector::len))
+            .max(more.len());
         let positive = |milli: i64| u128::try_from(milli).unwrap_or(0);
         (0..resources)
             .filter(|index| capacity.get(*index) > 0)
             .map(|index| {
                 let usage = account.settled(index) + change.map_or(0, |change| change.get(index));
-                let surplus = positive(account.surplus(index, usage));
+                let surplus = positive(account.surplus(index, usage)) + positive(more.get(index));
                 Ratio::new(surplus, positive(capacity.get(index)) * u128::from(weight))
             })
             .max()

@@ -76,6 +76,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     settings: Settings,
+    /// Until when the past has been counted.
+    accrued: Time,
     books: Books,
     pending: Pending,
     timers: Timers,
@@ -141,6 +143,7 @@ impl Engine {
 
     /// Takes note of one change at time `now`. Cheap: what it means is worked out by the next plan.
     pub fn apply(&mut self, event: Event, now: Time) {
+        self.accrue(now);
         let subject = match &event {
             Event::WriteFailed { workload, message } => {
                 self.write_failed(&workload.clone(), message.clone(), now);
@@ -192,6 +195,7 @@ impl Engine {
     /// Decides everything that can be decided at time `now`. Planning twice without an event in
     /// between gives nothing the second time, unless a deadline has passed.
     pub fn plan(&mut self, now: Time) -> Plan {
+        self.accrue(now);
         if self.books.settle(now) {
             self.epoch += 1;
         }
@@ -282,6 +286,14 @@ impl Engine {
     #[must_use]
     pub fn overcommitments(&self) -> Vec<Overcommitment> {
         views::overcommitments(&self.books)
+    }
+
+    /// Lets time pass over what teams held in the past, where that counts.
+    fn accrue(&mut self, now: Time) {
+        if let Some(half_life) = self.settings.usage_half_life {
+            let since = std::mem::replace(&mut self.accrued, now);
+            self.books.forest.accrue(now.since(since), half_life);
+        }
     }
 
     /// Whether an event tells of more than what the engine itself had decided.

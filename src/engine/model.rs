@@ -25,11 +25,9 @@ pub const SETTLE: Duration = Duration::from_secs(5);
 /// What the owner of the cluster decides about the way in which is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// With it, what a team held of the surplus in the past counts in its share, half as much after
-    /// every such time. Without it only the present counts.
+    /// With it, what a team held of the surplus in the past counts when its turn to start is decided,
+    /// half as much after every such time. Without it only the present counts.
     pub usage_half_life: Option<Duration>,
-    /// How many workloads may be moved in an hour to make scattered room whole, in the background.
-    pub moves_per_hour: u32,
 }
 
 /// A point in time: milliseconds since the Unix epoch (or since the start of a simulation).
