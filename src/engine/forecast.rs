@@ -127,10 +127,8 @@ impl Play {
     fn step(&mut self, to: Time) -> Result<(), NeverRests> {
         let (waiting, starts, displaced) = (&mut self.waiting, &mut self.starts, &mut self.displaced);
         self.run.advance(to, &mut |at, happening| match happening {
-            Happening::Admitted { id, admission, .. } => {
-                if waiting.remove(id) {
-                    starts.insert(id.clone(), (at, admission.clone()));
-                }
+            Happening::Admitted { id, admission, .. } if waiting.remove(id) => {
+                starts.insert(id.clone(), (at, admission.clone()));
             }
             Happening::Failed { id, .. } => {
                 waiting.remove(id);

@@ -109,9 +109,11 @@ pub struct Engine {
     wake: Option<Time>,
     /// Goes up whenever something changes that is not the engine's own doing.
     outside: u64,
-    /// Who made a claim on the surplus, and what `outside` was then: without a change from outside
-    /// nobody makes one twice, so that claims cannot chase each other for ever (Law 8).
-    spent: BTreeMap<WorkloadId, u64>,
+    /// What `outside` was at the last plan.
+    asked: u64,
+    /// Who made claims on the surplus, what `outside` was then, and how many: without a change from
+    /// outside nobody makes many, so that claims cannot chase each other for ever (Law 8).
+    spent: BTreeMap<WorkloadId, (u64, u32)>,
     /// How much searching was done.
     effort: Effort,
     /// Somebody's eviction could not be considered because its start was not confirmed.
@@ -207,6 +209,11 @@ impl Engine {
         self.end_pauses(now);
         let mut actions = timers::fire(self, now);
         reserve::fire(self, now);
+        // Who may pass a reservation depends on so much that everybody is asked after every change.
+        if !self.turns.is_empty() && self.outside != self.asked {
+            self.pending.wake_all();
+        }
+        self.asked = self.outside;
         actions.append(&mut pass::run(self, now).actions);
         Plan { actions }
     }

@@ -109,6 +109,9 @@ pub fn fire(engine: &mut Engine, now: Time) {
         .filter(|(_, turn)| turn.opening.is_none() && turn.due <= now && waits(engine, &turn.holder))
         .map(|(pool, _)| *pool)
         .collect();
+    if !due.is_empty() {
+        engine.pending.wake_all();
+    }
     for pool in due {
         let Some(candidate) =
             engine.turns.get(&pool).and_then(|turn| Candidate::of(&engine.books, &turn.holder))

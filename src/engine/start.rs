@@ -19,6 +19,9 @@ use super::reserve;
 use super::rules;
 use super::victims;
 
+/// So many claims on the surplus a workload makes at most while nothing changes from outside.
+const MOST_CLAIMS: u32 = 4;
+
 /// Admits the workload, or has room freed for it, or says why neither can be.
 pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
     let entry = engine.books.get(id)?;
@@ -179,7 +182,9 @@ fn make_room(
     }
     let barred = |id: &WorkloadId| engine.pauses(id);
     let promised: Vec<Promised> = engine.claims.iter().filter_map(|claim| claim.promised(books)).collect();
-    let spent = engine.spent.get(&candidate.id) == Some(&engine.outside);
+    let claims = engine.spent.get(&candidate.id).filter(|(at, _)| *at == engine.outside);
+    let claims = claims.map_or(0, |(_, claims)| *claims);
+    let spent = claims >= MOST_CLAIMS;
     let claimant = candidate.claimant(pool, nodes, spent);
     let found = reclaim::search(books, &engine.pending, &promised, claimant, &barred, now);
     engine.awaits_start |= found.skipped;
@@ -188,7 +193,7 @@ fn make_room(
     engine.effort.bounded += u64::from(found.bounded);
     let Some(Victims { takes, placement, owed }) = found.victims else { return false };
     if !owed {
-        engine.spent.insert(candidate.id.clone(), engine.outside);
+        engine.spent.insert(candidate.id.clone(), (engine.outside, claims + 1));
     }
     let victims: Vec<Victim> = takes
         .into_iter()

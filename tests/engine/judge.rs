@@ -111,7 +111,7 @@ impl Ord for Share {
         let infinite = |share: &Self| share.1 == 0 && share.0 > 0;
         infinite(self).cmp(&infinite(other)).then_with(|| {
             if infinite(self) {
-                std::cmp::Ordering::Equal
+                self.0.cmp(&other.0)
             } else {
                 (self.0 * other.1.max(1)).cmp(&(other.0 * self.1.max(1)))
             }

@@ -155,8 +155,11 @@ impl Mix {
         (self.pieces, self.steps) = (Vec::new(), BTreeMap::new());
         let mut classes = Vec::new();
         for (kind, pods) in chosen {
-            let (devices, others): (Vec<(usize, i64)>, Vec<(usize, i64)>) =
-                kind.need.iter().partition(|(resource, _)| is_device(*resource));
+            let part = |of_devices: bool| -> Vec<(usize, i64)> {
+                let wanted = |(resource, _): &&(usize, i64)| is_device(*resource) == of_devices;
+                kind.need.iter().filter(wanted).copied().collect()
+            };
+            let (devices, others) = (part(true), part(false));
             let mut pieces = Vec::new();
             for (resource, milli) in &devices {
                 let step = self.steps.entry(*resource).or_default();
