@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         until: options.until,
         events: options.events,
         timeline: options.report.is_some(),
-        settings: Settings { usage_half_life: options.usage_half_life, ..Settings::default() },
+        settings: Settings { usage_half_life: options.usage_half_life },
     };
     let mut bar = Bar::new(scenario.steps.len());
     let played = simulate::run_with(snapshot.as_ref(), &scenario, &how, &mut |progress| bar.show(progress));
