@@ -86,22 +86,32 @@ impl Devices {
         devices.filter(|(_, held)| !held.is_empty())
     }
 
-    /// What is offered at once where `whole` untouched devices of a resource are offered besides, and
-    /// `settled` will be untouched once everything has settled: of each device what is left now and
-    /// will still be left then.
-    pub fn offered(&self, whole: &Vector, settled: &Vector) -> Vec<Shared> {
+    /// What is offered at once, besides `whole` untouched devices of a resource, where `free` are untouched
+    /// now and `settled` will be once everything has settled: of each device what is left now and will
+    /// still be left then.
+    pub fn offered(&self, whole: &Vector, free: &Vector, settled: &Vector) -> Vec<Shared> {
         let mut spare = settled.plus(whole, -1);
+        let mut unused = free.plus(whole, -1);
+        let one_of = |devices: &mut Vector, resource: usize| {
+            let is_there = devices.get(resource) >= DEVICE;
+            if is_there {
+                devices.set(resource, devices.get(resource) - DEVICE);
+            }
+            is_there
+        };
         let devices = self.0.iter().enumerate();
         let shared = devices.filter_map(|(place, device)| {
             let resource = device.resource;
-            let unheld = device.left(|_, seat| seat.holder.is_some())?;
+            let unheld = match device.left(|_, seat| seat.holder.is_some()) {
+                Some(left) => left,
+                // Nobody is on it yet: claimants share with others what becomes of an untouched device.
+                None if one_of(&mut unused, resource) => DEVICE,
+                None => return None,
+            };
             let left = match device.left(|_, seat| !seat.going) {
                 Some(later) => unheld.min(later),
                 // Everybody on it leaves: who joins now makes one device fewer untouched later.
-                None if spare.get(resource) >= DEVICE => {
-                    spare.set(resource, spare.get(resource) - DEVICE);
-                    unheld
-                }
+                None if one_of(&mut spare, resource) => unheld,
                 None => 0,
             };
             Some(Shared { resource, left: left.max(0), place: Some(place) })

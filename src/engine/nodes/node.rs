@@ -99,11 +99,12 @@ impl NodeEntry {
             whole
         };
         let later = untouched(&settled);
-        let mut now = untouched(&unheld);
+        let free = untouched(&unheld);
+        let mut now = free.clone();
         for (resource, milli) in later.entries() {
             now.set(resource, now.get(resource).min(milli));
         }
-        let shared = self.devices.offered(&now, &later);
+        let shared = self.devices.offered(&now, &free, &later);
         for device in &shared {
             now.set(device.resource, now.get(device.resource) + device.left);
         }

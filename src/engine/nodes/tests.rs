@@ -203,3 +203,100 @@ proptest! {
         }
     }
 }
+
+/// What can happen to a single node by the engine's decisions, none of which may exceed what is offered.
+#[derive(Clone, Debug)]
+enum Move {
+    Start { shape: usize, pods: u32 },
+    Stop { who: usize, pods: u32 },
+    End { who: usize },
+    Claim { shape: usize },
+    Withdraw { claim: usize },
+}
+
+fn decision() -> impl Strategy<Value = Move> {
+    let shape = || 0..SHAPES.len();
+    prop_oneof![
+        4 => (shape(), 1..4_u32).prop_map(|(shape, pods)| Move::Start { shape, pods }),
+        2 => (0..8_usize, 1..4_u32).prop_map(|(who, pods)| Move::Stop { who, pods }),
+        2 => (0..8_usize).prop_map(|who| Move::End { who }),
+        4 => shape().prop_map(|shape| Move::Claim { shape }),
+        2 => (0..8_usize).prop_map(|claim| Move::Withdraw { claim }),
+    ]
+}
+
+/// Who runs on the one node, with how many pods of what need, and how many of them leave.
+type Running = Vec<(Holder, Vector, u32, u32)>;
+
+/// Carries out on the only node what its books allow.
+fn play(yard: &mut Yard, running: &mut Running, names: &mut usize, step: &Move) {
+    match *step {
+        Move::Start { shape, pods } => {
+            let need = yard.need(shape);
+            if yard.table.get(0).now().fits(&yard.table.demand(&need)) >= pods {
+                let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
+                *names += 1;
+                yard.table.hold(0, &holder, &need, pods, 0);
+                running.push((holder, need, pods, 0));
+            }
+        }
+        Move::Stop { who, pods } => {
+            if let Some((holder, need, all, going)) = running.get_mut(who) {
+                *going = (*going).max(pods.min(*all));
+                yard.table.hold(0, holder, need, *all, *going);
+            }
+        }
+        Move::End { who } => {
+            if who < running.len() {
+                let (holder, need, ..) = running.remove(who);
+                yard.table.hold(0, &holder, &need, 0, 0);
+            }
+        }
+        Move::Claim { shape } => {
+            let need = yard.need(shape);
+            if yard.table.get(0).settled().fits(&yard.table.demand(&need)) > 0 {
+                yard.table.nominate(0, &need, 1);
+                yard.nominated.push((0, need));
+            }
+        }
+        Move::Withdraw { claim } => {
+            if claim < yard.nominated.len() {
+                let (_, need) = yard.nominated.remove(claim);
+                yard.table.nominate(0, &need, -1);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Nobody who takes what is offered takes it from others who hold it or will; and when nobody leaves
+    /// any more, all that was kept for claimants is there: each of them finds its room.
+    #[test]
+    fn what_is_offered_is_free_now_and_in_the_end(steps in prop::collection::vec(decision(), 1..40)) {
+        let mut yard = Yard::new();
+        yard.apply(&Step::Node { node: 0, gpus: 3, open: true, tainted: false, kind: 0 });
+        let gpu = yard.resources.intern(&GPU.into());
+        let (mut running, mut names) = (Running::new(), 0);
+        for step in &steps {
+            play(&mut yard, &mut running, &mut names, step);
+            let node = yard.table.get(0);
+            for (space, when) in [(&node.unheld(), "now"), (node.settled(), "in the end")] {
+                prop_assert!(space.untouched(gpu) >= 0, "{when}: {space:?}");
+                prop_assert!(space.shared().iter().all(|device| device.left >= 0), "{when}: {space:?}");
+            }
+        }
+        while !running.is_empty() {
+            play(&mut yard, &mut running, &mut names, &Move::End { who: 0 });
+        }
+        while let Some((_, need)) = yard.nominated.pop() {
+            yard.table.nominate(0, &need, -1);
+            let demand = yard.table.demand(&need);
+            prop_assert!(yard.table.get(0).now().fits(&demand) > 0, "{:?}", yard.table.get(0));
+            let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
+            names += 1;
+            yard.table.hold(0, &holder, &need, 1, 0);
+        }
+    }
+}
