@@ -129,12 +129,15 @@ impl Entry {
         Vector::default().plus(&self.need, i64::from(self.least_pods()))
     }
 
-    /// Whether it runs by an admission to a node that is no more, or to fewer pods than it must have.
+    /// Whether it runs by an admission to a node that is no more, or with fewer pods than it was granted or
+    /// must have.
     #[must_use]
     pub fn is_bereft(&self, nodes: &NodeTable) -> bool {
-        let short = |admission: &Admission| self.workload.resizable && admission.pods < self.least_pods();
-        matches!(&self.phase, Phase::Running(admission)
-            if short(admission) || admission.nodes.keys().any(|name| alive(nodes, name).is_none()))
+        let Phase::Running(admission) = &self.phase else { return false };
+        let granted =
+            if self.workload.resizable { self.least_pods().max(admission.pods) } else { admission.pods };
+        admission.nodes.values().sum::<u32>() < granted
+            || admission.nodes.keys().any(|name| alive(nodes, name).is_none())
     }
 
     /// Whether it runs, or is about to, with fewer pods than it wants and may be given more.

@@ -55,7 +55,7 @@ fn remaining(engine: &Engine, entry: &Entry, admission: &Admission) -> Option<Ad
 fn replaced(engine: &Engine, id: &WorkloadId, admission: &Admission, kept: &Admission) -> Option<Admission> {
     let books = &engine.books;
     let pool = books.forest.pool(&admission.pool)?;
-    let lost = admission.pods.max(books.get(id)?.least_pods()) - kept.pods;
+    let lost = admission.pods.max(books.get(id)?.least_pods()).saturating_sub(kept.pods);
     let candidate = Candidate::of(books, id)?.and_more(books, kept, lost);
     let nodes = placement::eligible(books, &candidate.request(pool));
     let placement = Room::Now.place(engine, &candidate, pool, &nodes)?;

@@ -43,7 +43,7 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     }
     lines.extend(placed_where_allowed(cluster, got));
     lines.extend(paid_evictions(cluster, got));
-    lines.extend(no_start_in_vain(got));
+    lines.extend(no_start_in_vain(cluster, got));
     lines.extend(owners_keep(cluster, got, &holds));
     lines
 }
@@ -307,11 +307,15 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Law 8: nobody starts and has to go in the same instant.
-fn no_start_in_vain(got: &Outcome) -> Vec<String> {
+/// Law 8: nobody starts and has to go in the same instant. Who runs from the beginning was not started.
+fn no_start_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+    let ran_before = |workload: &Workload| {
+        cluster.asked.get(&workload.key()).is_some_and(|asked| asked.running_on.is_some())
+    };
     let vain = got.workloads.iter().filter_map(|workload| {
         let (admission, eviction) = runs(workload)
             .into_iter()
+            .skip(usize::from(ran_before(workload)))
             .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
         let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
         Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
