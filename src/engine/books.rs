@@ -18,6 +18,7 @@ use super::model::{
     CURRENCY, DEFAULT_POOL, Event, Name, Node, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
 };
 use super::nodes::{NodeIx, NodeTable};
+use super::users::Part;
 use super::vector::{PODS, Resources, Vector};
 
 #[derive(Clone, Debug)]
@@ -269,6 +270,17 @@ impl Books {
             milli.saturating_mul(weight.as_milli()) / 1000
         };
         pool.weights.iter().map(worth).sum()
+    }
+
+    /// What a user of a team holds of the first of these pools; nothing where users do not take turns.
+    #[must_use]
+    pub fn part_of(&self, team: TeamIx, user: Option<&Name>, pools: &[Name]) -> Part {
+        let default: Name = DEFAULT_POOL.into();
+        let pool = self.forest.pool(pools.first().unwrap_or(&default));
+        let part = |(user, pool): (&Name, PoolIx)| {
+            self.forest.users.part(&(team, user.clone()), pool, self.forest.capacity(pool))
+        };
+        user.zip(pool).map_or(0, part)
     }
 
     /// What a pod of such requests takes of a node, its slot included.

@@ -12,6 +12,7 @@ use super::nodes::NodeIx;
 use super::placement::{self, Placement, Request, Room};
 use super::reclaim::Claimant;
 use super::rules;
+use super::users::UserOf;
 use super::vector::Vector;
 
 /// A workload that waits, with everything a decision about it needs.
@@ -21,6 +22,8 @@ pub struct Candidate {
     pub id: WorkloadId,
     /// Its team.
     pub team: TeamIx,
+    /// Whose it is, where users take turns.
+    pub user: Option<UserOf>,
     /// What each pod demands of a node.
     pub shape: Arc<PodShape>,
     /// Within which domains its pods are to lie.
@@ -47,6 +50,7 @@ impl Candidate {
         Some(Self {
             id: id.clone(),
             team: entry.team,
+            user: books.forest.user_of(entry.team, entry.workload.user.as_ref()),
             shape: Arc::clone(&entry.shape),
             topology: entry.workload.topology.clone(),
             need: entry.need.clone(),

@@ -13,6 +13,7 @@ use super::reclaim::{Promised, Take};
 use super::reserve;
 use super::rules;
 use super::start::{admit, fits_now};
+use super::users::UserOf;
 use super::vector::Vector;
 
 /// Room promised to a workload.
@@ -21,6 +22,7 @@ pub struct Claim {
     /// Who waits for it.
     pub id: WorkloadId,
     team: TeamIx,
+    user: Option<UserOf>,
     pool: PoolIx,
     need: Vector,
     total: Vector,
@@ -52,6 +54,7 @@ impl Claim {
         Self {
             id: candidate.id.clone(),
             team: candidate.team,
+            user: candidate.user.clone(),
             pool,
             need: candidate.need.clone(),
             total: candidate.total.clone(),
@@ -64,6 +67,9 @@ impl Claim {
     /// Puts the promised room on the books, or with -1 takes it off.
     pub fn nominate(&self, books: &mut Books, times: i64) {
         books.forest.nominate(self.pool, self.team, &self.total, times);
+        if let Some(user) = &self.user {
+            books.forest.users.hold(user, self.pool, &self.total, times);
+        }
         for (node, pods) in &self.placement {
             books.nodes.nominate(*node, &self.need, times * i64::from(*pods));
         }

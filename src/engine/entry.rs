@@ -289,6 +289,9 @@ pub fn charge_accounts(forest: &mut Forest, entry: &Entry, times: i64) {
         let going = Vector::default().plus(&entry.need, i64::from(entry.charge.going_pods));
         forest.hold(entry.charge.pool, entry.team, &held, &going, times);
         forest.hold_queue(entry.team, &entry.charged_queue, &held, times);
+        if let Some(user) = forest.user_of(entry.team, entry.workload.user.as_ref()) {
+            forest.users.hold(&user, entry.charge.pool, &held.plus(&going, -1), times);
+        }
     }
 }
 

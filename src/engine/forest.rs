@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::model::{Name, Queue, Team};
 use super::share::{self, Ratio};
+use super::users::{UserOf, Users};
 use super::vector::{Resources, Vector};
 
 /// Index of a team in the [`Forest`].
@@ -129,6 +130,8 @@ pub struct Forest {
     touched: BTreeSet<(PoolIx, TeamIx)>,
     /// Queues that hold something else.
     touched_queues: BTreeSet<(TeamIx, Name)>,
+    /// What users hold in teams where they take turns.
+    pub users: Users,
 }
 
 impl Forest {
@@ -245,6 +248,7 @@ impl Forest {
             account.nominated = Vector::default();
         }
         self.queue_held.clear();
+        self.users.clear();
     }
 
     /// Adds `times` × `held` to what a team holds, and `times` × `going` to the part of it that is about
@@ -263,6 +267,13 @@ impl Forest {
         let key = (team, queue.clone());
         self.touched_queues.insert(key.clone());
         self.queue_held.entry(key).or_default().add(amount, times);
+    }
+
+    /// The user in a team where users take turns; all who did not say who they are count as one.
+    #[must_use]
+    pub fn user_of(&self, team: TeamIx, user: Option<&Name>) -> Option<UserOf> {
+        let take_turns = self.teams[team].team.as_ref().is_some_and(|team| team.fair_users);
+        take_turns.then(|| (team, user.cloned().unwrap_or_else(|| "".into())))
     }
 
     /// Adds `amount` × `times` to what a team's claimants will take.

@@ -43,6 +43,7 @@ mod space;
 mod start;
 mod timeline;
 mod timers;
+mod users;
 mod vector;
 mod victims;
 mod views;
@@ -439,11 +440,13 @@ impl Engine {
                     pools: workload.pools.clone(),
                     resumable: workload.resumable,
                     time_limit: workload.time_limit,
+                    user: self.books.forest.user_of(entry.team, workload.user.as_ref()).map(|(_, user)| user),
                 };
                 let priority = rules::priority_of(&self.books, entry);
                 let rank = Rank::new(priority, workload.submitted, &workload.name, id).raised(entry.raised);
                 let team = entry.team;
-                self.pending.insert(team, key, rank);
+                let held = self.books.part_of(team, key.user.as_ref(), &key.pools);
+                self.pending.insert(team, key, rank, held);
             }
             _ => self.pending.remove(id),
         }

@@ -49,11 +49,17 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
 fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
     if std::mem::take(&mut engine.anew) {
         engine.yielding.rebuild(&engine.books);
+        engine.books.forest.users.touch_all();
         engine.pending.wake_all();
     }
     if engine.epoch != engine.seen_epoch {
         engine.seen_epoch = engine.epoch;
         engine.pending.wake_undecided();
+    }
+    for (team, user) in engine.books.forest.users.take_touched() {
+        let books = &engine.books;
+        engine.pending.weigh(team, &user, |pools| books.part_of(team, Some(&user), pools));
+        order.stale.insert(team);
     }
     for change in rooms.catch_up(&engine.books) {
         order.stale.extend(engine.pending.teams_waiting_for(change.room, change.total));

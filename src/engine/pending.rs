@@ -1,9 +1,10 @@
 //! Who waits, in order, grouped so that workloads that are alike are looked at once.
 //!
 //! Within a team: whoever has waited for longer than a queue that raises it wants, then queue priority,
-//! then PriorityClass, then submission time (the place in the queue
-//! that an eviction does not take away), then the name in natural order. Workloads that cannot be
-//! told apart by any decision form a class; when the first of a class cannot start, none can.
+//! then PriorityClass, then, where users take turns, whose user holds least, then submission time (the
+//! place in the queue that an eviction does not take away), then the name in natural order. Workloads
+//! that cannot be told apart by any decision form a class; when the first of a class cannot start, none
+//! can. Where users take turns a class is of one user, so what that user holds moves whole classes.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +16,15 @@ use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, PodShape, Time, Topology, WorkloadId};
 use super::rooms::RoomIx;
 use super::share::Ratio;
+use super::users::{Part, UserOf};
 
 /// A workload's rank inside its team; compares less when it goes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     raised: Reverse<bool>,
     priority: Reverse<(i32, i32)>,
+    /// What its user holds; nothing inside a class, where all are of one user.
+    held: Part,
     submitted: Time,
     name: NaturalName,
     id: WorkloadId,
@@ -31,13 +35,19 @@ impl Rank {
     #[must_use]
     pub fn new(priority: (i32, i32), submitted: Time, name: &Name, id: &WorkloadId) -> Self {
         let name = NaturalName(name.clone());
-        Self { raised: Reverse(false), priority: Reverse(priority), submitted, name, id: id.clone() }
+        Self { raised: Reverse(false), priority: Reverse(priority), held: 0, submitted, name, id: id.clone() }
     }
 
     /// This rank, before all that are not raised if it is.
     #[must_use]
     pub fn raised(self, raised: bool) -> Self {
         Self { raised: Reverse(raised), ..self }
+    }
+
+    /// This rank when its user holds so much.
+    #[must_use]
+    fn holding(self, held: Part) -> Self {
+        Self { held, ..self }
     }
 
     /// Whose rank it is.
@@ -114,6 +124,8 @@ pub struct ClassKey {
     pub resumable: bool,
     /// How long it says it will run at most, which decides whom it may pass.
     pub time_limit: Option<Duration>,
+    /// Whose they are, where the users of the team take turns.
+    pub user: Option<Name>,
 }
 
 /// Number of a class in [`Pending`].
@@ -150,6 +162,8 @@ struct Class {
     team: TeamIx,
     key: ClassKey,
     waiting: BTreeSet<Rank>,
+    /// What their user holds, where users take turns.
+    held: Part,
     status: Status,
     /// Why the first could not start when it was looked at last.
     refusal: Option<Verdict>,
@@ -164,6 +178,8 @@ pub struct Pending {
     classes: BTreeMap<ClassIx, Class>,
     next: ClassIx,
     index: BTreeMap<TeamIx, BTreeMap<ClassKey, ClassIx>>,
+    /// The classes of each user, where users take turns.
+    users: BTreeMap<UserOf, BTreeSet<ClassIx>>,
     places: BTreeMap<WorkloadId, (ClassIx, Rank)>,
     ready: BTreeMap<TeamIx, BTreeSet<First>>,
     undecided: BTreeSet<ClassIx>,
@@ -180,8 +196,8 @@ pub struct Pending {
 
 impl Pending {
     /// Puts a workload in its place; it is taken out of any other first. It is to be looked at if it is
-    /// the first of its kind, or was changed.
-    pub fn insert(&mut self, team: TeamIx, key: ClassKey, rank: Rank) {
+    /// the first of its kind, or was changed. `held` is what its user holds, where users take turns.
+    pub fn insert(&mut self, team: TeamIx, key: ClassKey, rank: Rank, held: Part) {
         let known = self.index.get(&team).and_then(|classes| classes.get(&key)).copied();
         if let Some((class, old)) = self.places.get(rank.id()) {
             if Some(*class) == known && *old == rank {
@@ -194,8 +210,11 @@ impl Pending {
             let class = self.next;
             self.next += 1;
             self.index.entry(team).or_default().insert(key.clone(), class);
+            if let Some(user) = key.user.clone() {
+                self.users.entry((team, user)).or_default().insert(class);
+            }
             let (waiting, status) = (BTreeSet::new(), Status::Ready);
-            self.classes.insert(class, Class { team, key, waiting, status, refusal: None });
+            self.classes.insert(class, Class { team, key, waiting, held, status, refusal: None });
             class
         });
         self.places.insert(rank.id().clone(), (class, rank.clone()));
@@ -218,13 +237,30 @@ impl Pending {
             if classes.is_empty() {
                 self.index.remove(&team);
             }
+            if let Some(user) = key.user {
+                put(&mut self.users, (team, user), class, false);
+            }
         }
     }
 
     /// The rank of a workload among those of its team that wait.
     #[must_use]
-    pub fn rank(&self, id: &WorkloadId) -> Option<&Rank> {
-        self.places.get(id).map(|(_, rank)| rank)
+    pub fn rank(&self, id: &WorkloadId) -> Option<Rank> {
+        let (class, rank) = self.places.get(id)?;
+        let held = self.classes.get(class).map_or(0, |class| class.held);
+        Some(rank.clone().holding(held))
+    }
+
+    /// Puts all that a user has waiting where it belongs by what the user holds of its first pool.
+    pub fn weigh(&mut self, team: TeamIx, user: &Name, held: impl Fn(&[Name]) -> Part) {
+        let classes = self.users.get(&(team, user.clone()));
+        for class in classes.into_iter().flatten().copied().collect::<Vec<_>>() {
+            let Some(known) = self.classes.get(&class) else { continue };
+            let now = held(&known.key.pools);
+            if now != known.held {
+                self.refile(class, |class| class.held = now);
+            }
+        }
     }
 
     /// The class a workload waits in.
@@ -387,7 +423,7 @@ impl Pending {
     /// Files a class, or takes it out of the files.
     fn file(&mut self, number: ClassIx, class: &Class, into: bool) {
         let Some(first) = class.waiting.first() else { return };
-        let first = (first.clone(), number);
+        let first = (first.clone().holding(class.held), number);
         let team = class.team;
         match &class.status {
             Status::Ready => {

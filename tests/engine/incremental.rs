@@ -36,8 +36,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn at_rest_looking_at_everybody_finds_nothing_to_do(setup in setup(), ops in ops()) {
+    fn at_rest_looking_at_everybody_finds_nothing_to_do(
+        setup in setup(), fair_users in any::<bool>(), ops in ops()
+    ) {
         let mut world = build(&setup);
+        for team in world.teams.values_mut() {
+            team.fair_users = fair_users;
+        }
+        world.rebuild();
         for op in &ops {
             apply(&mut world, op);
             if matches!(op, Op::Finish(_) | Op::Delete(_) | Op::Quota { .. } | Op::Cordon { .. }) {

@@ -12,4 +12,5 @@ mod placement;
 mod purity;
 mod time;
 mod turns;
+mod users;
 mod world;

@@ -216,7 +216,7 @@ impl World {
             pods,
             min_pods: None,
             topology: Topology::default(),
-            user: None,
+            user: Some(format!("u{}", self.submitted % 3).into()),
             resizable: true,
             ran: None,
             shape: PodShape { requests: gpus(gpus_each), ..PodShape::default() },
