@@ -540,14 +540,14 @@ impl Forest {
         }
     }
 
-    /// The share that a claim on the surplus of that team queues with: a team of weight 0 stands
-    /// behind every other, even while it has nothing.
+    /// The share that a claim on the surplus of that team queues with, or would have with `more`: a team
+    /// of weight 0 stands behind every other, even while it has nothing.
     #[must_use]
-    pub fn standing(&self, pool: PoolIx, team: TeamIx) -> Share {
+    pub fn standing(&self, pool: PoolIx, team: TeamIx, more: Option<&Vector>) -> Share {
         let weightless = |at: &TeamIx| self.teams[*at].team.as_ref().is_some_and(|team| team.weight == 0);
         let level = |at: &TeamIx| {
             let past = &self.accounts[pool][*at].past;
-            if weightless(at) { Ratio::INFINITE } else { self.level_share_and(pool, *at, None, past) }
+            if weightless(at) { Ratio::INFINITE } else { self.level_share_and(pool, *at, more, past) }
         };
         self.teams[team].path.iter().rev().map(level).collect()
     }

@@ -1,7 +1,8 @@
 //! One pass of decisions: first those for whom room is being freed, then everybody who waits.
 //!
 //! Between teams, whoever is owed goes before whoever lives off the surplus, then the smallest
-//! share of the surplus goes first, then the older workload. Within a team the order is the one of
+//! share of the surplus goes first (of those who ask for as much, the share with what they ask for), then
+//! the older workload. Within a team the order is the one of
 //! [`super::pending`]; who cannot start does not hold up those behind.
 
 use std::cmp::Reverse;
@@ -109,10 +110,16 @@ impl Asked {
             let teams: BTreeSet<TeamIx> = shapes.flat_map(|room| engine.pending.teams_at(room)).collect();
             let firsts = teams.into_iter().filter_map(|team| {
                 let (rank, class) = engine.pending.first_waiting(team, here, &self.0)?;
-                Some((key(engine, team, rank)?, *class, rank))
+                Some((Standing::of(engine, team, rank)?, *class, rank))
             });
-            if let Some((_, class, rank)) = firsts.min_by(|left, right| left.0.cmp(&right.0)) {
-                self.0.insert(class);
+            let firsts: Vec<(Standing, ClassIx, &Rank)> = firsts.collect();
+            let first = firsts.iter().min_by(|left, right| left.0.key.cmp(&right.0.key));
+            let size = first.and_then(|(standing, ..)| standing.peers.as_ref()).map(|(size, _)| size);
+            let peers = firsts.iter().filter_map(|first| Some((first.0.peers.as_ref()?, first)));
+            let peers = peers.filter(|((asked, _), _)| Some(asked) == size);
+            let peer = peers.min_by(|left, right| left.0.1.cmp(&right.0.1)).map(|(_, first)| first);
+            if let Some((_, class, rank)) = peer.or(first) {
+                self.0.insert(*class);
                 return Some(rank.id().clone());
             }
             engine.turnless.insert(pool, engine.epoch);
@@ -124,11 +131,57 @@ impl Asked {
 /// By what teams are compared: whether the first of the team is owed, its share, its age, its name.
 type Key = (Reverse<bool>, Share, Time, Name);
 
+/// The devices, or else whatever it is, that somebody asks for in a pool.
+type Size = (PoolIx, Vec<(usize, i64)>);
+
+/// By what those are compared who ask for as much of the surplus: the share that the team would have, then
+/// the larger one that it has, for that is what stays if another starts; its age, its name.
+type After = (Share, Reverse<Share>, Time, Name);
+
+/// Where a team stands by its first.
+#[derive(Clone, PartialEq, Eq)]
+struct Standing {
+    key: Key,
+    peers: Option<(Size, After)>,
+}
+
+impl Standing {
+    /// The standing of a team of which that is the first.
+    fn of(engine: &Engine, team: TeamIx, first: &Rank) -> Option<Self> {
+        let books = &engine.books;
+        let entry = books.get(first.id())?;
+        let (age, name) = (first.submitted(), books.forest.team(team).name.clone());
+        let Some(pool) = first_pool(books, entry) else {
+            return Some(Self { key: (Reverse(false), Share::new(), age, name), peers: None });
+        };
+        let total = entry.least_total();
+        if books.forest.owed(pool, team, &total, &Imagined::new()) {
+            return Some(Self {
+                key: (Reverse(true), books.forest.share(pool, team), age, name),
+                peers: None,
+            });
+        }
+        let before = books.forest.standing(pool, team, None);
+        let after = books.forest.standing(pool, team, Some(&total));
+        let mut size: Vec<(usize, i64)> =
+            total.nonzero().filter(|(index, _)| books.resources.is_device(*index)).collect();
+        if size.is_empty() {
+            size = total.nonzero().collect();
+        }
+        let peers = ((pool, size), (after, Reverse(before.clone()), age, name.clone()));
+        Some(Self { key: (Reverse(false), before, age, name), peers: Some(peers) })
+    }
+}
+
 /// The teams of which somebody may be able to start, in their order. It is worked out as far as asked.
+///
+/// The smallest share goes first. But of those who ask for as much, who would end with the smaller share
+/// takes that place: else it would evict at once whoever started before it (Law 5).
 #[derive(Default)]
 struct Order {
     teams: BTreeSet<(Key, TeamIx)>,
-    keys: BTreeMap<TeamIx, Key>,
+    peers: BTreeMap<Size, BTreeSet<(After, TeamIx)>>,
+    standings: BTreeMap<TeamIx, Standing>,
     /// Teams whose place has to be found anew.
     stale: BTreeSet<TeamIx>,
 }
@@ -140,50 +193,57 @@ impl Order {
             self.place(engine, rooms, team);
         }
         loop {
-            let (key, team) = self.teams.first()?;
+            let team = self.first()?;
             // Room may have gone for which the team's first was waiting: then another is its first now.
-            match head(engine, rooms, *team) {
-                Some((now, rank)) if now == *key => return Some(rank.id().clone()),
-                _ => {
-                    let team = *team;
-                    self.place(engine, rooms, team);
+            match head(engine, rooms, team) {
+                Some((now, rank)) if self.standings.get(&team) == Some(&now) => {
+                    return Some(rank.id().clone());
                 }
+                _ => self.place(engine, rooms, team),
             }
         }
     }
 
+    /// The team whose turn it is.
+    fn first(&self) -> Option<TeamIx> {
+        let (_, team) = self.teams.first()?;
+        let standing = self.standings.get(team)?;
+        let peers = standing.peers.as_ref().and_then(|(size, _)| self.peers.get(size)?.first());
+        Some(peers.map_or(*team, |(_, peer)| *peer))
+    }
+
     /// Puts a team where it belongs now.
     fn place(&mut self, engine: &Engine, rooms: &Rooms, team: TeamIx) {
-        if let Some(old) = self.keys.remove(&team) {
-            self.teams.remove(&(old, team));
+        if let Some(old) = self.standings.remove(&team) {
+            self.teams.remove(&(old.key, team));
+            if let Some((size, after)) = old.peers
+                && let Some(peers) = self.peers.get_mut(&size)
+            {
+                peers.remove(&(after, team));
+                if peers.is_empty() {
+                    self.peers.remove(&size);
+                }
+            }
         }
-        if let Some((key, _)) = head(engine, rooms, team) {
-            self.keys.insert(team, key.clone());
-            self.teams.insert((key, team));
+        if let Some((standing, _)) = head(engine, rooms, team) {
+            self.teams.insert((standing.key.clone(), team));
+            if let Some((size, after)) = standing.peers.clone() {
+                self.peers.entry(size).or_default().insert((after, team));
+            }
+            self.standings.insert(team, standing);
         }
     }
 
     /// Notes that the shares below a team that stands under none have changed.
     fn stale_root(&mut self, engine: &Engine, root: Option<TeamIx>) {
         let forest = &engine.books.forest;
-        let below = self.keys.keys().filter(|team| forest.team(**team).path.last().copied() == root);
+        let below = self.standings.keys().filter(|team| forest.team(**team).path.last().copied() == root);
         self.stale.extend(below);
     }
 }
 
-/// The first of the team that may be able to start, with the key of its team.
-fn head<'a>(engine: &'a Engine, rooms: &Rooms, team: TeamIx) -> Option<(Key, &'a Rank)> {
+/// The first of the team that may be able to start, with where the team stands by it.
+fn head<'a>(engine: &'a Engine, rooms: &Rooms, team: TeamIx) -> Option<(Standing, &'a Rank)> {
     let rank = engine.pending.head(team, |room| rooms.total(room))?;
-    Some((key(engine, team, rank)?, rank))
-}
-
-/// The key of a team of which that is the first.
-fn key(engine: &Engine, team: TeamIx, first: &Rank) -> Option<Key> {
-    let books = &engine.books;
-    let entry = books.get(first.id())?;
-    let pool = first_pool(books, entry);
-    let owed = pool.is_some_and(|p| books.forest.owed(p, team, &entry.least_total(), &Imagined::new()));
-    let share = |p| if owed { books.forest.share(p, team) } else { books.forest.standing(p, team) };
-    let share = pool.map(share).unwrap_or_default();
-    Some((Reverse(owed), share, first.submitted(), books.forest.team(team).name.clone()))
+    Some((Standing::of(engine, team, rank)?, rank))
 }

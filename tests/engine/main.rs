@@ -10,6 +10,7 @@ mod laws;
 mod ops;
 mod placement;
 mod purity;
+mod shares;
 mod time;
 mod turns;
 mod users;

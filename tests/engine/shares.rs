@@ -1,0 +1,98 @@
+//! The order of starts between teams agrees with what claims on the surplus may take.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use sluice_engine::decision::Action;
+use sluice_engine::model::{Name, Team, Time, WorkloadId};
+
+use super::ops::ids;
+use super::world::{Stage, World, team};
+
+/// A team's guarantee and weight.
+type Terms = (i64, u32);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit(usize),
+    Delete(usize),
+}
+
+fn world_of(gpus: i64, teams: &[Terms]) -> World {
+    let named = |(index, (guaranteed, weight)): (usize, &Terms)| Team {
+        weight: *weight,
+        ..team(&format!("t{index}"), None, *guaranteed, None)
+    };
+    World::new(&[gpus], teams.iter().enumerate().map(named).collect())
+}
+
+/// Lets everything happen that follows, and fails if somebody starts and is evicted in it.
+fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
+    let mut started: BTreeSet<WorkloadId> = BTreeSet::new();
+    loop {
+        let actions = world.plan();
+        if actions.is_empty() {
+            return Ok(());
+        }
+        for action in &actions {
+            match action {
+                Action::Admit { workload, .. } => {
+                    started.insert(workload.clone());
+                }
+                Action::Evict { workload, claimant, .. } => prop_assert!(
+                    !started.contains(workload),
+                    "{workload} started and goes for {claimant:?}:\\n{}",
+                    world.log.join("\\n")
+                ),
+                other => panic!("not expected here: {other:?}"),
+            }
+        }
+        while !world.in_flight.is_empty() {
+            world.deliver(0, true);
+        }
+        let ending = world.items.values().filter(|item| matches!(item.stage, Stage::Ending(..)));
+        let ending: Vec<WorkloadId> = ending.map(|item| item.workload.id.clone()).collect();
+        for id in ending {
+            world.end(&id, Stage::Queued);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_starts_only_to_go_for_one_who_asks_for_as_much(
+        gpus in 1..9_i64,
+        size in 1..3_i64,
+        teams in prop::collection::vec((0..4_i64, 0..4_u32), 2..5),
+        waiting in prop::collection::vec(0..5_usize, 2..25),
+        steps in prop::collection::vec(prop_oneof![
+            (0..5_usize).prop_map(Step::Submit), (0..9_usize).prop_map(Step::Delete)
+        ], 0..20),
+    ) {
+        let mut world = world_of(gpus, &teams);
+        let submit = |world: &mut World, team: usize| {
+            let name: Name = format!("t{}", team % teams.len()).into();
+            world.submit(&name, "train", 0, 1, size);
+        };
+        for team in &waiting {
+            submit(&mut world, *team);
+        }
+        settle_without_vain_starts(&mut world)?;
+        for step in &steps {
+            world.now = Time(world.now.0 + 1_000);
+            match step {
+                Step::Submit(team) => submit(&mut world, *team),
+                Step::Delete(n) => {
+                    let running = ids(world.running());
+                    if let Some(id) = running.get(n % running.len().max(1)) {
+                        // Nothing is learnt from it, so no end is foreseen and no room reserved.
+                        world.delete(id);
+                    }
+                }
+            }
+            settle_without_vain_starts(&mut world)?;
+        }
+    }
+}
