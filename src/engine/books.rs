@@ -57,6 +57,8 @@ pub struct Books {
     short: BTreeSet<WorkloadId>,
     /// Those who run by an admission to a node that is no more.
     bereft: BTreeSet<WorkloadId>,
+    /// Those who were told to stop and will wait again.
+    going: BTreeSet<WorkloadId>,
     /// When which stop is taken for done; entries may be out of date and are checked when due.
     settling: BTreeSet<(Time, WorkloadId)>,
     holders: Holders,
@@ -86,13 +88,18 @@ impl Books {
         self.bereft.iter()
     }
 
+    /// Those who were told to stop and will wait again, by identity.
+    pub fn going(&self) -> impl Iterator<Item = &Entry> {
+        self.going.iter().filter_map(|id| self.workloads.get(id))
+    }
+
     /// The teams that hold something in a pool for workloads of their own.
     pub fn teams_holding(&self, pool: PoolIx) -> impl Iterator<Item = TeamIx> {
         self.holders.teams_in(pool)
     }
 
-    /// Those for whom a team's own account in a pool pays, whatever their phase, by identity.
-    pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl Iterator<Item = &Entry> {
+    /// Those for whom a team's own account in a pool pays, whatever their phase, the newest first.
+    pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &Entry> {
         self.holders.of_team(pool, team).filter_map(|id| self.workloads.get(id))
     }
 
@@ -370,6 +377,7 @@ impl Books {
             self.workloads.remove(id);
             self.short.remove(id);
             self.bereft.remove(id);
+            self.going.remove(id);
         }
     }
 
@@ -529,6 +537,8 @@ impl Books {
         }
         note(&mut self.short, id, entry.may_grow());
         note(&mut self.bereft, id, entry.is_bereft(&self.nodes));
+        let going = matches!(entry.phase, Phase::Stopping(_) | Phase::Leaving { .. }) && !entry.removed;
+        note(&mut self.going, id, going);
     }
 }
 

@@ -9,7 +9,7 @@ use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::model::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
 use super::nodes::NodeIx;
-use super::placement::{self, Placement, Request, Room};
+use super::placement::{self, Freed, Placement, Request, Room};
 use super::reclaim::Claimant;
 use super::rules;
 use super::users::UserOf;
@@ -146,4 +146,27 @@ impl Room<'_> {
     ) -> Option<Placement> {
         placement::place(&engine.books, nodes, &candidate.request(pool), self)
     }
+}
+
+/// Where the workload can start at once by every rule, if anywhere.
+pub fn fits_now(
+    books: &Books,
+    candidate: &Candidate,
+    pool: PoolIx,
+    nodes: &[NodeIx],
+    check_surplus: bool,
+) -> Option<Placement> {
+    let over =
+        books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), false).is_some();
+    if over || check_surplus && !may_borrow(books, candidate, pool) {
+        return None;
+    }
+    placement::place(books, nodes, &candidate.request(pool), Room::Now)
+}
+
+/// Whether the workload may live off the surplus, if it would have to.
+#[must_use]
+pub fn may_borrow(books: &Books, candidate: &Candidate, pool: PoolIx) -> bool {
+    let lent = || rules::lending_allows(books, candidate.team, pool, &candidate.total, &Freed::new());
+    candidate.owed(books, pool) || candidate.preemptible && lent()
 }

@@ -1,8 +1,9 @@
 //! Room promised: to those for whom others leave, and to those who move.
 
 use super::Engine;
+use super::admit::admit;
 use super::books::Books;
-use super::candidate::Candidate;
+use super::candidate::{Candidate, fits_now};
 use super::decision::Plan;
 use super::entry::{Entry, Phase};
 use super::explain;
@@ -12,7 +13,6 @@ use super::placement::{self, Freed, Placement, Room};
 use super::reclaim::{Promised, Take};
 use super::reserve;
 use super::rules;
-use super::start::{admit, fits_now};
 use super::users::UserOf;
 use super::vector::Vector;
 
@@ -78,7 +78,11 @@ impl Claim {
     /// Whose promise it is, as far as others need to know.
     #[must_use]
     pub fn promised(&self, books: &Books) -> Option<Promised> {
-        books.get(&self.id).map(|entry| (self.team, rules::priority_of(books, entry)))
+        books.get(&self.id).map(|entry| Promised {
+            id: self.id.clone(),
+            team: self.team,
+            priority: rules::priority_of(books, entry),
+        })
     }
 
     /// Whether the promise is still what the workload asks for.

@@ -153,7 +153,7 @@ impl Run {
     /// When something happens next by itself; `None` when nothing does.
     #[must_use]
     pub fn next(&self) -> Option<Time> {
-        if self.dirty {
+        if self.dirty || self.engine.has_more() {
             return Some(self.now);
         }
         // A deadline at or before the last rest has been decided on already.
@@ -298,9 +298,13 @@ impl Run {
             self.tell(on);
             return Ok(());
         }
-        for _ in 1..MOST_ROUNDS {
+        let mut rounds = 1;
+        while rounds < MOST_ROUNDS {
             self.fire();
-            if self.decide(on).is_none() {
+            // A plan that decides nothing may have left something for the next one.
+            if self.decide(on).is_some() {
+                rounds += 1;
+            } else if !self.engine.has_more() {
                 self.dirty = false;
                 self.rested = Some(self.now);
                 return Ok(());

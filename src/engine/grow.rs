@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use super::candidate::Candidate;
+use super::candidate::{Candidate, fits_now};
 use super::decision::{Action, Plan, ResizeCause};
 use super::entry::Phase;
 use super::explain;
@@ -16,7 +16,6 @@ use super::forest::PoolIx;
 use super::model::{Admission, Time, WorkloadId};
 use super::placement;
 use super::reserve;
-use super::start::fits_now;
 use super::victims::resize;
 
 /// Lets those grow for whom there is room, after everybody who waits had a chance to start.

@@ -1,18 +1,26 @@
 //! Who holds room where: the ways to those who run that do not lead past everybody else.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::Entry;
 use super::forest::{PoolIx, TeamIx};
-use super::model::WorkloadId;
+use super::model::{Time, WorkloadId};
 use super::nodes::{NodeIx, NodeTable};
 
-/// Workloads by the account that pays for them and by node; always in the order of their identities.
+/// Workloads by the account that pays for them, the newest first, and by node, by identity.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
-    by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<WorkloadId>>,
+    by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<(Newest, WorkloadId)>>,
     /// Those that hold room on a node or were admitted to it, be it there or not.
     by_node: BTreeMap<NodeIx, BTreeSet<WorkloadId>>,
+}
+
+/// When a workload was admitted, the latest first; those that were not come last.
+type Newest = Reverse<Option<Time>>;
+
+fn newest(entry: &Entry) -> (Newest, WorkloadId) {
+    (Reverse(entry.phase.admission().map(|admission| admission.at)), entry.workload.id.clone())
 }
 
 impl Holders {
@@ -20,7 +28,7 @@ impl Holders {
     pub fn add(&mut self, entry: &Entry, nodes: &mut NodeTable) {
         let id = &entry.workload.id;
         if entry.charge.pods > 0 {
-            self.by_team.entry((entry.charge.pool, entry.team)).or_default().insert(id.clone());
+            self.by_team.entry((entry.charge.pool, entry.team)).or_default().insert(newest(entry));
         }
         for node in nodes_of(entry, nodes) {
             self.by_node.entry(node).or_default().insert(id.clone());
@@ -30,15 +38,15 @@ impl Holders {
     /// Forgets what a workload held; to be called before its charge, phase or team changes.
     pub fn remove(&mut self, entry: &Entry, nodes: &mut NodeTable) {
         let id = &entry.workload.id;
-        take_out(&mut self.by_team, &(entry.charge.pool, entry.team), id);
+        take_out(&mut self.by_team, &(entry.charge.pool, entry.team), &newest(entry));
         for node in nodes_of(entry, nodes) {
             take_out(&mut self.by_node, &node, id);
         }
     }
 
-    /// Those for whom a team's own account in a pool pays.
-    pub fn of_team(&self, pool: PoolIx, team: TeamIx) -> impl Iterator<Item = &WorkloadId> {
-        self.by_team.get(&(pool, team)).into_iter().flatten()
+    /// Those for whom a team's own account in a pool pays, the newest first.
+    pub fn of_team(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &WorkloadId> {
+        self.by_team.get(&(pool, team)).into_iter().flatten().map(|(_, id)| id)
     }
 
     /// The teams whose own accounts in a pool pay for somebody.
@@ -58,10 +66,10 @@ fn nodes_of(entry: &Entry, nodes: &mut NodeTable) -> BTreeSet<NodeIx> {
     entry.charge.nodes.keys().copied().chain(admitted).collect()
 }
 
-fn take_out<K: Ord>(index: &mut BTreeMap<K, BTreeSet<WorkloadId>>, key: &K, id: &WorkloadId) {
-    if let Some(ids) = index.get_mut(key) {
-        ids.remove(id);
-        if ids.is_empty() {
+fn take_out<K: Ord, T: Ord>(index: &mut BTreeMap<K, BTreeSet<T>>, key: &K, item: &T) {
+    if let Some(items) = index.get_mut(key) {
+        items.remove(item);
+        if items.is_empty() {
             index.remove(key);
         }
     }

@@ -10,6 +10,7 @@
 //!            pending (who waits) ◀──┘ explain:   why not
 //! ```
 
+mod admit;
 pub mod amount;
 mod books;
 mod candidate;
@@ -110,13 +111,15 @@ pub struct Engine {
     wake: Option<Time>,
     /// Goes up whenever something changes that is not the engine's own doing.
     outside: u64,
-    /// What `outside` was at the last plan.
-    asked: u64,
     /// Who made claims on the surplus, what `outside` was then, and how many: without a change from
     /// outside nobody makes many, so that claims cannot chase each other for ever (Law 8).
     spent: BTreeMap<WorkloadId, (u64, u32)>,
     /// How much searching was done.
     effort: Effort,
+    /// How many sets of victims may still be tried in this plan before the rest is left for the next.
+    fuel: usize,
+    /// When the last plan was made.
+    planned: Time,
     /// Somebody's eviction could not be considered because its start was not confirmed.
     awaits_start: bool,
 }
@@ -165,6 +168,8 @@ impl Engine {
         };
         if self.comes_from_outside(&event) {
             self.outside += 1;
+            // What takes room from a reservation may move it, and so make room elsewhere.
+            self.epoch += u64::from(subject.is_none() && !self.turns.is_empty());
         }
         let before = subject.as_ref().and_then(|id| self.books.get(id)).map(|e| e.phase.clone());
         let effect = self.books.apply(event);
@@ -197,7 +202,11 @@ impl Engine {
 
     /// Decides everything that can be decided at time `now`. Planning twice without an event in
     /// between gives nothing the second time, unless a deadline has passed.
+    ///
+    /// What would take long is left for the next plan, which [`Engine::next_deadline`] then asks for at
+    /// once: whatever has happened by then is decided first.
     pub fn plan(&mut self, now: Time) -> Plan {
+        self.planned = now;
         self.accrue(now);
         if self.books.settle(now) {
             self.epoch += 1;
@@ -205,16 +214,10 @@ impl Engine {
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = None;
             self.epoch += 1;
-            self.outside += 1;
         }
         self.end_pauses(now);
         let mut actions = timers::fire(self, now);
         reserve::fire(self, now);
-        // Who may pass a reservation depends on so much that everybody is asked after every change.
-        if !self.turns.is_empty() && self.outside != self.asked {
-            self.pending.wake_all();
-        }
-        self.asked = self.outside;
         actions.append(&mut pass::run(self, now).actions);
         Plan { actions }
     }
@@ -222,11 +225,20 @@ impl Engine {
     /// When `plan` should be called again even if no event comes; `None` when only events matter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
+        if self.has_more() {
+            return Some(self.planned);
+        }
         let retry = self.failures.values().filter_map(|failure| failure.until).min();
         [self.wake, self.books.next_settle(), retry, timers::next(self), reserve::next(self)]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Whether the last plan has left something for the next one, which may be made at once.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.pending.has_doubts(self.epoch)
     }
 
     /// Where a workload stands and why; `None` when it is unknown.

@@ -7,37 +7,41 @@
 //! rule it out, nothing is watched and anything that makes room lets it be looked at again.
 
 use super::Engine;
-use super::candidate::{Candidate, find_pool, pool_names};
+use super::candidate::{Candidate, find_pool, may_borrow, pool_names};
 use super::forest::{Imagined, PoolIx};
 use super::model::WorkloadId;
-use super::pending::Watch;
+use super::pending::{Outlook, Watch};
 use super::rooms::Rooms;
-use super::start::may_borrow;
 
-/// What to watch for a waiting workload that cannot start now; `None` when it might even so.
-pub fn watches(engine: &Engine, rooms: &mut Rooms, id: &WorkloadId) -> Option<Vec<Watch>> {
+/// What to expect of a waiting workload that cannot start now.
+pub fn outlook(engine: &Engine, rooms: &mut Rooms, id: &WorkloadId) -> Outlook {
     let books = &engine.books;
-    let entry = books.get(id)?;
-    let Ok(queue) = books.queue_of(entry) else { return Some(Vec::new()) };
-    let candidate = Candidate::of(books, id)?;
+    let Some(entry) = books.get(id) else { return Outlook::Open };
+    let Ok(queue) = books.queue_of(entry) else { return Outlook::Hopeless(Vec::new()) };
+    let Some(candidate) = Candidate::of(books, id) else { return Outlook::Open };
     // A reservation follows everything that may let its holder start sooner.
     if engine.turns.values().any(|turn| turn.holder == *id) {
-        return None;
+        return Outlook::Open;
     }
-    let total = &candidate.total;
-    if books.forest.over_queue_limit(candidate.team, queue, total, &books.resources).is_some() {
-        return Some(vec![Watch::Queue(candidate.team, queue.name.clone())]);
+    let (team, total) = (candidate.team, &candidate.total);
+    if books.forest.over_queue_limit(team, queue, total, &books.resources).is_some() {
+        return Outlook::Hopeless(vec![Watch::Queue(team, queue.name.clone())]);
     }
-    let mut watches = Vec::new();
+    let (mut watches, mut claims, mut owed) = (Vec::new(), false, false);
     for name in pool_names(entry) {
         let Some(pool) = find_pool(books, &name) else { continue };
-        watches.push(Watch::Account(pool, candidate.team));
-        watches.extend(missing_for_start(engine, rooms, &candidate, pool)?);
-        watches.extend(missing_for_claim(engine, &candidate, pool)?);
+        watches.push(Watch::Account(pool, team));
+        let Some(missing) = missing_for_start(engine, rooms, &candidate, pool) else { return Outlook::Open };
+        watches.extend(missing);
+        match missing_for_claim(engine, &candidate, pool) {
+            Some(missing) => watches.extend(missing),
+            None => claims = true,
+        }
+        owed |= books.forest.own_guarantee_holds(pool, team, total);
     }
     watches.sort_unstable();
     watches.dedup();
-    Some(watches)
+    if claims { Outlook::Claim { watches, owed } } else { Outlook::Hopeless(watches) }
 }
 
 /// What keeps it from starting in a pool as things are; `None` when nothing that is known of here does.
@@ -64,7 +68,7 @@ fn missing_for_start(
 }
 
 /// What keeps others from making room for it, besides its own account; `None` when they might.
-fn missing_for_claim(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Option<Vec<Watch>> {
+pub fn missing_for_claim(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Option<Vec<Watch>> {
     let (forest, team, total) = (&engine.books.forest, candidate.team, &candidate.total);
     // What those below hold counts as its own too, and what those above hold counts as nobody's else.
     let above = &forest.team(team).path[1..];

@@ -16,15 +16,33 @@ use super::forest::{Imagined, PoolIx, Share, TeamIx};
 use super::grow;
 use super::loss;
 use super::model::{Name, Time, WorkloadId};
-use super::outlook;
+use super::outlook::outlook;
 use super::pending::{ClassIx, Rank};
 use super::rooms::{RoomIx, Rooms};
 use super::start::try_start;
+
+/// So much is tried in one plan before those who could not be helped when they were looked at last are left
+/// for the next one, so that no plan takes long: a set of victims counts 1.
+const FUEL: usize = 256;
+/// What it counts to look at somebody who might start.
+const FUEL_A_LOOK: usize = 4;
+/// So many who might start are looked at before anybody else is asked again.
+const UNDECIDED_AT_ONCE: usize = 32;
+/// The same of those for whom others would have to make room.
+const DOUBTFUL_AT_ONCE: usize = 2;
+
+/// Lets some of those be looked at who could not be helped before; false if there are none.
+fn go_on(engine: &mut Engine) -> bool {
+    let looks = engine.pending.wake_undecided(engine.epoch, UNDECIDED_AT_ONCE);
+    engine.fuel = engine.fuel.saturating_sub(looks * FUEL_A_LOOK);
+    looks > 0 || engine.pending.wake_doubtful(engine.epoch, DOUBTFUL_AT_ONCE)
+}
 
 /// Runs one pass.
 pub fn run(engine: &mut Engine, now: Time) -> Plan {
     let mut plan = Plan::default();
     let mut rooms = std::mem::take(&mut engine.rooms);
+    engine.fuel = FUEL;
     loss::run(engine, now, &mut plan);
     claims::progress(engine, now, &mut plan);
     let (mut order, mut asked) = (Order::default(), Asked::default());
@@ -34,10 +52,15 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
         let first = if engine.vacated { asked.next(engine, &rooms) } else { None };
         engine.vacated &= first.is_some();
         let next = first.or_else(|| order.next(engine, &rooms)).or_else(|| asked.next(engine, &rooms));
-        let Some(id) = next else { break };
+        let Some(id) = next else {
+            if engine.fuel > 0 && go_on(engine) {
+                continue;
+            }
+            break;
+        };
         if let Some(verdict) = try_start(engine, &id, now, &mut plan) {
-            let watches = outlook::watches(engine, &mut rooms, &id);
-            engine.pending.block(&id, watches, verdict);
+            let outlook = outlook(engine, &mut rooms, &id);
+            engine.pending.block(&id, outlook, engine.epoch, verdict);
         }
     }
     grow::run(engine, now, &mut plan);
@@ -55,7 +78,11 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
     }
     if engine.epoch != engine.seen_epoch {
         engine.seen_epoch = engine.epoch;
-        engine.pending.wake_undecided();
+        let holders = engine.turns.values().filter_map(|turn| engine.pending.class_of(&turn.holder));
+        for class in holders.collect::<Vec<ClassIx>>() {
+            engine.pending.wake(class);
+        }
+        engine.pending.wake_undecided(engine.epoch, UNDECIDED_AT_ONCE);
     }
     for (team, user) in engine.books.forest.users.take_touched() {
         let books = &engine.books;
@@ -81,10 +108,8 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
     for class in classes {
         let Some((_, first)) = engine.pending.first_of(class) else { continue };
         let id = first.id().clone();
-        match outlook::watches(engine, rooms, &id) {
-            Some(watches) => engine.pending.watch(class, watches),
-            None => engine.pending.wake(class),
-        }
+        let outlook = outlook(engine, rooms, &id);
+        engine.pending.reconsider(class, outlook);
     }
     order.stale.extend(engine.pending.take_stirred());
 }

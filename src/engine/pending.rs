@@ -144,16 +144,33 @@ pub enum Watch {
     Queue(TeamIx, Name),
 }
 
+/// What is to be expected of a waiting workload that cannot start now.
+pub enum Outlook {
+    /// It cannot before one of these changes.
+    Hopeless(Vec<Watch>),
+    /// It cannot start before one of these changes, but others might have to make room for it.
+    Claim {
+        /// What is missing for a start.
+        watches: Vec<Watch>,
+        /// Whether its own guarantee holds it.
+        owed: bool,
+    },
+    /// Nothing that is known of here keeps it from starting.
+    Open,
+}
+
 /// Whether a class is to be looked at.
 #[derive(Clone, Debug, Default)]
 enum Status {
     /// It may be able to start.
     #[default]
     Ready,
-    /// It could not start when it was looked at; anything that makes room may change that.
-    Undecided,
+    /// It could not start when it was looked at in that epoch; anything that makes room may change that.
+    Undecided { epoch: u64 },
     /// It cannot start before one of these has changed.
     Watching(Vec<Watch>),
+    /// The same, but others might have to make room for it. None did when it was looked at in that epoch.
+    Doubtful { watches: Vec<Watch>, owed: bool, epoch: u64 },
 }
 
 /// The waiting workloads of one team that are alike.
@@ -182,7 +199,13 @@ pub struct Pending {
     users: BTreeMap<UserOf, BTreeSet<ClassIx>>,
     places: BTreeMap<WorkloadId, (ClassIx, Rank)>,
     ready: BTreeMap<TeamIx, BTreeSet<First>>,
-    undecided: BTreeSet<ClassIx>,
+    /// Classes that anything that makes room may let start, by since when nothing is known to have.
+    undecided: BTreeSet<(u64, ClassIx)>,
+    undecided_of: BTreeMap<TeamIx, BTreeSet<ClassIx>>,
+    /// Classes for which others might have to make room, by whether they are owed none, and since when
+    /// nothing is known to have made a difference.
+    doubtful: BTreeSet<(bool, u64, ClassIx)>,
+    doubtful_of: BTreeMap<TeamIx, BTreeSet<ClassIx>>,
     /// Classes that wait for room, by team, then by what they wait for.
     gates: BTreeMap<TeamIx, BTreeMap<(RoomIx, u64), BTreeSet<First>>>,
     /// The teams of which somebody waits for so much room, with how many classes.
@@ -289,13 +312,20 @@ impl Pending {
         classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
     }
 
-    /// The first of every class of every team but one that might start, were there room: whoever watches
-    /// for something is known not to be owed any.
-    pub fn firsts_of_others(&self, team: TeamIx) -> impl Iterator<Item = &WorkloadId> {
-        let ready = self.ready.values().flatten().map(|(_, class)| class);
-        let classes = ready.chain(&self.undecided).filter_map(|class| self.classes.get(class));
-        let others = classes.filter(move |class| class.team != team);
-        others.filter_map(|class| class.waiting.first()).map(Rank::id)
+    /// The first of every class of the other teams asked for that might start, were there room: whoever
+    /// watches for something is known not to be owed any.
+    pub fn firsts_of_others(
+        &self,
+        team: TeamIx,
+        asked_for: impl Fn(TeamIx) -> bool,
+    ) -> impl Iterator<Item = &WorkloadId> {
+        let teams = self.index.keys().filter(move |other| **other != team && asked_for(**other));
+        let ready = |team: &TeamIx| self.ready.get(team).into_iter().flatten().map(|(_, class)| *class);
+        let undecided = |team: &TeamIx| self.undecided_of.get(team).into_iter().flatten().copied();
+        let doubtful = |team: &TeamIx| self.doubtful_of.get(team).into_iter().flatten().copied();
+        let classes = teams.flat_map(move |team| ready(team).chain(undecided(team)).chain(doubtful(team)));
+        let classes = classes.filter_map(|class| self.classes.get(&class));
+        classes.filter_map(|class| class.waiting.first()).map(Rank::id)
     }
 
     /// The teams of which somebody has become ready since this was last asked.
@@ -337,27 +367,61 @@ impl Pending {
         self.gate_teams.contains_key(&room)
     }
 
-    /// Notes that a workload, and so all that are like it, could not start: until one of the watches
-    /// tells of a change if there are any, else until anything makes room.
-    pub fn block(&mut self, id: &WorkloadId, watches: Option<Vec<Watch>>, verdict: Verdict) {
+    /// Notes that a workload, and so all that are like it, could not start: until something changes that
+    /// its outlook names; if there is nothing of the kind, until anything makes room.
+    pub fn block(&mut self, id: &WorkloadId, outlook: Outlook, epoch: u64, verdict: Verdict) {
         let Some(class) = self.class_of(id) else { return };
         self.refile(class, |class| {
-            class.status = watches.map_or(Status::Undecided, Status::Watching);
+            class.status = match outlook {
+                Outlook::Hopeless(watches) => Status::Watching(watches),
+                Outlook::Claim { watches, owed } => Status::Doubtful { watches, owed, epoch },
+                Outlook::Open => Status::Undecided { epoch },
+            };
             class.refusal = Some(verdict);
         });
     }
 
-    /// Lets a class watch for something else than before. If that is room now, it is to be looked at: for
-    /// it may be its turn for room to be reserved.
-    pub fn watch(&mut self, class: ClassIx, watches: Vec<Watch>) {
+    /// Takes note of another outlook of a class than before. If it is room now that is missing, the class
+    /// is to be looked at: for it may be its turn for room to be reserved.
+    pub fn reconsider(&mut self, class: ClassIx, outlook: Outlook) {
         let for_room = |watches: &[Watch]| watches.iter().any(|watch| matches!(watch, Watch::Room(..)));
-        match self.classes.get(&class).map(|class| &class.status) {
-            Some(Status::Watching(before)) if *before == watches => {}
-            Some(Status::Watching(before)) if for_room(before) || !for_room(&watches) => {
+        match (self.classes.get(&class).map(|class| &class.status), outlook) {
+            (Some(Status::Watching(before)), Outlook::Hopeless(watches)) if *before == watches => {}
+            (
+                Some(Status::Watching(before) | Status::Doubtful { watches: before, .. }),
+                Outlook::Hopeless(watches),
+            ) if for_room(before) || !for_room(&watches) => {
                 self.refile(class, |class| class.status = Status::Watching(watches));
+            }
+            (
+                Some(Status::Watching(before) | Status::Doubtful { watches: before, .. }),
+                Outlook::Claim { watches, owed },
+            ) if for_room(before) || !for_room(&watches) => {
+                self.refile(class, |class| class.status = Status::Doubtful { watches, owed, epoch: 0 });
             }
             _ => self.wake(class),
         }
+    }
+
+    /// Lets so many be looked at again for whom others might have to make room since something has made
+    /// room after they were looked at last, those that are owed it first. False if there are none.
+    pub fn wake_doubtful(&mut self, epoch: u64, most: usize) -> bool {
+        let stale = |owed_none: bool| {
+            self.doubtful.range((owed_none, 0, 0)..(owed_none, epoch, 0)).map(|(_, _, class)| *class)
+        };
+        let classes: Vec<ClassIx> = stale(false).chain(stale(true)).take(most).collect();
+        for class in &classes {
+            self.wake(*class);
+        }
+        !classes.is_empty()
+    }
+
+    /// Whether anybody is left for [`Self::wake_undecided`] or [`Self::wake_doubtful`].
+    #[must_use]
+    pub fn has_doubts(&self, epoch: u64) -> bool {
+        let stale =
+            |owed_none: bool| self.doubtful.range((owed_none, 0, 0)..(owed_none, epoch, 0)).next().is_some();
+        stale(false) || stale(true) || self.undecided.range(..(epoch, 0)).next().is_some()
     }
 
     /// Lets a class be looked at.
@@ -367,11 +431,15 @@ impl Pending {
         }
     }
 
-    /// Lets all be looked at again that anything that makes room may let start.
-    pub fn wake_undecided(&mut self) {
-        for class in std::mem::take(&mut self.undecided) {
-            self.wake(class);
+    /// Lets so many be looked at again that anything may let start that has made room since they were looked
+    /// at last; how many that are.
+    pub fn wake_undecided(&mut self, epoch: u64, most: usize) -> usize {
+        let stale = self.undecided.range(..(epoch, 0)).map(|(_, class)| *class);
+        let classes: Vec<ClassIx> = stale.take(most).collect();
+        for class in &classes {
+            self.wake(*class);
         }
+        classes.len()
     }
 
     /// Lets everybody be looked at again.
@@ -430,13 +498,27 @@ impl Pending {
                 put(&mut self.ready, team, first, into);
                 self.stirred.insert(team);
             }
-            Status::Undecided if into => {
-                self.undecided.insert(number);
-            }
-            Status::Undecided => {
-                self.undecided.remove(&number);
+            Status::Undecided { epoch } => {
+                if into {
+                    self.undecided.insert((*epoch, number));
+                } else {
+                    self.undecided.remove(&(*epoch, number));
+                }
+                put(&mut self.undecided_of, team, number, into);
             }
             Status::Watching(watches) => {
+                for watch in watches {
+                    self.file_watch(number, team, &first, watch, into);
+                }
+            }
+            Status::Doubtful { watches, owed, epoch } => {
+                let place = (!owed, *epoch, number);
+                if into {
+                    self.doubtful.insert(place);
+                } else {
+                    self.doubtful.remove(&place);
+                }
+                put(&mut self.doubtful_of, team, number, into);
                 for watch in watches {
                     self.file_watch(number, team, &first, watch, into);
                 }

@@ -131,6 +131,13 @@ pub fn most(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'
     Spread::new(books, request, &ask, room, sites(books, nodes, request, room)).most()
 }
 
+/// Those of the nodes on which pods find room.
+#[must_use]
+pub fn roomy(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Vec<NodeIx> {
+    let sites = sites(books, nodes, request, room);
+    sites.into_iter().filter(|site| site.fits > 0).map(|site| site.node).collect()
+}
+
 /// How many pods one node holds.
 #[must_use]
 pub fn capacity_for(books: &Books, node: NodeIx, need: &Vector, room: Room<'_>) -> u32 {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::books::Books;
-use super::candidate::Candidate;
+use super::candidate::{Candidate, fits_now};
 use super::decision::{Reason, ReservationView, Verdict};
 use super::entry::{Entry, Phase};
 use super::explain;
@@ -26,7 +26,7 @@ use super::forest::{PoolIx, TeamIx};
 use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Room};
-use super::start::fits_now;
+use super::reclaim::Hidden;
 use super::timeline::{self, Opening, Until};
 use super::vector::Vector;
 
@@ -393,24 +393,28 @@ fn surplus_pods(
     surplus
 }
 
-/// Does something on behalf of a candidate while reserved room that it has to respect is out of sight.
+/// Does something on behalf of a candidate while reserved room that it has to respect is out of sight; it
+/// is told what is hidden.
 pub fn guarded<T>(
     engine: &mut Engine,
     candidate: &Candidate,
     pool: PoolIx,
-    act: impl FnOnce(&mut Engine) -> T,
+    act: impl FnOnce(&mut Engine, Option<&Hidden>) -> T,
 ) -> T {
     // Others may have to go so that it is within all guarantees above its own.
     let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
-    let hidden = respected(engine, candidate, pool, owed)
-        .map(|(turn, opening)| (turn.need.clone(), opening.placement.clone()));
-    let Some((need, placement)) = hidden else { return act(engine) };
-    for (node, pods) in &placement {
-        engine.books.nodes.nominate(*node, &need, i64::from(*pods));
+    let hidden = respected(engine, candidate, pool, owed).map(|(turn, opening)| Hidden {
+        holder: turn.holder.clone(),
+        need: turn.need.clone(),
+        placement: opening.placement.clone(),
+    });
+    let Some(hidden) = hidden else { return act(engine, None) };
+    for (node, pods) in &hidden.placement {
+        engine.books.nodes.nominate(*node, &hidden.need, i64::from(*pods));
     }
-    let result = act(engine);
-    for (node, pods) in &placement {
-        engine.books.nodes.nominate(*node, &need, -i64::from(*pods));
+    let result = act(engine, Some(&hidden));
+    for (node, pods) in &hidden.placement {
+        engine.books.nodes.nominate(*node, &hidden.need, -i64::from(*pods));
     }
     result
 }

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
+use super::admit::admit;
 use super::books::Books;
-use super::candidate::{Candidate, find_pool, pool_names};
+use super::candidate::{Candidate, find_pool, fits_now, may_borrow, pool_names};
 use super::claims::{Victim, promise};
-use super::decision::{Action, Plan, Reason, Verdict};
-use super::entry::{Entry, Phase};
+use super::decision::{Plan, Reason, Verdict};
+use super::entry::Entry;
 use super::explain;
 use super::forest::{Imagined, PoolIx};
-use super::model::{Admission, Time, WorkloadId};
+use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
-use super::placement::{self, Freed, Placement, Room};
-use super::reclaim::{self, Promised, Victims};
+use super::outlook;
+use super::placement::{self, Freed, Room};
+use super::reclaim::{self, Hidden, Promised, Scene, Victims};
 use super::reserve;
-use super::rules;
 use super::victims;
 
 /// So many claims on the surplus a workload makes at most while nothing changes from outside.
@@ -52,7 +53,9 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
     }
     for (pool, nodes) in &options {
         let candidate = candidate.in_pool(&engine.books, *pool);
-        let make_room = |engine: &mut Engine| make_room(engine, &candidate, *pool, nodes, now, plan);
+        let make_room = |engine: &mut Engine, hidden: Option<&Hidden>| {
+            make_room(engine, &candidate, *pool, nodes, hidden, now, plan)
+        };
         if reserve::guarded(engine, &candidate, *pool, make_room) {
             return None;
         }
@@ -98,29 +101,6 @@ pub fn why_not(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
     Some(verdict.unwrap_or_else(|| explain::no_pool(&pools)))
 }
 
-/// Where the workload can start at once by every rule, if anywhere.
-pub fn fits_now(
-    books: &Books,
-    candidate: &Candidate,
-    pool: PoolIx,
-    nodes: &[NodeIx],
-    check_surplus: bool,
-) -> Option<Placement> {
-    let over =
-        books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), false).is_some();
-    if over || check_surplus && !may_borrow(books, candidate, pool) {
-        return None;
-    }
-    placement::place(books, nodes, &candidate.request(pool), Room::Now)
-}
-
-/// Whether the workload may live off the surplus, if it would have to.
-#[must_use]
-pub fn may_borrow(books: &Books, candidate: &Candidate, pool: PoolIx) -> bool {
-    let lent = || rules::lending_allows(books, candidate.team, pool, &candidate.total, &Freed::new());
-    candidate.owed(books, pool) || candidate.preemptible && lent()
-}
-
 /// Why the workload may not live off the surplus, if it would have to.
 fn surplus_refusal(books: &Books, candidate: &Candidate, pool: PoolIx) -> Option<Verdict> {
     if candidate.owed(books, pool) {
@@ -132,36 +112,13 @@ fn surplus_refusal(books: &Books, candidate: &Candidate, pool: PoolIx) -> Option
     }
 }
 
-/// Decides the admission.
-pub fn admit(
-    engine: &mut Engine,
-    candidate: &Candidate,
-    pool: PoolIx,
-    placement: Placement,
-    now: Time,
-    plan: &mut Plan,
-) {
-    let borrowed = !candidate.owed(&engine.books, pool);
-    let message = explain::admitted(&engine.books, candidate.team, pool, &candidate.total, borrowed);
-    let admission = Admission {
-        pool: engine.books.forest.pool_name(pool).clone(),
-        nodes: placement.iter().map(|(node, pods)| (engine.books.nodes.name(*node).clone(), *pods)).collect(),
-        pods: placement.values().sum(),
-        borrowed,
-        at: now,
-    };
-    engine.books.set_phase(&candidate.id, Phase::Starting(admission.clone()));
-    engine.pending.remove(&candidate.id);
-    reserve::started(engine, &candidate.id);
-    plan.actions.push(Action::Admit { workload: candidate.id.clone(), admission, message });
-}
-
 /// Promises the workload room that is being freed already, or has it freed; false if it may not.
 fn make_room(
     engine: &mut Engine,
     candidate: &Candidate,
     pool: PoolIx,
     nodes: &[NodeIx],
+    hidden: Option<&Hidden>,
     now: Time,
     plan: &mut Plan,
 ) -> bool {
@@ -180,16 +137,22 @@ fn make_room(
             return owed;
         }
     }
+    // Most who wait have nobody to take from, and accounts tell that without a search.
+    if outlook::missing_for_claim(engine, candidate, pool).is_some() {
+        return false;
+    }
     let barred = |id: &WorkloadId| engine.pauses(id);
     let promised: Vec<Promised> = engine.claims.iter().filter_map(|claim| claim.promised(books)).collect();
     let claims = engine.spent.get(&candidate.id).filter(|(at, _)| *at == engine.outside);
     let claims = claims.map_or(0, |(_, claims)| *claims);
     let spent = claims >= MOST_CLAIMS;
     let claimant = candidate.claimant(pool, nodes, spent);
-    let found = reclaim::search(books, &engine.pending, &promised, claimant, &barred, now);
+    let scene = Scene { books, pending: &engine.pending, promised: &promised, hidden };
+    let found = reclaim::search(scene, claimant, &barred, now);
     engine.awaits_start |= found.skipped;
     engine.wake = [engine.wake, found.retry_at].into_iter().flatten().min();
     engine.effort.searches += 1;
+    engine.fuel = engine.fuel.saturating_sub(found.tried);
     engine.effort.bounded += u64::from(found.bounded);
     let Some(Victims { takes, placement, owed }) = found.victims else { return false };
     if !owed {

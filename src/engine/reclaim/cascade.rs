@@ -1,6 +1,8 @@
 //! Whether a victim, queued again, would evict somebody in its turn: a search of its own, in the
 //! state of things that the eviction leads to.
 
+use std::cell::{Cell, OnceCell};
+
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
 use super::super::model::WorkloadId;
@@ -22,7 +24,7 @@ impl Search<'_> {
         let entry = self.candidates[part.candidate].entry;
         let mut state = State {
             imagined: outcome.imagined.clone(),
-            freed: outcome.freed.clone(),
+            freed: self.unhidden(&outcome.freed),
             gone: self.state.gone.clone(),
             started: vec![claimant.id.clone()],
         };
@@ -61,22 +63,43 @@ impl Search<'_> {
             nodes: &nodes,
             spent: false,
         };
-        [Ground::Owed, Ground::Surplus].into_iter().any(|ground| {
+        let any = |ground: Ground, state: &State| {
             let mut search = Search {
                 books,
                 pending: self.pending,
                 promised: self.promised,
+                hidden: None,
                 claimant: again,
                 ground,
                 moves: false,
                 state: state.clone(),
+                nodes: nodes.to_vec(),
                 candidates: Vec::new(),
+                owed_others: OnceCell::new(),
+                wide: false,
+                foresees: true,
+                confined: false,
                 bounded: false,
+                tried: Cell::new(0),
                 now: self.now,
             };
             search.gather(&|_: &WorkloadId| false);
-            search.any()
-        })
+            let any = search.any();
+            self.tried.set(self.tried.get() + search.tried.get());
+            any
+        };
+        if any(Ground::Owed, &state) || any(Ground::Surplus, &state) {
+            return true;
+        }
+        if self.ground == Ground::Owed || !claimant.preemptible {
+            return false;
+        }
+        // It might have the claimant itself evicted, with others or without.
+        state.imagined = outcome.imagined.clone();
+        state.freed = self.unhidden(&outcome.unfilled);
+        let alone = forest.owed(claimant.pool, entry.team, &total, &state.imagined)
+            && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
+        alone || any(Ground::Owed, &state)
     }
 
     /// A quick test that rules most victims out: it would be owed its room, or lower priorities of its
@@ -107,7 +130,7 @@ impl Search<'_> {
     /// Whether a mate of lower priority has been promised room: it will run soon, and yield.
     fn passes_a_promise(&self, entry: &Entry) -> bool {
         let priority = priority_of(self.books, entry);
-        self.promised.iter().any(|(team, theirs)| *team == entry.team && *theirs < priority)
+        self.promised.iter().any(|mate| mate.team == entry.team && mate.priority < priority)
     }
 
     /// Whether somebody runs who may be evicted by somebody.
@@ -118,8 +141,8 @@ impl Search<'_> {
     /// Whether any set at all makes the claimant start.
     fn any(&mut self) -> bool {
         let proposals = self.proposals();
-        proposals.iter().any(|items| {
-            self.outcome(items, self.claimant.nodes).is_some_and(|outcome| self.is_fair(&outcome))
-        })
+        proposals
+            .iter()
+            .any(|items| self.outcome(items, &self.nodes).is_some_and(|outcome| self.is_fair(&outcome)))
     }
 }

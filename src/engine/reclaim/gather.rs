@@ -1,18 +1,32 @@
 //! Who may be taken for a claimant at all, and what is known of each.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
 use super::super::model::{Admission, Time, WorkloadId};
-use super::super::rules::{preemptible, priority_of, work_lost, would_be_owed_again};
+use super::super::nodes::NodeIx;
+use super::super::placement::{self, Freed, Room};
+use super::super::rules::{free_pods, preemptible, priority_of, work_lost, would_be_owed_again};
 use super::super::share::Ratio;
 use super::super::vector::Vector;
 use super::{Ground, Search};
 
+/// Where no more than so many hold something that may have to be given, all of them are looked at.
+const FEW: usize = 64;
 /// More candidates than this are not looked at; those that look cheapest are.
 const MOST: usize = 512;
+/// On so many nodes, and so many more for each pod of the claimant, candidates are looked for otherwise.
+const NODES: usize = 24;
+const NODES_A_POD: usize = 2;
+/// So many lenders, those with the largest shares, are looked at for that.
+const LENDERS: usize = 24;
+/// So many of a lender's newest, and so many of its oldest, are looked at to find those nodes.
+const LOOKED_AT: usize = 8;
+/// So many times as many of both, where a first search for somebody who is owed has found nothing.
+const WIDER: usize = 4;
 
 /// One that may be taken.
 #[derive(Debug)]
@@ -50,47 +64,188 @@ pub struct Gathered {
     pub skipped: bool,
 }
 
+/// One team of which something may be taken.
+struct Lender {
+    team: TeamIx,
+    /// The levels of its path that a claimant from elsewhere must respect.
+    levels: Vec<TeamIx>,
+    takeable: bool,
+}
+
 impl<'a> Search<'a> {
-    /// Collects the candidates, the cheapest to lose first as far as each can be judged by itself.
+    /// Collects the candidates, the cheapest to lose first as far as each can be judged by itself: all of
+    /// them where there are few, else those on the most promising nodes, to which the search is then
+    /// confined.
     pub fn gather(&mut self, barred: &dyn Fn(&WorkloadId) -> bool) -> Gathered {
         let mut gathered = Gathered::default();
-        let (books, claimant) = (self.books, self.claimant);
-        let mut candidates = Vec::new();
-        let teams: Vec<TeamIx> = books.teams_holding(claimant.pool).collect();
-        let others = self.ground == Ground::Owed || self.may_become_fairer(&teams);
-        for team in teams {
-            let own = team == claimant.team;
-            let levels: Vec<TeamIx> = books.forest.levels_below_common(team, claimant.team).collect();
-            let takeable = own
-                || others && books.forest.any_beyond_guarantee(claimant.pool, &levels, &self.state.imagined);
-            if !takeable && !self.moves {
-                continue;
-            }
-            for entry in books.holders(claimant.pool, team) {
-                if !preemptible(books, entry)
-                    || barred(&entry.workload.id)
-                    || self.state.gone.contains(&entry.workload.id)
-                {
-                    continue;
-                }
-                let admission = match &entry.phase {
-                    Phase::Running(admission) => admission,
-                    Phase::Starting(_) | Phase::Resizing { .. } => {
-                        gathered.skipped = true;
-                        continue;
-                    }
-                    _ => continue,
-                };
-                candidates.extend(self.candidate(entry, admission, takeable, &levels, &mut gathered));
-            }
-        }
-        self.candidates = candidates;
+        let (books, pool) = (self.books, self.claimant.pool);
+        let lenders = self.lenders();
+        let holders = || lenders.iter().flat_map(|lender| books.holders(pool, lender.team));
+        self.confined = holders().nth(FEW).is_some();
+        self.bounded = self.confined;
+        self.candidates = if self.confined {
+            self.promising(&lenders, barred, &mut gathered)
+        } else {
+            let all = lenders
+                .iter()
+                .flat_map(|lender| books.holders(pool, lender.team).map(move |entry| (lender, entry)));
+            all.filter_map(|(lender, entry)| self.consider(lender, entry, barred, &mut gathered)).collect()
+        };
         self.put_in_order();
         if self.candidates.len() > MOST {
             self.candidates.truncate(MOST);
             self.bounded = true;
         }
         gathered
+    }
+
+    /// The teams that may have to give something; the claimant's first, then the largest share.
+    fn lenders(&self) -> Vec<Lender> {
+        let (books, claimant) = (self.books, self.claimant);
+        let forest = &books.forest;
+        let teams: Vec<TeamIx> = books.teams_holding(claimant.pool).collect();
+        let others = self.ground == Ground::Owed || self.may_become_fairer(&teams);
+        let lender = |team: TeamIx| {
+            let own = team == claimant.team;
+            if !own && !others && !self.moves {
+                return None;
+            }
+            let levels: Vec<TeamIx> = forest.levels_below_common(team, claimant.team).collect();
+            let takeable =
+                own || others && forest.any_beyond_guarantee(claimant.pool, &levels, &self.state.imagined);
+            (takeable || self.moves).then_some(Lender { team, levels, takeable })
+        };
+        let mut lenders: Vec<Lender> = teams.into_iter().filter_map(lender).collect();
+        lenders.sort_by_cached_key(|lender| {
+            let share = |at: &TeamIx| forest.level_share(claimant.pool, *at, self.state.imagined.get(at));
+            let largest = lender.levels.iter().map(share).max().unwrap_or(Ratio::ZERO);
+            (lender.team != claimant.team, Reverse(largest), lender.team)
+        });
+        lenders
+    }
+
+    /// Those on the nodes where most is to be had for least: of every lender in turn, the nodes of those
+    /// whose going loses least.
+    fn promising(
+        &mut self,
+        lenders: &[Lender],
+        barred: &dyn Fn(&WorkloadId) -> bool,
+        gathered: &mut Gathered,
+    ) -> Vec<Candidate<'a>> {
+        let (books, claimant) = (self.books, self.claimant);
+        let wanted = NODES + NODES_A_POD * usize::try_from(claimant.pods).unwrap_or(NODES).min(NODES);
+        let wanted = if self.wide { wanted * WIDER } else { wanted };
+        let by_team: BTreeMap<TeamIx, &Lender> = lenders.iter().map(|lender| (lender.team, lender)).collect();
+        let mut lists: Vec<std::vec::IntoIter<NodeIx>> = Vec::new();
+        for lender in lenders.iter().take(wanted.min(LENDERS)) {
+            lists.push(self.likely(lender, barred, gathered).into_iter());
+        }
+        if self.moves {
+            lists.push(self.roomiest(wanted).into_iter());
+        }
+        let (mut candidates, mut nodes) = (BTreeMap::new(), BTreeSet::new());
+        let mut seen = BTreeSet::new();
+        while nodes.len() < wanted && !lists.is_empty() {
+            lists.retain_mut(|list| {
+                let Some(node) = list.find(|node| seen.insert(*node)) else { return false };
+                let there: Vec<Candidate<'a>> = books
+                    .occupants(node)
+                    .filter_map(|(entry, _)| Some((*by_team.get(&entry.team)?, entry)))
+                    .filter_map(|(lender, entry)| self.consider(lender, entry, barred, gathered))
+                    .collect();
+                if nodes.len() < wanted && self.gains(node, &there) {
+                    nodes.insert(node);
+                    candidates.extend(there.into_iter().map(|c| (c.entry.workload.id.clone(), c)));
+                }
+                true
+            });
+        }
+        // With the nodes that have room already.
+        if claimant.pods > 1 {
+            let room = Room::Settled(&self.state.freed);
+            let sites = placement::roomy(books, &self.nodes, &self.request(), room);
+            nodes.extend(sites.into_iter().take(wanted));
+        }
+        self.nodes = self.nodes.iter().copied().filter(|node| nodes.contains(node)).collect();
+        candidates.into_values().collect()
+    }
+
+    /// The nodes of those of a lender whose going loses least, in that order.
+    fn likely(
+        &self,
+        lender: &Lender,
+        barred: &dyn Fn(&WorkloadId) -> bool,
+        gathered: &mut Gathered,
+    ) -> Vec<NodeIx> {
+        let holders = || self.books.holders(self.claimant.pool, lender.team);
+        let looked_at = if self.wide { LOOKED_AT * WIDER } else { LOOKED_AT };
+        let mut likely = Vec::new();
+        // The newest have least to lose; if they are too new, the oldest may be old enough.
+        for entry in holders().take(looked_at).chain(holders().rev().take(looked_at)) {
+            if let Some(candidate) = self.consider(lender, entry, barred, gathered) {
+                let key = (!candidate.takeable, candidate.young, candidate.priority, candidate.lost);
+                likely.push((key, entry));
+            }
+        }
+        likely.sort_by_key(|(key, entry)| (*key, &entry.workload.id));
+        likely.into_iter().flat_map(|(_, entry)| entry.charge.nodes.keys().copied()).collect()
+    }
+
+    /// The nodes that have most of what the claimant asks for, though not enough.
+    fn roomiest(&self, wanted: usize) -> Vec<NodeIx> {
+        let device = self.claimant.need.nonzero().map(|(index, _)| index);
+        let device = device.max_by_key(|index| (self.books.resources.is_device(*index), *index));
+        let free = |node: &NodeIx| {
+            device.map_or(0, |index| self.books.nodes.get(*node).settled().amounts().get(index))
+        };
+        let mut nodes: Vec<(Reverse<i64>, NodeIx)> =
+            self.nodes.iter().map(|node| (Reverse(free(node)), *node)).collect();
+        nodes.sort_unstable();
+        nodes.into_iter().take(wanted).map(|(_, node)| node).collect()
+    }
+
+    /// Whether more pods of the claimant find room on a node once these are gone from it.
+    fn gains(&self, node: NodeIx, there: &[Candidate<'_>]) -> bool {
+        let mut freed = self.state.freed.clone();
+        let room = |freed: &Freed| {
+            placement::capacity_for(self.books, node, self.claimant.need, Room::Settled(freed))
+        };
+        let before = room(&freed);
+        for candidate in there {
+            let pods = candidate.entry.charge.nodes.get(&node).copied().unwrap_or(0);
+            free_pods(&mut freed, candidate.entry, &BTreeMap::from([(node, pods)]));
+        }
+        self.admits(node) && room(&freed) > before
+    }
+
+    /// Whether the claimant's pods may be placed on a node at all.
+    fn admits(&self, node: NodeIx) -> bool {
+        let request = self.request();
+        self.books.nodes.fitting(request.pool, request.shape, request.need, |fitting| fitting.admits(node))
+    }
+
+    /// What is known of somebody, if it may be taken.
+    fn consider(
+        &self,
+        lender: &Lender,
+        entry: &'a Entry,
+        barred: &dyn Fn(&WorkloadId) -> bool,
+        gathered: &mut Gathered,
+    ) -> Option<Candidate<'a>> {
+        let id = &entry.workload.id;
+        if !preemptible(self.books, entry) || barred(id) || self.state.gone.contains(id) {
+            return None;
+        }
+        match &entry.phase {
+            Phase::Running(admission) => {
+                self.candidate(entry, admission, lender.takeable, &lender.levels, gathered)
+            }
+            Phase::Starting(_) | Phase::Resizing { .. } => {
+                gathered.skipped = true;
+                None
+            }
+            _ => None,
+        }
     }
 
     fn candidate(
@@ -114,7 +269,7 @@ impl<'a> Search<'a> {
             };
         let old_enough =
             started.after(books.queue_of(entry).map_or(Duration::ZERO, |queue| queue.min_runtime));
-        let young = self.now < old_enough;
+        let young = !self.foresees && self.now < old_enough;
         // Within a team, and against a claim on the surplus, the minimum run time holds.
         if takeable && young && (own || self.ground == Ground::Surplus) {
             gathered.retry_at = [gathered.retry_at, Some(old_enough)].into_iter().flatten().min();
@@ -169,8 +324,8 @@ impl<'a> Search<'a> {
         let (books, claimant) = (self.books, self.claimant);
         let own_needed = self.ground == Ground::Owed
             && !books.forest.owed(claimant.pool, claimant.team, claimant.total, &self.state.imagined);
-        let mut lowest: std::collections::BTreeMap<TeamIx, (i32, i32)> = std::collections::BTreeMap::new();
-        let mut shares: std::collections::BTreeMap<TeamIx, Ratio> = std::collections::BTreeMap::new();
+        let mut lowest: BTreeMap<TeamIx, (i32, i32)> = BTreeMap::new();
+        let mut shares: BTreeMap<TeamIx, Ratio> = BTreeMap::new();
         for candidate in &self.candidates {
             let team = candidate.entry.team;
             let low = lowest.entry(team).or_insert(candidate.priority);

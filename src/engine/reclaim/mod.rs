@@ -25,9 +25,11 @@ mod outcome;
 mod propose;
 mod refill;
 
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 
 use super::books::Books;
+use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::model::{PodShape, Time, Topology, WorkloadId};
 use super::nodes::NodeIx;
@@ -76,6 +78,8 @@ pub struct Found {
     pub retry_at: Option<Time>,
     /// Whether somebody could not be considered because its start is not confirmed yet.
     pub skipped: bool,
+    /// How many sets were tried.
+    pub tried: usize,
     /// Whether not every set was tried, so that a better one may exist.
     pub bounded: bool,
 }
@@ -155,32 +159,76 @@ impl Item {
 struct Search<'a> {
     books: &'a Books,
     pending: &'a Pending,
-    /// Who has been promised room: team and priority.
+    /// Who has been promised room.
     promised: &'a [Promised],
+    /// Room that is kept for somebody, and so is not seen.
+    hidden: Option<&'a Hidden>,
     claimant: Claimant<'a>,
     ground: Ground,
     /// Whether others may be moved for the claimant.
     moves: bool,
     state: State,
+    /// The nodes on which the claimant is to be placed.
+    nodes: Vec<NodeIx>,
     candidates: Vec<Candidate<'a>>,
+    /// Those of other teams who wait and are owed; worked out when asked for.
+    owed_others: OnceCell<Vec<&'a Entry>>,
+    /// Whether more is to be looked at than usual.
+    wide: bool,
+    /// Whether those count as old enough who will be some day.
+    foresees: bool,
+    /// Whether only the most promising nodes were looked at.
+    confined: bool,
     bounded: bool,
+    tried: Cell<usize>,
     now: Time,
 }
 
-/// The team and priority of a workload that has been promised room.
-pub type Promised = (TeamIx, (i32, i32));
+/// A workload that has been promised room.
+#[derive(Clone, Debug)]
+pub struct Promised {
+    /// Which.
+    pub id: WorkloadId,
+    /// Whose.
+    pub team: TeamIx,
+    /// Its priority: the queue's, then its own.
+    pub priority: (i32, i32),
+}
+
+/// Room kept out of sight of those who have to respect a reservation.
+#[derive(Clone, Debug)]
+pub struct Hidden {
+    /// For whom it is reserved.
+    pub holder: WorkloadId,
+    /// What one pod of its takes.
+    pub need: Vector,
+    /// Where.
+    pub placement: Placement,
+}
+
+/// What is, besides the claimant.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// Who holds what.
+    pub books: &'a Books,
+    /// Who waits.
+    pub pending: &'a Pending,
+    /// Who has been promised room.
+    pub promised: &'a [Promised],
+    /// Room that is kept for somebody, and so is not seen.
+    pub hidden: Option<&'a Hidden>,
+}
 
 /// Finds the best set of victims; none when no set makes the claimant start.
 #[must_use]
 pub fn search(
-    books: &Books,
-    pending: &Pending,
-    promised: &[Promised],
+    scene: Scene<'_>,
     claimant: Claimant<'_>,
     barred: &dyn Fn(&WorkloadId) -> bool,
     now: Time,
 ) -> Found {
     let mut found = Found::default();
+    let Scene { books, pending, promised, hidden } = scene;
     let owed_outright = books.forest.owed(claimant.pool, claimant.team, claimant.total, &Imagined::new());
     let mut best: Option<(Cost, Victims)> = None;
     for (ground, moves) in [(Ground::Owed, false), (Ground::Owed, true), (Ground::Surplus, false)] {
@@ -200,19 +248,33 @@ pub fn search(
             books,
             pending,
             promised,
+            hidden,
             claimant,
             ground,
             moves,
             state: State::default(),
+            nodes: claimant.nodes.to_vec(),
             candidates: Vec::new(),
+            owed_others: OnceCell::new(),
+            wide: false,
+            foresees: false,
+            confined: false,
             bounded: false,
+            tried: Cell::new(1),
             now,
         };
         let gathered = search.gather(barred);
         found.skipped |= gathered.skipped;
         found.retry_at = [found.retry_at, gathered.retry_at].into_iter().flatten().min();
-        let proposal = search.best();
+        let mut proposal = search.best();
+        if proposal.is_none() && search.confined && ground == Ground::Owed && !moves {
+            // Who is owed room must not miss it because it lies where nobody looked.
+            (search.nodes, search.wide) = (claimant.nodes.to_vec(), true);
+            search.gather(barred);
+            proposal = search.best();
+        }
         found.bounded |= search.bounded;
+        found.tried += search.tried.get();
         if let Some((cost, victims)) = proposal
             && best.as_ref().is_none_or(|(least, _)| cost < *least)
         {
@@ -240,7 +302,7 @@ impl<'a> Search<'a> {
     fn best(&mut self) -> Option<(Cost, Victims)> {
         let mut best: Option<(Cost, Outcome)> = None;
         for items in self.proposals() {
-            let Some(outcome) = self.outcome(&items, self.claimant.nodes) else { continue };
+            let Some(outcome) = self.outcome(&items, &self.nodes) else { continue };
             if !self.is_fair(&outcome) {
                 continue;
             }

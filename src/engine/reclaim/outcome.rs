@@ -53,10 +53,11 @@ struct Sorted {
     imagined: Imagined,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     /// What taking these leads to; `None` when it is not allowed or the claimant still cannot start
     /// on `nodes`. Whether it makes the shares fairer is not asked here ([`Search::is_fair`]).
     pub fn outcome(&self, items: &[Item], nodes: &[NodeIx]) -> Option<Outcome> {
+        self.tried.set(self.tried.get() + 1);
         let parts = self.parts(items);
         [self.moves, false]
             .into_iter()
@@ -163,7 +164,7 @@ impl Search<'_> {
             return None;
         }
         let placement = placement::place(self.books, nodes, &self.request(), Room::Settled(&freed))?;
-        if !owed && self.exposed(&imagined, &freed) {
+        if !owed && self.exposed(&taken, &imagined, &freed) {
             return None;
         }
         let mut left = freed.clone();
@@ -198,44 +199,69 @@ impl Search<'_> {
         placement::place(self.books, &nodes, &request, Room::Settled(freed))
     }
 
-    /// The first of every kind that waits, with how many there are of it.
+    /// The first of every kind that waits, with how many there are of it besides the claimant and those who
+    /// are imagined to have started.
     pub fn waiting(&self) -> impl Iterator<Item = (&Entry, usize)> {
-        let waits = |id: &&WorkloadId| *id != self.claimant.id && !self.state.started.contains(id);
-        let firsts = self.pending.firsts().filter(move |(id, _)| waits(id));
-        firsts.filter_map(|(id, count)| Some((self.books.get(id)?, count)))
+        self.pending.firsts().filter_map(|(id, count)| {
+            let class = self.pending.class_of(id);
+            let aside = |id: &WorkloadId| self.pending.class_of(id) == class;
+            let claimant = usize::from(aside(self.claimant.id));
+            let started = self.state.started.iter().filter(|id| *id != self.claimant.id && aside(id)).count();
+            let left = count.saturating_sub(claimant + started);
+            if left == 0 { None } else { Some((self.books.get(id)?, left)) }
+        })
+    }
+
+    /// Those of other teams who wait although their own guarantees hold them, the first of each kind.
+    fn owed_others(&self) -> &[&'a Entry] {
+        self.owed_others.get_or_init(|| {
+            let (books, claimant) = (self.books, &self.claimant);
+            let owed = |entry: &&Entry| {
+                books.forest.own_guarantee_holds(claimant.pool, entry.team, &entry.least_total())
+            };
+            self.pending
+                .firsts_of_others(claimant.team, |team| {
+                    books.forest.has_room_in_guarantee(claimant.pool, team)
+                })
+                .filter(|id| !self.state.started.contains(id))
+                .filter_map(|id| books.get(id))
+                .filter(owed)
+                .collect()
+        })
     }
 
     /// Whether somebody of another team waits who is owed what the claimant would take, so that the
     /// claimant would be evicted in turn.
-    fn exposed(&self, imagined: &Imagined, freed: &Freed) -> bool {
+    ///
+    /// Where not everybody is looked at, it counts only what mates free: the room of borrowers the other
+    /// could have had before.
+    fn exposed(&self, taken: &[Part], imagined: &Imagined, freed: &Freed) -> bool {
         let (books, claimant) = (self.books, &self.claimant);
         let forest = &books.forest;
+        let own = |part: &Part| self.candidates[part.candidate].own;
+        if self.confined && !taken.iter().any(own) {
+            return false;
+        }
         let mut with = imagined.clone();
         forest.imagine(&mut with, claimant.team, claimant.total, 1);
-        self.pending
-            .firsts_of_others(claimant.team)
-            .filter(|id| !self.state.started.contains(id))
-            .filter_map(|id| books.get(id))
-            .any(|waiting| {
-                let total = waiting.least_total();
-                if !forest.own_guarantee_holds(claimant.pool, waiting.team, &total) {
-                    return false;
-                }
-                // The claimant's room is free again here, as if it had been evicted with all borrowers.
-                let (mut without, mut freed) = (imagined.clone(), freed.clone());
-                for team in books.teams_holding(claimant.pool).filter(|team| *team != waiting.team) {
-                    let levels: Vec<_> = forest.levels_below_common(team, waiting.team).collect();
-                    for other in books.holders(claimant.pool, team).filter(|other| self.evictable(other)) {
-                        let amount = other.held();
-                        if forest.beyond_guarantee(claimant.pool, &levels, &amount, &with) {
-                            forest.imagine(&mut without, team, &amount, -1);
-                            free_pods(&mut freed, other, &other.charge.nodes);
-                        }
+        self.owed_others().iter().any(|waiting| {
+            let total = waiting.least_total();
+            // The claimant's room is free again here, as if it had been evicted with all borrowers.
+            let (mut without, mut freed) = (imagined.clone(), freed.clone());
+            let others = books.teams_holding(claimant.pool).filter(|team| *team != waiting.team);
+            for team in others.filter(|_| !self.confined) {
+                let levels: Vec<_> = forest.levels_below_common(team, waiting.team).collect();
+                for other in books.holders(claimant.pool, team).filter(|other| self.evictable(other)) {
+                    let amount = other.held();
+                    if forest.beyond_guarantee(claimant.pool, &levels, &amount, &with) {
+                        forest.imagine(&mut without, team, &amount, -1);
+                        free_pods(&mut freed, other, &other.charge.nodes);
                     }
                 }
-                forest.owed(claimant.pool, waiting.team, &total, &without)
-                    && self.find_room(waiting, waiting.least_pods(), &freed).is_some()
-            })
+            }
+            forest.owed(claimant.pool, waiting.team, &total, &without)
+                && self.find_room(waiting, waiting.least_pods(), &freed).is_some()
+        })
     }
 }
 

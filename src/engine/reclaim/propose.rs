@@ -2,8 +2,9 @@
 //!
 //! The guesses build a set up from an order of items, the cheapest first, until the claimant can
 //! start, and drop again whoever is not needed. The orders are: by what each loses; by whose team has
-//! the largest share of the surplus; node by node, the cheapest node first.
+//! the largest share of the surplus; team by team; node by node, the cheapest node first.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::forest::{Imagined, TeamIx};
@@ -15,8 +16,18 @@ use super::{Ground, Item, Search};
 
 /// Up to this many sets all of them are tried.
 const EXHAUSTIVE: usize = 512;
+/// The same where not everybody is looked at in the first place.
+const EXHAUSTIVE_AMONG_MANY: usize = 32;
 /// On so many nodes, the cheapest, a set for a start on that node alone is tried.
 const NODES_ALONE: usize = 8;
+
+/// Of so many teams, those with the largest shares, a set of the one team alone is tried.
+const TEAMS_ALONE: usize = 4;
+
+/// Where not everybody is looked at, orders go no further than so many items, and so many more for each pod
+/// asked for.
+const ITEMS_AMONG_MANY: usize = 24;
+const ITEMS_A_POD: usize = 8;
 
 /// What may be taken of one candidate: the items, and the options that take a part of them.
 struct Options {
@@ -34,7 +45,8 @@ impl Search<'_> {
         let mut options = Vec::new();
         let mut sets = 1_usize;
         for candidate in 0..self.candidates.len() {
-            let more = self.options(candidate, EXHAUSTIVE / sets);
+            let most = if self.confined { EXHAUSTIVE_AMONG_MANY } else { EXHAUSTIVE };
+            let more = self.options(candidate, most / sets);
             let Some(more) = more else {
                 self.bounded = true;
                 return self.guesses();
@@ -51,7 +63,7 @@ impl Search<'_> {
         for candidate in &self.candidates {
             free_pods(&mut freed, candidate.entry, &candidate.entry.charge.nodes);
         }
-        placement::place(self.books, self.claimant.nodes, &self.request(), Room::Settled(&freed)).is_some()
+        placement::place(self.books, &self.nodes, &self.request(), Room::Settled(&freed)).is_some()
     }
 
     /// What may be taken of a candidate; `None` when there are more than `most` ways.
@@ -106,7 +118,7 @@ impl Search<'_> {
                 part_does |= options.smaller[option].iter().any(|less| does[set - (option - less) * step]);
                 step *= options.items.len();
             }
-            does[set] = part_does || self.outcome(&items, self.claimant.nodes).is_some();
+            does[set] = part_does || self.outcome(&items, &self.nodes).is_some();
             if does[set] && !part_does {
                 minimal.push(items);
             }
@@ -116,17 +128,27 @@ impl Search<'_> {
 
     fn guesses(&self) -> Vec<Vec<Item>> {
         let relevant = self.relevant_nodes();
-        let by_loss = self.items_by_loss(|_| true);
-        let by_node = self.nodes_by_loss(&relevant);
+        let by_loss = self.items_by_loss();
+        let on = self.items_by_node(&relevant);
+        let by_node = self.nodes_by_loss(&on);
+        let mut orders: Vec<Vec<Item>> = vec![self.items_by_share(&by_loss)];
+        if self.ground == Ground::Surplus {
+            orders.extend(self.team_by_team(&by_loss));
+        }
         let mut guesses: Vec<Option<Vec<Item>>> = Vec::new();
         if self.claimant.pods == 1 {
-            guesses.extend(by_node.iter().take(NODES_ALONE).map(|node| self.on_node(*node)));
+            guesses.extend(by_node.iter().take(NODES_ALONE).map(|node| self.on_node(*node, &on[node])));
         }
-        let node_after_node: Vec<Item> =
-            by_node.iter().flat_map(|node| self.items_by_loss(|at| at == *node)).collect();
-        guesses.push(self.build_up(&node_after_node, &relevant));
-        guesses.push(self.build_up(&self.items_by_share(), &relevant));
-        guesses.push(self.build_up(&by_loss, &relevant));
+        if self.claimant.pods > 1 || !self.confined {
+            orders.push(by_node.iter().flat_map(|node| on[node].iter().copied()).collect());
+            orders.push(by_loss);
+        }
+        for order in &mut orders {
+            if self.confined {
+                order.truncate(self.items_among_many());
+            }
+            guesses.push(self.build_up(order, &relevant));
+        }
         let mut distinct: BTreeSet<Vec<Item>> = BTreeSet::new();
         for mut guess in guesses.into_iter().flatten() {
             guess.sort_unstable();
@@ -135,46 +157,89 @@ impl Search<'_> {
         distinct.into_iter().collect()
     }
 
+    /// How far orders go where not everybody is looked at.
+    fn items_among_many(&self) -> usize {
+        ITEMS_AMONG_MANY + ITEMS_A_POD * usize::try_from(self.claimant.pods).unwrap_or(1)
+    }
+
+    /// What may be taken of each team by itself, the largest share first: of two teams that lose the same,
+    /// the shares may become fairer by what the one gives and not by what the other does.
+    fn team_by_team(&self, items: &[Item]) -> Vec<Vec<Item>> {
+        let mut teams: BTreeMap<TeamIx, Vec<Item>> = BTreeMap::new();
+        for item in items {
+            teams.entry(self.candidates[item.candidate()].entry.team).or_default().push(*item);
+        }
+        let (forest, pool) = (&self.books.forest, self.claimant.pool);
+        let mut teams: Vec<(TeamIx, Vec<Item>)> = teams.into_iter().collect();
+        teams.sort_by_cached_key(|(team, _)| {
+            (Reverse(forest.level_share(pool, *team, self.state.imagined.get(team))), *team)
+        });
+        teams.into_iter().take(TEAMS_ALONE).map(|(_, items)| items).collect()
+    }
+
     /// The nodes on which something could change: those with room, and those of candidates.
     fn relevant_nodes(&self) -> Vec<NodeIx> {
         let touched: BTreeSet<NodeIx> =
             self.candidates.iter().flat_map(|c| c.entry.charge.nodes.keys().copied()).collect();
         let room = Room::Settled(&self.state.freed);
         let roomy = |node: NodeIx| placement::capacity_for(self.books, node, self.claimant.need, room) > 0;
-        self.claimant.nodes.iter().copied().filter(|node| touched.contains(node) || roomy(*node)).collect()
+        self.nodes.iter().copied().filter(|node| touched.contains(node) || roomy(*node)).collect()
     }
 
-    /// Everything that may be taken on the nodes wanted: pods beyond minimums first, then whole
-    /// workloads, each in the order of the candidates.
-    fn items_by_loss(&self, wanted: impl Fn(NodeIx) -> bool) -> Vec<Item> {
+    /// Everything that may be taken: pods beyond minimums first, then whole workloads, each in the
+    /// order of the candidates.
+    fn items_by_loss(&self) -> Vec<Item> {
         let mut items = Vec::new();
-        for (index, candidate) in self.candidates.iter().enumerate().filter(|(_, c)| c.takeable) {
-            let mut left = candidate.extra;
-            let mut nodes: Vec<(NodeIx, u32)> =
-                candidate.entry.charge.nodes.iter().map(|(node, pods)| (*node, *pods)).collect();
-            // Where it has least, a node becomes whole with the fewest pods.
-            nodes.sort_by_key(|(node, pods)| (*pods, *node));
-            for (node, pods) in nodes.into_iter().filter(|(node, _)| wanted(*node)) {
-                let pods = pods.min(left);
-                left -= pods;
-                items.extend((0..pods).map(|_| Item::Pod(index, node)));
-            }
-        }
         for (index, candidate) in self.candidates.iter().enumerate() {
-            if candidate.entry.charge.nodes.keys().any(|node| wanted(*node)) {
-                items.push(Item::Whole(index));
-            }
+            items.extend(self.pods_by_loss(index, candidate.entry.charge.nodes.keys().copied()));
         }
+        let holds = |index: &usize| !self.candidates[*index].entry.charge.nodes.is_empty();
+        items.extend((0..self.candidates.len()).filter(holds).map(Item::Whole));
         items
     }
 
+    /// The same on each node.
+    fn items_by_node(&self, nodes: &[NodeIx]) -> BTreeMap<NodeIx, Vec<Item>> {
+        let mut on: BTreeMap<NodeIx, Vec<Item>> = nodes.iter().map(|node| (*node, Vec::new())).collect();
+        for index in 0..self.candidates.len() {
+            for node in self.candidates[index].entry.charge.nodes.keys() {
+                if let Some(items) = on.get_mut(node) {
+                    items.extend(self.pods_by_loss(index, std::iter::once(*node)));
+                }
+            }
+        }
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            for node in candidate.entry.charge.nodes.keys() {
+                if let Some(items) = on.get_mut(node) {
+                    items.push(Item::Whole(index));
+                }
+            }
+        }
+        on
+    }
+
+    /// A candidate's pods beyond its minimum, as many as may be taken on those of its nodes.
+    fn pods_by_loss(&self, index: usize, nodes: impl Iterator<Item = NodeIx>) -> Vec<Item> {
+        let candidate = &self.candidates[index];
+        if !candidate.takeable || candidate.extra == 0 {
+            return Vec::new();
+        }
+        let pods_on = |node: &NodeIx| candidate.entry.charge.nodes.get(node).copied().unwrap_or(0);
+        let mut nodes: Vec<NodeIx> = nodes.collect();
+        // Where it has least, a node becomes whole with the fewest pods.
+        nodes.sort_by_key(|node| (pods_on(node), *node));
+        let pods =
+            nodes.into_iter().flat_map(|node| (0..pods_on(&node)).map(move |_| Item::Pod(index, node)));
+        pods.take(usize::try_from(candidate.extra).unwrap_or(usize::MAX)).collect()
+    }
+
     /// Everything that may be taken, always from the team that then has the largest share.
-    fn items_by_share(&self) -> Vec<Item> {
+    fn items_by_share(&self, items: &[Item]) -> Vec<Item> {
         let (forest, pool) = (&self.books.forest, self.claimant.pool);
         let mut queues: BTreeMap<TeamIx, std::collections::VecDeque<Item>> = BTreeMap::new();
-        for item in self.items_by_loss(|_| true) {
+        for item in items {
             let team = self.candidates[item.candidate()].entry.team;
-            queues.entry(team).or_default().push_back(item);
+            queues.entry(team).or_default().push_back(*item);
         }
         let mut imagined = self.state.imagined.clone();
         let mut items = Vec::new();
@@ -184,6 +249,7 @@ impl Search<'_> {
             let shares = levels.chain(own).map(|at| forest.level_share(pool, at, imagined.get(&at)));
             shares.max().unwrap_or(Ratio::ZERO)
         };
+        let most = if self.confined { self.items_among_many() } else { usize::MAX };
         while let Some(team) =
             queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(team, _)| *team).max_by(
                 |left, right| {
@@ -201,19 +267,22 @@ impl Search<'_> {
             };
             forest.imagine(&mut imagined, team, &entry.need, -pods);
             items.push(item);
+            if items.len() >= most {
+                break;
+            }
         }
         items
     }
 
     /// The nodes of candidates on which one more pod could start, the cheapest first.
-    fn nodes_by_loss(&self, relevant: &[NodeIx]) -> Vec<NodeIx> {
+    fn nodes_by_loss(&self, on: &BTreeMap<NodeIx, Vec<Item>>) -> Vec<NodeIx> {
         let mut priced = Vec::new();
-        for node in relevant {
+        for (node, items) in on {
             let (need, mut freed) = (self.claimant.need, self.state.freed.clone());
             let room = |freed: &Freed| placement::capacity_for(self.books, *node, need, Room::Settled(freed));
             let before = room(&freed);
             let mut price = (0_usize, 0_usize, 0_i128);
-            for item in self.items_by_loss(|at| at == *node) {
+            for item in items {
                 let candidate = &self.candidates[item.candidate()];
                 match item {
                     Item::Pod(..) => free_pods(&mut freed, candidate.entry, &BTreeMap::from([(*node, 1)])),
@@ -236,13 +305,27 @@ impl Search<'_> {
     }
 
     /// A set for a start on that node alone: those on it, then whoever the quota needs besides.
-    fn on_node(&self, node: NodeIx) -> Option<Vec<Item>> {
-        let mut order = self.items_by_loss(|at| at == node);
+    fn on_node(&self, node: NodeIx, items: &[Item]) -> Option<Vec<Item>> {
+        let set = self.build_up(items, &[node]);
+        if set.is_some() || !self.lacks_quota() {
+            return set;
+        }
+        let mut order = items.to_vec();
         let elsewhere = (0..self.candidates.len()).filter(|index| {
             !self.candidates[*index].entry.charge.nodes.contains_key(&node) && self.helps_quota(*index)
         });
         order.extend(elsewhere.map(Item::Whole));
+        if self.confined {
+            order.truncate(ITEMS_AMONG_MANY);
+        }
         self.build_up(&order, &[node])
+    }
+
+    /// Whether the claimant needs more than room on nodes: quota that somebody holds.
+    fn lacks_quota(&self) -> bool {
+        let (forest, claimant, imagined) = (&self.books.forest, &self.claimant, &self.state.imagined);
+        self.ground == Ground::Owed && !forest.owed(claimant.pool, claimant.team, claimant.total, imagined)
+            || forest.over_limit(claimant.pool, claimant.team, claimant.total, imagined, true).is_some()
     }
 
     /// Whether a candidate stands under a team that the claimant stands under too, so that its

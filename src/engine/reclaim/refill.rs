@@ -8,7 +8,7 @@ use super::super::model::WorkloadId;
 use super::super::placement::Freed;
 use super::super::rules::{free, lending_allows, occupy, preemptible, priority_of};
 use super::outcome::Outcome;
-use super::{Ground, Search};
+use super::{Ground, Hidden, Search};
 
 /// So many starts into left-over room are thought through; by then nothing worth mentioning is left.
 const STARTS: usize = 8;
@@ -52,7 +52,7 @@ impl Search<'_> {
         let gone: Vec<&WorkloadId> =
             outcome.parts.iter().map(|part| &self.candidates[part.candidate].entry.workload.id).collect();
         above.any(|mate| {
-            let mut freed = outcome.unfilled.clone();
+            let mut freed = self.unhidden(&outcome.unfilled);
             for other in books.holders(claimant.pool, claimant.team) {
                 let lower = self.evictable(other) && priority_of(books, other) < priority_of(books, mate);
                 if lower && !gone.contains(&&other.workload.id) {
@@ -63,13 +63,28 @@ impl Search<'_> {
         })
     }
 
+    /// Such room with the room that is kept for somebody: others than the claimant may start in it.
+    pub fn unhidden(&self, freed: &Freed) -> Freed {
+        let mut freed = freed.clone();
+        if let Some(Hidden { holder, need, placement }) = self.hidden {
+            for (node, pods) in placement {
+                freed.give(*node, holder, need, *pods);
+            }
+        }
+        freed
+    }
+
     /// Lets those who wait start in the room that is left over.
     fn refill(&self, outcome: &Outcome, imagined: &mut Imagined) {
         let (forest, pool) = (&self.books.forest, self.claimant.pool);
-        let mut freed = outcome.freed.clone();
+        let mut freed = self.unhidden(&outcome.freed);
         let victims = outcome.parts.iter().filter(|part| part.whole);
         let mut waiting: Vec<(&Entry, usize)> =
             victims.map(|part| (self.candidates[part.candidate].entry, 1)).collect();
+        // Whoever leaves for somebody else will wait as well.
+        let promised = |entry: &Entry| self.promised.iter().any(|other| other.id == entry.workload.id);
+        let going = self.books.going().filter(|entry| entry.charge.pool == pool && !promised(entry));
+        waiting.extend(going.take(KINDS).map(|entry| (entry, 1)));
         waiting.extend(self.waiting().take(KINDS));
         for _ in 0..STARTS {
             let next = waiting
