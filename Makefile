@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Usual places that a login shell has in its PATH, but not every make.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test check build fmt lint unit e2e cluster cluster-up cluster-down \
+.PHONY: help demo demo-down test check build fmt lint unit soak e2e cluster cluster-up cluster-down \
         bench-cluster bench-engine bench-packing bench-queueing crds image need packages
 
 # docker or podman
@@ -36,8 +36,14 @@ fmt:
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
+# Property tests draw the same cases every time, so that red means a change; `soak` draws many others.
+unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## unit and property tests
 	cargo test --workspace --lib --bins --examples --test engine --test manifests --test simulate --test scenarios
+
+soak: export PROPTEST_CASES ?= 5000
+soak: ## the laws over many more random worlds than in the tests, others every time
+	cargo test -p sluice-engine --test engine
 
 cluster: need ## build the local control plane (about 8 minutes the first time)
 	tests/cluster/build.sh

@@ -161,13 +161,15 @@ pub fn owners_keep_theirs(
                 let decided: Vec<&Action> = actions[at..].iter().take_while(same).collect();
                 at += decided.len();
                 let item = &world.items[claimant];
+                // Room that was promised to the claimant before is in the usage already.
+                let more = if claimed.contains(claimant) { 0 } else { item.total() };
                 let moves = |a: &&&Action| matches!(a, Action::Evict { reason: EvictReason::Moved, .. });
                 for moved in decided.iter().filter(moves).map(|a| &world.items[a.workload()]) {
                     // Only for one whom its guarantee holds as things are; and its own place is waiting.
                     let outright = world
                         .path(&item.workload.team)
                         .iter()
-                        .all(|team| usage[team] + item.total() <= world.guaranteed(team));
+                        .all(|team| usage[team] + more <= world.guaranteed(team));
                     prop_assert!(
                         outright && moved.preemptible(),
                         "{} moves for {claimant}",
@@ -192,10 +194,13 @@ pub fn owners_keep_theirs(
                 }
                 let straddling = take(world, &others, item, &mut usage, &gone);
                 gone.extend(group.iter().map(|victim| victim.workload.id.clone()));
-                prop_assert!(straddling.is_some(), "taken from a team within its guarantee: {group:?}");
+                let names = ids(group.clone());
+                prop_assert!(
+                    straddling.is_some(),
+                    "{names:?} of a team within its guarantee: {usage:?}, {claimed:?}\n{}",
+                    world.log.join("\n")
+                );
                 let path = world.path(&item.workload.team);
-                // Room that was promised to the claimant before is in the usage already.
-                let more = if claimed.contains(claimant) { 0 } else { item.total() };
                 let owed = path.iter().all(|team| usage[team] + more <= world.guaranteed(team));
                 // Who is not owed takes from other teams only what leaves owners whole and shares fairer.
                 let mut after = usage.clone();

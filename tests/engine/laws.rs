@@ -4,14 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sluice_engine::decision::{Action, Reason, State};
-use sluice_engine::model::{Time, WorkloadId};
+use sluice_engine::model::{Team, Time, WorkloadId};
 
 use super::judge::{
     claims, could_be_made_room, never_over_admitted, owners_keep_theirs, settled_usage, settled_usage_before,
     take, takes_mates_needlessly,
 };
-use super::ops::{apply, build, ids, ops, setup, submissions, submit};
+use super::ops::{TEAMS, apply, build, ids, ops, setup, submissions, submit};
 use super::world::{Item, Stage, World, team};
+
+/// Three teams that are promised nothing, on one node.
+fn borrowers(weights: &[u32; 3], capacity: i64) -> World {
+    let teams =
+        TEAMS.iter().zip(weights).map(|(name, weight)| Team { weight: *weight, ..team(name, None, 0, None) });
+    World::new(&[capacity], teams.collect())
+}
+
+/// Lets every team ask for all there is, a GPU at a time.
+fn crowd(world: &mut World, queue: &str, capacity: i64) {
+    for _ in 0..capacity {
+        for name in TEAMS {
+            world.submit(&name.into(), queue, 0, 1, 1);
+        }
+    }
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
@@ -49,7 +65,8 @@ proptest! {
         let mut world = build(&setup);
         for op in &ops {
             apply(&mut world, op);
-            let mut usage = settled_usage(&world, &BTreeSet::new());
+            // Whose place is kept elsewhere goes on holding as much.
+            let mut usage = settled_usage(&world, &world.moving);
             let mut claimed = claims(&world);
             let actions = world.plan();
             // A promise that had to be given up counts for nothing.
@@ -182,6 +199,34 @@ proptest! {
     }
 
     #[test]
+    fn law_5_no_other_division_of_the_surplus_is_fairer(
+        weights in [1..4_u32, 1..4_u32, 1..4_u32], capacity in 3..20_i64
+    ) {
+        let mut world = borrowers(&weights, capacity);
+        crowd(&mut world, "train", capacity);
+        world.settle();
+        let held: Vec<i64> = TEAMS.iter().map(|name| world.used(&(*name).into())).collect();
+        prop_assert_eq!(held.iter().sum::<i64>(), capacity);
+        // Shares times the weights' product, from the largest.
+        let shares = |held: &[i64]| {
+            let product: i64 = weights.iter().map(|weight| i64::from(*weight)).product();
+            let mut shares: Vec<i64> =
+                held.iter().zip(&weights).map(|(held, weight)| held * product / i64::from(*weight)).collect();
+            shares.sort_unstable_by_key(|share| -share);
+            shares
+        };
+        for from in 0..3 {
+            for to in 0..3 {
+                let mut other = held.clone();
+                other[from] -= 1;
+                other[to] += 1;
+                let fair = held[from] == 0 || shares(&other) >= shares(&held);
+                prop_assert!(fair, "{held:?} with weights {weights:?} is less fair than {other:?}");
+            }
+        }
+    }
+
+    #[test]
     fn law_6_nothing_waits_while_it_could_run(setup in setup(), ops in ops()) {
         let mut world = build(&setup);
         for op in &ops {
@@ -236,6 +281,22 @@ proptest! {
             served.extend(world.running().into_iter().map(rank));
         }
         prop_assert_eq!(served, expected);
+    }
+
+    #[test]
+    fn law_9_the_smallest_share_goes_first(weights in [1..4_u32, 1..4_u32, 1..4_u32], capacity in 3..20_i64) {
+        let mut world = borrowers(&weights, capacity);
+        // In their queue nobody goes for a claim on the surplus so soon: what is seen is the order alone.
+        crowd(&mut world, "slow", capacity);
+        world.plan();
+        for (i, left) in TEAMS.iter().enumerate() {
+            for (j, right) in TEAMS.iter().enumerate() {
+                let (mine, theirs) = (world.used(&(*left).into()), world.used(&(*right).into()));
+                // All ask for as much: nobody's share is larger than another's would be with one more.
+                let fair = mine * i64::from(weights[j]) <= (theirs + 1) * i64::from(weights[i]);
+                prop_assert!(fair, "{left} holds {mine}, {right} {theirs}, weights {weights:?}");
+            }
+        }
     }
 
     #[test]

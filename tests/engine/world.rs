@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::{Action, Reason, State};
+use sluice_engine::decision::{Action, EvictReason, Reason, State};
 use sluice_engine::model::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Topology,
     Workload, WorkloadId, WorkloadKind,
@@ -54,6 +54,8 @@ pub struct World {
     /// Every action ever decided.
     pub log: Vec<String>,
     pub evicted_for: BTreeMap<WorkloadId, BTreeSet<WorkloadId>>,
+    /// Who was told to stop where it runs because it goes on elsewhere.
+    pub moving: BTreeSet<WorkloadId>,
     submitted: usize,
     foreign_made: usize,
 }
@@ -120,6 +122,7 @@ impl World {
             in_flight: Vec::new(),
             log: Vec::new(),
             evicted_for: BTreeMap::new(),
+            moving: BTreeSet::new(),
             submitted: 0,
             foreign_made: 0,
         };
@@ -131,6 +134,7 @@ impl World {
     pub fn rebuild(&mut self) {
         self.engine = Engine::new();
         self.in_flight.clear();
+        self.moving.clear();
         let mut events: Vec<Event> = self.teams.values().cloned().map(Event::TeamApplied).collect();
         events.extend(self.nodes.keys().map(|name| Event::NodeApplied(self.node(name))));
         events.extend(self.items.values().map(|item| Event::WorkloadApplied(self.seen(item))));
@@ -237,6 +241,9 @@ impl World {
         let actions = self.engine.plan(self.now).actions;
         for action in &actions {
             self.log.push(told(action));
+            if let Action::Evict { workload, reason: EvictReason::Moved, .. } = action {
+                self.moving.insert(workload.clone());
+            }
             if let Action::Evict { workload, claimant: Some(claimant), .. } = action {
                 self.evicted_for.entry(claimant.clone()).or_default().insert(workload.clone());
             }
@@ -252,6 +259,7 @@ impl World {
         let Some(item) = self.items.get(&id).cloned() else { return };
         if !success {
             let message = "the API server said no".to_owned();
+            self.moving.remove(&id);
             self.engine.apply(Event::WriteFailed { workload: id, message }, self.now);
             return;
         }
@@ -278,6 +286,7 @@ impl World {
     /// The last pod of an evicted workload is gone; it is in the queue again.
     pub fn end(&mut self, id: &WorkloadId, stage: Stage) {
         let Some(item) = self.items.get(id).cloned() else { return };
+        self.moving.remove(id);
         for pod in self.pods_of(&item) {
             self.engine.apply(Event::PodRemoved(pod.id), self.now);
         }
