@@ -90,8 +90,15 @@ impl Devices {
     /// now and `settled` will be once everything has settled: of each device what is left now and will
     /// still be left then.
     pub fn offered(&self, whole: &Vector, free: &Vector, settled: &Vector) -> Vec<Shared> {
-        let mut spare = settled.plus(whole, -1);
-        let mut unused = free.plus(whole, -1);
+        // Where more is kept than there is, nothing whole is offered.
+        let besides = |all: &Vector| {
+            let mut rest = all.clone();
+            for (resource, milli) in whole.entries() {
+                rest.set(resource, rest.get(resource) - milli.max(0));
+            }
+            rest
+        };
+        let (mut spare, mut unused) = (besides(settled), besides(free));
         let one_of = |devices: &mut Vector, resource: usize| {
             let is_there = devices.get(resource) >= DEVICE;
             if is_there {
@@ -105,7 +112,7 @@ impl Devices {
             let unheld = match device.left(|_, seat| seat.holder.is_some()) {
                 Some(left) => left,
                 // Nobody is on it yet: claimants share with others what becomes of an untouched device.
-                None if one_of(&mut unused, resource) => DEVICE,
+                None if settled.get(resource) >= 0 && one_of(&mut unused, resource) => DEVICE,
                 None => return None,
             };
             let left = match device.left(|_, seat| !seat.going) {
