@@ -8,8 +8,8 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::Action;
 use sluice_engine::model::{
-    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Topology,
-    Workload, WorkloadId, WorkloadKind,
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Workload,
+    WorkloadId,
 };
 
 use crate::random::Random;
@@ -387,28 +387,14 @@ impl World {
             }
         };
         let team = &self.teams[usize::from(wish.team)];
+        let shape = PodShape { requests: requests(wish), ..PodShape::default() };
+        let name = format!("job-{number}").into();
         let workload = Workload {
             id: id(number),
-            kind: WorkloadKind::Job,
-            namespace: team.name.clone(),
-            name: format!("job-{number}").into(),
-            team: team.name.clone(),
             queue: Some(team.queues[usize::from(wish.queue)].name.clone()),
             priority: wish.priority,
-            submitted: item.submitted,
-            pods: wish.pods,
-            min_pods: None,
-            shape: PodShape { requests: requests(wish), ..PodShape::default() },
-            topology: Topology::default(),
-            user: None,
-            pools: Vec::new(),
-            resumable: true,
-            resizable: true,
-            time_limit: None,
-            last_checkpoint: None,
-            checkpoint_interval: None,
-            ran: None,
             state,
+            ..Workload::job(&team.name, &name, wish.pods, shape, item.submitted)
         };
         self.engine.apply(Event::WorkloadApplied(workload), self.now);
     }

@@ -12,7 +12,7 @@ use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::Action;
 use sluice_engine::model::{
     Event, Name, Node, NodeTerm, Observed, Operator, PodShape, Queue, Quota, Requirement, Team, Time,
-    Topology, Workload, WorkloadId, WorkloadKind,
+    Workload, WorkloadId,
 };
 
 use crate::cluster::{Cluster, Spot};
@@ -86,26 +86,7 @@ impl Sluice {
         let name: Name = format!("pod-{}", self.arrived).into();
         Workload {
             id: WorkloadId(name.clone()),
-            kind: WorkloadKind::Job,
-            namespace: TEAM.into(),
-            name,
-            team: TEAM.into(),
-            queue: None,
-            priority: 0,
-            submitted: self.now(),
-            pods: 1,
-            min_pods: None,
-            shape: self.shape(pod),
-            topology: Topology::default(),
-            user: None,
-            pools: Vec::new(),
-            resumable: true,
-            resizable: true,
-            time_limit: None,
-            last_checkpoint: None,
-            checkpoint_interval: None,
-            ran: None,
-            state: Observed::Queued,
+            ..Workload::job(&TEAM.into(), &name, 1, self.shape(pod), self.now())
         }
     }
 

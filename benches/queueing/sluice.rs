@@ -11,8 +11,7 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::forward::{Happening, Life, Run as Play};
 use sluice_engine::model::{
-    DEFAULT_POOL, Event, Node, Observed, PodShape, Queue, Quota, Settings, Team, Time, Topology, Workload,
-    WorkloadId, WorkloadKind,
+    DEFAULT_POOL, Event, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload, WorkloadId,
 };
 
 use super::outcome::{Outcome, Run};
@@ -116,28 +115,10 @@ impl Log {
 fn workload(trace: &Trace, index: usize, job: &Job) -> Workload {
     let team = trace.teams[job.team].name.as_str();
     let pods = pods(job.gpus);
+    let shape = PodShape { requests: gpus(job.gpus / pods), ..PodShape::default() };
     Workload {
         id: WorkloadId(format!("{index:06}").into()),
-        kind: WorkloadKind::Job,
-        namespace: team.into(),
-        name: format!("job-{index:06}").into(),
-        team: team.into(),
-        queue: None,
-        priority: 0,
-        submitted: time(job.submit),
-        pods,
-        min_pods: None,
-        shape: PodShape { requests: gpus(job.gpus / pods), ..PodShape::default() },
-        topology: Topology::default(),
-        user: None,
-        pools: Vec::new(),
-        resumable: true,
-        resizable: false,
-        time_limit: None,
-        last_checkpoint: None,
-        checkpoint_interval: None,
-        ran: None,
-        state: Observed::Queued,
+        ..Workload::job(&team.into(), &format!("job-{index:06}").into(), pods, shape, time(job.submit))
     }
 }
 

@@ -361,6 +361,37 @@ pub struct Workload {
     pub state: Observed,
 }
 
+impl Workload {
+    /// A Job of a team that waits, its pods all of that shape. It wants nothing else: the team's default
+    /// queue and pool, any nodes, all of its pods at once; and it may be evicted.
+    #[must_use]
+    pub fn job(team: &Name, name: &Name, pods: u32, shape: PodShape, submitted: Time) -> Self {
+        Self {
+            id: WorkloadId(format!("{team}/{name}").into()),
+            kind: WorkloadKind::Job,
+            namespace: team.clone(),
+            name: name.clone(),
+            team: team.clone(),
+            queue: None,
+            priority: 0,
+            submitted,
+            pods,
+            min_pods: None,
+            shape,
+            topology: Topology::default(),
+            user: None,
+            pools: Vec::new(),
+            resumable: true,
+            resizable: false,
+            time_limit: None,
+            last_checkpoint: None,
+            checkpoint_interval: None,
+            ran: None,
+            state: Observed::Queued,
+        }
+    }
+}
+
 /// Within which domains the pods of a workload are to lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Topology {

@@ -8,7 +8,7 @@ use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::Action;
 use sluice_engine::model::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Pool, Taint, Time, Toleration, Topology,
-    Workload, WorkloadId, WorkloadKind,
+    Workload, WorkloadId,
 };
 
 use super::world::{GPU, team};
@@ -37,28 +37,11 @@ fn node(name: &str, labels: &[(&str, &str)], offers: &[(&str, i64)]) -> Node {
 
 /// A Job of team `t` with so many pods that request so much each.
 fn job(name: &str, pods: u32, requests: &[(&str, i64)]) -> Workload {
+    let shape = PodShape { requests: amounts(requests), ..PodShape::default() };
     Workload {
         id: WorkloadId(name.into()),
-        kind: WorkloadKind::Job,
-        namespace: "ns".into(),
-        name: name.into(),
-        team: "t".into(),
-        queue: None,
-        priority: 0,
-        submitted: Time(0),
-        pods,
-        min_pods: None,
-        shape: PodShape { requests: amounts(requests), ..PodShape::default() },
-        topology: Topology::default(),
-        user: None,
-        pools: Vec::new(),
-        resumable: true,
         resizable: true,
-        time_limit: None,
-        last_checkpoint: None,
-        checkpoint_interval: None,
-        ran: None,
-        state: Observed::Queued,
+        ..Workload::job(&"t".into(), &name.into(), pods, shape, Time(0))
     }
 }
 

@@ -7,9 +7,7 @@ use proptest::prelude::*;
 use sluice_engine::Engine;
 use sluice_engine::decision::Reason;
 use sluice_engine::forward::{Happening, Life, Run};
-use sluice_engine::model::{
-    Event, Name, Node, Observed, PodShape, Queue, Team, Time, Topology, Workload, WorkloadId, WorkloadKind,
-};
+use sluice_engine::model::{Event, Name, Node, Observed, PodShape, Queue, Team, Time, Workload, WorkloadId};
 
 use super::world::{GPU, gpus, team};
 
@@ -67,28 +65,10 @@ impl Course {
     /// The next workload that asks for this, as it is submitted.
     pub fn next(&self, wish: &Wish) -> Workload {
         let name = format!("w{}", self.known.len());
+        let shape = PodShape { requests: gpus(wish.gpus), ..PodShape::default() };
         Workload {
-            id: WorkloadId(format!("a/{name}").into()),
-            kind: WorkloadKind::Job,
-            namespace: "a".into(),
-            name: name.into(),
-            team: "a".into(),
-            queue: None,
-            priority: 0,
-            submitted: self.run.now(),
-            pods: wish.pods,
-            min_pods: None,
-            topology: Topology::default(),
-            user: None,
-            resizable: false,
-            ran: None,
-            shape: PodShape { requests: gpus(wish.gpus), ..PodShape::default() },
-            pools: Vec::new(),
-            resumable: true,
             time_limit: wish.limit.map(seconds),
-            last_checkpoint: None,
-            checkpoint_interval: None,
-            state: Observed::Queued,
+            ..Workload::job(&"a".into(), &name.into(), wish.pods, shape, self.run.now())
         }
     }
 

@@ -8,8 +8,8 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::{Action, EvictReason, Reason, State};
 use sluice_engine::model::{
-    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Topology,
-    Workload, WorkloadId, WorkloadKind,
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Workload,
+    WorkloadId,
 };
 
 pub const GPU: &str = "nvidia.com/gpu";
@@ -207,30 +207,15 @@ impl World {
     ) -> WorkloadId {
         self.submitted += 1;
         let name = format!("w{}", self.submitted);
-        let id = WorkloadId(format!("{team}/{name}").into());
+        let shape = PodShape { requests: gpus(gpus_each), ..PodShape::default() };
         let workload = Workload {
-            id: id.clone(),
-            kind: WorkloadKind::Job,
-            namespace: team.clone(),
-            name: name.into(),
-            team: team.clone(),
             queue: Some(queue.into()),
             priority,
-            submitted: self.now,
-            pods,
-            min_pods: None,
-            topology: Topology::default(),
             user: Some(format!("u{}", self.submitted % 3).into()),
             resizable: true,
-            ran: None,
-            shape: PodShape { requests: gpus(gpus_each), ..PodShape::default() },
-            pools: Vec::new(),
-            resumable: true,
-            time_limit: None,
-            last_checkpoint: None,
-            checkpoint_interval: None,
-            state: Observed::Queued,
+            ..Workload::job(team, &name.into(), pods, shape, self.now)
         };
+        let id = workload.id.clone();
         self.engine.apply(Event::WorkloadApplied(workload.clone()), self.now);
         self.items.insert(id.clone(), Item { workload, gpus: gpus_each, stage: Stage::Queued });
         id

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::super::amount::{Amount, ResourceList};
-use super::super::model::{Admission, Node, PodShape, Queue, Quota, Settings, Team, Topology, WorkloadKind};
+use super::super::model::{Admission, Node, PodShape, Queue, Quota, Settings, Team, WorkloadKind};
 use super::*;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -41,29 +41,8 @@ fn team(name: &str, guaranteed: i64) -> Event {
 }
 
 fn workload(team: &str, name: &str, pods: u32, each: i64) -> Workload {
-    Workload {
-        id: WorkloadId(format!("{team}/{name}").into()),
-        kind: WorkloadKind::Job,
-        namespace: team.into(),
-        name: name.into(),
-        team: team.into(),
-        queue: None,
-        priority: 0,
-        submitted: Time(0),
-        pods,
-        min_pods: None,
-        shape: PodShape { requests: gpus(each), ..PodShape::default() },
-        topology: Topology::default(),
-        user: None,
-        pools: Vec::new(),
-        resumable: true,
-        resizable: true,
-        time_limit: None,
-        last_checkpoint: None,
-        checkpoint_interval: None,
-        ran: None,
-        state: Observed::Queued,
-    }
+    let shape = PodShape { requests: gpus(each), ..PodShape::default() };
+    Workload { resizable: true, ..Workload::job(&team.into(), &name.into(), pods, shape, Time(0)) }
 }
 
 fn life(run: u64) -> Life {
