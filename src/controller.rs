@@ -30,6 +30,7 @@ use crate::cluster::leader::Claim;
 use crate::cluster::watch::now;
 use crate::directory::SharedDirectory;
 use crate::engine::model::{Settings, Time};
+use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 
 /// How long the last writes may take at the end.
@@ -54,6 +55,8 @@ pub struct Controller {
     pub busy: Arc<AtomicUsize>,
     /// How is decided.
     pub settings: Settings,
+    /// The kinds besides Job and Pod whose objects are workloads.
+    pub kinds: Kinds,
     /// To be told when the first lists are complete.
     pub ready: Arc<Readiness>,
 }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::engine::model::{Name, Team};
+use crate::kinds::Kinds;
 
 /// The directory that readers share and the watches replace.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +55,8 @@ pub struct Directory {
     pub queue_priority_classes: BTreeMap<(Name, Name), Name>,
     /// The node pools' names.
     pub pools: BTreeSet<Name>,
+    /// The kinds besides Job and Pod whose objects are workloads.
+    pub kinds: Kinds,
 }
 
 /// What a namespace's labels say.

@@ -9,6 +9,7 @@ pub mod controller;
 pub mod crds;
 pub mod directory;
 pub mod http;
+pub mod kinds;
 pub mod metrics;
 pub mod scenario;
 pub mod serve;

@@ -21,6 +21,7 @@ use crate::controller::{Asker, Controller, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::engine::model::Settings;
 use crate::http::{self, HttpState};
+use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
@@ -54,17 +55,20 @@ pub struct Options {
     /// How long a silent leader leads before another replica takes over.
     #[arg(long, default_value = "5s", value_parser = lease_duration, value_name = "DURATION")]
     pub lease_duration: Duration,
+    /// File with the kinds besides Job and Pod whose objects are workloads, in place of the table built in.
+    #[arg(long, value_name = "FILE")]
+    pub kinds: Option<PathBuf>,
     /// Let what a team held of the surplus in the past count in its share, half as much after every such
     /// time; by default only the present counts.
     #[arg(long, value_parser = half_life, value_name = "DURATION")]
     pub usage_half_life: Option<Duration>,
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT, with objects of these kinds as workloads besides Jobs and Pods.
 ///
 /// # Errors
 /// When the cluster's address is not to be had, a listener fails, or a part ends before its time.
-pub async fn run(options: Options) -> anyhow::Result<()> {
+pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let client = client(&options).await?;
     let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
     let ready = Arc::new(Readiness::default());
@@ -93,6 +97,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         notices,
         busy,
         settings: Settings { usage_half_life: options.usage_half_life },
+        kinds,
         ready: Arc::clone(&ready),
     };
 

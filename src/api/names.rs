@@ -38,6 +38,12 @@ pub const EVICTION: &str = "sluice.dev/eviction";
 /// The node affinity the user wrote, as JSON, kept while the template carries Sluice's placement.
 pub const USER_AFFINITY: &str = "sluice.dev/user-affinity";
 
+/// The nodes that a pod goes to, separated by commas, on pod templates whose affinity cannot be changed and on
+/// the pods made from them; the webhook turns it into an affinity.
+pub const NODES: &str = "sluice.dev/nodes";
+/// Label on what has that annotation, so that the API server asks the webhook about no other pods.
+pub const PLACED: &str = "sluice.dev/placed";
+
 /// Label on a Job whose user wrote a node affinity of its own, or lets its parallelism be changed: what
 /// Sluice writes there must not look like Sluice's to server-side apply.
 pub const OWN_AFFINITY: &str = "sluice.dev/own-affinity";

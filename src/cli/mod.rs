@@ -6,9 +6,13 @@ mod print;
 mod simulate;
 mod table;
 
+use std::path::{Path, PathBuf};
+
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use crate::kinds::Kinds;
+use crate::kinds::policies::{self, Part};
 use crate::serve;
 
 /// Something the user gave that cannot be taken: told in one line, exit code 2.
@@ -49,6 +53,15 @@ enum Command {
     Simulate(simulate::Options),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
     Crds,
+    /// Print the policies and rights for the kinds besides Job and Pod, ready for `kubectl apply -f -`.
+    Kinds {
+        /// File with a table of kinds, in place of the one built in.
+        #[arg(long, value_name = "FILE")]
+        kinds: Option<PathBuf>,
+        /// Only this part.
+        #[arg(long, value_enum)]
+        part: Option<Part>,
+    },
     /// Show what each team is promised, holds, borrows and lends.
     Teams(ask::Options),
     /// Show each node's GPUs and who holds them.
@@ -88,11 +101,20 @@ impl Cli {
         match self.command {
             Command::Serve { options, logs } => {
                 logs.start()?;
+                let kinds = table_of_kinds(options.kinds.as_deref())?;
                 let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-                runtime.block_on(serve::run(*options))
+                runtime.block_on(serve::run(*options, kinds))
             }
             Command::Simulate(options) => simulate::run(&options),
             Command::Crds => print::text(&crate::crds::crds_yaml()?),
+            Command::Kinds { kinds, part } => {
+                let kinds = table_of_kinds(kinds.as_deref())?;
+                let parts =
+                    part.map_or(vec![Part::Rights, Part::Validating, Part::Mutating], |part| vec![part]);
+                let text: Result<String, _> =
+                    parts.into_iter().map(|part| policies::yaml(&kinds, part)).collect();
+                print::text(&text?)
+            }
             Command::Teams(options) => ask::teams(&options),
             Command::Nodes(options) => ask::nodes(&options),
             Command::Queue { team, all, options } => ask::queue(&options, team.as_deref(), all),
@@ -102,6 +124,11 @@ impl Cli {
             }
         }
     }
+}
+
+/// The table of kinds to go by.
+fn table_of_kinds(file: Option<&Path>) -> Result<Kinds, Invalid> {
+    Kinds::load(file).map_err(|error| Invalid(error.to_string()))
 }
 
 /// Splits `NAMESPACE/NAME`, or takes the namespace from its own option.

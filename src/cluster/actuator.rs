@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::api::{GetParams, Patch, PatchParams};
-use kube::core::Request;
+use kube::core::{DynamicObject, Request};
 use kube::{Client, Resource};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::mpsc;
@@ -16,11 +16,13 @@ use tokio::time::timeout;
 use super::call::{Caller, Failure, Pace};
 use super::leader::Claim;
 use super::reduce::job::{JobSeen, job};
+use super::reduce::other::other;
 use super::reduce::pod::{PodSeen, pod};
 use super::watch::now;
 use super::{patch, wire};
 use crate::api::names;
 use crate::engine::model::{Name, WorkloadId, WorkloadKind};
+use crate::kinds::{Kind, Watched};
 use crate::metrics::Metrics;
 
 /// What a write is for.
@@ -57,6 +59,8 @@ pub struct Write {
     pub id: WorkloadId,
     /// Its kind.
     pub kind: WorkloadKind,
+    /// Its entry of the table, if it is of another kind.
+    pub other: Option<Arc<Kind>>,
     /// Its namespace.
     pub namespace: Name,
     /// Its name.
@@ -109,6 +113,8 @@ pub enum End {
 pub enum Look {
     /// A Job.
     Job(JobSeen),
+    /// An object of another kind, with the entry of the table.
+    Other(Arc<Kind>, JobSeen),
     /// A pod.
     Pod(PodSeen),
 }
@@ -116,7 +122,7 @@ pub enum Look {
 impl Look {
     fn uid(&self) -> &Name {
         match self {
-            Self::Job(seen) => &seen.uid,
+            Self::Job(seen) | Self::Other(_, seen) => &seen.uid,
             Self::Pod(seen) => &seen.uid,
         }
     }
@@ -189,9 +195,14 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
             Err(failure) => return failed(failure),
         }
     }
-    let made = match write.kind {
-        WorkloadKind::Job => change::<wire::Job>(caller, write, look_at_job).await,
-        WorkloadKind::Pod => change::<wire::Pod>(caller, write, look_at_pod).await,
+    let made = match &write.other {
+        Some(kind) => {
+            let watched = Watched::of(kind);
+            let look = |object: &DynamicObject| Look::Other(Arc::clone(kind), other(&watched, object, now()));
+            change(caller, write, &watched.resource, look).await
+        }
+        None if write.kind == WorkloadKind::Pod => change::<wire::Pod>(caller, write, &(), look_at_pod).await,
+        None => change::<wire::Job>(caller, write, &(), look_at_job).await,
     };
     made.unwrap_or_else(failed)
 }
@@ -213,11 +224,16 @@ fn look_at_pod(object: &wire::Pod) -> Look {
 }
 
 /// Makes the change, or looks at what the object is instead.
-async fn change<K>(caller: &Caller, write: &Write, look: fn(&K) -> Look) -> Result<End, Failure>
+async fn change<K>(
+    caller: &Caller,
+    write: &Write,
+    kind: &K::DynamicType,
+    look: impl Fn(&K) -> Look,
+) -> Result<End, Failure>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
 {
-    let object = requests::<K>(write);
+    let object = requests::<K>(write, kind);
     let patch = Patch::Json::<()>(write.patch.clone());
     let request = if write.on_status {
         object.patch_subresource("status", &write.name, &params(), &patch)
@@ -245,13 +261,13 @@ async fn mark_disrupted(caller: &Caller, write: &Write, name: &str) -> Result<()
         _ => patch::disruption,
     };
     let condition = Patch::Strategic(condition(jiff::Timestamp::now(), &write.message));
-    let request = requests::<wire::Pod>(write).patch_subresource("status", name, &params(), &condition);
+    let request = requests::<wire::Pod>(write, &()).patch_subresource("status", name, &params(), &condition);
     let request = request.map_err(unsendable)?;
     caller.until_known::<IgnoredAny>(Some("disruption"), false, request).await.map(|_| ())
 }
 
-fn requests<K: Resource<DynamicType = ()>>(write: &Write) -> Request {
-    Request::new(K::url_path(&(), Some(&write.namespace)))
+fn requests<K: Resource>(write: &Write, kind: &K::DynamicType) -> Request {
+    Request::new(K::url_path(kind, Some(&write.namespace)))
 }
 
 fn params() -> PatchParams {

@@ -62,9 +62,10 @@ impl Notice {
 /// The object of a workload.
 #[must_use]
 pub fn reference(workload: &Workload) -> ObjectReference {
-    let (api_version, kind) = match workload.kind {
+    let (api_version, kind) = match &workload.kind {
         WorkloadKind::Job => ("batch/v1", "Job"),
         WorkloadKind::Pod => ("v1", "Pod"),
+        WorkloadKind::Other { api_version, kind } => (&**api_version, &**kind),
     };
     ObjectReference {
         api_version: Some(api_version.into()),

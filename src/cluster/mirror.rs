@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use super::fault::{Fault, fault};
+use super::kin::Kin;
 use super::reduce::Managed;
 use super::reduce::job::JobSeen;
 use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::table::{Seen, Step, Table, Versioned};
 use crate::directory::{Directory, Membership};
-use crate::engine::model::{Event, Name, Node, Observed, PodId, Workload, WorkloadId};
+use crate::engine::model::{Event, Name, Node, Observed, Pod, PodId, Workload, WorkloadId, WorkloadKind};
+use crate::kinds::{Kind, Kinds};
 
 /// A message of one of the watches.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub enum Change {
     Class(Seen<ClassSeen>),
     /// Of a Job.
     Job(Seen<JobSeen>),
+    /// Of an object of another kind, by the place of that among the watched ones.
+    Other(usize, Seen<JobSeen>),
     /// Of a pod.
     Pod(Seen<PodSeen>),
 }
@@ -41,6 +45,7 @@ pub struct Mirror {
     classes: Table<ClassSeen>,
     jobs: Table<JobSeen>,
     pods: Table<PodSeen>,
+    kin: Kin,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
     unlabelled_default: i32,
@@ -48,7 +53,20 @@ pub struct Mirror {
     events: Vec<Event>,
 }
 
+/// Which objects are meant of those that make pods.
+#[derive(Clone, Copy)]
+enum Makers {
+    Jobs,
+    Others(usize),
+}
+
 impl Mirror {
+    /// Nothing yet, with objects of these kinds as workloads too.
+    #[must_use]
+    pub fn new(kinds: Kinds) -> Self {
+        Self { kin: Kin::new(kinds), ..Self::default() }
+    }
+
     /// Takes note of one message; gives what it means to the engine.
     pub fn take(&mut self, change: Change) -> Vec<Event> {
         match change {
@@ -98,8 +116,13 @@ impl Mirror {
                 }
             }
             Change::Job(seen) => {
-                let steps = self.jobs.take(seen);
-                self.job_steps(steps);
+                let steps = self.jobs.take(self.kin.sorted_message(seen));
+                self.job_steps(Makers::Jobs, steps);
+            }
+            Change::Other(place, seen) => {
+                let seen = self.kin.sorted_message(seen);
+                let steps = self.kin.tables.get_mut(place).map(|table| table.take(seen));
+                self.job_steps(Makers::Others(place), steps.unwrap_or_default());
             }
             Change::Pod(seen) => {
                 let steps = self.pods.take(seen);
@@ -111,8 +134,19 @@ impl Mirror {
 
     /// Takes the answer to a write on a Job as if the watch had brought it.
     pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
-        let steps = self.jobs.take_own(seen.uid.clone(), seen);
-        self.job_steps(steps);
+        let steps = self.jobs.take_own(seen.uid.clone(), self.kin.sorted(seen));
+        self.job_steps(Makers::Jobs, steps);
+        take(&mut self.events)
+    }
+
+    /// Takes the answer to a write on an object of another kind as if the watch had brought it.
+    pub fn take_own_other(&mut self, kind: &Kind, seen: JobSeen) -> Vec<Event> {
+        let watched = self.kin.kinds().watched().iter();
+        let place = watched.map(|watched| watched.entry.as_deref()).position(|entry| entry == Some(kind));
+        let Some(place) = place else { return Vec::new() };
+        let seen = self.kin.sorted(seen);
+        let steps = self.kin.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
+        self.job_steps(Makers::Others(place), steps.unwrap_or_default());
         take(&mut self.events)
     }
 
@@ -146,7 +180,8 @@ impl Mirror {
     fn complete_again(&mut self, which: impl Fn(&Managed) -> bool) {
         let jobs = self.jobs.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
         let pods = self.pods.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
-        for managed in jobs.chain(pods).filter(|managed| which(managed)) {
+        let others = self.kin.managed_mut();
+        for managed in jobs.chain(pods).chain(others).filter(|managed| which(managed)) {
             let before = managed.workload.clone();
             complete(&self.namespaces, &self.classes, self.unlabelled_default, managed);
             if before != managed.workload {
@@ -155,29 +190,53 @@ impl Mirror {
         }
     }
 
-    fn job_steps(&mut self, steps: Vec<Step<JobSeen>>) {
+    fn makers(&self, which: Makers) -> Option<&Table<JobSeen>> {
+        match which {
+            Makers::Jobs => Some(&self.jobs),
+            Makers::Others(place) => self.kin.tables.get(place),
+        }
+    }
+
+    fn job_steps(&mut self, which: Makers, steps: Vec<Step<JobSeen>>) {
         for step in steps {
             match step {
                 Step::Put(uid, before) => {
                     let before = before.and_then(|seen| seen.managed);
-                    if let Some(now) = self.jobs.get_mut(&uid).and_then(|seen| seen.managed.as_deref_mut()) {
+                    let table = match which {
+                        Makers::Jobs => Some(&mut self.jobs),
+                        Makers::Others(place) => self.kin.tables.get_mut(place),
+                    };
+                    let now = table.and_then(|table| table.get_mut(&uid));
+                    if let Some(now) = now.and_then(|seen| seen.managed.as_deref_mut()) {
                         keep_since(now, before.as_deref());
                         complete(&self.namespaces, &self.classes, self.unlabelled_default, now);
                     }
-                    let now = self.jobs.get(&uid).and_then(|seen| seen.managed.as_deref());
+                    let seen = self.makers(which).and_then(|table| table.get(&uid));
+                    let parent = seen.and_then(|seen| seen.controller.as_ref());
+                    let parent = parent.map(|owner| Name::from(owner.uid.as_str()));
+                    // Its pods may be known already.
+                    let new = matches!(which, Makers::Others(_)) && before.is_none();
+                    if self.kin.link(&uid, parent.as_ref()) || new {
+                        self.attribute_again(&uid);
+                    }
+                    let now = self.makers(which).and_then(|table| table.get(&uid));
+                    let now = now.and_then(|seen| seen.managed.as_deref());
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
+                    let changed = before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload);
+                    let team = before.as_deref().map(|managed| &managed.workload.team);
+                    let event = changed.then(|| told(team, now)).flatten();
                     if leaves {
                         self.leaving.insert(WorkloadId(uid));
                     } else {
                         self.leaving.remove(&WorkloadId(uid));
                     }
-                    if before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload) {
-                        let team = before.as_deref().map(|managed| &managed.workload.team);
-                        self.events.extend(told(team, now));
-                    }
+                    self.events.extend(event);
                 }
                 Step::Gone(uid, before) => {
+                    if matches!(which, Makers::Others(_)) {
+                        self.kin.unlink(&uid);
+                    }
                     self.leaving.remove(&WorkloadId(uid));
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)
@@ -196,10 +255,13 @@ impl Mirror {
                 Step::Put(uid, before) => (uid, before),
                 Step::Gone(uid, before) => (uid, Some(before)),
             };
-            let (held_before, managed_before) =
-                before.map_or((None, None), |before| (before.holds, before.managed));
-            if let Some(now) = self.pods.get_mut(&uid).and_then(|seen| seen.managed.as_deref_mut()) {
-                complete(&self.namespaces, &self.classes, self.unlabelled_default, now);
+            let (held_before, belonged, managed_before) =
+                before.map_or((None, None, None), |before| (before.holds, before.belongs, before.managed));
+            if let Some(now) = self.pods.get_mut(&uid) {
+                self.kin.attribute(now);
+                if let Some(managed) = now.managed.as_deref_mut() {
+                    complete(&self.namespaces, &self.classes, self.unlabelled_default, managed);
+                }
             }
             let now = self.pods.get(&uid);
             let managed = now.and_then(|seen| seen.managed.as_deref());
@@ -212,11 +274,17 @@ impl Mirror {
                     _ => self.events.extend(told(team, managed)),
                 }
             }
-            let holds = now.and_then(|seen| seen.holds.as_ref());
-            if held_before.as_ref() == holds {
-                continue;
-            }
-            if let Some(workload) = held_before.as_ref().and_then(|pod| pod.workload.as_ref())
+            self.pod_moved(uid, held_before.as_ref(), belonged.as_ref());
+        }
+    }
+
+    /// Takes note of what a pod holds and whose it is, where that is not what it was.
+    fn pod_moved(&mut self, uid: Name, held_before: Option<&Pod>, belonged: Option<&WorkloadId>) {
+        let now = self.pods.get(&uid);
+        let (holds, belongs) =
+            (now.and_then(|seen| seen.holds.as_ref()), now.and_then(|seen| seen.belongs.as_ref()));
+        if belonged != belongs {
+            if let Some(workload) = belonged
                 && let Some(pods) = self.pods_of.get_mut(workload)
             {
                 pods.remove(&uid);
@@ -224,15 +292,26 @@ impl Mirror {
                     self.pods_of.remove(workload);
                 }
             }
-            match holds {
-                Some(pod) => {
-                    if let Some(workload) = &pod.workload {
-                        self.pods_of.entry(workload.clone()).or_default().insert(uid);
-                    }
-                    self.events.push(Event::PodApplied(pod.clone()));
-                }
-                None => self.events.push(Event::PodRemoved(PodId(uid))),
+            if let Some(workload) = belongs {
+                self.pods_of.entry(workload.clone()).or_default().insert(uid.clone());
             }
+        }
+        if held_before != holds {
+            self.events.push(match holds {
+                Some(pod) => Event::PodApplied(pod.clone()),
+                None => Event::PodRemoved(PodId(uid)),
+            });
+        }
+    }
+
+    /// Gives the pods of an object to the workload above it, of which there is news.
+    fn attribute_again(&mut self, uid: &Name) {
+        let pods = self.pods_of.get(&WorkloadId(uid.clone())).cloned().unwrap_or_default();
+        for pod in pods {
+            let Some(seen) = self.pods.get_mut(&pod) else { continue };
+            let (held, belonged) = (seen.holds.clone(), seen.belongs.clone());
+            self.kin.attribute(seen);
+            self.pod_moved(pod, held.as_ref(), belonged.as_ref());
         }
     }
 
@@ -244,6 +323,7 @@ impl Mirror {
             && self.classes.complete()
             && self.jobs.complete()
             && self.pods.complete()
+            && self.kin.complete()
     }
 
     fn directory_complete(&self) -> bool {
@@ -270,6 +350,7 @@ impl Mirror {
                 })
                 .collect(),
             pools: self.pools.iter().map(|(name, _)| name.clone()).collect(),
+            kinds: self.kin.kinds().clone(),
         })
     }
 
@@ -277,7 +358,9 @@ impl Mirror {
     #[must_use]
     pub fn workload(&self, id: &WorkloadId) -> Option<(&Managed, u64)> {
         let job = self.jobs.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
-        job.or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
+        let other = || self.kin.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        job.or_else(other)
+            .or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
     }
 
     /// The names of the pods of a workload that have not ended.
@@ -364,7 +447,7 @@ fn complete(
     managed.workload.queue = managed.own_queue.clone().or(queue);
     if let Some(class) = &managed.class {
         managed.workload.priority = classes.get(class).map_or(0, |class| class.value);
-    } else if managed.workload.kind == crate::engine::model::WorkloadKind::Job {
+    } else if managed.workload.kind != WorkloadKind::Pod {
         managed.workload.priority = unlabelled_default;
     }
 }
@@ -384,7 +467,7 @@ impl Versioned for JobSeen {
         self.version
     }
     fn worth_keeping(&self) -> bool {
-        self.managed.is_some()
+        self.managed.is_some() || self.controller.is_some()
     }
 }
 
@@ -393,7 +476,7 @@ impl Versioned for PodSeen {
         self.version
     }
     fn worth_keeping(&self) -> bool {
-        self.managed.is_some() || self.holds.is_some()
+        self.managed.is_some() || self.belongs.is_some() || self.holds.is_some()
     }
 }
 

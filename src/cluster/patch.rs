@@ -17,40 +17,42 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::engine::model::WorkloadKind;
 
-/// Where the affinity of a workload's pods stands.
-fn affinity_path(kind: WorkloadKind) -> &'static [&'static str] {
-    match kind {
-        WorkloadKind::Job => &["spec", "template", "spec", "affinity"],
-        WorkloadKind::Pod => &["spec", "affinity"],
-    }
-}
+mod other;
+
+/// Where the affinity of a Job's pods stands.
+const TEMPLATE_AFFINITY: [&str; 4] = ["spec", "template", "spec", "affinity"];
+/// Where that of a pod of its own stands.
+const OWN_AFFINITY: [&str; 2] = ["spec", "affinity"];
 
 /// Lets a workload run on the nodes of `record`, with as many pods of a Job as it says if it `grants`
 /// fewer than there could be.
 #[must_use]
 pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record, grants: Grant) -> Patch {
+    if let Some(other) = &facts.other {
+        return other::admit(facts, other, version, record);
+    }
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let nodes: Vec<&str> = record.nodes.keys().map(String::as_str).collect();
     let mut patch = expect(facts, version);
-    match kind {
-        WorkloadKind::Job => {
-            patch.push(add(&["spec", "suspend"], json!(false)));
-            patch.extend(grants.parallelism(facts, record.pods));
-        }
-        WorkloadKind::Pod => {
-            let others = facts.gates.iter().filter(|gate| &***gate != names::GATE_ADMISSION);
-            let others: Vec<Value> = others.map(|gate| json!({"name": &**gate})).collect();
-            patch.push(add(&["spec", "schedulingGates"], json!(others)));
-        }
+    let of_pod = kind == WorkloadKind::Pod;
+    if of_pod {
+        let others = facts.gates.iter().filter(|gate| &***gate != names::GATE_ADMISSION);
+        let others: Vec<Value> = others.map(|gate| json!({"name": &**gate})).collect();
+        patch.push(add(&["spec", "schedulingGates"], json!(others)));
+    } else {
+        patch.push(add(&["spec", "suspend"], json!(false)));
+        patch.extend(grants.parallelism(facts, record.pods));
     }
     if !nodes.is_empty() {
-        patch.push(add(affinity_path(kind), pinned(user.as_ref(), &nodes)));
+        let path: &[&str] = if of_pod { &OWN_AFFINITY } else { &TEMPLATE_AFFINITY };
+        patch.push(add(path, pinned(user.as_ref(), &nodes)));
     }
-    annotations(&mut patch, facts, kind);
+    // A bare pod gated by the API server's own policy may carry no annotation at all yet.
+    if of_pod && !facts.annotated {
+        patch.push(add(&["metadata", "annotations"], json!({})));
+    }
     patch.push(annotate(names::ADMISSION, json(&grants.noted(facts, record))));
-    if kind == WorkloadKind::Job
-        && let Some(user) = &facts.user_affinity
-    {
+    if !of_pod && let Some(user) = &facts.user_affinity {
         patch.push(annotate(names::USER_AFFINITY, user.to_string()));
     }
     if facts.has_eviction {
@@ -91,6 +93,13 @@ pub fn fail_job(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
         add(&["status", "conditions"], json!([target]))
     });
     Patch(patch)
+}
+
+/// Stops an object of another kind for good; nothing for a Job or a Pod.
+#[must_use]
+pub fn fail_other(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
+    let stopped = facts.other.as_ref().map(|other| other::fail(facts, other, version, why));
+    stopped.unwrap_or_default()
 }
 
 /// Ends a pod as failed that no kubelet has yet, in its status.
@@ -149,6 +158,9 @@ impl Grant {
 /// Stops a Job; its record stays until nothing of it is left.
 #[must_use]
 pub fn evict(facts: &Facts, version: u64, eviction: &Eviction) -> Patch {
+    if let Some(other) = &facts.other {
+        return other::evict(facts, other, version, eviction);
+    }
     let mut patch = expect(facts, version);
     patch.extend([add(&["spec", "suspend"], json!(true)), annotate(names::EVICTION, json(eviction))]);
     Patch(patch)
@@ -158,10 +170,12 @@ pub fn evict(facts: &Facts, version: u64, eviction: &Eviction) -> Patch {
 /// queued again; one without a note of an eviction was suspended by its user, whose hold it is now.
 #[must_use]
 pub fn restore(facts: &Facts, version: u64) -> Patch {
-    let path = affinity_path(WorkloadKind::Job);
+    if let Some(other) = &facts.other {
+        return other::restore(facts, other, version);
+    }
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let mut patch = expect(facts, version);
-    patch.extend([add(path, user.unwrap_or(Value::Null)), unannotate(names::ADMISSION)]);
+    patch.extend([add(&TEMPLATE_AFFINITY, user.unwrap_or(Value::Null)), unannotate(names::ADMISSION)]);
     if facts.held && !facts.has_eviction {
         patch.push(unannotate(names::HELD));
     }
@@ -240,13 +254,6 @@ fn with_node(term: &Value, node: &str) -> Value {
     term
 }
 
-/// A bare pod gated by the API server's own policy may carry no annotation at all yet.
-fn annotations(patch: &mut Vec<PatchOperation>, facts: &Facts, kind: WorkloadKind) {
-    if kind == WorkloadKind::Pod && !facts.annotated {
-        patch.push(add(&["metadata", "annotations"], json!({})));
-    }
-}
-
 /// What the object must still be like; [`does_not_apply`] knows the answer when it is not.
 fn expect(facts: &Facts, version: u64) -> Vec<PatchOperation> {
     let unmoved = match facts.generation {
@@ -283,7 +290,11 @@ fn test(path: &[&str], value: Value) -> PatchOperation {
 }
 
 fn add(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+    add_at(PointerBuf::from_tokens(path.iter().copied()), value)
+}
+
+fn add_at(path: PointerBuf, value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path, value })
 }
 
 fn annotate(key: &str, text: String) -> PatchOperation {

@@ -20,10 +20,11 @@ use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::{Flaw, Seen};
-use super::wire;
+use super::{others, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
 use crate::engine::model::{Name, Time};
+use crate::kinds::Kinds;
 
 /// How objects of one kind are keyed, read and passed on.
 struct Watched<K, T> {
@@ -38,8 +39,9 @@ struct Watched<K, T> {
 /// Starts every watch; they send to `changes` until the set is dropped. Each begins with a list that
 /// is not older than this call.
 #[must_use]
-pub fn start(client: &Client, changes: &Sender<Change>) -> JoinSet<()> {
+pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSet<()> {
     let mut watches = JoinSet::new();
+    others::start(client, kinds, changes, &mut watches);
     let mut source = Source { client, changes, watches: &mut watches };
     source.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
     source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });

@@ -1,6 +1,7 @@
 //! Single decisions: what is written for them, and whether they still hold.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -52,7 +53,7 @@ pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
         (Action::Resize { admission, .. }, Observed::Finished) => {
             record(managed).is_some_and(|record| *admission == Admission::from(&record))
         }
-        (Action::Fail { reason, .. }, Observed::Finished | Observed::Leaving { .. }) => {
+        (Action::Fail { reason, .. }, Observed::Finished | Observed::Leaving { .. } | Observed::OnHold) => {
             let Facts { failure, eviction, .. } = &managed.facts;
             let told = [failure.as_deref(), eviction.as_ref().map(|note| note.reason.as_str())];
             told.contains(&Some(reason.code()))
@@ -82,7 +83,8 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
     let workload = &managed.workload;
     Write {
         id: workload.id.clone(),
-        kind: workload.kind,
+        kind: workload.kind.clone(),
+        other: managed.facts.other.as_ref().map(|other| Arc::clone(&other.kind)),
         namespace: workload.namespace.clone(),
         name: workload.name.clone(),
         purpose,
@@ -98,7 +100,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
 pub fn admission_of(managed: &Managed, version: u64, admission: &Admission, message: &str) -> Write {
     let record = Record::from(admission);
     let grants = grants(managed, admission);
-    let patch = patch::admit(managed.workload.kind, &managed.facts, version, &record, grants);
+    let patch = patch::admit(managed.workload.kind.clone(), &managed.facts, version, &record, grants);
     write_on(managed, Purpose::Admit, patch, message.to_owned())
 }
 
@@ -148,7 +150,8 @@ pub fn failure_of(
 ) -> Write {
     let facts = &managed.facts;
     let why = Failure { reason: reason.code(), message, at };
-    let (patch, on_status) = match managed.workload.kind {
+    let (patch, on_status) = match &managed.workload.kind {
+        WorkloadKind::Other { .. } => (patch::fail_other(facts, version, &why), false),
         WorkloadKind::Job => (patch::fail_job(facts, version, &why), true),
         WorkloadKind::Pod if facts.held => (patch::fail_held_pod(facts, version, &why), true),
         WorkloadKind::Pod => (patch::fail_running_pod(facts, version, &why), false),

@@ -72,7 +72,7 @@ impl Session {
         );
         Self {
             engine: Engine::with_settings(controller.settings),
-            mirror: Mirror::default(),
+            mirror: Mirror::new(controller.kinds.clone()),
             changes,
             outcomes,
             first: None,
@@ -85,7 +85,7 @@ impl Session {
             refusals: Refusals::default(),
             metrics: Arc::clone(&controller.metrics),
             notices: controller.notices.clone(),
-            _watches: watch::start(&controller.client, &changes_in),
+            _watches: watch::start(&controller.client, &controller.kinds, &changes_in),
         }
     }
 
@@ -287,6 +287,7 @@ impl Session {
         let events = match look {
             Look::Job(seen) => self.mirror.take_own_job(seen),
             Look::Pod(seen) => self.mirror.take_own_pod(seen),
+            Look::Other(kind, seen) => self.mirror.take_own_other(&kind, seen),
         };
         self.tell(events);
     }

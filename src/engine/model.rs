@@ -297,12 +297,19 @@ pub struct PodShape {
 }
 
 /// What kind of object a workload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkloadKind {
     /// A `batch/v1` Job, held by `suspend`.
     Job,
     /// A pod of its own, held by a scheduling gate.
     Pod,
+    /// An object of another kind that makes pods, held by a field of its own.
+    Other {
+        /// The group and version of the kind, such as `jobset.x-k8s.io/v1alpha2`.
+        api_version: Name,
+        /// The kind, such as `JobSet`.
+        kind: Name,
+    },
 }
 
 impl fmt::Display for WorkloadKind {
@@ -310,6 +317,7 @@ impl fmt::Display for WorkloadKind {
         f.write_str(match self {
             Self::Job => "Job",
             Self::Pod => "Pod",
+            Self::Other { kind, .. } => kind,
         })
     }
 }

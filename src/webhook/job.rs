@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::membership::{Standing, standing};
 use super::object::{annotation, deleting, label};
+use super::other::left_to_parent;
 use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
@@ -75,7 +76,7 @@ impl<'a> Job<'a> {
 /// Answers `/mutate` for a Job.
 #[must_use]
 pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
-    if request.by_sluice() || deleting(&request.object) {
+    if request.by_sluice() || deleting(&request.object) || left_to_parent(view.kinds(), &request.object) {
         return Verdict::pass();
     }
     let mut editor = Editor::new(&request.object);
@@ -98,7 +99,7 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
 /// Answers `/validate` for a Job: the same rules on what the other webhooks have left.
 #[must_use]
 pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
-    if request.by_sluice() || deleting(&request.object) {
+    if request.by_sluice() || deleting(&request.object) || left_to_parent(view.kinds(), &request.object) {
         return Verdict::pass();
     }
     match check(view, request, &request.object) {

@@ -8,6 +8,7 @@ mod job;
 mod membership;
 mod object;
 pub mod offline;
+mod other;
 mod patch;
 mod pod;
 mod review;
@@ -119,7 +120,10 @@ async fn mutate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewRe
     answer(&state, "mutate", &body, |view, request| match request.kind.kind.as_str() {
         "Job" => job::mutate(view, request),
         "Pod" => pod::mutate(view, request),
-        _ => Verdict::pass(),
+        kind => match view.kinds().find(&request.kind.group, kind) {
+            Some(entry) => other::mutate(view, request, entry),
+            None => Verdict::pass(),
+        },
     })
     .await
 }
@@ -127,7 +131,10 @@ async fn mutate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewRe
 async fn validate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
     answer(&state, "validate", &body, |view, request| match request.kind.kind.as_str() {
         "Job" => job::validate(view, request),
-        _ => Verdict::pass(),
+        kind => match view.kinds().find(&request.kind.group, kind) {
+            Some(entry) => other::validate(view, request, entry),
+            None => Verdict::pass(),
+        },
     })
     .await
 }

@@ -1,5 +1,6 @@
 //! Reading the few fields that matter out of raw objects.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 /// A label's value.
@@ -26,4 +27,12 @@ pub fn controlled_by(object: &Value, kind: &str) -> bool {
     object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| {
         owners.iter().any(|owner| owner["controller"] == Value::Bool(true) && owner["kind"] == kind)
     })
+}
+
+/// Who controls the object.
+#[must_use]
+pub fn controller(object: &Value) -> Option<OwnerReference> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == Value::Bool(true))?;
+    serde_json::from_value(owner.clone()).ok()
 }

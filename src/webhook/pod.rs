@@ -4,11 +4,15 @@ use serde_json::{Value, json};
 
 use super::membership::standing;
 use super::object::{annotation, controlled_by};
+use super::other::left_to_parent;
 use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
 use super::wishes;
 use crate::api::names;
+use crate::cluster::patch::pinned;
+use crate::cluster::reduce::shape::REQUIRED_TERMS;
+use crate::kinds::nodes_of;
 
 /// The one process that runs all controllers when they have no accounts of their own.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -35,10 +39,15 @@ fn exempt(request: &Request) -> bool {
 /// Answers `/mutate` for a Pod.
 #[must_use]
 pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
-    if request.operation != "CREATE" || request.by_sluice() || exempt(request) {
+    if request.operation != "CREATE" || request.by_sluice() {
         return Verdict::pass();
     }
     let mut editor = Editor::new(&request.object);
+    pin(&mut editor);
+    if exempt(request) || left_to_parent(view.kinds(), &request.object) {
+        let (patch, _) = editor.finish();
+        return Verdict::Allow { patch, warnings: Vec::new() };
+    }
     let (patch, object) = match edit(view, request, &mut editor) {
         Ok(()) => editor.finish(),
         Err(problem) => return Verdict::Deny(format!("{}: {problem}", request.object_name())),
@@ -47,6 +56,25 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
         Ok(()) => Verdict::Allow { patch, warnings: wishes::warnings(&object) },
         Err(problem) => Verdict::Deny(format!("{}: {problem}", request.object_name())),
     }
+}
+
+/// Leads a pod to the nodes that its template names for it, once.
+fn pin(editor: &mut Editor) {
+    let Some(nodes) = annotation(editor.object(), names::NODES) else { return };
+    let nodes: Vec<String> = nodes_of(nodes).map(ToOwned::to_owned).collect();
+    let affinity = &editor.object()["spec"]["affinity"];
+    let terms = affinity.pointer(REQUIRED_TERMS).and_then(Value::as_array);
+    let named = |term: &Value| {
+        term["matchFields"]
+            .as_array()
+            .is_some_and(|fields| fields.iter().any(|f| f["key"] == "metadata.name"))
+    };
+    if nodes.is_empty() || terms.is_some_and(|terms| terms.iter().all(named)) {
+        return;
+    }
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let led = pinned(Some(affinity), &nodes);
+    editor.set(&["spec", "affinity"], led);
 }
 
 fn edit(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), String> {

@@ -42,12 +42,14 @@ pub(crate) fn directory() -> Directory {
         .into(),
         queue_priority_classes: [(("vision".into(), "serving".into()), "urgent".into())].into(),
         pools: ["a100".into()].into(),
+        ..Directory::default()
     }
 }
 
 /// One request, with what a test varies.
 pub(crate) struct Ask {
     pub(crate) path: &'static str,
+    pub(crate) group: &'static str,
     pub(crate) operation: &'static str,
     pub(crate) user: &'static str,
     pub(crate) groups: Vec<&'static str>,
@@ -61,6 +63,7 @@ impl Ask {
     pub(crate) fn create(object: Value) -> Self {
         Self {
             path: "/mutate",
+            group: "batch",
             operation: "CREATE",
             user: ALICE,
             groups: vec!["system:authenticated"],
@@ -118,7 +121,7 @@ pub(crate) async fn ask(ask: Ask) -> Answer {
         "kind": "AdmissionReview",
         "request": {
             "uid": "0815",
-            "kind": {"group": "batch", "version": "v1", "kind": ask.object["kind"]},
+            "kind": {"group": ask.group, "version": "v1", "kind": ask.object["kind"]},
             "name": metadata["name"].as_str().unwrap_or_default(),
             "namespace": metadata["namespace"],
             "operation": ask.operation,

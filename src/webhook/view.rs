@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::directory::{Directory, Membership};
 use crate::engine::model::{DEFAULT_POOL, Name, Team};
+use crate::kinds::Kinds;
 
 /// A directory that remembers whether something was looked for in vain: what is missing may have
 /// been written a moment ago, and then the answer is worth a short wait.
@@ -31,6 +32,12 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn complete(&self) -> bool {
         self.directory.complete
+    }
+
+    /// The kinds besides Job and Pod whose objects are workloads.
+    #[must_use]
+    pub fn kinds(&self) -> &'a Kinds {
+        &self.directory.kinds
     }
 
     /// Whose a namespace is. The API server asks only about namespaces that carry the label, so one

@@ -4,6 +4,7 @@ mod boundaries;
 mod certificates;
 mod deletion;
 mod elastic;
+mod kinds;
 mod limits;
 mod objects;
 mod outage;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::super::wire;
 use super::shape::shape;
 use super::{
-    Facts, Managed, annotation, created, eviction, instant, label, name, record, share_device, uid, version,
-    wishes,
+    Facts, Managed, annotation, controller, created, eviction, instant, label, name, record, share_device,
+    uid, version, wishes,
 };
 use crate::api::names;
 use crate::api::record::{Record, time};
@@ -21,6 +22,8 @@ pub struct JobSeen {
     pub uid: Name,
     /// Its version.
     pub version: u64,
+    /// Who made it.
+    pub controller: Option<Box<OwnerReference>>,
     /// What Sluice has to do with it; `None` for a Job that runs without its doing.
     pub managed: Option<Box<Managed>>,
 }
@@ -28,7 +31,12 @@ pub struct JobSeen {
 /// Reduces a Job seen at `now`.
 #[must_use]
 pub fn job(job: &wire::Job, now: Time) -> JobSeen {
-    JobSeen { uid: uid(&job.metadata), version: version(&job.metadata), managed: managed(job, now) }
+    JobSeen {
+        uid: uid(&job.metadata),
+        version: version(&job.metadata),
+        controller: controller(&job.metadata).cloned().map(Box::new),
+        managed: managed(job, now),
+    }
 }
 
 fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
@@ -104,6 +112,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
                 .map(|condition| condition.reason.as_str().into()),
             annotated: metadata.annotations.is_some(),
             whole_device,
+            other: None,
         },
         workload: Workload {
             id: WorkloadId(uid(metadata)),

@@ -2,14 +2,16 @@
 
 pub mod job;
 pub mod node;
+pub mod other;
 pub mod pod;
 pub mod shape;
 pub mod team;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time as MetaTime};
 use kube::core::ObjectMeta;
 
 use crate::api::names;
@@ -70,6 +72,8 @@ pub struct Facts {
     pub annotated: bool,
     /// What a pod that needs only a share of a device asks for all the same: kube-scheduler counts that.
     pub whole_device: Option<(Name, Amount)>,
+    /// Of an object of another kind, what its table says and its patches need.
+    pub other: Option<Arc<other::Other>>,
 }
 
 /// An object's version as a number that grows with each change; 0 when there is none.
@@ -84,10 +88,19 @@ pub fn uid(metadata: &ObjectMeta) -> Name {
     metadata.uid.as_deref().unwrap_or_default().into()
 }
 
+/// Who made the object, if something did that goes on controlling it.
+fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata
+        .owner_references
+        .as_deref()
+        .unwrap_or_default()
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+}
+
 /// The UID of the Job that made the object, if one did.
 fn owning_job(metadata: &ObjectMeta) -> Option<Name> {
-    let owners = metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|o| o.controller == Some(true) && o.kind == "Job").map(|o| o.uid.as_str().into())
+    controller(metadata).filter(|owner| owner.kind == "Job").map(|owner| owner.uid.as_str().into())
 }
 
 fn name(text: Option<&String>) -> Name {

@@ -1,10 +1,12 @@
 //! A pod as the engine sees it: what it holds, and whether it is a workload of its own.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
 use super::super::wire;
 use super::shape::{requests, shape};
 use super::{
-    Facts, Managed, annotation, created, eviction, label, name, owning_job, record, share_device, uid,
-    version, wishes,
+    Facts, Managed, annotation, controller, created, eviction, label, name, owning_job, record, share_device,
+    uid, version, wishes,
 };
 use crate::api::{names, record::time};
 use crate::engine::model::{
@@ -20,6 +22,10 @@ pub struct PodSeen {
     pub version: u64,
     /// Its name.
     pub name: Name,
+    /// Who made it.
+    pub controller: Option<Box<OwnerReference>>,
+    /// The workload it belongs to while it has not ended.
+    pub belongs: Option<WorkloadId>,
     /// What it holds; `None` once it has ended, or while nothing counts on it.
     pub holds: Option<Pod>,
     /// The workload it is by itself, if Sluice's gate is or was on it.
@@ -40,6 +46,8 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         uid: uid(&pod.metadata),
         version: version(&pod.metadata),
         name: name(pod.metadata.name.as_ref()),
+        controller: controller(&pod.metadata).cloned().map(Box::new),
+        belongs: workload.clone().filter(|_| counts),
         holds: counts.then(|| Pod {
             id: PodId(uid(&pod.metadata)),
             workload,
@@ -115,6 +123,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             failure: pod.status.reason.as_deref().filter(|_| over).map(Name::from),
             annotated: metadata.annotations.is_some(),
             whole_device,
+            other: None,
         },
         workload: Workload {
             id: WorkloadId(uid(metadata)),

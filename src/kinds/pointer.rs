@@ -1,0 +1,80 @@
+//! Places in objects.
+
+use std::fmt;
+
+use json_patch::jsonptr::{PointerBuf, Token};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
+
+/// A JSON pointer (RFC 6901) to a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pointer(Vec<String>);
+
+impl Pointer {
+    /// What stands there.
+    #[must_use]
+    pub fn read<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(object, |value, token| match value {
+            Value::Array(list) => list.get(token.parse::<usize>().ok()?),
+            Value::Object(map) => map.get(token),
+            _ => None,
+        })
+    }
+
+    /// The place that `more` says from here.
+    #[must_use]
+    pub fn join(&self, more: &Self) -> Self {
+        Self(self.0.iter().chain(&more.0).cloned().collect())
+    }
+
+    /// The place under this one of that name or number.
+    #[must_use]
+    pub fn under(&self, token: impl Into<String>) -> Self {
+        let mut tokens = self.0.clone();
+        tokens.push(token.into());
+        Self(tokens)
+    }
+
+    /// Its parts.
+    #[must_use]
+    pub fn tokens(&self) -> &[String] {
+        &self.0
+    }
+
+    /// As patches hold it.
+    #[must_use]
+    pub fn to_buf(&self) -> PointerBuf {
+        PointerBuf::from_tokens(self.0.iter().map(String::as_str))
+    }
+
+    /// That policies can speak of it: they name fields as CEL does.
+    pub(super) fn check_field(&self) -> Result<(), String> {
+        let plain = |token: &String| {
+            token.starts_with(|c: char| c.is_ascii_alphabetic())
+                && token.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        if self.0.is_empty() || !self.0.iter().all(plain) {
+            return Err(format!("{self} does not lead to a field through fields alone"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_buf().as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Pointer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let parsed = PointerBuf::parse(text.clone()).map_err(|_| {
+            de::Error::custom(format!("{text:?} is not a JSON pointer such as /spec/suspend"))
+        })?;
+        if parsed.is_root() {
+            return Err(de::Error::custom("it points to the object itself, not to a field"));
+        }
+        Ok(Self(parsed.tokens().map(|token: Token<'_>| token.decoded().into_owned()).collect()))
+    }
+}
