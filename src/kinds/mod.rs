@@ -232,7 +232,7 @@ impl Kinds {
     /// As [`Kinds::load`].
     pub fn parse(text: &str, file: &str) -> Result<Self, TableError> {
         let malformed = |problem: String| TableError::Malformed { file: file.to_owned(), problem };
-        let table: Value = serde_saphyr::from_str(text).map_err(|error| malformed(error.to_string()))?;
+        let table: Value = serde_saphyr::from_str(text).map_err(|error| malformed(first_line(&error.to_string())))?;
         if let Some(other) = table.as_object().and_then(|map| map.keys().find(|key| *key != "kinds")) {
             return Err(malformed(format!("{other:?} is not known here; there is only `kinds`")));
         }
@@ -293,6 +293,12 @@ impl Kinds {
         let is = |watched: &&Watched| watched.resource.kind == owner.kind && watched.resource.group == group;
         self.watched.iter().any(|watched| is(&watched))
     }
+}
+
+/// What a parser says first; where it is in the text, it draws below.
+fn first_line(problem: &str) -> String {
+    let line = problem.lines().next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
 }
 
 fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
