@@ -232,7 +232,8 @@ impl Kinds {
     /// As [`Kinds::load`].
     pub fn parse(text: &str, file: &str) -> Result<Self, TableError> {
         let malformed = |problem: String| TableError::Malformed { file: file.to_owned(), problem };
-        let table: Value = serde_saphyr::from_str(text).map_err(|error| malformed(first_line(&error.to_string())))?;
+        let table: Value =
+            serde_saphyr::from_str(text).map_err(|error| malformed(first_line(&error.to_string())))?;
         if let Some(other) = table.as_object().and_then(|map| map.keys().find(|key| *key != "kinds")) {
             return Err(malformed(format!("{other:?} is not known here; there is only `kinds`")));
         }

@@ -44,7 +44,7 @@ fn rights(account: &str, group: &str, plural: &str) -> String {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": plural},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     });
-    format!("{role}\n---\n{binding}")
+    json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()
 }
 
 /// Alice may write objects of these kinds, and whatever else the team's members may.
