@@ -314,12 +314,12 @@ impl Writer {
             let (managed, version) = self.managed(object).await.map_err(|error| format!("{error:#}"))?;
             let patch = Patch::Json::<()>(make(&managed, version));
             let (name, params) = (&*managed.workload.name, PatchParams::default());
-            let made = match (managed.workload.kind, subresource) {
+            let made = match (&managed.workload.kind, subresource) {
                 (WorkloadKind::Job, None) => self.jobs.patch(name, &params, &patch).await.map(|_| ()),
                 (WorkloadKind::Job, Some(part)) => {
                     self.jobs.patch_subresource(part, name, &params, &patch).await.map(|_| ())
                 }
-                (WorkloadKind::Pod, part) => {
+                (_, part) => {
                     let part = part.unwrap_or_default();
                     self.pods.patch_subresource(part, name, &params, &patch).await.map(|_| ())
                 }
@@ -338,7 +338,7 @@ impl Writer {
             at: Time(1_800_000_000_000),
         };
         self.patch(&format!("job/{name}"), None, |managed, version| {
-            let (kind, record) = (managed.workload.kind, (&admission).into());
+            let (kind, record) = (managed.workload.kind.clone(), (&admission).into());
             let grant = if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All };
             match &managed.workload.state {
                 Observed::Queued => patch::admit(kind, &managed.facts, version, &record, grant),
@@ -351,9 +351,9 @@ impl Writer {
     async fn fail(&self, object: &str, reason: &str) -> Result<()> {
         let at = "2026-11-21T09:00:00Z".parse()?;
         let why = Failure { reason, message: "longer than its queue allows", at };
-        self.patch(object, Some("status"), |managed, version| match managed.workload.kind {
+        self.patch(object, Some("status"), |managed, version| match &managed.workload.kind {
             WorkloadKind::Job => patch::fail_job(&managed.facts, version, &why),
-            WorkloadKind::Pod => patch::fail_held_pod(&managed.facts, version, &why),
+            _ => patch::fail_held_pod(&managed.facts, version, &why),
         })
         .await
     }
