@@ -116,8 +116,10 @@ pub struct Engine {
     spent: BTreeMap<WorkloadId, (u64, u32)>,
     /// How much searching was done.
     effort: Effort,
-    /// How many sets of victims may still be tried in this plan before the rest is left for the next.
+    /// How much may still be tried in vain in this plan before the rest is left for the next.
     fuel: usize,
+    /// The last plan has not looked at everybody who might start.
+    cut_short: bool,
     /// When the last plan was made.
     planned: Time,
     /// Somebody's eviction could not be considered because its start was not confirmed.
@@ -238,7 +240,7 @@ impl Engine {
     /// Whether the last plan has left something for the next one, which may be made at once.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.pending.has_doubts(self.epoch)
+        self.cut_short || self.pending.has_doubts(self.epoch)
     }
 
     /// Where a workload stands and why; `None` when it is unknown.

@@ -21,52 +21,60 @@ use super::pending::{ClassIx, Rank};
 use super::rooms::{RoomIx, Rooms};
 use super::start::try_start;
 
-/// So much is tried in one plan before those who could not be helped when they were looked at last are left
-/// for the next one, so that no plan takes long: a set of victims counts 1.
-const FUEL: usize = 256;
-/// What it counts to look at somebody who might start.
+/// So much is tried in vain in one plan before the rest is left for the next one, so that no plan takes
+/// long: a set of victims counts 1.
+const FUEL: usize = 512;
+/// What it counts to look at somebody who cannot start.
 const FUEL_A_LOOK: usize = 4;
-/// So many who might start are looked at before anybody else is asked again.
-const UNDECIDED_AT_ONCE: usize = 32;
+/// So many of those whom anything may let start are looked at before anybody else is asked again.
+const UNDECIDED_AT_ONCE: usize = 256;
 /// The same of those for whom others would have to make room.
 const DOUBTFUL_AT_ONCE: usize = 2;
-
-/// Lets some of those be looked at who could not be helped before; false if there are none.
-fn go_on(engine: &mut Engine) -> bool {
-    let looks = engine.pending.wake_undecided(engine.epoch, UNDECIDED_AT_ONCE);
-    engine.fuel = engine.fuel.saturating_sub(looks * FUEL_A_LOOK);
-    looks > 0 || engine.pending.wake_doubtful(engine.epoch, DOUBTFUL_AT_ONCE)
-}
 
 /// Runs one pass.
 pub fn run(engine: &mut Engine, now: Time) -> Plan {
     let mut plan = Plan::default();
     let mut rooms = std::mem::take(&mut engine.rooms);
-    engine.fuel = FUEL;
+    (engine.fuel, engine.cut_short) = (FUEL, false);
     loss::run(engine, now, &mut plan);
     claims::progress(engine, now, &mut plan);
     let (mut order, mut asked) = (Order::default(), Asked::default());
     loop {
         wake(engine, &mut rooms, &mut order);
+        if engine.fuel == 0 {
+            engine.cut_short = true;
+            engine.pending.stir(order.teams());
+            break;
+        }
         // Whose turn comes next is settled before anybody behind that one starts.
         let first = if engine.vacated { asked.next(engine, &rooms) } else { None };
         engine.vacated &= first.is_some();
         let next = first.or_else(|| order.next(engine, &rooms)).or_else(|| asked.next(engine, &rooms));
         let Some(id) = next else {
-            if engine.fuel > 0 && go_on(engine) {
+            if go_on(engine) {
                 continue;
             }
             break;
         };
         if let Some(verdict) = try_start(engine, &id, now, &mut plan) {
+            engine.fuel = engine.fuel.saturating_sub(FUEL_A_LOOK);
             let outlook = outlook(engine, &mut rooms, &id);
             engine.pending.block(&id, outlook, engine.epoch, verdict);
         }
     }
-    grow::run(engine, now, &mut plan);
+    // Who runs already takes what nobody who waits has use for.
+    if !engine.cut_short {
+        grow::run(engine, now, &mut plan);
+    }
     rooms.retain(|room| engine.pending.waits_for(room));
     engine.rooms = rooms;
     plan
+}
+
+/// Lets some of those be looked at who could not be helped before; false if there are none.
+fn go_on(engine: &mut Engine) -> bool {
+    engine.pending.wake_undecided(engine.epoch, UNDECIDED_AT_ONCE) > 0
+        || engine.pending.wake_doubtful(engine.epoch, DOUBTFUL_AT_ONCE)
 }
 
 /// Finds out who may be able to start by what has happened since the last time.
@@ -235,6 +243,11 @@ impl Order {
         let standing = self.standings.get(team)?;
         let peers = standing.peers.as_ref().and_then(|(size, _)| self.peers.get(size)?.first());
         Some(peers.map_or(*team, |(_, peer)| *peer))
+    }
+
+    /// The teams of which somebody has not been looked at yet.
+    fn teams(&self) -> impl Iterator<Item = TeamIx> {
+        self.standings.keys().chain(&self.stale).copied()
     }
 
     /// Puts a team where it belongs now.

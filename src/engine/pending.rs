@@ -328,6 +328,11 @@ impl Pending {
         classes.filter_map(|class| class.waiting.first()).map(Rank::id)
     }
 
+    /// Notes that somebody of these teams is still to be looked at.
+    pub fn stir(&mut self, teams: impl Iterator<Item = TeamIx>) {
+        self.stirred.extend(teams);
+    }
+
     /// The teams of which somebody has become ready since this was last asked.
     pub fn take_stirred(&mut self) -> BTreeSet<TeamIx> {
         std::mem::take(&mut self.stirred)
