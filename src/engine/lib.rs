@@ -50,7 +50,7 @@ mod victims;
 mod views;
 mod yielding;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ use forecast::{Bounds, Forecast, Prospect};
 use forest::PoolIx;
 use history::History;
 use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId};
-use pending::{ClassKey, Pending, Rank};
+use pending::{ClassIx, ClassKey, Pending, Rank};
 use reserve::Turn;
 use rooms::Rooms;
 use timeline::Timeline;
@@ -105,6 +105,8 @@ pub struct Engine {
     seen_epoch: u64,
     /// In which epoch nobody was found in a pool whose turn it could be.
     turnless: BTreeMap<PoolIx, u64>,
+    /// Who was asked in which epoch whether it is their turn.
+    asked: (u64, BTreeSet<ClassIx>),
     /// Everybody is to be looked at again.
     anew: bool,
     /// When something becomes possible by the passing of time alone.

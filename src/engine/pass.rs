@@ -38,7 +38,10 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
     (engine.fuel, engine.cut_short) = (FUEL, false);
     loss::run(engine, now, &mut plan);
     claims::progress(engine, now, &mut plan);
-    let (mut order, mut asked) = (Order::default(), Asked::default());
+    let mut order = Order::default();
+    // Who was asked in an earlier plan is not asked again unless something has made room since.
+    let (epoch, asked) = std::mem::take(&mut engine.asked);
+    let mut asked = Asked(if epoch == engine.epoch { asked } else { BTreeSet::new() });
     loop {
         wake(engine, &mut rooms, &mut order);
         if engine.fuel == 0 {
@@ -62,6 +65,7 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
             engine.pending.block(&id, outlook, engine.epoch, verdict);
         }
     }
+    engine.asked = (engine.epoch, asked.0);
     // Who runs already takes what nobody who waits has use for.
     if !engine.cut_short {
         grow::run(engine, now, &mut plan);
@@ -122,8 +126,7 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
     order.stale.extend(engine.pending.take_stirred());
 }
 
-/// Those of the pools' waiting who were asked in this pass whether it is their turn.
-#[derive(Default)]
+/// Those of the pools' waiting who were asked whether it is their turn.
 struct Asked(BTreeSet<ClassIx>);
 
 impl Asked {

@@ -23,6 +23,8 @@ const NODES: usize = 24;
 const NODES_A_POD: usize = 2;
 /// So many lenders, those with the largest shares, are looked at for that.
 const LENDERS: usize = 24;
+/// Of no more than so many nodes each is priced, where the claimant is owed its room.
+const PRICED: usize = 2_048;
 /// So many of a lender's newest, and so many of its oldest, are looked at to find those nodes.
 const LOOKED_AT: usize = 8;
 /// So many times as many of both, where a first search for somebody who is owed has found nothing.
@@ -137,8 +139,12 @@ impl<'a> Search<'a> {
         let wanted = if self.wide { wanted * WIDER } else { wanted };
         let by_team: BTreeMap<TeamIx, &Lender> = lenders.iter().map(|lender| (lender.team, lender)).collect();
         let mut lists: Vec<std::vec::IntoIter<NodeIx>> = Vec::new();
-        for lender in lenders.iter().take(wanted.min(LENDERS)) {
-            lists.push(self.likely(lender, barred, gathered).into_iter());
+        if self.ground == Ground::Owed && !self.foresees && self.nodes.len() <= PRICED {
+            lists.push(self.cheapest(&by_team, barred, gathered).into_iter());
+        } else {
+            for lender in lenders.iter().take(wanted.min(LENDERS)) {
+                lists.push(self.likely(lender, barred, gathered).into_iter());
+            }
         }
         if self.moves {
             lists.push(self.roomiest(wanted).into_iter());
@@ -191,13 +197,61 @@ impl<'a> Search<'a> {
         likely.into_iter().flat_map(|(_, entry)| entry.charge.nodes.keys().copied()).collect()
     }
 
+    /// The nodes on which one pod of the claimant finds room when those go who lose least, in the order of
+    /// what is lost.
+    fn cheapest(
+        &self,
+        by_team: &BTreeMap<TeamIx, &Lender>,
+        barred: &dyn Fn(&WorkloadId) -> bool,
+        gathered: &mut Gathered,
+    ) -> Vec<NodeIx> {
+        let Some(resource) = self.scarcest() else { return Vec::new() };
+        let mut priced = Vec::new();
+        for node in &self.nodes {
+            let mut missing = self.claimant.need.get(resource) - self.free(*node, resource);
+            let mut there: Vec<((bool, i128), i64)> = self
+                .books
+                .occupants(*node)
+                .filter_map(|(entry, pods)| Some((*by_team.get(&entry.team)?, entry, pods)))
+                .filter_map(|(lender, entry, pods)| {
+                    let candidate = self.consider(lender, entry, barred, gathered).filter(|c| c.takeable)?;
+                    let amount = entry.need.get(resource).saturating_mul(i64::from(pods));
+                    Some(((candidate.young, candidate.lost), amount))
+                })
+                .collect();
+            there.sort_unstable();
+            let mut price = (false, 0_i128);
+            for ((young, lost), amount) in there {
+                if missing <= 0 {
+                    break;
+                }
+                missing -= amount;
+                price = (price.0 | young, price.1.saturating_add(lost));
+            }
+            if missing <= 0 {
+                priced.push((price, *node));
+            }
+        }
+        priced.sort_unstable();
+        priced.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// The device that the claimant asks for, or else whatever it is.
+    fn scarcest(&self) -> Option<usize> {
+        let asked = self.claimant.need.nonzero().map(|(index, _)| index);
+        asked.max_by_key(|index| (self.books.resources.is_device(*index), *index))
+    }
+
+    /// What of a resource is free on a node in the state of the search.
+    fn free(&self, node: NodeIx, resource: usize) -> i64 {
+        let more = self.state.freed.get(&node).map_or(0, |freed| freed.get(resource));
+        self.books.nodes.get(node).settled().amounts().get(resource) + more
+    }
+
     /// The nodes that have most of what the claimant asks for, though not enough.
     fn roomiest(&self, wanted: usize) -> Vec<NodeIx> {
-        let device = self.claimant.need.nonzero().map(|(index, _)| index);
-        let device = device.max_by_key(|index| (self.books.resources.is_device(*index), *index));
-        let free = |node: &NodeIx| {
-            device.map_or(0, |index| self.books.nodes.get(*node).settled().amounts().get(index))
-        };
+        let resource = self.scarcest();
+        let free = |node: &NodeIx| resource.map_or(0, |resource| self.free(*node, resource));
         let mut nodes: Vec<(Reverse<i64>, NodeIx)> =
             self.nodes.iter().map(|node| (Reverse(free(node)), *node)).collect();
         nodes.sort_unstable();
