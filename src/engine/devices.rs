@@ -86,6 +86,11 @@ impl Devices {
         devices.filter(|(_, held)| !held.is_empty())
     }
 
+    /// Whether nobody is on a device yet: it is only kept for claimants.
+    pub fn is_only_kept(&self, place: usize) -> bool {
+        self.0.get(place).is_some_and(|device| device.seats.iter().all(|seat| seat.holder.is_none()))
+    }
+
     /// What is offered at once, besides `whole` untouched devices of a resource, where `free` are untouched
     /// now and `settled` will be once everything has settled: of each device what is left now and will
     /// still be left then.

@@ -61,6 +61,19 @@ impl Space {
         Self { amounts, shared }
     }
 
+    /// The same where more devices are shared than there are: of the last of those of which `kept` says that
+    /// they are only kept for somebody nothing is left, for they are not there.
+    #[must_use]
+    pub fn backed(mut self, kept: impl Fn(usize) -> bool) -> Self {
+        for index in (0..self.shared.len()).rev() {
+            let device = self.shared[index];
+            if device.place.is_some_and(&kept) && self.untouched(device.resource) < 0 {
+                self.shared[index].left = 0;
+            }
+        }
+        self
+    }
+
     /// All that is free by resource, what is left of shared devices included.
     #[must_use]
     pub fn amounts(&self) -> &Vector {

@@ -8,6 +8,7 @@ mod cluster;
 mod expect;
 mod laws;
 mod outcome;
+mod random;
 mod rename;
 
 use std::collections::BTreeSet;
@@ -152,7 +153,10 @@ fn every_scenario_ends_as_expected() {
 fn no_law_is_broken_on_the_way() {
     check_all(|case| {
         let (_, outcome) = case.run()?;
-        verdict(&laws::breaches(&Cluster::of(&case.scenario()), &outcome), &outcome)
+        let cluster = Cluster::of(&case.scenario());
+        let mut lines = laws::breaches(&cluster, &outcome);
+        lines.extend(laws::starts_in_vain(&cluster, &outcome));
+        verdict(&lines, &outcome)
     });
 }
 

@@ -64,7 +64,8 @@ impl NodeEntry {
     /// The same once so many more pods of each of these, which hold `amounts` together, are gone.
     #[must_use]
     pub fn settled_without(&self, amounts: &Vector, gone: &[(Holder, u32)]) -> Space {
-        Space::new(self.settled.amounts().plus(amounts, 1), self.devices.settled(gone))
+        let space = Space::new(self.settled.amounts().plus(amounts, 1), self.devices.settled(gone));
+        space.backed(|place| self.devices.is_only_kept(place))
     }
 
     /// What nobody's pods hold, whether it is needed by a claimant or not.
@@ -91,6 +92,7 @@ impl NodeEntry {
         let mut amounts = unheld.amounts().plus(&self.leaving, 1);
         amounts.add(&self.nominated, -1);
         let settled = Space::new(amounts, self.devices.settled(&[]));
+        let settled = settled.backed(|place| self.devices.is_only_kept(place));
         let untouched = |space: &Space| {
             let mut whole = space.amounts().clone();
             for device in space.shared() {
@@ -171,8 +173,10 @@ impl NodeEntry {
                 if times < 0 {
                     self.devices.release(*resource, *share);
                 } else {
-                    let place = self.settled.best_shared(*resource, *share);
-                    let place = place.and_then(|index| self.settled.shared()[index].place);
+                    // Those who are kept room for on a device that is not there yet share it too.
+                    let devices = Space::new(Vector::default(), self.devices.settled(&[]));
+                    let place = devices.best_shared(*resource, *share);
+                    let place = place.and_then(|index| devices.shared()[index].place);
                     self.devices.seat(*resource, *share, None, place);
                 }
                 self.refresh();

@@ -207,11 +207,28 @@ proptest! {
 /// What can happen to a single node by the engine's decisions, none of which may exceed what is offered.
 #[derive(Clone, Debug)]
 enum Move {
-    Start { shape: usize, pods: u32 },
-    Stop { who: usize, pods: u32 },
-    End { who: usize },
-    Claim { shape: usize },
-    Withdraw { claim: usize },
+    Start {
+        shape: usize,
+        pods: u32,
+    },
+    Stop {
+        who: usize,
+        pods: u32,
+    },
+    End {
+        who: usize,
+    },
+    Claim {
+        shape: usize,
+    },
+    Withdraw {
+        claim: usize,
+    },
+    /// Room is kept for somebody while another is looked at, whether it is there or not.
+    Reserve {
+        shape: usize,
+        start: usize,
+    },
 }
 
 fn decision() -> impl Strategy<Value = Move> {
@@ -222,6 +239,7 @@ fn decision() -> impl Strategy<Value = Move> {
         2 => (0..8_usize).prop_map(|who| Move::End { who }),
         4 => shape().prop_map(|shape| Move::Claim { shape }),
         2 => (0..8_usize).prop_map(|claim| Move::Withdraw { claim }),
+        2 => (shape(), shape()).prop_map(|(shape, start)| Move::Reserve { shape, start }),
     ]
 }
 
@@ -264,6 +282,13 @@ fn play(yard: &mut Yard, running: &mut Running, names: &mut usize, step: &Move) 
                 let (_, need) = yard.nominated.remove(claim);
                 yard.table.nominate(0, &need, -1);
             }
+        }
+        Move::Reserve { shape, start } => {
+            let need = yard.need(shape);
+            yard.table.nominate(0, &need, 1);
+            play(yard, running, names, &Move::Start { shape: start, pods: 1 });
+            play(yard, running, names, &Move::Claim { shape: start });
+            yard.table.nominate(0, &need, -1);
         }
     }
 }
