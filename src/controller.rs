@@ -6,6 +6,7 @@
 //! nothing is admitted twice.
 
 mod decided;
+mod grouped;
 mod questions;
 mod readiness;
 mod refusals;

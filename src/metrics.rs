@@ -60,8 +60,8 @@ pub struct Metrics {
 }
 
 /// What a write does, as a label.
-pub const WRITES: [&str; 8] =
-    ["admit", "resize", "evict", "fail", "restore", "disruption", "event", "status"];
+pub const WRITES: [&str; 9] =
+    ["admit", "resize", "evict", "fail", "restore", "release", "disruption", "event", "status"];
 /// How a write ended, as a label.
 pub const OUTCOMES: [&str; 5] = ["done", "conflict", "gone", "refused", "unanswered"];
 

@@ -191,7 +191,7 @@ fn ended_early(early: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>
 }
 
 async fn client(options: &Options) -> anyhow::Result<Client> {
-    let config = match &options.kubeconfig {
+    let mut config = match &options.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
             let read = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -199,6 +199,9 @@ async fn client(options: &Options) -> anyhow::Result<Client> {
         }
         None => Config::infer().await.context("no kubeconfig, and not in a cluster")?,
     };
+    // Whoever makes a call knows what a refusal means to it; a client that asks again by itself would only
+    // keep it from being heard.
+    config.default_retry = false;
     Client::try_from(config).context("cannot set up the connection to the cluster")
 }
 

@@ -27,6 +27,10 @@ pub const GROUP: &str = "sluice.dev/group";
 /// How many pods such a group has.
 pub const GROUP_SIZE: &str = "sluice.dev/group-size";
 
+/// On a pod that no Job owns: `true` lets it be evicted where its queue's workloads may be. Without it such
+/// a pod stays until it ends, for nothing puts it back in the queue.
+pub const PREEMPTIBLE: &str = "sluice.dev/preemptible";
+
 /// Sluice's mark on a Job that it holds or has admitted: `true`. A suspended Job without it is held
 /// by its user and not queued.
 pub const HELD: &str = "sluice.dev/held";

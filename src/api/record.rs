@@ -23,6 +23,38 @@ pub struct Record {
     /// The parallelism its user wrote, where `spec.parallelism` says what was granted instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
+    /// On the pods of a group: the workload they are together. The rest is then about all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
+}
+
+/// Plain pods that were admitted together, as each of them says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The workload they are.
+    pub id: String,
+    /// The node of each pod, by UID: whoever finds only some of them released knows where the others go.
+    pub members: BTreeMap<String, String>,
+}
+
+impl Record {
+    /// The record of a group of pods of these UIDs: in their order they go to the nodes in the order of their
+    /// names.
+    pub fn of_group<'a>(id: &str, admission: &Admission, uids: impl Iterator<Item = &'a str>) -> Self {
+        let places =
+            admission.nodes.iter().flat_map(|(node, pods)| std::iter::repeat_n(node, *pods as usize));
+        let members = uids.map(ToOwned::to_owned).zip(places.map(ToString::to_string)).collect();
+        Self { group: Some(Group { id: id.to_owned(), members }), ..Self::from(admission) }
+    }
+
+    /// The nodes to which an object of this UID may send pods: in a group its own one, else all.
+    #[must_use]
+    pub fn nodes_of(&self, uid: &str) -> Vec<&str> {
+        match self.group.as_ref().and_then(|group| group.members.get(uid)) {
+            Some(node) => vec![node],
+            None => self.nodes.keys().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// The value of the annotation `sluice.dev/eviction`.
@@ -58,6 +90,7 @@ impl From<&Admission> for Record {
             borrowed: admission.borrowed,
             at: timestamp(admission.at),
             wanted: None,
+            group: None,
         }
     }
 }

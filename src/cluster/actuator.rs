@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kube::api::{GetParams, Patch, PatchParams};
-use kube::core::{DynamicObject, Request};
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::core::{DynamicObject, Request, Status};
 use kube::{Client, Resource};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use super::leader::Claim;
 use super::reduce::job::{JobSeen, job};
 use super::reduce::other::other;
 use super::reduce::pod::{PodSeen, pod};
+use super::reduce::uid;
 use super::watch::now;
 use super::{patch, wire};
 use crate::api::names;
@@ -38,6 +39,8 @@ pub enum Purpose {
     Fail,
     /// Give a stopped Job its user's template back.
     Restore,
+    /// Let pods run that an admission of their group has not reached yet.
+    Release,
 }
 
 impl Purpose {
@@ -48,6 +51,7 @@ impl Purpose {
             Self::Evict => "evict",
             Self::Fail => "fail",
             Self::Restore => "restore",
+            Self::Release => "release",
         }
     }
 }
@@ -69,14 +73,25 @@ pub struct Write {
     pub purpose: Purpose,
     /// Which decision it carries out; its outcome says so again.
     pub decision: u64,
-    /// The change.
-    pub patch: json_patch::Patch,
-    /// Whether it changes the status of the object and not the rest.
-    pub on_status: bool,
+    /// What is done.
+    pub deed: Deed,
     /// The pods to be marked first as disrupted, and why. Where a Job shrinks, it loses these.
     pub disrupted: Vec<Name>,
     /// The sentence they are marked with.
     pub message: String,
+}
+
+/// What is done to an object.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// It is changed.
+    Patch(json_patch::Patch),
+    /// Its status is changed.
+    PatchStatus(json_patch::Patch),
+    /// The API server is asked to end it, which its disruption budget may forbid.
+    Evict,
+    /// It is several objects: one after the other until one write has been made, then the others at once.
+    Each(Vec<Write>),
 }
 
 /// How a write ended.
@@ -117,13 +132,24 @@ pub enum Look {
     Other(Arc<Kind>, JobSeen),
     /// A pod.
     Pod(PodSeen),
+    /// The objects of one workload, as far as they are there.
+    Pods(Vec<PodSeen>),
 }
 
 impl Look {
-    fn uid(&self) -> &Name {
+    fn is_of(&self, id: &WorkloadId) -> bool {
         match self {
-            Self::Job(seen) | Self::Other(_, seen) => &seen.uid,
-            Self::Pod(seen) => &seen.uid,
+            Self::Job(seen) | Self::Other(_, seen) => seen.uid == id.0,
+            Self::Pod(seen) => seen.uid == id.0,
+            Self::Pods(_) => true,
+        }
+    }
+
+    fn pods(self) -> Vec<PodSeen> {
+        match self {
+            Self::Job(_) | Self::Other(..) => Vec::new(),
+            Self::Pod(seen) => vec![seen],
+            Self::Pods(seen) => seen,
         }
     }
 }
@@ -195,16 +221,85 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
             Err(failure) => return failed(failure),
         }
     }
+    match &write.deed {
+        Deed::Each(writes) => all_or_none(caller, writes).await,
+        deed => single(caller, write, deed).await,
+    }
+}
+
+async fn single(caller: &Caller, write: &Write, deed: &Deed) -> End {
+    let (patch, on_status) = match deed {
+        Deed::Evict => return evict(caller, write).await.unwrap_or_else(failed),
+        Deed::Each(_) => return End::Refused("a pod of a group is not a group".to_owned()),
+        Deed::Patch(patch) => (patch, false),
+        Deed::PatchStatus(patch) => (patch, true),
+    };
     let made = match &write.other {
         Some(kind) => {
             let watched = Watched::of(kind);
             let look = |object: &DynamicObject| Look::Other(Arc::clone(kind), other(&watched, object, now()));
-            change(caller, write, &watched.resource, look).await
+            change(caller, write, &watched.resource, patch, on_status, look).await
         }
-        None if write.kind == WorkloadKind::Pod => change::<wire::Pod>(caller, write, &(), look_at_pod).await,
-        None => change::<wire::Job>(caller, write, &(), look_at_job).await,
+        None if write.kind.is_pods() => {
+            change::<wire::Pod>(caller, write, &(), patch, on_status, look_at_pod).await
+        }
+        None => change::<wire::Job>(caller, write, &(), patch, on_status, look_at_job).await,
     };
     made.unwrap_or_else(failed)
+}
+
+/// Makes the writes on the objects of one workload. What stands in the way of all of them shows with the
+/// first, before anything is done. Whom an admission has not reached then it reaches later; of those who
+/// are to stop, one that does not means that the decision has not been carried out.
+async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
+    let mut seen = Vec::new();
+    let mut rest = writes.iter();
+    for write in rest.by_ref() {
+        match single(caller, write, &write.deed).await {
+            End::Done(look) => {
+                seen.extend(look.pods());
+                break;
+            }
+            End::Moved(look) => {
+                seen.extend(look.pods());
+                return End::Moved(Look::Pods(seen));
+            }
+            End::Gone => {}
+            end @ (End::Refused(_) | End::Abandoned) => return end,
+        }
+    }
+    let rest: Vec<&Write> = rest.collect();
+    let ends = futures::future::join_all(rest.iter().map(|write| single(caller, write, &write.deed))).await;
+    let mut left_out = None;
+    let mut abandoned = false;
+    for (end, write) in ends.into_iter().zip(rest) {
+        let message = match end {
+            End::Gone => continue,
+            End::Done(look) => {
+                seen.extend(look.pods());
+                continue;
+            }
+            End::Moved(look) => {
+                seen.extend(look.pods());
+                "it has changed meanwhile".to_owned()
+            }
+            End::Refused(message) => message,
+            End::Abandoned => {
+                abandoned = true;
+                continue;
+            }
+        };
+        tracing::debug!(pod = %write.name, message, "a pod of a group was left out");
+        let lets_run = matches!(write.purpose, Purpose::Admit | Purpose::Release);
+        if !lets_run {
+            left_out = Some(format!("{}: {message}", write.name));
+        }
+    }
+    match left_out {
+        _ if abandoned => End::Abandoned,
+        Some(message) => End::Refused(message),
+        None => End::Done(Look::Pods(seen)),
+    }
 }
 
 fn failed(failure: Failure) -> End {
@@ -228,28 +323,57 @@ async fn change<K>(
     caller: &Caller,
     write: &Write,
     kind: &K::DynamicType,
+    patch: &json_patch::Patch,
+    on_status: bool,
     look: impl Fn(&K) -> Look,
 ) -> Result<End, Failure>
 where
     K: Resource + DeserializeOwned,
 {
     let object = requests::<K>(write, kind);
-    let patch = Patch::Json::<()>(write.patch.clone());
-    let request = if write.on_status {
+    let versioned = patch::is_versioned(patch);
+    let patch = Patch::Json::<()>(patch.clone());
+    let request = if on_status {
         object.patch_subresource("status", &write.name, &params(), &patch)
     } else {
         object.patch(&write.name, &params(), &patch)
     };
     let request = request.map_err(unsendable)?;
-    let versioned = patch::is_versioned(&write.patch);
     match caller.until_known::<K>(Some(write.purpose.label()), versioned, request).await {
         Ok(made) => Ok(End::Done(look(&made))),
         Err(Failure::Moved) => {
             let request = object.get(&write.name, &GetParams::default()).map_err(unsendable)?;
             let seen = look(&caller.until_known::<K>(None, false, request).await?);
             // Another object of the same name is not the one that was decided on.
-            if *seen.uid() == write.id.0 { Ok(End::Moved(seen)) } else { Ok(End::Gone) }
+            if seen.is_of(&write.id) { Ok(End::Moved(seen)) } else { Ok(End::Gone) }
         }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Has the API server end a pod by its Eviction API, and looks at what it is then. That may be asked again
+/// without harm: a pod that is ending goes on ending.
+async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
+    let object = requests::<wire::Pod>(write, &());
+    let body = serde_json::to_vec(&patch::eviction(&write.namespace, &write.name, &write.id.0));
+    let body = body.map_err(|error| Failure::Refused(error.to_string()))?;
+    let request = object.create_subresource("eviction", &write.name, &PostParams::default(), body);
+    let request = request.map_err(unsendable)?;
+    match caller.until_known::<Status>(Some(write.purpose.label()), true, request).await {
+        // A refusal may come with a code that says it was done.
+        Ok(answer) if answer.is_failure() => return Err(Failure::Refused(answer.message)),
+        Ok(_) | Err(Failure::Moved) => {}
+        // It has ended meanwhile, by this eviction or by itself.
+        Err(Failure::Gone) => return Ok(End::Done(Look::Pods(Vec::new()))),
+        Err(failure) => return Err(failure),
+    }
+    let request = object.get(&write.name, &GetParams::default()).map_err(unsendable)?;
+    match caller.until_known::<wire::Pod>(None, false, request).await {
+        Ok(there) if uid(&there.metadata) == write.id.0 && there.metadata.deletion_timestamp.is_none() => {
+            Ok(End::Moved(look_at_pod(&there)))
+        }
+        Ok(there) if uid(&there.metadata) == write.id.0 => Ok(End::Done(look_at_pod(&there))),
+        Ok(_) | Err(Failure::Gone) => Ok(End::Done(Look::Pods(Vec::new()))),
         Err(failure) => Err(failure),
     }
 }

@@ -161,11 +161,13 @@ impl Caller {
 
 /// What the API server's refusal says about whether anything has happened.
 fn judge<T>(status: &Status, versioned: bool) -> Answer<T> {
-    let message = status.message.clone();
+    let message = said(status);
     match status.code {
         _ if patch::does_not_apply(status) => Answer::Failed(Failure::Moved),
         409 if versioned => Answer::Failed(Failure::Moved),
         404 => Answer::Failed(Failure::Gone),
+        // A budget may forbid it for long: what follows from that is to be decided, not waited for.
+        429 if forbidden_by_budget(status) => Answer::Failed(Failure::Refused(message)),
         // The API server tries a few times by itself to get between the writes of others.
         409 | 429 => Answer::NotNow(message),
         // Another's webhook fails before anything is stored, and may go on failing for long.
@@ -173,6 +175,22 @@ fn judge<T>(status: &Status, versioned: bool) -> Answer<T> {
         500.. => Answer::Unknown(message),
         _ => Answer::Failed(Failure::Refused(message)),
     }
+}
+
+/// What the API server says, with the numbers where it gives them besides.
+fn said(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let budgets = causes.filter(|cause| cause.reason == DISRUPTION_BUDGET).map(|cause| &cause.message);
+    [&status.message].into_iter().chain(budgets).cloned().collect::<Vec<_>>().join(" ")
+}
+
+/// The cause of a refusal that a PodDisruptionBudget stands behind.
+const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+
+/// Whether an eviction is refused because it would leave fewer pods than a PodDisruptionBudget wants.
+fn forbidden_by_budget(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == DISRUPTION_BUDGET)
 }
 
 /// The request with the time after which the API server gives it up by itself.

@@ -22,6 +22,8 @@ enum Act {
     Ignore,
     /// Says this, with a message.
     Say(u16, &'static str),
+    /// Says that a disruption budget forbids it.
+    Forbid,
 }
 
 /// A server that acts as in the script, and at its end as its last line.
@@ -52,6 +54,7 @@ impl Server {
             }
             Act::Ignore => std::future::pending().await,
             Act::Say(code, message) => status(code, message),
+            Act::Forbid => forbidden(),
         }
     }
 
@@ -65,6 +68,13 @@ fn status(code: u16, message: &str) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(),
         "message": message, "reason": "X"});
     (code, axum::Json(status)).into_response()
+}
+
+fn forbidden() -> Response {
+    let cause = json!({"reason": "DisruptionBudget", "message": "It needs 2 pods and has 2."});
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+        "reason": "TooManyRequests", "message": "Not now.", "details": {"causes": [cause]}});
+    (StatusCode::TOO_MANY_REQUESTS, axum::Json(status)).into_response()
 }
 
 const PACE: Pace = Pace {
@@ -158,4 +168,12 @@ async fn no_call_outlives_the_claim_here_or_in_the_api_server() {
     let server = Server::new(&[Act::Answer]);
     assert_eq!(call(&server, Duration::ZERO, false).await, Err(Failure::NotLeading));
     assert_eq!(server.calls(), 0, "who does not lead does not call");
+}
+
+#[tokio::test]
+async fn a_budget_that_forbids_an_eviction_is_not_waited_for() {
+    let server = Server::new(&[Act::Say(429, "busy"), Act::Forbid, Act::Answer]);
+    let outcome = call(&server, LONG, true).await;
+    assert_eq!(outcome, Err(Failure::Refused("Not now. It needs 2 pods and has 2.".into())));
+    assert_eq!(server.calls(), 2, "an overloaded server is asked again");
 }

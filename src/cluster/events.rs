@@ -59,12 +59,12 @@ impl Notice {
     }
 }
 
-/// The object of a workload.
+/// The object of a workload that is one.
 #[must_use]
 pub fn reference(workload: &Workload) -> ObjectReference {
     let (api_version, kind) = match &workload.kind {
         WorkloadKind::Job => ("batch/v1", "Job"),
-        WorkloadKind::Pod => ("v1", "Pod"),
+        WorkloadKind::Pod | WorkloadKind::PodGroup => ("v1", "Pod"),
         WorkloadKind::Other { api_version, kind } => (&**api_version, &**kind),
     };
     ObjectReference {
@@ -82,6 +82,13 @@ pub fn reference(workload: &Workload) -> ObjectReference {
 pub struct Notices(mpsc::Sender<Notice>);
 
 impl Notices {
+    /// Queues a notice about each of these objects.
+    pub fn publish_each(&self, objects: Vec<ObjectReference>, notice: impl Fn(ObjectReference) -> Notice) {
+        for about in objects {
+            self.publish(notice(about));
+        }
+    }
+
     /// Queues a notice; it is lost when too many wait.
     pub fn publish(&self, notice: Notice) {
         if self.0.try_send(notice).is_err() {

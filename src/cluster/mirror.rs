@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use super::events::reference;
 use super::fault::{Fault, fault};
+use super::groups::{self, Groups};
 use super::kin::Kin;
 use super::reduce::Managed;
 use super::reduce::job::JobSeen;
 use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
+use super::replicas::{self, Replicas};
 use super::table::{Seen, Step, Table, Versioned};
 use crate::directory::{Directory, Membership};
 use crate::engine::model::{Event, Name, Node, Observed, Pod, PodId, Workload, WorkloadId, WorkloadKind};
@@ -48,6 +53,8 @@ pub struct Mirror {
     kin: Kin,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
+    groups: Groups,
+    replicas: Replicas,
     unlabelled_default: i32,
     directory_changed: bool,
     events: Vec<Event>,
@@ -179,13 +186,35 @@ impl Mirror {
     /// Fills in again what namespaces and classes say of the workloads that `which` selects.
     fn complete_again(&mut self, which: impl Fn(&Managed) -> bool) {
         let jobs = self.jobs.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
-        let pods = self.pods.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
-        let others = self.kin.managed_mut();
-        for managed in jobs.chain(pods).chain(others).filter(|managed| which(managed)) {
+        let jobs = jobs.chain(self.kin.managed_mut()).map(|managed| (managed, false));
+        let pods = self.pods.values_mut().filter_map(|seen| {
+            let grouped = seen.group.is_some();
+            seen.managed.as_deref_mut().map(|managed| (managed, grouped))
+        });
+        for (managed, grouped) in jobs.chain(pods).filter(|(managed, _)| which(managed)) {
             let before = managed.workload.clone();
             complete(&self.namespaces, &self.classes, self.unlabelled_default, managed);
-            if before != managed.workload {
+            if before != managed.workload && !grouped {
                 self.events.extend(told(Some(&before.team), Some(managed)));
+            }
+        }
+        for key in self.groups.keys(|_| true) {
+            self.look_at_group(&key);
+        }
+    }
+
+    /// Tells what has become of the workloads that the pods of a group are.
+    fn look_at_group(&mut self, key: &groups::Key) {
+        for change in self.groups.look(key, &self.pods) {
+            match change {
+                groups::Change::Put(id, team) => {
+                    let now = self.workload(&id).map(|(managed, _)| managed);
+                    self.events.extend(told(team.as_ref(), now));
+                }
+                groups::Change::Gone(id, team) if !team.is_empty() => {
+                    self.events.push(Event::WorkloadRemoved(id));
+                }
+                groups::Change::Gone(..) => {}
             }
         }
     }
@@ -255,6 +284,8 @@ impl Mirror {
                 Step::Put(uid, before) => (uid, before),
                 Step::Gone(uid, before) => (uid, Some(before)),
             };
+            let group_before = before.as_ref().and_then(group_of);
+            let replica_before = before.as_ref().and_then(replicas::key);
             let (held_before, belonged, managed_before) =
                 before.map_or((None, None, None), |before| (before.holds, before.belongs, before.managed));
             if let Some(now) = self.pods.get_mut(&uid) {
@@ -264,7 +295,12 @@ impl Mirror {
                 }
             }
             let now = self.pods.get(&uid);
-            let managed = now.and_then(|seen| seen.managed.as_deref());
+            let group = now.and_then(group_of);
+            self.groups.note(&uid, group_before.as_ref(), group.as_ref());
+            self.replicas.note(&uid, replica_before.as_ref(), now.and_then(replicas::key).as_ref());
+            // What a pod of a group is, its group says.
+            let managed = now.and_then(|seen| seen.managed.as_deref()).filter(|_| group.is_none());
+            let managed_before = managed_before.filter(|_| group_before.is_none());
             if managed_before.as_deref().map(|b| &b.workload) != managed.map(|n| &n.workload) {
                 let team = managed_before.as_deref().map(|before| &before.workload.team);
                 match (managed, team) {
@@ -273,6 +309,9 @@ impl Mirror {
                     }
                     _ => self.events.extend(told(team, managed)),
                 }
+            }
+            for key in BTreeSet::from([group_before, group]).into_iter().flatten() {
+                self.look_at_group(&key);
             }
             self.pod_moved(uid, held_before.as_ref(), belonged.as_ref());
         }
@@ -359,8 +398,49 @@ impl Mirror {
     pub fn workload(&self, id: &WorkloadId) -> Option<(&Managed, u64)> {
         let job = self.jobs.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
         let other = || self.kin.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        let group = || self.groups.get(id).map(|managed| (managed, 0));
         job.or_else(other)
+            .or_else(group)
             .or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
+    }
+
+    /// The pods that a workload is made of, the oldest first; none unless it is a group.
+    pub fn members(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
+        let seen = self.groups.members(id).filter_map(|uid| self.pods.get(uid));
+        seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
+    }
+
+    /// What a pod that waits is to take the place of, if it is part of a Deployment's rollout.
+    #[must_use]
+    pub fn rollout(&self, id: &WorkloadId) -> Option<String> {
+        self.replicas.rollout(self.pods.get(&id.0)?, &self.pods)
+    }
+
+    /// The objects of a workload: of a group its pods, else its own one.
+    #[must_use]
+    pub fn references(&self, workload: &Workload) -> Vec<ObjectReference> {
+        let pods: Vec<ObjectReference> =
+            self.members(&workload.id).map(|(managed, _)| reference(&managed.workload)).collect();
+        if workload.kind == WorkloadKind::PodGroup { pods } else { vec![reference(workload)] }
+    }
+
+    /// The pods of an admitted group that are still gated, with the node of each.
+    pub fn unreached(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
+        let seen = self.groups.unreached(id).iter().filter_map(|(uid, _)| self.pods.get(uid));
+        seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
+    }
+
+    /// The admitted groups that have such pods.
+    pub fn half_released(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.groups.with_unreached()
+    }
+
+    /// The group that a pod belongs to by its name, as the workload it is.
+    #[must_use]
+    pub fn group_of(&self, namespace: &str, pod: &str) -> Option<&WorkloadId> {
+        let named =
+            |managed: &Managed| *managed.workload.namespace == *namespace && *managed.workload.name == *pod;
+        self.groups.ids().find(|id| self.members(id).any(|(managed, _)| named(managed)))
     }
 
     /// The names of the pods of a workload that have not ended.
@@ -419,6 +499,12 @@ impl Mirror {
     }
 }
 
+/// The group a pod belongs to.
+fn group_of(seen: &PodSeen) -> Option<groups::Key> {
+    let namespace = &seen.managed.as_deref()?.workload.namespace;
+    Some((namespace.clone(), seen.group.as_ref()?.name.clone()))
+}
+
 /// What the engine must be told of a workload whose team was `before`; one without a team is none.
 fn told(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
     let now = now?;
@@ -447,7 +533,7 @@ fn complete(
     managed.workload.queue = managed.own_queue.clone().or(queue);
     if let Some(class) = &managed.class {
         managed.workload.priority = classes.get(class).map_or(0, |class| class.value);
-    } else if managed.workload.kind != WorkloadKind::Pod {
+    } else if !managed.workload.kind.is_pods() {
         managed.workload.priority = unlabelled_default;
     }
 }

@@ -32,9 +32,9 @@ pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record, g
         return other::admit(facts, other, version, record);
     }
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let nodes: Vec<&str> = record.nodes.keys().map(String::as_str).collect();
+    let nodes = record.nodes_of(&facts.uid);
     let mut patch = expect(facts, version);
-    let of_pod = kind == WorkloadKind::Pod;
+    let of_pod = kind.is_pods();
     if of_pod {
         let others = facts.gates.iter().filter(|gate| &***gate != names::GATE_ADMISSION);
         let others: Vec<Value> = others.map(|gate| json!({"name": &**gate})).collect();
@@ -120,6 +120,16 @@ pub fn fail_running_pod(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch
     patch.push(add(&["spec", "activeDeadlineSeconds"], json!(1)));
     patch.push(annotate(names::EVICTION, json(&note)));
     Patch(patch)
+}
+
+/// What asks the API server to end this very pod as soon as its disruption budgets allow.
+#[must_use]
+pub fn eviction(namespace: &str, name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"namespace": namespace, "name": name},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    })
 }
 
 /// Why a workload is ended as failed.

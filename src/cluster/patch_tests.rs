@@ -26,6 +26,7 @@ fn record(nodes: &[&str]) -> Record {
         borrowed: false,
         at: "2026-11-21T08:00:00Z".parse().expect("a time"),
         wanted: None,
+        group: None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::api::record::{Eviction, Record};
-use crate::cluster::actuator::{Purpose, Write};
+use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::patch::{self, Failure, Grant};
 use crate::cluster::reduce::{Facts, Managed};
 use crate::engine::decision::{Action, FailReason};
@@ -46,6 +46,8 @@ pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
         ) => admission == seen,
         (Action::Admit { .. }, Observed::Finished) => managed.facts.record.is_some(),
         (Action::Evict { .. }, Observed::Leaving { .. }) => managed.facts.has_eviction,
+        // A pod that is deleted ends, and nothing of it comes back.
+        (Action::Evict { .. }, Observed::Finished) => decided.about.kind.is_pods() && managed.facts.deleting,
         (
             Action::Resize { admission, .. },
             Observed::Admitted(seen) | Observed::Leaving { admission: seen, .. },
@@ -62,7 +64,8 @@ pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
     }
 }
 
-fn record(managed: &Managed) -> Option<Record> {
+/// The record of a workload's admission.
+pub fn record(managed: &Managed) -> Option<Record> {
     serde_json::from_str(managed.facts.record.as_deref()?).ok()
 }
 
@@ -79,7 +82,7 @@ pub fn places(admission: &Admission) -> String {
 }
 
 /// A write on a workload.
-pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, message: String) -> Write {
+pub fn write_on(managed: &Managed, purpose: Purpose, deed: Deed, message: String) -> Write {
     let workload = &managed.workload;
     Write {
         id: workload.id.clone(),
@@ -89,8 +92,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
         name: workload.name.clone(),
         purpose,
         decision: 0,
-        patch,
-        on_status: false,
+        deed,
         disrupted: Vec::new(),
         message,
     }
@@ -100,8 +102,20 @@ pub fn write_on(managed: &Managed, purpose: Purpose, patch: json_patch::Patch, m
 pub fn admission_of(managed: &Managed, version: u64, admission: &Admission, message: &str) -> Write {
     let record = Record::from(admission);
     let grants = grants(managed, admission);
-    let patch = patch::admit(managed.workload.kind.clone(), &managed.facts, version, &record, grants);
-    write_on(managed, Purpose::Admit, patch, message.to_owned())
+    admission_by(managed, version, Purpose::Admit, &record, grants, message)
+}
+
+/// The write that lets a workload run as a record says.
+pub fn admission_by(
+    managed: &Managed,
+    version: u64,
+    purpose: Purpose,
+    record: &Record,
+    grants: Grant,
+    message: &str,
+) -> Write {
+    let patch = patch::admit(managed.workload.kind.clone(), &managed.facts, version, record, grants);
+    write_on(managed, purpose, Deed::Patch(patch), message.to_owned())
 }
 
 fn grants(managed: &Managed, admission: &Admission) -> Grant {
@@ -118,7 +132,7 @@ pub fn resize_of(
 ) -> Write {
     let record = Record::from(admission);
     let patch = patch::resize(&managed.facts, version, &record, grants(managed, admission));
-    let mut write = write_on(managed, Purpose::Resize, patch, message.to_owned());
+    let mut write = write_on(managed, Purpose::Resize, Deed::Patch(patch), message.to_owned());
     // Where all are on one node it is no matter which of them go.
     let matters = match &managed.workload.state {
         Observed::Admitted(before) => before.pods > admission.pods && before.nodes.len() > 1,
@@ -150,16 +164,17 @@ pub fn failure_of(
 ) -> Write {
     let facts = &managed.facts;
     let why = Failure { reason: reason.code(), message, at };
-    let (patch, on_status) = match &managed.workload.kind {
-        WorkloadKind::Other { .. } => (patch::fail_other(facts, version, &why), false),
-        WorkloadKind::Job => (patch::fail_job(facts, version, &why), true),
-        WorkloadKind::Pod if facts.held => (patch::fail_held_pod(facts, version, &why), true),
-        WorkloadKind::Pod => (patch::fail_running_pod(facts, version, &why), false),
+    let deed = match &managed.workload.kind {
+        WorkloadKind::Other { .. } => Deed::Patch(patch::fail_other(facts, version, &why)),
+        WorkloadKind::Job => Deed::PatchStatus(patch::fail_job(facts, version, &why)),
+        _ if facts.held => Deed::PatchStatus(patch::fail_held_pod(facts, version, &why)),
+        _ => Deed::Patch(patch::fail_running_pod(facts, version, &why)),
     };
-    Write { on_status, ..write_on(managed, Purpose::Fail, patch, message.to_owned()) }
+    write_on(managed, Purpose::Fail, deed, message.to_owned())
 }
 
-/// The write that stops a Job. Bare pods cannot be started again, so none is ever told to stop.
+/// The write that stops a workload: a Job is suspended, a pod evicted. Only those pods are ever told to
+/// stop whose users let them be, for they do not come back.
 pub fn eviction_of(
     managed: &Managed,
     version: u64,
@@ -167,8 +182,11 @@ pub fn eviction_of(
     message: &str,
     pods: impl FnOnce() -> Vec<Name>,
 ) -> Write {
+    if managed.workload.kind.is_pods() {
+        return write_on(managed, Purpose::Evict, Deed::Evict, message.to_owned());
+    }
     let patch = patch::evict(&managed.facts, version, note);
-    let mut write = write_on(managed, Purpose::Evict, patch, message.to_owned());
+    let mut write = write_on(managed, Purpose::Evict, Deed::Patch(patch), message.to_owned());
     if managed.facts.has_failure_policy {
         write.disrupted = pods();
     }

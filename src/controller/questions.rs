@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::engine::Engine;
-use crate::engine::model::Workload;
+use crate::engine::model::{Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
@@ -50,7 +50,15 @@ impl Asker {
 
 /// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
-    let row = |workload: &Workload| WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
+    let row = |workload: &Workload| {
+        let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
+        if workload.state == Observed::Queued
+            && let Some(rollout) = mirror.rollout(&workload.id)
+        {
+            row.message = format!("{}; {rollout}", row.message);
+        }
+        row
+    };
     match question {
         Question::Teams(to) => drop(to.send(teams(engine))),
         Question::Nodes(to) => {
@@ -66,7 +74,11 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         }
         Question::Workload(namespace, name, to) => {
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
-            drop(to.send(found.map(row).collect()));
+            let mut found: Vec<&Workload> = found.collect();
+            // Of a pod of a group people ask by its own name.
+            let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
+            found.extend(group.and_then(|id| engine.workload(id)));
+            drop(to.send(found.into_iter().map(row).collect()));
         }
         Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
         Question::Report(to) => {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::cluster::events::{Notice, Notices, reference};
+use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
 use crate::engine::decision::Reason;
-use crate::engine::model::{Event, Observed, Time, WorkloadId};
+use crate::engine::model::{Event, Observed, Time, Unready, Workload, WorkloadId};
 
 /// How many are looked for at once.
 const LOOKS: usize = 256;
@@ -26,7 +26,7 @@ impl Refusals {
     /// Takes note of what may have changed a verdict.
     pub fn note(&mut self, event: &Event, now: Time) {
         match event {
-            Event::WorkloadApplied(workload) if workload.state == Observed::Queued => {
+            Event::WorkloadApplied(workload) if to_be_told(workload) => {
                 self.unexplained.insert(workload.id.clone());
             }
             Event::WorkloadRemoved(id) => {
@@ -49,7 +49,7 @@ impl Refusals {
     pub fn tell(&mut self, engine: &Engine, mirror: &Mirror, notices: &Notices, now: Time) {
         if self.look_again.is_some_and(|at| at <= now) {
             self.look_again = None;
-            let queued = engine.workloads().filter(|workload| workload.state == Observed::Queued);
+            let queued = engine.workloads().filter(|workload| to_be_told(workload));
             self.unexplained.extend(queued.map(|workload| workload.id.clone()));
         }
         for _ in 0..LOOKS {
@@ -64,23 +64,33 @@ impl Refusals {
             }
             if let Some((managed, _)) = mirror.workload(&id) {
                 let code = verdict.reason.code();
-                notices.publish(Notice {
-                    about: reference(&managed.workload),
+                let rollout = mirror.rollout(&id).map(|rollout| format!("; {rollout}")).unwrap_or_default();
+                notices.publish_each(mirror.references(&managed.workload), |about| Notice {
+                    about,
                     warning: true,
                     reason: "Refused",
                     action: "Hold",
                     occasion: code.to_lowercase(),
-                    note: format!("{code}: {}", verdict.message),
+                    note: format!("{code}: {}{rollout}", verdict.message),
                 });
             }
         }
     }
 }
 
+/// Whether there may be something to tell of a workload that only its owner can change.
+fn to_be_told(workload: &Workload) -> bool {
+    matches!(workload.state, Observed::Queued | Observed::Unready(Unready::Unlike))
+}
+
 /// Whether a reason will not pass by waiting.
 fn refuses(reason: Reason) -> bool {
     matches!(
         reason,
-        Reason::NoNodeFits | Reason::NotPreemptibleOverGuarantee | Reason::UnknownTeam | Reason::UnknownQueue
+        Reason::NoNodeFits
+            | Reason::NotPreemptibleOverGuarantee
+            | Reason::UnknownTeam
+            | Reason::UnknownQueue
+            | Reason::UnlikePods
     )
 }

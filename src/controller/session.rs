@@ -9,14 +9,16 @@ use tokio::task::JoinSet;
 
 use super::Controller;
 use super::decided::{
-    Decided, admission_of, carried_out, eviction_of, failure_of, places, resize_of, still_holds, write_on,
+    Decided, admission_of, carried_out, eviction_of, failure_of, places, record, resize_of, still_holds,
+    write_on,
 };
+use super::grouped;
 use super::questions::{Question, answer};
 use super::refusals::Refusals;
 use super::restores::Restores;
 use crate::api::record::{Eviction, timestamp};
-use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose};
-use crate::cluster::events::{Notice, Notices, reference};
+use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose};
+use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::patch;
 use crate::cluster::watch::{self, now};
@@ -46,6 +48,7 @@ pub struct Session {
     decided: BTreeMap<WorkloadId, Decided>,
     decisions: u64,
     restores: Restores,
+    releases: Restores,
     refusals: Refusals,
     metrics: Arc<Metrics>,
     notices: Notices,
@@ -82,6 +85,7 @@ impl Session {
             decided: BTreeMap::new(),
             decisions: 0,
             restores: Restores::default(),
+            releases: Restores::default(),
             refusals: Refusals::default(),
             metrics: Arc::clone(&controller.metrics),
             notices: controller.notices.clone(),
@@ -165,7 +169,8 @@ impl Session {
         if !self.leads {
             return None;
         }
-        [self.restores.next(), self.refusals.next(), self.engine.next_deadline()].into_iter().flatten().min()
+        let upkeep = [self.restores.next(), self.releases.next(), self.refusals.next()];
+        upkeep.into_iter().chain([self.engine.next_deadline()]).flatten().min()
     }
 
     /// Decides and acts, if this session leads.
@@ -188,6 +193,7 @@ impl Session {
             self.write(&id, now);
         }
         self.restore(now);
+        self.release(now);
         self.refusals.tell(&self.engine, &self.mirror, &self.notices, now);
     }
 
@@ -199,21 +205,24 @@ impl Session {
             return;
         };
         decided.tries += 1;
+        let note = |claimant: Option<&WorkloadId>, reason: &str| {
+            let label = |id: &WorkloadId| {
+                self.mirror.workload(id).map_or_else(
+                    || id.to_string(),
+                    |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
+                )
+            };
+            let claimant = claimant.map(label).unwrap_or_default();
+            Eviction { at: timestamp(now), claimant, reason: reason.to_owned() }
+        };
         let mut write = match &decided.action {
-            Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
-            Action::Evict { .. } if managed.workload.kind == WorkloadKind::Pod => {
-                self.failed(id.clone(), "a pod of its own cannot be put back into the queue".into());
-                return;
+            action if managed.workload.kind == WorkloadKind::PodGroup => {
+                let members: Vec<grouped::Member<'_>> = self.mirror.members(id).collect();
+                grouped::write_of(managed, action, &members, timestamp(now))
             }
+            Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
             Action::Evict { claimant, reason, message, .. } => {
-                let label = |id: &WorkloadId| {
-                    self.mirror.workload(id).map_or_else(
-                        || id.to_string(),
-                        |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
-                    )
-                };
-                let claimant = claimant.as_ref().map(label).unwrap_or_default();
-                let note = Eviction { at: timestamp(now), claimant, reason: reason.code().into() };
+                let note = note(claimant.as_ref(), reason.code());
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
             }
             Action::Resize { admission, message, .. } => {
@@ -245,41 +254,83 @@ impl Session {
     /// Takes note of how a write ended.
     fn settle(&mut self, outcome: Outcome) {
         let Outcome { id, purpose, decision, end } = outcome;
-        let restores = purpose == Purpose::Restore;
+        if matches!(purpose, Purpose::Restore | Purpose::Release) {
+            self.settle_upkeep(id, purpose, end);
+            return;
+        }
         let overtaken = self.decided.get(&id).is_none_or(|decided| decided.number != decision);
         match end {
             // Of a decision that another has followed, or none, only the object is of interest.
-            End::Done(look) | End::Moved(look) if !restores && overtaken => self.see(look),
-            End::Gone | End::Refused(_) if !restores && overtaken => {}
+            End::Done(look) | End::Moved(look) if overtaken => self.see(look),
+            End::Gone | End::Refused(_) if overtaken => {}
             End::Done(look) => {
-                if restores {
-                    self.restores.ended(&id);
-                } else if let Some(decided) = self.decided.remove(&id) {
+                if let Some(decided) = self.decided.remove(&id) {
                     self.done(&decided);
                 }
                 self.see(look);
             }
             End::Moved(look) => {
                 self.see(look);
-                if restores { self.restores.failed(&id, now()) } else { self.moved(id) }
+                self.moved(id);
             }
             End::Gone => {
                 self.decided.remove(&id);
-                self.restores.ended(&id);
             }
             End::Refused(message) => {
                 tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
-                if restores { self.restores.failed(&id, now()) } else { self.failed(id, message) }
+                if purpose == Purpose::Evict {
+                    self.tell_blocked(&id, &message);
+                }
+                self.failed(id, message);
             }
             End::Abandoned => {
                 self.lost_track = true;
-                if restores {
-                    self.restores.failed(&id, now())
-                } else {
-                    self.failed(id, "another replica leads".into())
-                }
+                self.failed(id, "another replica leads".into());
             }
         }
+    }
+
+    /// Takes note of how a write ended that nobody had to decide: it is made again for as long as it is of
+    /// use.
+    fn settle_upkeep(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
+        let mut ended = false;
+        match end {
+            End::Done(look) => {
+                ended = true;
+                self.see(look);
+            }
+            End::Moved(look) => self.see(look),
+            End::Gone => ended = true,
+            End::Refused(message) => {
+                tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
+            }
+            End::Abandoned => self.lost_track = true,
+        }
+        let upkeep = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
+        // Of a group some pods may have been left out.
+        if ended && self.mirror.unreached(&id).next().is_none() {
+            upkeep.ended(&id);
+        } else {
+            upkeep.failed(&id, now());
+        }
+    }
+
+    /// Tells the owner of a pod that it was to leave and may not, once for each of its runs.
+    fn tell_blocked(&self, id: &WorkloadId, message: &str) {
+        let Some(decided) = self.decided.get(id) else { return };
+        let (Observed::Admitted(admission), Action::Evict { message: why, .. }) =
+            (&decided.about.state, &decided.action)
+        else {
+            return;
+        };
+        self.notices.publish_each(self.mirror.references(&decided.about), |about| Notice {
+            about,
+            warning: true,
+            reason: "EvictionBlocked",
+            action: "Evict",
+            occasion: format!("{:x}", admission.at.0),
+            note: format!("the API server refused the eviction ({message}); it is asked again: {why}"),
+        });
     }
 
     /// Takes an object that a write brought back as if the watch had.
@@ -288,6 +339,7 @@ impl Session {
             Look::Job(seen) => self.mirror.take_own_job(seen),
             Look::Pod(seen) => self.mirror.take_own_pod(seen),
             Look::Other(kind, seen) => self.mirror.take_own_other(&kind, seen),
+            Look::Pods(seen) => seen.into_iter().flat_map(|seen| self.mirror.take_own_pod(seen)).collect(),
         };
         self.tell(events);
     }
@@ -316,7 +368,7 @@ impl Session {
         let workload = &decided.about;
         let team = &*workload.team;
         let queue = self.mirror.queue_of(workload);
-        let about = reference(workload);
+        let about = self.mirror.references(workload);
         match &decided.action {
             Action::Admit { admission, message, .. } => {
                 let kind = if admission.borrowed { "borrowed" } else { "guaranteed" };
@@ -326,18 +378,18 @@ impl Session {
                     self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
                 }
                 let note = format!("{} in pool {} ({kind}): {message}", places(admission), admission.pool);
-                self.notices.publish(Notice {
+                self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: false,
                     reason: "Admitted",
                     action: "Admit",
                     occasion: format!("{:x}", admission.at.0),
-                    note,
+                    note: note.clone(),
                 });
             }
             Action::Resize { admission, cause, message, .. } => {
                 self.metrics.resized.with_label_values(&[team, cause.code()]).inc();
-                self.notices.publish(Notice {
+                self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: *cause == ResizeCause::Shrunk,
                     reason: cause.code(),
@@ -352,7 +404,7 @@ impl Session {
                     // Its controller tells it with the same words when it has ended the Job.
                     return;
                 }
-                self.notices.publish(Notice {
+                self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: true,
                     reason: reason.code(),
@@ -370,13 +422,13 @@ impl Session {
                     occasion = format!("{:x}", admission.at.0);
                 }
                 let note = format!("{}: {message}", reason.code());
-                self.notices.publish(Notice {
+                self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: true,
                     reason: "Evicted",
                     action: "Evict",
-                    occasion,
-                    note,
+                    occasion: occasion.clone(),
+                    note: note.clone(),
                 });
             }
         }
@@ -388,9 +440,23 @@ impl Session {
         for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
             let patch = patch::restore(&managed.facts, version);
-            let write = write_on(managed, Purpose::Restore, patch, String::new());
+            let write = write_on(managed, Purpose::Restore, Deed::Patch(patch), String::new());
             self.actuator.start(write);
             self.restores.started(id);
+        }
+    }
+
+    /// Lets those pods of admitted groups run that their admission has not reached: one was refused, or
+    /// whoever admitted them did not come to the end.
+    fn release(&mut self, now: Time) {
+        let all = self.mirror.half_released();
+        let wanted = all.filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+        for id in self.releases.due(&wanted, now) {
+            let Some((managed, _)) = self.mirror.workload(&id) else { continue };
+            let Some(record) = record(managed) else { continue };
+            let unreached: Vec<grouped::Member<'_>> = self.mirror.unreached(&id).collect();
+            self.actuator.start(grouped::release_of(managed, &unreached, &record));
+            self.releases.started(id);
         }
     }
 

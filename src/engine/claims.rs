@@ -85,6 +85,11 @@ impl Claim {
         })
     }
 
+    /// Those who were told to leave for it.
+    pub fn victims(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.victims.iter().map(|victim| victim.take.id())
+    }
+
     /// Whether the promise is still what the workload asks for.
     #[must_use]
     pub fn is_for(&self, entry: &Entry) -> bool {

@@ -188,6 +188,10 @@ pub enum State {
 pub enum Reason {
     /// Its user suspended it.
     HeldByUser,
+    /// Not all of its pods are there.
+    Incomplete,
+    /// Its pods do not ask for the same, so that they cannot be placed as one.
+    UnlikePods,
     /// Not looked at yet.
     NotYetConsidered,
     /// It runs within its team's guarantee.
@@ -236,6 +240,8 @@ impl Reason {
     pub fn code(self) -> &'static str {
         match self {
             Self::HeldByUser => "HeldByUser",
+            Self::Incomplete => "Incomplete",
+            Self::UnlikePods => "UnlikePods",
             Self::NotYetConsidered => "NotYetConsidered",
             Self::Guaranteed => "Guaranteed",
             Self::Borrowed => "Borrowed",

@@ -176,16 +176,19 @@ pub fn settle_time(entry: &Entry) -> Option<Time> {
 /// say yet stands until it does, or until the write is reported to have failed.
 pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
     match (phase, state) {
-        (Phase::Starting(admission), Observed::Queued) => Phase::Starting(admission.clone()),
+        // What is being written stands also where an object of several has just gone.
+        (Phase::Starting(admission), Observed::Queued | Observed::Unready(_)) => {
+            Phase::Starting(admission.clone())
+        }
         (Phase::Stopping(_), Observed::Admitted(admission)) => Phase::Stopping(admission.clone()),
         (Phase::Resizing { from, .. }, Observed::Admitted(admission)) if from == admission => phase.clone(),
-        (Phase::Failing(None), Observed::Queued) => phase.clone(),
+        (Phase::Failing(None), Observed::Queued | Observed::Unready(_)) => phase.clone(),
         (Phase::Failing(Some(_)), Observed::Admitted(admission)) => Phase::Failing(Some(admission.clone())),
         (
             Phase::Leaving { admission, since, stopped: true },
             Observed::Leaving { admission: seen, since: s, .. },
         ) if admission == seen && since == s => phase.clone(),
-        (_, Observed::OnHold) => Phase::Hold,
+        (_, Observed::OnHold | Observed::Unready(_)) => Phase::Hold,
         (_, Observed::Queued) => Phase::Pending,
         (_, Observed::Admitted(admission)) => Phase::Running(admission.clone()),
         (_, Observed::Leaving { admission, since, stopped }) => {

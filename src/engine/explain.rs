@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::Engine;
 use super::amount::{Amount, describe};
 use super::books::Books;
+use super::claims::Claim;
 use super::decision::{EvictReason, FailReason, Reason, State, Verdict};
 use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Name, OnMaxWait, Queue, Time, WorkloadId};
+use super::model::{Name, Observed, OnMaxWait, Queue, Time, Unready, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
 use super::reserve::Turn;
@@ -45,7 +46,7 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
     let entry = engine.books.get(id)?;
     let at = |state, reason, message: String| Some(Verdict { state, reason, message });
     match &entry.phase {
-        Phase::Hold => at(State::Held, Reason::HeldByUser, "suspended by its user".to_owned()),
+        Phase::Hold => Some(held(&entry.workload.state)),
         Phase::Finished => at(State::Finished, Reason::Finished, "has ended".to_owned()),
         Phase::Stopping(_) | Phase::Leaving { .. } => at(
             State::Evicting,
@@ -82,6 +83,26 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
     }
 }
 
+/// Why a workload is not in the queue.
+fn held(state: &Observed) -> Verdict {
+    match state {
+        Observed::Unready(Unready::Missing { there, of }) => {
+            pending(Reason::Incomplete, format!("{there} of {of} pods are there; they start all or none"))
+        }
+        Observed::Unready(Unready::Unlike) => pending(
+            Reason::UnlikePods,
+            "its pods differ in what they ask for, and so cannot be placed as one: give all the same \
+             requests, node selector, affinity, tolerations, queue, pools, topology and priority"
+                .to_owned(),
+        ),
+        _ => Verdict {
+            state: State::Held,
+            reason: Reason::HeldByUser,
+            message: "suspended by its user".to_owned(),
+        },
+    }
+}
+
 /// Why a workload waits.
 fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
     let id = &entry.workload.id;
@@ -89,7 +110,7 @@ fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
         .claims
         .iter()
         .find(|claim| claim.id == *id)
-        .map(|claim| pending(Reason::WaitingForEviction, claim.message.clone()))
+        .map(|claim| pending(Reason::WaitingForEviction, refused(engine, claim)))
         .or_else(|| waiting_in_queue(engine, id))
         .or_else(|| {
             let failure = engine.failures.get(id)?;
@@ -99,6 +120,15 @@ fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
             ))
         })
         .or_else(|| Some(pending(Reason::NotYetConsidered, "asks for no pods".to_owned())))
+}
+
+/// What a claim waits for, and which of its evictions the API server has refused.
+fn refused(engine: &Engine, claim: &Claim) -> String {
+    let told = claim.victims().filter_map(|id| {
+        let failure = engine.failures.get(id).filter(|failure| failure.until.is_some())?;
+        Some(format!("; making {} leave was refused: {}", label(&engine.books, id), failure.message))
+    });
+    std::iter::once(claim.message.clone()).chain(told).collect()
 }
 
 /// Says besides why a workload waits that it has done so for too long, if it has.

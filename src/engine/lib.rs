@@ -57,7 +57,7 @@ use std::time::Duration;
 use books::{Books, Effect};
 use claims::Claim;
 use decision::{Effort, NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
-use entry::Phase;
+use entry::{Phase, next_phase};
 use forecast::{Bounds, Forecast, Prospect};
 use forest::PoolIx;
 use history::History;
@@ -325,9 +325,9 @@ impl Engine {
         match event {
             Event::WorkloadApplied(workload) => {
                 let known = self.books.get(&workload.id).map(|entry| &entry.workload);
-                matches!(workload.state, Observed::Finished | Observed::OnHold)
+                matches!(workload.state, Observed::Finished | Observed::OnHold | Observed::Unready(_))
                     || known.is_none_or(|known| {
-                        known.state == Observed::OnHold
+                        matches!(known.state, Observed::OnHold | Observed::Unready(_))
                             || Workload { state: known.state.clone(), ..workload.clone() } != *known
                     })
             }
@@ -355,7 +355,7 @@ impl Engine {
     fn write_failed(&mut self, id: &WorkloadId, message: String, now: Time) {
         let Some(entry) = self.books.get(id) else { return };
         let phase = match &entry.phase {
-            Phase::Starting(_) | Phase::Failing(None) => Phase::Pending,
+            Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &entry.workload.state),
             Phase::Stopping(admission)
             | Phase::Failing(Some(admission))
             | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
@@ -454,7 +454,7 @@ impl Engine {
                     shape: Arc::clone(&entry.shape),
                     topology: workload.topology.clone(),
                     pools: workload.pools.clone(),
-                    resumable: workload.resumable,
+                    evictable: workload.resumable || workload.expendable,
                     time_limit: workload.time_limit,
                     user: self.books.forest.user_of(entry.team, workload.user.as_ref()).map(|(_, user)| user),
                 };

@@ -310,6 +310,16 @@ pub enum WorkloadKind {
         /// The kind, such as `JobSet`.
         kind: Name,
     },
+    /// Plain pods that start all or none, each held by a scheduling gate.
+    PodGroup,
+}
+
+impl WorkloadKind {
+    /// Whether it is plain pods, which nobody makes anew and which are held by gates.
+    #[must_use]
+    pub fn is_pods(&self) -> bool {
+        matches!(self, Self::Pod | Self::PodGroup)
+    }
 }
 
 impl fmt::Display for WorkloadKind {
@@ -318,6 +328,7 @@ impl fmt::Display for WorkloadKind {
             Self::Job => "Job",
             Self::Pod => "Pod",
             Self::Other { kind, .. } => kind,
+            Self::PodGroup => "PodGroup",
         })
     }
 }
@@ -355,6 +366,8 @@ pub struct Workload {
     pub pools: Vec<Name>,
     /// Whether it can be put back in the queue; a bare pod cannot.
     pub resumable: bool,
+    /// Whether its user lets it be evicted although it cannot be put back in the queue.
+    pub expendable: bool,
     /// Whether pods can be added to it, taken from it and made anew elsewhere while it runs.
     pub resizable: bool,
     /// How long it says it will run at most.
@@ -390,6 +403,7 @@ impl Workload {
             user: None,
             pools: Vec::new(),
             resumable: true,
+            expendable: false,
             resizable: false,
             time_limit: None,
             last_checkpoint: None,
@@ -414,6 +428,8 @@ pub struct Topology {
 pub enum Observed {
     /// Its user holds it back; it is not in the queue.
     OnHold,
+    /// It is made of several objects that cannot be queued as one yet.
+    Unready(Unready),
     /// It waits for admission and nothing of it runs.
     Queued,
     /// It was admitted and may run.
@@ -430,6 +446,20 @@ pub enum Observed {
     },
     /// It has ended for good.
     Finished,
+}
+
+/// Why several objects cannot be queued as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unready {
+    /// Not all of its pods are there.
+    Missing {
+        /// How many are.
+        there: u32,
+        /// How many there must be.
+        of: u32,
+    },
+    /// Its pods do not ask for the same.
+    Unlike,
 }
 
 /// The record of an admission.

@@ -121,7 +121,7 @@ pub struct ClassKey {
     /// The pools it may use.
     pub pools: Vec<Name>,
     /// Whether it can be evicted at all.
-    pub resumable: bool,
+    pub evictable: bool,
     /// How long it says it will run at most, which decides whom it may pass.
     pub time_limit: Option<Duration>,
     /// Whose they are, where the users of the team take turns.

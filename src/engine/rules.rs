@@ -25,7 +25,8 @@ pub fn priority_of(books: &Books, entry: &Entry) -> (i32, i32) {
 #[must_use]
 pub fn preemptible(books: &Books, entry: &Entry) -> bool {
     // One whose queue is gone has lost its promise of not being evicted with it.
-    entry.workload.resumable && books.queue_of(entry).map_or(true, |queue| queue.preemptible)
+    let evictable = entry.workload.resumable || entry.workload.expendable;
+    evictable && books.queue_of(entry).map_or(true, |queue| queue.preemptible)
 }
 
 /// What evicting a workload now loses, in device-milliseconds (thousandths of a device counted).

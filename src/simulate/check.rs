@@ -8,10 +8,35 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::world::{MARKS, invalid};
+use super::world::invalid;
 use crate::api::convert::FieldError;
+use crate::api::names;
 use crate::engine::amount::Amount;
 use crate::scenario::{Kind, Object, Origin, ScenarioError};
+
+/// The names that a refusal may speak of, by the place where they stand.
+const MARKS: [(&str, &[&str]); 2] = [
+    ("metadata.labels", &[names::QUEUE, names::TEAM, names::GROUP]),
+    (
+        "metadata.annotations",
+        &[
+            names::POOL,
+            names::TIME_LIMIT,
+            names::MIN_PARALLELISM,
+            names::TOPOLOGY_REQUIRED,
+            names::TOPOLOGY_PREFERRED,
+            names::CHECKPOINT_INTERVAL,
+            names::LAST_CHECKPOINT,
+            names::GPU_FRACTION,
+            names::GROUP_SIZE,
+            names::PREEMPTIBLE,
+            names::HELD,
+            names::ADMISSION,
+            names::EVICTION,
+            names::USER_AFFINITY,
+        ],
+    ),
+];
 
 /// Checks each document once, however many copies it asks for.
 #[derive(Debug, Default)]

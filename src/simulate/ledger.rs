@@ -7,7 +7,7 @@ use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary,
 use super::strangers;
 use crate::engine::decision::State as Phase;
 use crate::engine::forward::{Happening, Run};
-use crate::engine::model::{Admission, Time, Workload, WorkloadId};
+use crate::engine::model::{Admission, Name, Time, Workload, WorkloadId};
 use crate::view::gpus;
 
 /// One workload's row, with what figures need besides.
@@ -19,6 +19,22 @@ struct Entry {
     resumable: bool,
 }
 
+/// Pods that are one workload; each has a row of its own.
+#[derive(Debug)]
+struct Group {
+    team: String,
+    members: Vec<WorkloadId>,
+}
+
+/// What becomes of a group.
+#[derive(Debug)]
+pub enum Turn {
+    /// Its pods have started.
+    Started(Admission),
+    /// None of them runs any more.
+    Ended,
+}
+
 /// All rows.
 #[derive(Debug)]
 pub struct Ledger {
@@ -26,6 +42,9 @@ pub struct Ledger {
     entries: Vec<Entry>,
     /// The latest of that identity: what was deleted can be made anew.
     index: BTreeMap<WorkloadId, usize>,
+    groups: BTreeMap<WorkloadId, Group>,
+    /// What has become of groups and has not been passed on.
+    turns: Vec<(WorkloadId, Turn)>,
     decisions: Option<Vec<Decision>>,
     evictions: u64,
     wasted: f64,
@@ -52,6 +71,8 @@ impl Ledger {
             began,
             entries: Vec::new(),
             index: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            turns: Vec::new(),
             decisions: decisions.then(Vec::new),
             evictions: 0,
             wasted: 0.0,
@@ -73,6 +94,17 @@ impl Ledger {
         entry.gpus = gpus(&workload.shape.requests);
         entry.row.team = workload.team.to_string();
         entry.row.queue = queue.to_owned();
+    }
+
+    /// These pods, which have their rows, are one workload.
+    pub fn group(&mut self, workload: &Workload, members: Vec<WorkloadId>) {
+        let team = workload.team.to_string();
+        self.groups.insert(workload.id.clone(), Group { team, members });
+    }
+
+    /// What has become of groups since this was last asked.
+    pub fn turns(&mut self) -> Vec<(WorkloadId, Turn)> {
+        std::mem::take(&mut self.turns)
     }
 
     /// Something that Sluice does not manage was submitted.
@@ -142,7 +174,74 @@ impl Ledger {
     }
 
     fn label(&self, id: &WorkloadId) -> String {
-        self.index.get(id).map_or_else(|| id.to_string(), |index| self.entries[*index].row.label())
+        // A group has no row of its own: it goes by the name of its first pod.
+        let first = self.groups.get(id).and_then(|group| group.members.first());
+        let row = self.index.get(first.unwrap_or(id));
+        row.map_or_else(|| id.to_string(), |index| self.entries[*index].row.label())
+    }
+
+    /// The rows of a group's pods that have not ended, in order.
+    fn rows_of(&self, id: &WorkloadId) -> Vec<usize> {
+        let members = self.groups.get(id).into_iter().flat_map(|group| &group.members);
+        let rows = members.filter_map(|member| self.index.get(member).copied());
+        rows.filter(|row| !self.entries[*row].row.state.is_over()).collect()
+    }
+
+    /// Takes note of something that the run tells of a group.
+    fn note_group(&mut self, at: Clock, claimant: &str, happening: &Happening) {
+        let id = happening.workload().clone();
+        let rows = self.rows_of(&id);
+        let gpus = rows.first().map_or(0.0, |row| self.entries[*row].gpus);
+        match happening {
+            Happening::Admitted { admission, .. } => {
+                let each =
+                    |(node, pods): (&Name, &u32)| std::iter::repeat_n(node.to_string(), *pods as usize);
+                for (row, node) in rows.into_iter().zip(admission.nodes.iter().flat_map(each)) {
+                    let nodes = [(node, 1)].into();
+                    let row = &mut self.entries[row].row;
+                    row.admissions.push(AdmissionRow { at, nodes, pods: 1, borrowed: admission.borrowed });
+                }
+                self.turns.push((id, Turn::Started(admission.clone())));
+            }
+            Happening::Evicted { reason, lost, message, .. } => {
+                for row in rows {
+                    self.evict(row, at, claimant, reason.code(), message);
+                }
+                self.wasted += lost.as_secs_f64() * gpus;
+                self.turns.push((id, Turn::Ended));
+            }
+            Happening::PodsLost { node, lost, .. } => {
+                for row in rows {
+                    let there = self.entries[row].row.admissions.last();
+                    if there.is_some_and(|admission| admission.nodes.contains_key(&**node)) {
+                        self.evict(row, at, "", "NodeLost", "its node was lost, and nothing makes it anew");
+                    }
+                }
+                self.wasted += lost.as_secs_f64() * gpus;
+            }
+            Happening::Failed { code, message, .. } => {
+                for row in rows {
+                    self.entries[row].over(State::Failed, at, code, message.clone());
+                }
+                self.turns.push((id, Turn::Ended));
+            }
+            Happening::Finished { .. } => {
+                for row in rows {
+                    self.entries[row].succeeded(at);
+                }
+                self.turns.push((id, Turn::Ended));
+            }
+            Happening::Resized { .. } | Happening::PodsGone { .. } => {}
+        }
+    }
+
+    /// A pod that does not come back is evicted.
+    fn evict(&mut self, row: usize, at: Clock, claimant: &str, reason: &str, message: &str) {
+        let entry = &mut self.entries[row];
+        let (claimant, reason) = (claimant.to_owned(), reason.to_owned());
+        entry.row.evictions.push(EvictionRow { at, claimant, reason: reason.clone() });
+        entry.over(State::Failed, at, &reason, message.to_owned());
+        self.evictions += 1;
     }
 
     /// Takes note of something that the run tells.
@@ -153,6 +252,10 @@ impl Ledger {
             Happening::Evicted { claimant: Some(claimant), .. } => self.label(claimant),
             _ => String::new(),
         };
+        if self.groups.contains_key(happening.workload()) {
+            self.note_group(at, &claimant, happening);
+            return;
+        }
         let Some(index) = self.index.get(happening.workload()).copied() else { return };
         let entry = &mut self.entries[index];
         match happening {
@@ -212,7 +315,10 @@ impl Ledger {
             action,
             rule,
             workload: self.label(id),
-            team: self.index.get(id).map(|index| self.entries[*index].row.team.clone()).unwrap_or_default(),
+            team: match (self.index.get(id), self.groups.get(id)) {
+                (Some(index), _) => self.entries[*index].row.team.clone(),
+                (None, group) => group.map(|group| group.team.clone()).unwrap_or_default(),
+            },
             claimant: claimant.map(|claimant| self.label(claimant)),
             nodes,
             message: message.clone(),
@@ -227,7 +333,10 @@ impl Ledger {
         strangers: &strangers::Strangers,
         etas: &BTreeMap<WorkloadId, Time>,
     ) -> (Vec<WorkloadRow>, Summary, Option<Vec<Decision>>) {
+        let with = self.groups.iter().flat_map(|(id, group)| group.members.iter().map(move |pod| (pod, id)));
+        let with: BTreeMap<&WorkloadId, &WorkloadId> = with.collect();
         for (id, index) in &self.index {
+            let id = *with.get(id).unwrap_or(&id);
             let entry = &mut self.entries[*index];
             if entry.row.state.is_over() {
                 continue;

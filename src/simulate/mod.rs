@@ -6,6 +6,7 @@
 
 mod check;
 mod eta;
+mod groups;
 mod ledger;
 mod meter;
 mod outcome;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ledger::{Birth, Ledger};
+use super::ledger::{Birth, Ledger, Turn};
 use super::meter::Meter;
 use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
 use super::snapshot::Snapshot;
@@ -138,6 +138,7 @@ impl Play {
             ledger.note(time, happening);
         };
         self.run.reach(at, &mut note)?;
+        self.tell_world();
         self.strangers.fire(&mut self.run, &mut |id, change| self.ledger.changed(id, at, change));
         self.take(now, steps)?;
         self.strangers.place(&mut self.run, &mut |id, change| self.ledger.changed(id, at, change));
@@ -147,6 +148,7 @@ impl Play {
             ledger.note(time, happening);
         };
         self.run.settle(&mut note)?;
+        self.tell_world();
         if happened {
             self.meter.pass(now);
             let offers = |step: &Step| matches!(step.change.object().kind, Kind::Node | Kind::NodePool);
@@ -156,6 +158,16 @@ impl Play {
             self.meter.look(now, &self.run);
         }
         Ok(happened)
+    }
+
+    /// Shows the world which groups have started or ended.
+    fn tell_world(&mut self) {
+        for (group, turn) in self.ledger.turns() {
+            match turn {
+                Turn::Started(admission) => self.world.started(&group, &admission),
+                Turn::Ended => self.world.ended(&group),
+            }
+        }
     }
 
     /// Takes the steps of one instant: what workloads need first, then the rest, each in order.
@@ -229,12 +241,21 @@ impl Play {
         for piece in news {
             match piece {
                 News::Event(event) => self.run.apply(event),
-                News::Submitted { workload, life, deadline, queue } => {
+                News::Member(pod, queue) => {
+                    let birth = birth(&pod.namespace, &pod.name, pod.kind.to_string());
+                    self.ledger.submitted(birth, &pod, &queue);
+                }
+                News::MemberGone { group, number } => self.run.forgo(&group, number),
+                News::Submitted { workload, life, deadline, queue, members } => {
                     if self.ledger.is_over(&workload.id) {
                         continue;
                     }
                     let birth = birth(&workload.namespace, &workload.name, workload.kind.to_string());
-                    self.ledger.submitted(birth, &workload, &queue);
+                    if members.is_empty() {
+                        self.ledger.submitted(birth, &workload, &queue);
+                    } else {
+                        self.ledger.group(&workload, members);
+                    }
                     let id = workload.id.clone();
                     self.run.submit(workload, life);
                     self.run.set_deadline(&id, deadline);

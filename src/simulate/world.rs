@@ -13,10 +13,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::check;
+use super::groups::Groups;
 use super::snapshot::Snapshot;
 use super::strangers::Stranger;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
+use crate::api::record::Record;
 use crate::api::team::Team;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
@@ -24,7 +26,7 @@ use crate::cluster::table::Seen;
 use crate::cluster::wire;
 use crate::directory::Directory;
 use crate::engine::forward::Life;
-use crate::engine::model::{Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::model::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 use crate::scenario::{Kind, Object, ScenarioError};
 use crate::webhook::offline::stored;
 
@@ -43,6 +45,17 @@ pub enum News {
         deadline: Option<Duration>,
         /// The name of the queue it is in.
         queue: Name,
+        /// The pods it is made of, in order, if it is a group.
+        members: Vec<WorkloadId>,
+    },
+    /// A pod was submitted that is part of a group.
+    Member(Workload, Name),
+    /// A pod of a group that runs was deleted.
+    MemberGone {
+        /// The group.
+        group: WorkloadId,
+        /// Which of its pods, in the order in which they started.
+        number: u32,
     },
     /// A workload was deleted.
     Deleted(WorkloadId),
@@ -69,6 +82,7 @@ pub struct World {
     namespaces: BTreeSet<String>,
     classes: BTreeMap<String, (i32, bool)>,
     known: BTreeMap<WorkloadId, Known>,
+    groups: Groups,
     nodes: BTreeMap<String, Value>,
     /// Jobs and Pods that were there before the scenario, by namespace and name.
     there: BTreeSet<(Kind, String, String)>,
@@ -101,6 +115,7 @@ impl World {
             namespaces: NAMESPACES.iter().map(|name| (*name).to_owned()).collect(),
             classes: CLASSES.iter().map(|(name, value)| ((*name).to_owned(), (*value, false))).collect(),
             known: BTreeMap::new(),
+            groups: Groups::default(),
             nodes: BTreeMap::new(),
             there: BTreeSet::new(),
             checker: check::Checker::default(),
@@ -251,13 +266,18 @@ impl World {
     fn delete_workload(&mut self, id: &WorkloadId) -> Vec<News> {
         let Some(known) = self.known.remove(id) else { return Vec::new() };
         let managed = self.mirror.workload(id).is_some();
+        let member = self.groups.forget(id);
         let gone = Seen::Deleted(id.0.clone());
         let news = self.take(if known.object.kind == Kind::Job {
             Change::Job(gone)
         } else {
             Change::Pod(Seen::Deleted(id.0.clone()))
         });
-        if managed { news } else { vec![News::StrangerGone(id.clone())] }
+        match member {
+            Some((group, number)) => vec![News::MemberGone { group, number }],
+            None if managed => news,
+            None => vec![News::StrangerGone(id.clone())],
+        }
     }
 
     fn node(&mut self, object: &Object) -> Result<Vec<News>, ScenarioError> {
@@ -295,18 +315,55 @@ impl World {
         manifest["metadata"]["uid"] = (*id.0).into();
         let life = life(object);
         let submitted = self.known.get(&id).map_or(submitted, |known| known.submitted);
+        if self.groups.has_started(&id) {
+            return Ok(Vec::new());
+        }
+        let mut member = None;
         let (change, managed) = if object.kind == Kind::Job {
             let seen = reduce::job::job(&decode_value(object, manifest)?, submitted);
             let managed = seen.managed.clone();
             (Change::Job(Seen::Object(id.0.clone(), seen)), managed)
         } else {
-            let seen = reduce::pod::pod(&decode_value(object, manifest)?);
+            let mut seen = reduce::pod::pod(&decode_value(object, manifest.clone())?);
+            if let Some(managed) = seen.managed.as_deref_mut() {
+                managed.workload.submitted = submitted;
+            }
+            if seen.group.is_some() {
+                refuse_running(object)?;
+                member = Some(manifest);
+            }
             let managed = seen.managed.clone();
             (Change::Pod(Seen::Object(id.0.clone(), seen)), managed)
         };
         let shape = managed.map(|managed| managed.workload.shape).unwrap_or_default();
-        self.known.insert(id, Known { object: Arc::clone(object), life, shape, submitted });
-        Ok(self.take(change))
+        self.known.insert(id.clone(), Known { object: Arc::clone(object), life, shape, submitted });
+        let news = self.take(change);
+        let Some(manifest) = member else { return Ok(news) };
+        self.groups.note(id.clone(), manifest);
+        let Some((managed, _)) = self.mirror.workload(&id) else { return Ok(news) };
+        let (pod, queue) = (managed.workload.clone(), self.mirror.queue_of(&managed.workload));
+        Ok([News::Member(pod, queue)].into_iter().chain(news).collect())
+    }
+
+    /// The pods of a group have started, as they would show on a cluster: what comes after them does so
+    /// alone.
+    pub fn started(&mut self, id: &WorkloadId, admission: &Admission) {
+        let members: Vec<WorkloadId> = self.members(id).collect();
+        let record = Record::of_group(&id.0, admission, members.iter().map(|id| &*id.0));
+        for seen in self.groups.start(id, members, &record) {
+            self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen)));
+        }
+    }
+
+    /// The pods of a group have ended: what comes after them is a group of its own.
+    pub fn ended(&mut self, id: &WorkloadId) {
+        for seen in self.groups.end(id) {
+            self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen)));
+        }
+    }
+
+    fn members(&self, id: &WorkloadId) -> impl Iterator<Item = WorkloadId> {
+        self.mirror.members(id).map(|(managed, _)| managed.workload.id.clone())
     }
 
     /// The object as the API server would store it once the webhook has answered.
@@ -398,11 +455,14 @@ impl World {
         match event {
             Event::WorkloadApplied(workload) => {
                 let queue = self.mirror.queue_of(&workload);
-                let known = self.known.get(&workload.id);
-                let life = known.map(|known| known.life).unwrap_or_default();
+                let members: Vec<WorkloadId> = self.members(&workload.id).collect();
+                let known = self.known.get(members.first().unwrap_or(&workload.id));
+                let all = members.iter().filter_map(|id| Some(self.known.get(id)?.life));
+                let life = longest(all).or_else(|| known.map(|known| known.life)).unwrap_or_default();
                 let workload = match known {
                     Some(known) => Workload {
-                        submitted: known.submitted,
+                        // A group is submitted when it is complete, which the mirror has worked out.
+                        submitted: if members.is_empty() { known.submitted } else { workload.submitted },
                         shape: known.shape.clone(),
                         resizable: workload.kind == WorkloadKind::Job,
                         ..workload
@@ -410,7 +470,7 @@ impl World {
                     None => workload,
                 };
                 let deadline = known.and_then(|known| deadline(&known.object));
-                News::Submitted { workload, life, deadline, queue }
+                News::Submitted { workload, life, deadline, queue, members }
             }
             Event::WorkloadRemoved(id) => News::Deleted(id),
             other => News::Event(other),
@@ -432,6 +492,26 @@ fn life(object: &Object) -> Life {
         completions: completions.and_then(|number| u32::try_from(number).ok()),
         grace: Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(0)),
     }
+}
+
+/// How pods behave that are one workload: as the one of them that takes longest.
+fn longest(lives: impl Iterator<Item = Life>) -> Option<Life> {
+    lives.reduce(|left, right| Life {
+        run: left.run.zip(right.run).map(|(left, right)| left.max(right)),
+        grace: left.grace.max(right.grace),
+        ..left
+    })
+}
+
+/// A group runs from the beginning only as a whole, which no pod can say by itself.
+fn refuse_running(object: &Object) -> Result<(), ScenarioError> {
+    if object.running_on.is_none() {
+        return Ok(());
+    }
+    let field = "metadata.annotations[simulate.sluice.dev/running-on]";
+    let message =
+        format!("does not go together with the label {}: a group starts when it is whole", names::GROUP);
+    Err(invalid(object, field, message))
 }
 
 /// How long each run of a Job or pod may take by its own word.
@@ -469,26 +549,3 @@ fn decode_value<T: DeserializeOwned>(object: &Object, value: Value) -> Result<T,
 pub fn invalid(object: &Object, field: &str, message: String) -> ScenarioError {
     ScenarioError::Invalid { origin: object.origin.clone(), field: field.to_owned(), message }
 }
-
-/// The names that a refusal may speak of, by the place where they stand.
-pub const MARKS: [(&str, &[&str]); 2] = [
-    ("metadata.labels", &[names::QUEUE, names::TEAM, names::GROUP]),
-    (
-        "metadata.annotations",
-        &[
-            names::POOL,
-            names::TIME_LIMIT,
-            names::MIN_PARALLELISM,
-            names::TOPOLOGY_REQUIRED,
-            names::TOPOLOGY_PREFERRED,
-            names::CHECKPOINT_INTERVAL,
-            names::LAST_CHECKPOINT,
-            names::GPU_FRACTION,
-            names::GROUP_SIZE,
-            names::HELD,
-            names::ADMISSION,
-            names::EVICTION,
-            names::USER_AFFINITY,
-        ],
-    ),
-];

@@ -11,7 +11,7 @@ use crate::engine::amount::{Amount, ResourceList, describe, sum};
 use crate::view::is_gpu;
 
 /// Everything a person may write, in the order it is checked.
-pub const ANNOTATIONS: [&str; 9] = [
+pub const ANNOTATIONS: [&str; 10] = [
     names::POOL,
     names::TIME_LIMIT,
     names::CHECKPOINT_INTERVAL,
@@ -21,6 +21,7 @@ pub const ANNOTATIONS: [&str; 9] = [
     names::TOPOLOGY_PREFERRED,
     names::GPU_FRACTION,
     names::GROUP_SIZE,
+    names::PREEMPTIBLE,
 ];
 
 /// Checks what a person wrote on a Job or a Pod.
@@ -63,6 +64,13 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             Ok(())
         }
         names::GROUP_SIZE => positive(text).map(|_| ()),
+        names::PREEMPTIBLE if object["kind"] == "Job" => {
+            Err("is for pods that no Job owns; whether a Job may be evicted is its queue's to say".to_owned())
+        }
+        names::PREEMPTIBLE if !matches!(text, "true" | "false") => {
+            Err(format!("{text:?} is neither \"true\" nor \"false\""))
+        }
+        names::PREEMPTIBLE => Ok(()),
         names::GPU_FRACTION => {
             text.split(',').try_for_each(|one| share(one.trim()).map(|_| ()))?;
             match whole_devices(object) {

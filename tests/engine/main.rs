@@ -9,6 +9,7 @@ mod judge;
 mod laws;
 mod ops;
 mod placement;
+mod pods;
 mod purity;
 mod shares;
 mod time;

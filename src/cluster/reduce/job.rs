@@ -110,6 +110,8 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             failure: conditions(job)
                 .find(|condition| ends(condition) && condition.type_.starts_with("Fail"))
                 .map(|condition| condition.reason.as_str().into()),
+            deleting: metadata.deletion_timestamp.is_some(),
+            replica: None,
             annotated: metadata.annotations.is_some(),
             whole_device,
             other: None,
@@ -127,6 +129,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             shape,
             pools: wishes.pools,
             resumable: true,
+            expendable: false,
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,

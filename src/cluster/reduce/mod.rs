@@ -1,9 +1,11 @@
 //! Kubernetes object in, engine value out: pure functions, one file a kind.
 
+pub mod group;
 pub mod job;
 pub mod node;
 pub mod other;
 pub mod pod;
+pub mod replica;
 pub mod shape;
 pub mod team;
 
@@ -68,6 +70,10 @@ pub struct Facts {
     pub conditioned: bool,
     /// Why it fails, a word, where its controller does not complete it.
     pub failure: Option<Name>,
+    /// Whether it has been deleted, by whomever, and is there until it has ended.
+    pub deleting: bool,
+    /// Whose pod it is, if a Deployment's.
+    pub replica: Option<Box<replica::Replica>>,
     /// Whether it has any annotation.
     pub annotated: bool,
     /// What a pod that needs only a share of a device asks for all the same: kube-scheduler counts that.
@@ -155,6 +161,7 @@ struct Wishes {
     topology: Topology,
     share: Option<Amount>,
     user: Option<Name>,
+    expendable: bool,
 }
 
 /// Reads them; what is malformed counts as not given (the webhook refuses it when it is written).
@@ -179,6 +186,7 @@ fn wishes(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Wishes
             .and_then(|text| text.split(',').next())
             .and_then(|first| crate::api::convert::share(first).ok()),
         user: annotation(metadata, names::USER).and_then(stated),
+        expendable: annotation(metadata, names::PREEMPTIBLE) == Some("true"),
     }
 }
 

@@ -122,6 +122,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
             user: wishes.user,
             pools: wishes.pools,
             resumable: true,
+            expendable: false,
             resizable: false,
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,

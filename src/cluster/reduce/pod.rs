@@ -1,14 +1,17 @@
 //! A pod as the engine sees it: what it holds, and whether it is a workload of its own.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
 
 use super::super::wire;
+use super::replica::replica;
 use super::shape::{requests, shape};
 use super::{
     Facts, Managed, annotation, controller, created, eviction, label, name, owning_job, record, share_device,
     uid, version, wishes,
 };
-use crate::api::{names, record::time};
+use crate::api::names;
+use crate::api::record::{Group, time};
 use crate::engine::model::{
     Admission, Name, Observed, Pod, PodId, PodShape, Time, Workload, WorkloadId, WorkloadKind,
 };
@@ -30,6 +33,19 @@ pub struct PodSeen {
     pub holds: Option<Pod>,
     /// The workload it is by itself, if Sluice's gate is or was on it.
     pub managed: Option<Box<Managed>>,
+    /// The group it says it belongs to, if it is managed.
+    pub group: Option<Box<Membership>>,
+}
+
+/// A pod's place in a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The group's name.
+    pub name: Name,
+    /// How many pods the group has at least before any of it starts.
+    pub size: u32,
+    /// Those with whom it was admitted, once it was.
+    pub admitted: Option<Group>,
 }
 
 /// Reduces a pod.
@@ -37,8 +53,13 @@ pub struct PodSeen {
 pub fn pod(pod: &wire::Pod) -> PodSeen {
     let managed = managed(pod);
     let waits = managed.as_ref().is_some_and(|managed| managed.workload.state == Observed::Queued);
+    let group = managed.as_ref().and_then(|_| membership(&pod.metadata));
+    let together = group.as_ref().and_then(|group| group.admitted.as_ref());
     let workload = match &managed {
-        Some(managed) => Some(managed.workload.id.clone()),
+        Some(managed) => Some(match together {
+            Some(group) => WorkloadId(group.id.as_str().into()),
+            None => managed.workload.id.clone(),
+        }),
         None => owning_job(&pod.metadata).map(WorkloadId),
     };
     let counts = !ended(pod) && !waits && (pod.spec.node_name.is_some() || workload.is_some());
@@ -55,7 +76,16 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             requests: requests(&pod.spec),
         }),
         managed,
+        group,
     }
+}
+
+/// Its group as its label, its annotation and the record say; without a size it is a pod like any other.
+fn membership(metadata: &ObjectMeta) -> Option<Box<Membership>> {
+    let name = label(metadata, names::GROUP)?;
+    let size = annotation(metadata, names::GROUP_SIZE)?.trim().parse().ok().filter(|size| *size > 0)?;
+    let admitted = record(metadata).and_then(|record| record.group);
+    Some(Box::new(Membership { name, size, admitted }))
 }
 
 fn ended(pod: &wire::Pod) -> bool {
@@ -121,6 +151,8 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             started: false,
             conditioned: false,
             failure: pod.status.reason.as_deref().filter(|_| over).map(Name::from),
+            deleting: metadata.deletion_timestamp.is_some(),
+            replica: replica(metadata),
             annotated: metadata.annotations.is_some(),
             whole_device,
             other: None,
@@ -138,6 +170,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             shape,
             pools: wishes.pools,
             resumable: false,
+            expendable: wishes.expendable,
             time_limit: wishes.time_limit,
             last_checkpoint: wishes.last_checkpoint,
             checkpoint_interval: wishes.checkpoint_interval,
@@ -204,6 +237,16 @@ mod tests {
         assert_eq!((managed.workload.priority, managed.class), (7, None));
         assert!(!managed.workload.resumable);
         assert_eq!(managed.facts.gates.len(), 2);
+    }
+
+    #[test]
+    fn only_a_user_makes_a_pod_expendable() {
+        let gates = json!([{"name": names::GATE_ADMISSION}]);
+        for (text, expected) in [("true", true), ("false", false), ("yes", false)] {
+            let notes = json!({names::PREEMPTIBLE: text});
+            let seen = seen(json!({"metadata": {"annotations": notes}, "spec": {"schedulingGates": gates}}));
+            assert_eq!(seen.managed.expect("managed").workload.expendable, expected, "{text}");
+        }
     }
 
     #[test]

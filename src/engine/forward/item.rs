@@ -38,6 +38,8 @@ pub struct Item {
     total: u32,
     /// How many have.
     pub done: u32,
+    /// How many of them are gone for good without having succeeded.
+    forgone: u32,
     /// Its pods by number; numbers go up and are not given twice.
     pub pods: BTreeMap<u32, Place>,
     /// How many pods were ever made.
@@ -63,6 +65,7 @@ impl Item {
             least,
             total,
             done: 0,
+            forgone: 0,
             pods: BTreeMap::new(),
             made: 0,
             places: Vec::new(),
@@ -84,7 +87,7 @@ impl Item {
         let mut item = Self::new(entry.workload.clone(), life);
         let mut since = None;
         item.workload.state = match &entry.phase {
-            Phase::Hold => Observed::OnHold,
+            Phase::Hold => entry.workload.state.clone(),
             Phase::Pending => Observed::Queued,
             Phase::Starting(admission)
             | Phase::Running(admission)
@@ -115,7 +118,8 @@ impl Item {
     pub fn change(&mut self, workload: Workload, life: Life) {
         let state = match (&workload.state, &self.workload.state) {
             (Observed::OnHold, state) if *state != Observed::Finished => Observed::OnHold,
-            (Observed::Queued, Observed::OnHold) => Observed::Queued,
+            (Observed::Unready(why), Observed::Queued | Observed::Unready(_)) => Observed::Unready(*why),
+            (Observed::Queued, Observed::OnHold | Observed::Unready(_)) => Observed::Queued,
             (_, state) => state.clone(),
         };
         self.total = life.completions.unwrap_or(workload.pods);
@@ -127,7 +131,13 @@ impl Item {
 
     /// How many pods have still to succeed.
     pub fn missing(&self) -> u32 {
-        self.total.saturating_sub(self.done)
+        self.total.saturating_sub(self.done).saturating_sub(self.forgone)
+    }
+
+    /// Goes on without so many pods, which nothing makes anew.
+    pub fn forgo(&mut self, pods: u32) {
+        self.forgone = self.forgone.saturating_add(pods);
+        self.want();
     }
 
     /// Brings what the object asks for in line with what is missing; true if that changed it.

@@ -226,6 +226,9 @@ impl Run {
                 self.engine.apply(Event::PodRemoved(place.pod), self.now);
             }
             if pods > 0 {
+                if !item.workload.resumable {
+                    item.forgo(pods);
+                }
                 let (id, node) = (id.clone(), node.clone());
                 self.note(Happening::PodsLost { id, node, pods, lost });
             }
@@ -251,7 +254,29 @@ impl Run {
             self.note(Happening::Failed { id: id.clone(), code: "NodeLost", ran, message });
             self.forget_if_over(id);
         } else {
+            let goes_on = item.admission().is_some() && !item.workload.resumable;
+            if goes_on {
+                self.show(id);
+            }
             self.after_the_last(id, had_pods);
         }
+    }
+
+    /// One pod of a workload is deleted, by its number in the order in which they were made, and not made
+    /// anew; it is gone after its grace.
+    pub fn forgo(&mut self, id: &WorkloadId, number: u32) {
+        let runs = |item: &&mut Item| item.pods.get(&number).is_some_and(|place| !place.going);
+        let Some(item) = self.items.get_mut(id).filter(runs) else { return };
+        self.dirty = true;
+        item.forgo(1);
+        let over = item.missing() == 0;
+        if over {
+            item.workload.state = Observed::Finished;
+        }
+        self.show(id);
+        if over {
+            self.set_places(id, &[]);
+        }
+        self.stop(id, vec![number], self.now);
     }
 }

@@ -95,6 +95,10 @@ async fn a_wrong_pod_is_refused() {
             json!({"metadata": {"annotations": {"sluice.dev/group-size": "none"}}}),
             "Pod ns/shell: annotation sluice.dev/group-size: \"none\" is not a whole number above 0",
         ),
+        (
+            json!({"metadata": {"annotations": {"sluice.dev/preemptible": "yes"}}}),
+            "Pod ns/shell: annotation sluice.dev/preemptible: \"yes\" is neither \"true\" nor \"false\"",
+        ),
     ] {
         assert_eq!(ask(Ask::create(pod(change))).await.message, message);
     }

@@ -1,0 +1,66 @@
+//! Which pods a Deployment has, of which version, so that a rollout that waits can be told what for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::reduce::pod::PodSeen;
+use super::table::Table;
+use crate::engine::model::{Name, Observed};
+
+/// A namespace, and the name of a Deployment in it.
+pub type Key = (Name, Name);
+
+/// The pods of all Deployments, by UID.
+#[derive(Debug, Default)]
+pub struct Replicas(BTreeMap<Key, BTreeSet<Name>>);
+
+impl Replicas {
+    /// A pod has become one of a Deployment's, or is no more.
+    pub fn note(&mut self, pod: &Name, before: Option<&Key>, now: Option<&Key>) {
+        if before == now {
+            return;
+        }
+        if let Some(key) = before
+            && let Some(pods) = self.0.get_mut(key)
+        {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.0.remove(key);
+            }
+        }
+        if let Some(key) = now {
+            self.0.entry(key.clone()).or_default().insert(pod.clone());
+        }
+    }
+
+    /// What a pod that waits is to take the place of, in one sentence, if it is part of a rollout.
+    #[must_use]
+    pub fn rollout(&self, pod: &PodSeen, pods: &Table<PodSeen>) -> Option<String> {
+        let managed = pod.managed.as_deref()?;
+        let own = managed.facts.replica.as_deref()?;
+        let (namespace, of) = key(pod)?;
+        let older = |seen: &&PodSeen| {
+            let managed = seen.managed.as_deref();
+            managed.is_some_and(|managed| {
+                matches!(managed.workload.state, Observed::Admitted(_))
+                    && managed.facts.replica.as_deref().is_some_and(|other| other.version != own.version)
+            })
+        };
+        let all = self.0.get(&(namespace.clone(), of.clone()))?.iter();
+        let count = all.filter_map(|uid| pods.get(uid)).filter(older).count();
+        let pods = if count == 1 { "pod" } else { "pods" };
+        (count > 0).then(|| {
+            format!(
+                "it replaces {count} {pods} of {namespace}/{of}, which hold their quota until new ones run, unless \
+                 the Deployment may be without some meanwhile (maxUnavailable)"
+            )
+        })
+    }
+}
+
+/// The Deployment that a pod belongs to.
+#[must_use]
+pub fn key(pod: &PodSeen) -> Option<Key> {
+    let managed = pod.managed.as_deref()?;
+    let replica = managed.facts.replica.as_deref()?;
+    Some((managed.workload.namespace.clone(), replica.of.clone()))
+}

@@ -1,0 +1,188 @@
+//! Pods that no Job owns, alone and in groups: what cannot be put back in the queue.
+
+use sluice_engine::Engine;
+use sluice_engine::amount::Amount;
+use sluice_engine::decision::{Action, Reason, State};
+use sluice_engine::forward::{Happening, Life, Run};
+use sluice_engine::model::{
+    Event, Node, Observed, PodShape, Settings, Time, Topology, Unready, Workload, WorkloadId, WorkloadKind,
+};
+
+use super::world::{GPU, gpus, team};
+
+fn node(name: &str, count: i64) -> Node {
+    let mut allocatable = gpus(count);
+    allocatable.insert("pods".into(), Amount::units(110));
+    Node { name: name.into(), labels: [].into(), allocatable, taints: Vec::new(), schedulable: true }
+}
+
+/// A cluster of one pool: nodes with so many GPUs, and teams with so many guaranteed.
+fn engine(nodes: &[i64], teams: &[(&str, i64)]) -> Engine {
+    let mut engine = Engine::new();
+    for (index, count) in nodes.iter().enumerate() {
+        engine.apply(Event::NodeApplied(node(&format!("n{index}"), *count)), Time(0));
+    }
+    for (name, guaranteed) in teams {
+        engine.apply(Event::TeamApplied(team(name, None, *guaranteed, None)), Time(0));
+    }
+    engine
+}
+
+fn pod(team: &str, name: &str, count: i64) -> Workload {
+    Workload {
+        id: id(&format!("{team}/{name}")),
+        kind: WorkloadKind::Pod,
+        namespace: team.into(),
+        name: name.into(),
+        team: team.into(),
+        queue: Some("train".into()),
+        priority: 0,
+        submitted: Time(0),
+        pods: 1,
+        min_pods: None,
+        shape: PodShape { requests: gpus(count), ..PodShape::default() },
+        topology: Topology::default(),
+        user: None,
+        pools: Vec::new(),
+        resumable: false,
+        expendable: false,
+        resizable: false,
+        time_limit: None,
+        last_checkpoint: None,
+        checkpoint_interval: None,
+        ran: None,
+        state: Observed::Queued,
+    }
+}
+
+fn group(team: &str, name: &str, pods: u32) -> Workload {
+    Workload { kind: WorkloadKind::PodGroup, pods, ..pod(team, name, 1) }
+}
+
+fn id(text: &str) -> WorkloadId {
+    WorkloadId(text.into())
+}
+
+/// Plans, and shows the engine that what was admitted runs.
+fn carry_out(engine: &mut Engine, known: &[&Workload], now: Time) -> Vec<Action> {
+    let actions = engine.plan(now).actions;
+    for action in &actions {
+        if let Action::Admit { workload, admission, .. } = action {
+            let about = known.iter().find(|known| known.id == *workload).expect("one of those submitted");
+            let state = Observed::Admitted(admission.clone());
+            engine.apply(Event::WorkloadApplied(Workload { state, ..(*about).clone() }), now);
+        }
+    }
+    actions
+}
+
+#[test]
+fn a_pod_is_evicted_only_if_its_user_lets_it() {
+    for lets in [true, false] {
+        let mut engine = engine(&[2], &[("a", 0), ("b", 2)]);
+        let borrower = Workload { expendable: lets, ..pod("a", "borrower", 2) };
+        engine.apply(Event::WorkloadApplied(borrower.clone()), Time(0));
+        let started = carry_out(&mut engine, &[&borrower], Time(0));
+        assert_eq!(started.len(), usize::from(lets), "what may not be evicted must fit the guarantee");
+        if lets {
+            let owner = pod("b", "owner", 2);
+            engine.apply(Event::WorkloadApplied(owner), Time(1000));
+            let actions = carry_out(&mut engine, &[], Time(1000));
+            assert!(
+                matches!(&actions[..], [Action::Evict { workload, .. }] if *workload == borrower.id),
+                "{actions:?}"
+            );
+        } else {
+            let reason = engine.verdict(&borrower.id).expect("it is known").reason;
+            assert_eq!(reason, Reason::NotPreemptibleOverGuarantee);
+        }
+    }
+}
+
+#[test]
+fn a_refused_eviction_is_told_to_whom_it_keeps_waiting() {
+    let mut engine = engine(&[2], &[("a", 0), ("b", 2)]);
+    let borrower = Workload { expendable: true, ..pod("a", "borrower", 2) };
+    engine.apply(Event::WorkloadApplied(borrower.clone()), Time(0));
+    carry_out(&mut engine, &[&borrower], Time(0));
+    engine.apply(Event::WorkloadApplied(pod("b", "owner", 2)), Time(1000));
+    carry_out(&mut engine, &[], Time(1000));
+    let message = "a budget allows no disruption".to_owned();
+    engine.apply(Event::WriteFailed { workload: borrower.id.clone(), message }, Time(1001));
+    assert!(engine.plan(Time(1001)).actions.is_empty(), "it pauses");
+    let verdict = engine.verdict(&id("b/owner")).expect("it is known");
+    assert_eq!(verdict.reason, Reason::WaitingForEviction);
+    let told = "making a/borrower leave was refused: a budget allows no disruption";
+    assert!(verdict.message.ends_with(told), "{}", verdict.message);
+    let again = engine.next_deadline().expect("it is tried again");
+    let actions = engine.plan(again).actions;
+    assert!(matches!(&actions[..], [Action::Evict { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_group_waits_until_all_of_its_pods_are_there() {
+    let mut engine = engine(&[4], &[("a", 4)]);
+    let missing = |there| Observed::Unready(Unready::Missing { there, of: 3 });
+    let partly = Workload { state: missing(2), ..group("a", "g", 2) };
+    engine.apply(Event::WorkloadApplied(partly.clone()), Time(0));
+    assert!(engine.plan(Time(0)).actions.is_empty());
+    let verdict = engine.verdict(&partly.id).expect("it is known");
+    assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Incomplete));
+    assert_eq!(verdict.message, "2 of 3 pods are there; they start all or none");
+    let whole = group("a", "g", 3);
+    engine.apply(Event::WorkloadApplied(whole.clone()), Time(1));
+    let actions = engine.plan(Time(1)).actions;
+    assert!(matches!(&actions[..], [Action::Admit { admission, .. }] if admission.pods == 3), "{actions:?}");
+    // One of them goes while the writes are under way: what was promised is held, and not decided twice.
+    engine.apply(Event::WorkloadApplied(partly.clone()), Time(2));
+    assert!(engine.plan(Time(2)).actions.is_empty());
+    assert_eq!(engine.teams()[0].used[GPU].to_string(), "2");
+    let refused = Event::WriteFailed { workload: partly.id.clone(), message: "no".to_owned() };
+    engine.apply(refused, Time(3));
+    assert_eq!(engine.verdict(&partly.id).expect("it is known").reason, Reason::Incomplete);
+    assert!(engine.plan(Time(100_000)).actions.is_empty(), "it is not in the queue");
+}
+
+#[test]
+fn what_is_left_of_a_group_runs_on_without_those_that_are_gone() {
+    let mut run = Run::new(Engine::with_settings(Settings::default()), Time(0));
+    for (name, count) in [("n0", 2), ("n1", 2)] {
+        run.apply(Event::NodeApplied(node(name, count)));
+    }
+    run.apply(Event::TeamApplied(team("a", None, 4, None)));
+    let life = Life { run: Some(std::time::Duration::from_secs(60)), ..Life::default() };
+    run.submit(group("a", "g", 4), life);
+    run.advance(Time(5_000), &mut |_, _| ()).expect("rest");
+    assert_eq!(run.engine().nodes().iter().map(|node| node.workloads.len()).sum::<usize>(), 2);
+    run.apply(Event::NodeRemoved("n1".into()));
+    run.forgo(&id("a/g"), 0);
+    run.advance(Time(6_000), &mut |_, _| ()).expect("rest");
+    // A new node does not bring back what was lost with the old one.
+    run.apply(Event::NodeApplied(node("n1", 2)));
+    run.advance(Time(7_000), &mut |_, _| ()).expect("rest");
+    let left: Vec<u32> =
+        run.engine().nodes().iter().flat_map(|node| &node.workloads).map(|(_, pods)| *pods).collect();
+    assert_eq!(left, [1]);
+    let mut ends = Vec::new();
+    run.advance(Time(100_000), &mut |at, happening| ends.push((at.0, format!("{happening:?}"))))
+        .expect("rest");
+    assert!(matches!(&ends[..], [(60_000, what)] if what.starts_with("Finished")), "{ends:?}");
+    assert!(run.workload(&id("a/g")).is_none());
+}
+
+#[test]
+fn a_group_whose_last_pods_are_deleted_is_over() {
+    let mut run = Run::new(engine(&[4], &[("a", 4)]), Time(0));
+    run.submit(group("a", "g", 2), Life::default());
+    run.advance(Time(1), &mut |_, _| ()).expect("rest");
+    run.forgo(&id("a/g"), 0);
+    run.forgo(&id("a/g"), 1);
+    let mut gone = 0;
+    run.advance(Time(2), &mut |_, happening| {
+        gone += u32::from(matches!(happening, Happening::PodsGone { .. }));
+    })
+    .expect("rest");
+    assert_eq!(gone, 1);
+    assert!(run.workload(&id("a/g")).is_none());
+    assert_eq!(run.engine().nodes()[0].free[GPU].to_string(), "4");
+}
