@@ -2,7 +2,7 @@
 //! controllers: it makes and removes children and writes statuses under the accounts those controllers have, at the
 //! moments when they would. What Sluice, the API server, the Job controller and the scheduler do is real.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice_harness::{User, World, eventually, patience};
@@ -187,8 +187,13 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
 
         // Held from the moment it is created, and started by one write.
         let dry = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
-        let dry = alice.run(&dry, Some(&job_set("dry").to_string())).await?;
-        let stored: Value = serde_json::from_str(&dry.stdout).with_context(|| dry.stderr)?;
+        // The API server begins to serve a kind a moment after it has said so.
+        let stored: Value = eventually("a JobSet can be made", patience(), async || {
+            let made = alice.run(&dry, Some(&job_set("dry").to_string())).await;
+            let made = made.map_err(|error| error.to_string())?;
+            serde_json::from_str(&made.stdout).map_err(|_| made.stderr)
+        })
+        .await?;
         ensure!(queued(&stored, SUSPEND), "it is not held: {stored}");
         alice.create(&job_set("train").to_string()).await?;
         let object = operator.until("train", "is admitted", |object| admitted(object, SUSPEND)).await?;
