@@ -2,7 +2,7 @@
 //! controllers: it makes and removes children and writes statuses under the accounts those controllers have, at the
 //! moments when they would. What Sluice, the API server, the Job controller and the scheduler do is real.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice_harness::{User, World, eventually, patience};
@@ -25,6 +25,19 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
         },
     })
     .to_string()
+}
+
+/// Brings a kind to the cluster, and waits until an object of it can be made: the API server begins to serve a kind a
+/// moment after it has said so.
+async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
+    world.kubectl.apply(definition).await?;
+    eventually("the kind is served", patience(), async || {
+        let made =
+            world.kubectl.run(&["create", "--dry-run=server", "-f", "-"], Some(&object.to_string())).await;
+        let made = made.map_err(|error| error.to_string())?;
+        if made.success { Ok(()) } else { Err(made.stderr) }
+    })
+    .await
 }
 
 /// What a controller's account may do in the team's namespace besides making children.
@@ -169,10 +182,8 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
         const SUSPEND: &str = "/spec/suspend";
         world.apply(&format!("{}{}{}", nodes(2, 2), team("a", 0), team("b", 4))).await?;
         // Sluice runs already when the kind comes.
-        world.kubectl.apply(&definition("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")).await?;
-        let established =
-            ["wait", "--for=condition=Established", "crd/jobsets.jobset.x-k8s.io", "--timeout=60s"];
-        world.kubectl.ok(&established).await?;
+        let definition = definition("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets");
+        serve(world, &definition, &job_set("dry")).await?;
         world
             .kubectl
             .apply(&rights("jobset-system/jobset-controller-manager", "jobset.x-k8s.io", "jobsets"))
@@ -187,13 +198,8 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
 
         // Held from the moment it is created, and started by one write.
         let dry = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
-        // The API server begins to serve a kind a moment after it has said so.
-        let stored: Value = eventually("a JobSet can be made", patience(), async || {
-            let made = alice.run(&dry, Some(&job_set("dry").to_string())).await;
-            let made = made.map_err(|error| error.to_string())?;
-            serde_json::from_str(&made.stdout).map_err(|_| made.stderr)
-        })
-        .await?;
+        let dry = alice.run(&dry, Some(&job_set("dry").to_string())).await?;
+        let stored: Value = serde_json::from_str(&dry.stdout).with_context(|| dry.stderr)?;
         ensure!(queued(&stored, SUSPEND), "it is not held: {stored}");
         alice.create(&job_set("train").to_string()).await?;
         let object = operator.until("train", "is admitted", |object| admitted(object, SUSPEND)).await?;
@@ -287,10 +293,8 @@ async fn pods_of_a_training_job_are_left_to_it() {
     World::run("training-job", SLUICE, 1, async |world| {
         const SUSPEND: &str = "/spec/runPolicy/suspend";
         world.apply(&format!("{}{}", nodes(2, 1), team("a", 2))).await?;
-        world.kubectl.apply(&definition("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")).await?;
-        let established =
-            ["wait", "--for=condition=Established", "crd/pytorchjobs.kubeflow.org", "--timeout=60s"];
-        world.kubectl.ok(&established).await?;
+        let definition = definition("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs");
+        serve(world, &definition, &training("dry")).await?;
         world.kubectl.apply(&rights("kubeflow/training-operator", "kubeflow.org", "pytorchjobs")).await?;
         world.kubectl.apply(ALICE).await?;
         let alice = world.cluster.kubectl(User::Alice);
