@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use questions::{Asker, Question, answer};
+pub use questions::{Asker, Candidate, Question, answer};
 pub use readiness::Readiness;
 use session::Session;
 

@@ -7,15 +7,17 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::cluster::watch::now;
 use crate::controller::{Asker, Question, Readiness};
+use crate::directory::SharedDirectory;
+use crate::foresight::{Foresight, Unanswered};
 use crate::metrics::Metrics;
 
 /// How long an answer may take.
@@ -26,6 +28,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct HttpState {
     /// Who knows.
     pub asker: Asker,
+    /// Who foretells.
+    pub foresight: Foresight,
+    /// Namespaces and teams.
+    pub directory: SharedDirectory,
     /// Every metric.
     pub metrics: Arc<Metrics>,
     /// Whether requests should be sent here.
@@ -46,6 +52,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/workloads", get(workloads))
         .route("/api/v1/workloads/{namespace}/{name}", get(workload))
+        .route("/api/v1/what-if", post(what_if))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
         .route("/healthz", get(|| async { "ok" }))
         .with_state(state)
@@ -86,7 +93,11 @@ async fn nodes(State(state): State<HttpState>) -> Response {
 }
 
 async fn workloads(State(state): State<HttpState>, Query(filter): Query<Filter>) -> Response {
-    answered(state.asker.ask(|to| Question::Workloads(filter.team, to)).await)
+    let mut rows = state.asker.ask(|to| Question::Workloads(filter.team, to)).await;
+    if let Some(rows) = &mut rows {
+        state.foresight.fill_in(rows).await;
+    }
+    answered(rows)
 }
 
 async fn workload(
@@ -99,8 +110,25 @@ async fn workload(
             let error = format!("Sluice has no Job or Pod {wanted} in its care");
             (StatusCode::NOT_FOUND, Json(json!({ "error": error }))).into_response()
         }
-        rows => answered(rows),
+        mut rows => {
+            if let Some(rows) = &mut rows {
+                state.foresight.fill_in(rows).await;
+            }
+            answered(rows)
+        }
     }
+}
+
+async fn what_if(State(state): State<HttpState>, Json(object): Json<Value>) -> Response {
+    let error = match state.foresight.what_if(&state.directory.load(), object).await {
+        Ok(prospect) => return Json(prospect).into_response(),
+        Err(error) => error,
+    };
+    let status = match error {
+        Unanswered::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        Unanswered::Unknown => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(json!({ "error": error.to_string() }))).into_response()
 }
 
 fn answered<T: Serialize>(answer: Option<T>) -> Response {
@@ -124,6 +152,16 @@ mod tests {
         router.clone().oneshot(request).await.expect("infallible").status()
     }
 
+    fn router_to(asker: Asker, ready: &Arc<Readiness>) -> Router {
+        router(HttpState {
+            foresight: Foresight::new(asker.clone(), CancellationToken::new()),
+            asker,
+            directory: SharedDirectory::default(),
+            metrics: Arc::new(Metrics::new().expect("distinct names")),
+            ready: Arc::clone(ready),
+        })
+    }
+
     #[tokio::test]
     async fn the_routes_answer_from_the_loop() {
         let (asker, mut questions) = Asker::new();
@@ -134,8 +172,7 @@ mod tests {
             }
         });
         let ready = Arc::new(Readiness::default());
-        let metrics = Arc::new(Metrics::new().expect("distinct names"));
-        let router = router(HttpState { asker, metrics, ready: Arc::clone(&ready) });
+        let router = router_to(asker, &ready);
         for path in ["/healthz", "/metrics", "/api/v1/teams", "/api/v1/nodes", "/api/v1/workloads?team=a"] {
             assert_eq!(status(&router, path).await, StatusCode::OK, "{path}");
         }
@@ -153,8 +190,7 @@ mod tests {
     async fn a_loop_that_has_ended_answers_nothing() {
         let (asker, questions) = Asker::new();
         drop(questions);
-        let metrics = Arc::new(Metrics::new().expect("distinct names"));
-        let router = router(HttpState { asker, metrics, ready: Arc::default() });
+        let router = router_to(asker, &Arc::default());
         assert_eq!(status(&router, "/api/v1/nodes").await, StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod controller;
 pub mod crds;
 pub mod directory;
+pub mod foresight;
 pub mod http;
 pub mod kinds;
 pub mod metrics;

@@ -20,6 +20,7 @@ use crate::cluster::status::Statuses;
 use crate::controller::{Asker, Controller, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::engine::model::Settings;
+use crate::foresight::Foresight;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
@@ -116,7 +117,13 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     deciding.spawn(until(decisions.clone(), publisher));
 
     let mut listening = JoinSet::new();
-    let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready) };
+    let state = HttpState {
+        foresight: Foresight::new(asker.clone(), decisions.clone()),
+        asker,
+        directory: directory.clone(),
+        metrics: Arc::clone(&metrics),
+        ready: Arc::clone(&ready),
+    };
     let (address, stop) = (options.http_address, listeners.clone());
     listening.spawn(async move {
         let served = http::serve(address, http::router(state), stop).await;

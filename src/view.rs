@@ -9,7 +9,8 @@ use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::amount::{Amount, ResourceList};
 use crate::engine::decision::{NodeView, QueueView, Reason, State, TeamView, Verdict};
-use crate::engine::model::{Observed, Workload};
+use crate::engine::forecast::{self, Eta};
+use crate::engine::model::{Observed, Time, Workload};
 
 /// Amounts by resource, as people write them.
 pub type Amounts = BTreeMap<String, String>;
@@ -188,17 +189,121 @@ pub struct WorkloadRow {
     /// When it was admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Timestamp>,
+    /// When it is expected to start, if it waits and was there when that was last worked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<EtaRow>,
+}
+
+/// When a waiting workload is expected to start, if nobody else comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EtaRow {
+    /// If runs are as long as usual; absent when that cannot be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely: Option<Timestamp>,
+    /// The earliest, if runs are short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<Timestamp>,
+    /// The latest, if runs are long; absent when that cannot be bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Timestamp>,
+    /// When this was worked out.
+    pub foretold: Timestamp,
+}
+
+impl EtaRow {
+    /// What was worked out at `at`.
+    #[must_use]
+    pub fn new(eta: &Eta, at: Time) -> Self {
+        Self {
+            likely: eta.likely.map(timestamp),
+            early: eta.early.map(timestamp),
+            late: eta.late.map(timestamp),
+            foretold: timestamp(at),
+        }
+    }
+}
+
+/// What would become of a Job if it were submitted now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProspectRow {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its team.
+    pub team: String,
+    /// Its queue.
+    pub queue: String,
+    /// `Running` if it would start at once, else what its state would be.
+    pub state: String,
+    /// The machine-readable reason.
+    pub reason: String,
+    /// One sentence with the numbers and the parties.
+    pub message: String,
+    /// When it would start.
+    pub eta: EtaRow,
+    /// The pool that would pay, if runs are as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// How many pods would run on which node, if runs are as usual.
+    pub nodes: BTreeMap<String, u32>,
+    /// Whether it would run beyond its team's guarantee.
+    pub borrowed: bool,
+    /// Who would be evicted or shrunk for it.
+    pub displaced: Vec<String>,
+}
+
+impl ProspectRow {
+    /// What the engine says at `at` of a workload in the queue of that name.
+    #[must_use]
+    pub fn new(
+        engine: &Engine,
+        workload: &Workload,
+        queue: &str,
+        prospect: &forecast::Prospect,
+        at: Time,
+    ) -> Self {
+        let verdict = prospect.verdict.clone().unwrap_or_else(unconsidered);
+        let admission = prospect.admission.as_ref();
+        let nodes = admission.into_iter().flat_map(|admission| &admission.nodes);
+        let label = |id| {
+            engine.workload(id).map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+        };
+        Self {
+            namespace: workload.namespace.to_string(),
+            name: workload.name.to_string(),
+            team: workload.team.to_string(),
+            queue: queue.to_owned(),
+            state: format!("{:?}", verdict.state),
+            reason: verdict.reason.code().to_owned(),
+            message: verdict.message,
+            eta: EtaRow::new(&prospect.eta, at),
+            pool: admission.map(|admission| admission.pool.to_string()),
+            nodes: nodes.map(|(node, pods)| (node.to_string(), *pods)).collect(),
+            borrowed: admission.is_some_and(|admission| admission.borrowed),
+            displaced: prospect.displaced.iter().map(label).collect(),
+        }
+    }
+}
+
+/// What is said of a workload that has not been looked at.
+fn unconsidered() -> Verdict {
+    Verdict { state: State::Pending, reason: Reason::NotYetConsidered, message: String::new() }
 }
 
 impl WorkloadRow {
+    /// Whether it waits to be started, so that it can be foretold when it will be.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.state == "Pending"
+    }
+
     /// The row of a workload of the engine, in the queue of that name.
     #[must_use]
     pub fn new(engine: &Engine, workload: &Workload, queue: &str) -> Self {
-        let verdict = engine.verdict(&workload.id).unwrap_or(Verdict {
-            state: State::Pending,
-            reason: Reason::NotYetConsidered,
-            message: String::new(),
-        });
+        let verdict = engine.verdict(&workload.id).unwrap_or_else(unconsidered);
         let admission = match &workload.state {
             Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
             _ => None,
@@ -221,6 +326,7 @@ impl WorkloadRow {
             borrowed: admission.is_some_and(|admission| admission.borrowed),
             submitted: timestamp(workload.submitted),
             admitted: admission.map(|admission| timestamp(admission.at)),
+            eta: None,
         }
     }
 }

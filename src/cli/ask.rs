@@ -1,14 +1,17 @@
 //! The commands that put a question to a running Sluice.
 
+use std::path::Path;
+
 use anyhow::Context;
-use axum::http::{StatusCode, Uri};
+use axum::http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{Invalid, print, table};
-use crate::view::{NodeRow, Teams, WorkloadRow};
+use crate::view::{NodeRow, ProspectRow, Teams, WorkloadRow};
 
 /// Where to ask and how to print.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,7 +50,45 @@ pub fn explain(options: &Options, namespace: &str, name: &str) -> anyhow::Result
     print::answer(options.output, &found, |found| table::explain(found))
 }
 
+/// `sluice what-if`.
+pub fn what_if(options: &Options, file: &Path, namespace: Option<&str>) -> anyhow::Result<()> {
+    let object = candidate(file, namespace)?;
+    let prospect: ProspectRow = call(options, "/api/v1/what-if", Some(&object))?;
+    print::answer(options.output, &prospect, table::prospect)
+}
+
+/// Reads the one object of a file, into a namespace if it names none itself.
+fn candidate(file: &Path, namespace: Option<&str>) -> anyhow::Result<Value> {
+    let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .map_err(|error| wrong(error.to_string().lines().next().unwrap_or("it is not YAML").to_owned()))?;
+    documents.retain(|document| !document.is_null());
+    let (Some(mut object), true) = (documents.pop(), documents.is_empty()) else {
+        return Err(wrong("expected one Job".to_owned()).into());
+    };
+    if !object.is_object() {
+        return Err(wrong("expected a Job".to_owned()).into());
+    }
+    let own = object.pointer("/metadata/namespace").and_then(Value::as_str).map(ToOwned::to_owned);
+    match (own, namespace) {
+        (Some(own), Some(said)) if own != said => {
+            Err(wrong(format!("metadata.namespace is {own:?}, and --namespace says {said:?}")).into())
+        }
+        (own, said) => {
+            let namespace = own.as_deref().or(said).unwrap_or("default");
+            json_patch::merge(&mut object, &serde_json::json!({"metadata": {"namespace": namespace}}));
+            Ok(object)
+        }
+    }
+}
+
 fn ask<T: DeserializeOwned>(options: &Options, path: &str) -> anyhow::Result<T> {
+    call(options, path, None)
+}
+
+/// Puts a question; one with a body is posted.
+fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>) -> anyhow::Result<T> {
     let base = options.server.trim_end_matches('/');
     let uri: Uri = format!("{base}{path}")
         .parse()
@@ -56,9 +97,10 @@ fn ask<T: DeserializeOwned>(options: &Options, path: &str) -> anyhow::Result<T> 
         return Err(Invalid(format!("--server {}: expected http://HOST:PORT", options.server)).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (status, body) = runtime.block_on(get(uri)).with_context(|| format!("{base} does not answer"))?;
-    if status == StatusCode::NOT_FOUND {
-        let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (status, body) =
+        runtime.block_on(answer(uri, body)).with_context(|| format!("{base} does not answer"))?;
+    if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let error = answer["error"].as_str().unwrap_or("not found");
         return Err(Invalid(error.to_owned()).into());
     }
@@ -67,9 +109,43 @@ fn ask<T: DeserializeOwned>(options: &Options, path: &str) -> anyhow::Result<T> 
         .with_context(|| format!("{base}{path} answers something else than expected"))
 }
 
-async fn get(uri: Uri) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+async fn answer(uri: Uri, body: Option<&Value>) -> anyhow::Result<(StatusCode, Vec<u8>)> {
     let client: Client<_, Full<axum::body::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let answer = client.get(uri).await?;
+    let request = match body {
+        Some(body) => Request::post(uri)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::from(serde_json::to_vec(body)?))?,
+        None => Request::get(uri).body(Full::default())?,
+    };
+    let answer = client.request(request).await?;
     let status = answer.status();
     Ok((status, answer.into_body().collect().await?.to_bytes().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, namespace: Option<&str>) -> Result<Value, String> {
+        let file = tempfile::NamedTempFile::new().expect("a scratch file");
+        std::fs::write(file.path(), text).expect("it can be written");
+        candidate(file.path(), namespace).map_err(|error| {
+            let text = error.to_string();
+            text.split_once(": ").map_or(text.clone(), |(_, problem)| problem.to_owned())
+        })
+    }
+
+    #[test]
+    fn a_file_has_one_job_in_one_namespace() {
+        let job = "kind: Job\nmetadata: {name: x}\n---\n";
+        let namespace = |said| read(job, said).map(|job| job["metadata"]["namespace"].clone());
+        assert_eq!(namespace(Some("a")), Ok("a".into()));
+        assert_eq!(namespace(None), Ok("default".into()));
+        let own = "kind: Job\nmetadata: {name: x, namespace: b}\n";
+        assert_eq!(read(own, None).map(|job| job["metadata"]["namespace"].clone()), Ok("b".into()));
+        assert!(read(own, Some("a")).is_err_and(|error| error.contains("--namespace says \"a\"")));
+        for text in ["", "kind: Job\n---\nkind: Job\n", "- 1\n", "{"] {
+            assert!(read(text, None).is_err(), "{text:?}");
+        }
+    }
 }

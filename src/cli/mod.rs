@@ -90,6 +90,19 @@ enum Command {
         #[command(flatten)]
         options: ask::Options,
     },
+    /// Say what would become of a Job if it were submitted now: when and where it would start, and who would
+    /// have to go for it. Nothing is submitted.
+    WhatIf {
+        /// The Job, as one would apply it.
+        #[arg(long, short, value_name = "FILE")]
+        file: PathBuf,
+        /// Its namespace, if the file does not say.
+        #[arg(long, short, value_name = "NAME")]
+        namespace: Option<String>,
+        /// Where to ask and how to print.
+        #[command(flatten)]
+        options: ask::Options,
+    },
 }
 
 impl Cli {
@@ -121,6 +134,9 @@ impl Cli {
             Command::Explain { workload, namespace, options } => {
                 let (namespace, name) = named(&workload, namespace.as_deref())?;
                 ask::explain(&options, namespace, name)
+            }
+            Command::WhatIf { file, namespace, options } => {
+                ask::what_if(&options, &file, namespace.as_deref())
             }
         }
     }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 pub use outcome::outcome;
 
-use crate::view::{Amounts, NodeRow, Teams, WorkloadRow, is_gpu};
+use crate::view::{Amounts, EtaRow, NodeRow, ProspectRow, Teams, WorkloadRow, is_gpu};
 
 fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
@@ -101,10 +101,22 @@ pub fn nodes(nodes: &[NodeRow]) -> String {
 
 /// What waits and what runs.
 pub fn queue(workloads: &[WorkloadRow]) -> String {
-    let mut rows =
-        table(["NAMESPACE", "NAME", "TEAM", "QUEUE", "PRIORITY", "STATE", "REASON", "PODS", "GPUS", "AGE"]);
+    let mut rows = table([
+        "NAMESPACE",
+        "NAME",
+        "TEAM",
+        "QUEUE",
+        "PRIORITY",
+        "STATE",
+        "REASON",
+        "PODS",
+        "GPUS",
+        "AGE",
+        "ETA",
+    ]);
     right(&mut rows, 4..5);
     right(&mut rows, 7..9);
+    let now = Timestamp::now();
     for workload in workloads {
         rows.add_row([
             workload.namespace.clone(),
@@ -117,6 +129,7 @@ pub fn queue(workloads: &[WorkloadRow]) -> String {
             workload.pods.to_string(),
             gpus(workload),
             age(workload.submitted),
+            workload.eta.as_ref().map(|eta| expected(eta, now)).unwrap_or_default(),
         ]);
     }
     shown(&rows)
@@ -144,6 +157,9 @@ pub fn explain(found: &[WorkloadRow]) -> String {
         lines.push(format!("  Priority    {}", workload.priority));
         lines.push(format!("  Pods        {}, each {}", workload.pods, listed(&workload.requests)));
         lines.push(format!("  Submitted   {} ({} ago)", workload.submitted, age(workload.submitted)));
+        if let Some(eta) = &workload.eta {
+            lines.push(format!("  Expected    {}", foretold(eta, Timestamp::now())));
+        }
         if let Some(admitted) = workload.admitted {
             let kind = if workload.borrowed { "borrowed" } else { "guaranteed" };
             lines.push(format!("  Admitted    {admitted} ({} ago), {kind}", age(admitted)));
@@ -157,6 +173,80 @@ pub fn explain(found: &[WorkloadRow]) -> String {
         lines.join("\n")
     };
     found.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
+
+/// What would become of a Job.
+pub fn prospect(prospect: &ProspectRow) -> String {
+    let mut lines = vec![
+        format!("Job {}/{} would be {}", prospect.namespace, prospect.name, prospect.state),
+        format!("  {}: {}", prospect.reason, prospect.message),
+        String::new(),
+        format!("  Team        {}", prospect.team),
+        format!("  Queue       {}", prospect.queue),
+        format!("  Expected    {}", foretold(&prospect.eta, Timestamp::now())),
+    ];
+    if let Some(pool) = &prospect.pool {
+        let kind = if prospect.borrowed { "borrowed" } else { "guaranteed" };
+        lines.push(format!("  Pool        {pool}, {kind}"));
+    }
+    for (node, pods) in &prospect.nodes {
+        lines.push(format!("  Node        {node} ({})", counted(*pods)));
+    }
+    for displaced in &prospect.displaced {
+        lines.push(format!("  Makes room  {displaced}"));
+    }
+    lines.join("\n")
+}
+
+/// In how much time something is expected: the likely time, and the range where there is one.
+fn expected(eta: &EtaRow, now: Timestamp) -> String {
+    let when = |at: Timestamp| span(at.as_second() - now.as_second());
+    match (eta.early, eta.likely, eta.late) {
+        (_, Some(likely), Some(late)) if likely == late && eta.early == Some(late) => when(likely),
+        (Some(early), Some(likely), Some(late)) => {
+            format!("{} ({}-{})", when(likely), when(early), when(late))
+        }
+        (Some(early), Some(likely), None) => format!("{} ({} or later)", when(likely), when(early)),
+        (Some(early), None, _) => format!("{} or later", when(early)),
+        (None, ..) => "unknown".to_owned(),
+    }
+}
+
+/// When something is expected, in one sentence with the age of that knowledge.
+fn foretold(eta: &EtaRow, now: Timestamp) -> String {
+    let known = match now.as_second() - eta.foretold.as_second() {
+        age if age > 1 => format!(", as foretold {} ago", span(age)),
+        _ => String::new(),
+    };
+    let when = |at: Timestamp| match at.as_second() - now.as_second() {
+        left if left > 0 => format!("in {} ({})", span(left), seconds(at)),
+        _ => "any moment now".to_owned(),
+    };
+    let told = match (eta.early, eta.likely, eta.late) {
+        (Some(early), Some(likely), Some(late)) if early == late => format!("to start {}", when(likely)),
+        (Some(early), Some(likely), Some(late)) => {
+            let (early, late) = (seconds(early), seconds(late));
+            format!("to start {}; at the earliest {early}, at the latest {late}", when(likely))
+        }
+        (Some(early), Some(likely), None) => {
+            let early = seconds(early);
+            format!("to start {}; at the earliest {early}, how late cannot be said", when(likely))
+        }
+        (Some(early), None, _) => {
+            format!("to start not before {}; when cannot be said", seconds(early))
+        }
+        (None, ..) => {
+            "when it starts cannot be said: it waits for what has no time limit, too few runs of its \
+                       kind have ended to tell how long it takes, or for a change of the cluster"
+                .to_owned()
+        }
+    };
+    format!("{told}{known}")
+}
+
+/// A time without parts of seconds.
+fn seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 fn listed(amounts: &Amounts) -> String {
@@ -184,7 +274,12 @@ fn right(table: &mut Table, columns: std::ops::Range<usize>) {
 
 /// How long ago, in the two largest units.
 fn age(since: Timestamp) -> String {
-    let seconds = Timestamp::now().as_second().saturating_sub(since.as_second()).max(0);
+    span(Timestamp::now().as_second().saturating_sub(since.as_second()))
+}
+
+/// So many seconds, in the two largest units.
+fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -213,6 +308,31 @@ mod tests {
         let text = nodes(&[node]);
         assert!(text.contains("■■■□□"), "{text}");
         assert!(text.contains("2/5"), "{text}");
+    }
+
+    #[test]
+    fn an_expectation_says_its_range_and_its_age() {
+        let at = |second| Timestamp::from_second(second).ok();
+        let now = at(1_000).expect("a time");
+        let eta = |early, likely, late| EtaRow {
+            early: at(early),
+            likely: at(likely),
+            late: at(late),
+            foretold: at(990).expect("a time"),
+        };
+        let exact = eta(1_090, 1_090, 1_090);
+        assert_eq!(expected(&exact, now), "1m30s");
+        assert_eq!(foretold(&exact, now), "to start in 1m30s (1970-01-01T00:18:10Z), as foretold 10s ago");
+        let range = eta(1_030, 1_090, 1_120);
+        assert_eq!(expected(&range, now), "1m30s (30s-2m0s)");
+        assert!(foretold(&range, now).contains("at the earliest 1970-01-01T00:17:10Z"));
+        assert_eq!(expected(&EtaRow { late: None, ..range }, now), "1m30s (30s or later)");
+        assert_eq!(expected(&EtaRow { late: None, likely: None, ..range }, now), "30s or later");
+        let unknown = EtaRow { early: None, likely: None, late: None, ..range };
+        assert_eq!(expected(&unknown, now), "unknown");
+        assert!(foretold(&unknown, now).starts_with("when it starts cannot be said"));
+        let past = eta(999, 999, 999);
+        assert!(foretold(&past, now).contains("any moment now"));
     }
 
     #[test]

@@ -404,6 +404,13 @@ impl Mirror {
             .or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
     }
 
+    /// The workload that an object which is not there would be.
+    #[must_use]
+    pub fn would_be(&self, mut managed: Managed) -> Workload {
+        complete(&self.namespaces, &self.classes, self.unlabelled_default, &mut managed);
+        managed.workload
+    }
+
     /// The pods that a workload is made of, the oldest first; none unless it is a group.
     pub fn members(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
         let seen = self.groups.members(id).filter_map(|uid| self.pods.get(uid));

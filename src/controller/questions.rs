@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::mirror::Mirror;
+use crate::cluster::reduce::Managed;
 use crate::cluster::status::Report;
 use crate::engine::Engine;
-use crate::engine::model::{Observed, Workload};
+use crate::engine::model::{Name, Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
@@ -22,10 +23,25 @@ pub enum Question {
     Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
     /// The workloads of a name in a namespace: a Job, a Pod, or both.
     Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
+    /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete.
+    Engine(oneshot::Sender<Option<Box<Engine>>>),
+    /// The same, and what an object would be that has not been submitted.
+    Candidate(Box<Managed>, oneshot::Sender<Option<Candidate>>),
     /// What the metrics are read off; `None` until the first lists are complete.
     Figures(oneshot::Sender<Option<Figures>>),
     /// What the statuses are made of; `None` unless this process leads.
     Report(oneshot::Sender<Option<Report>>),
+}
+
+/// A workload that is not there, and the engine that it would come to.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The engine as it stands.
+    pub engine: Box<Engine>,
+    /// The workload.
+    pub workload: Workload,
+    /// The name of the queue it would be in.
+    pub queue: Name,
 }
 
 /// Puts questions to the loop.
@@ -79,6 +95,13 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
             let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
             found.extend(group.and_then(|id| engine.workload(id)));
             drop(to.send(found.into_iter().map(row).collect()));
+        }
+        Question::Engine(to) => drop(to.send(mirror.complete().then(|| Box::new(engine.clone())))),
+        Question::Candidate(managed, to) => {
+            let workload = mirror.would_be(*managed);
+            let queue = mirror.queue_of(&workload);
+            let candidate = || Candidate { engine: Box::new(engine.clone()), workload, queue };
+            drop(to.send(mirror.complete().then(candidate)));
         }
         Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
         Question::Report(to) => {

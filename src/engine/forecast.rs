@@ -72,10 +72,13 @@ pub struct Prospect {
 }
 
 /// How long runs are taken to be.
-#[derive(Clone, Copy, Debug)]
-enum Case {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Short.
     Early,
+    /// As usual.
     Likely,
+    /// Long.
     Late,
 }
 
@@ -141,44 +144,71 @@ impl Play {
         })
     }
 
-    /// Plays on until everybody asked about has started, nothing more happens, or a bound is hit.
-    fn finish(&mut self, now: Time, bounds: Bounds, only: Option<&WorkloadId>) {
+    /// Plays on until everybody asked about has started, nothing more happens, a bound is hit, or whoever
+    /// asks does not want to wait for more.
+    fn finish(
+        &mut self,
+        now: Time,
+        bounds: Bounds,
+        only: Option<&WorkloadId>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
         let mut steps = 0;
         while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains(id)) {
             let Some(next) = self.run.next() else { return };
             let in_bounds =
                 steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
             // Decisions that do not come to rest say nothing about what is to be expected.
-            if !in_bounds || self.step(next).is_err() {
+            if !in_bounds || !go_on() || self.step(next).is_err() {
                 self.cut = true;
                 return;
             }
             steps += 1;
         }
     }
+}
 
-    fn start(&self, id: &WorkloadId) -> Option<Time> {
-        self.starts.get(id).map(|(at, _)| *at)
+/// What came of a play; the engine it was played with is not kept.
+struct Played {
+    starts: BTreeMap<WorkloadId, (Time, Admission)>,
+    displaced: Vec<(WorkloadId, WorkloadId)>,
+    cut: bool,
+}
+
+impl From<Play> for Played {
+    fn from(play: Play) -> Self {
+        Self { starts: play.starts, displaced: play.displaced, cut: play.cut }
     }
 }
 
 /// What three plays say of one workload.
-fn eta(plays: &[Play; 3], id: &WorkloadId) -> Eta {
-    let starts = || plays.iter().map(|play| play.start(id));
+fn eta(plays: &[Played; 3], id: &WorkloadId) -> Eta {
+    let starts = || plays.iter().map(|play| play.starts.get(id).map(|(at, _)| *at));
     let all = starts().all(|start| start.is_some());
     Eta {
         early: starts().flatten().min(),
-        likely: plays[1].start(id),
+        likely: starts().nth(1).flatten(),
         late: starts().flatten().max().filter(|_| all),
     }
 }
 
 /// When everybody who waits is expected to start.
 pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
+    forecast_while(engine, now, bounds, &mut |_| true)
+}
+
+/// When everybody who waits is expected to start, as far as that is found out while `go_on` says of each
+/// of the three plays, asked before each of its steps, that it may take longer.
+pub fn forecast_while(
+    engine: &Engine,
+    now: Time,
+    bounds: Bounds,
+    go_on: &mut dyn FnMut(Case) -> bool,
+) -> Forecast {
     let plays = Case::ALL.map(|case| {
         let mut play = Play::new(engine.clone(), now, case);
-        play.finish(now, bounds, None);
-        play
+        play.finish(now, bounds, None, &mut || go_on(case));
+        Played::from(play)
     });
     let waiting = engine
         .books
@@ -193,6 +223,18 @@ pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
 
 /// What would become of a workload if it were submitted now.
 pub fn what_if(engine: &Engine, workload: Workload, now: Time, bounds: Bounds) -> Prospect {
+    what_if_while(engine, workload, now, bounds, &mut |_| true)
+}
+
+/// What would become of a workload if it were submitted now, as far as that is found out while `go_on` says
+/// of each of the three plays, asked before each of its steps, that it may take longer.
+pub fn what_if_while(
+    engine: &Engine,
+    workload: Workload,
+    now: Time,
+    bounds: Bounds,
+    go_on: &mut dyn FnMut(Case) -> bool,
+) -> Prospect {
     let id = workload.id.clone();
     let mut with = engine.clone();
     with.apply(Event::WorkloadApplied(workload), now);
@@ -203,9 +245,9 @@ pub fn what_if(engine: &Engine, workload: Workload, now: Time, bounds: Bounds) -
             play.cut = true;
         } else {
             verdict = play.run.engine().verdict(&id);
-            play.finish(now, bounds, Some(&id));
+            play.finish(now, bounds, Some(&id), &mut || go_on(case));
         }
-        play
+        Played::from(play)
     });
     let usual = &plays[1];
     let displaced = usual.displaced.iter().filter(|(_, claimant)| *claimant == id);

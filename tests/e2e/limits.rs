@@ -1,9 +1,11 @@
-//! Queues that bound how long a workload waits and runs.
+//! Queues that bound how long a workload waits and runs, and so when the next one can start.
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, Result, ensure};
+use sluice::view::{EtaRow, ProspectRow, WorkloadRow};
 use sluice_harness::{World, eventually, patience};
+use tokio::process::Command;
 
 use crate::support::{Job, SLUICE, complete, nodes, running};
 
@@ -15,7 +17,8 @@ spec:
   quotas:
   - guaranteed: {nvidia.com/gpu: 2}
   queues:
-  - {name: short, maxWait: 4s, onMaxWait: Fail, maxRuntime: 8s}
+  - {name: short, maxWait: 4s, onMaxWait: Fail, maxRuntime: 16s}
+  - {name: patient}
 ---
 apiVersion: v1
 kind: Namespace
@@ -24,6 +27,29 @@ metadata:
   labels: {sluice.dev/team: a}
 ---";
 
+/// What the command says.
+async fn says(world: &World, arguments: &[&str]) -> Result<String> {
+    let server = format!("http://{}", world.replicas[0].http());
+    let output = Command::new(SLUICE).args(arguments).args(["--server", &server]).output().await?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{arguments:?}: {text} {}", String::from_utf8_lossy(&output.stderr));
+    Ok(text)
+}
+
+/// When a Job that waits is expected to start, once that is told.
+async fn expected(world: &World, name: &str) -> Result<EtaRow> {
+    eventually(&format!("it is told when {name} starts"), patience(), async || {
+        let text = says(world, &["explain", &format!("a/{name}"), "--output=json"]).await;
+        let rows: Vec<WorkloadRow> = serde_json::from_str(&text.map_err(|error| error.to_string())?)
+            .map_err(|error| error.to_string())?;
+        match rows.first().and_then(|row| row.eta) {
+            Some(eta) if eta.late.is_some() => Ok(eta),
+            _ => Err(format!("{rows:?}")),
+        }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_or_runs_too_long_fails_and_says_why() {
     World::run("limits", SLUICE, 1, async |world| {
@@ -31,6 +57,24 @@ async fn what_waits_or_runs_too_long_fails_and_says_why() {
         world.kubectl.apply(&Job::new("a", "runs").gpus(2).manifest()).await?;
         running(world, "a", 1).await?;
         world.kubectl.apply(&Job::new("a", "waits").gpus(2).manifest()).await?;
+        let next = Job::new("a", "next").gpus(2).lasts(Duration::from_secs(1)).queue("patient");
+        world.kubectl.apply(&next.manifest()).await?;
+        let eta = expected(world, "next").await?;
+        let queue = says(world, &["queue"]).await?;
+        ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
+        let told = says(world, &["explain", "a/next"]).await?;
+        ensure!(told.contains("Expected    to start in"), "{told}");
+        // What would become of one more is answered without submitting it.
+        let file = world.cluster.scratch()?.join("another.yaml");
+        let another = Job::new("a", "another").gpus(2).wishes("time-limit", "1m").queue("patient");
+        std::fs::write(&file, another.manifest())?;
+        let file = file.display().to_string();
+        let answer = says(world, &["what-if", "--file", &file, "--output=json"]).await?;
+        let prospect: ProspectRow = serde_json::from_str(&answer)?;
+        ensure!(
+            prospect.team == "a" && prospect.queue == "patient" && prospect.state == "Pending",
+            "{answer}"
+        );
         world
             .until("both have failed", |view| {
                 let failed = view.jobs_in("a").filter(|job| job.failed).count();
@@ -52,12 +96,26 @@ async fn what_waits_or_runs_too_long_fails_and_says_why() {
             })
             .await?;
         }
-        // Their room is free for others.
-        let next = Job::new("a", "next").gpus(2).lasts(Duration::from_secs(1));
-        world.kubectl.apply(&next.manifest()).await?;
-        let view = complete(world, "a", 1).await?;
-        ensure!(view.job("a", "next").is_some_and(|job| job.complete), "{}", view.summary("a"));
+        // Their room is free for who had the patience, from when it was told.
+        let view = world
+            .until("the patient one has been admitted", |view| {
+                let admitted = view.job("a", "next").is_some_and(|job| job.admission.is_some());
+                if admitted { Ok(()) } else { Err(view.summary("a")) }
+            })
+            .await?;
+        let started =
+            view.job("a", "next").and_then(|job| job.admission.as_ref()).context("it never started")?.at;
+        let seconds = |at: Option<jiff::Timestamp>| Some(at?.as_second());
+        let (early, late) = (seconds(eta.early).context("no start")?, seconds(eta.late).context("no end")?);
+        // What ends in time takes a moment to be stopped and gone.
+        ensure!(
+            (early - 1..=late + 10).contains(&started.as_second()),
+            "started at {started}, and it was told {eta:?}"
+        );
+        complete(world, "a", 1).await?;
+        let view = world.view().await?;
         ensure!(view.job("a", "waits").is_some_and(|job| job.admission.is_none()), "it ran all the same");
+        ensure!(view.job("a", "another").is_none(), "it was only asked about");
         Ok(())
     })
     .await;

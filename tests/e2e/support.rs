@@ -52,6 +52,7 @@ pub struct Job {
     gpus: usize,
     copies: Option<usize>,
     duration: Option<Duration>,
+    queue: Option<String>,
     annotations: Vec<String>,
     pod_annotations: Vec<String>,
     pod_spec: Vec<String>,
@@ -67,6 +68,7 @@ impl Job {
             gpus: 1,
             copies: None,
             duration: None,
+            queue: None,
             annotations: Vec::new(),
             pod_annotations: Vec::new(),
             pod_spec: Vec::new(),
@@ -87,6 +89,11 @@ impl Job {
     /// How long each pod runs.
     pub fn lasts(self, duration: Duration) -> Self {
         Self { duration: Some(duration), ..self }
+    }
+
+    /// In a queue other than its team's first.
+    pub fn queue(self, queue: &str) -> Self {
+        Self { queue: Some(queue.to_owned()), ..self }
     }
 
     /// What its user wishes by an annotation `sluice.dev/…`.
@@ -134,6 +141,8 @@ impl Job {
             annotations.push(format!("simulate.sluice.dev/duration: {}ms", duration.as_millis()));
         }
         let annotations = annotations.join(", ");
+        let labels =
+            self.queue.as_ref().map(|queue| format!("sluice.dev/queue: {queue}")).unwrap_or_default();
         let pod_annotations = self.pod_annotations.join(", ");
         let lines = |lines: &[String], indent: &str| -> String {
             lines.iter().map(|line| format!("{indent}{line}\n")).collect()
@@ -146,6 +155,7 @@ kind: Job
 metadata:
   name: {name}
   namespace: {namespace}
+  labels: {{{labels}}}
   annotations: {{{annotations}}}
 spec:
 {spec}  template:

@@ -1,0 +1,209 @@
+//! From the cluster's objects to what people are told, over HTTP.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::*;
+use crate::api::names;
+use crate::api::record::time;
+use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::reduce::team::NamespaceSeen;
+use crate::cluster::table::Seen;
+use crate::controller::{Readiness, answer};
+use crate::directory::{Membership, SharedDirectory};
+use crate::http::{HttpState, router};
+use crate::metrics::Metrics;
+
+/// A cluster of one GPU, team `a`, and what was submitted to it; its loop and its HTTP.
+struct Cluster {
+    router: Router,
+    /// How many copies of the engine were handed out.
+    copies: Arc<AtomicUsize>,
+}
+
+fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("an object")
+}
+
+fn template() -> Value {
+    json!({"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})
+}
+
+/// A Job in the queue, or one that has been running for as long as given, with the time limit given.
+fn job(name: &str, runs: Option<(Duration, &str)>) -> Change {
+    let mut object = json!({
+        "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": timestamp(now()).to_string(),
+            "annotations": {names::HELD: "true"}},
+        "spec": {"suspend": runs.is_none(), "template": template()},
+    });
+    if let Some((ago, limit)) = runs {
+        let since = timestamp(Time(now().0 - i64::try_from(ago.as_millis()).expect("not long ago")));
+        let record = json!({"pool": "default", "nodes": {"n": 1}, "pods": 1, "borrowed": false, "at": since});
+        object["metadata"]["annotations"][names::ADMISSION] = record.to_string().into();
+        if !limit.is_empty() {
+            object["metadata"]["annotations"][names::TIME_LIMIT] = limit.into();
+        }
+    }
+    let seen = reduce::job::job(&read(object), now());
+    Change::Job(Seen::Object(seen.uid.clone(), seen))
+}
+
+/// The pod of the Job that runs.
+fn pod() -> Change {
+    let owner =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "runs", "uid": "runs", "controller": true}]);
+    let mut spec = template()["spec"].clone();
+    spec["nodeName"] = "n".into();
+    let object = json!({
+        "metadata": {"name": "runs-0", "namespace": "a", "uid": "runs-0", "ownerReferences": owner},
+        "spec": spec, "status": {"phase": "Running"},
+    });
+    let seen = reduce::pod::pod(&read(object));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+impl Cluster {
+    /// A cluster in which `runs` runs and these wait.
+    fn new(runs: Change, waiting: Vec<Change>) -> Self {
+        let team = read(json!({
+            "apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"},
+            "spec": {"quotas": [{"guaranteed": {"nvidia.com/gpu": 1}}]},
+        }));
+        let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "1"});
+        let node = json!({"metadata": {"name": "n"}, "status": {"capacity": amounts, "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        let membership = Some(Membership { team: "a".into(), queue: None });
+        let mut changes = vec![
+            Change::Team(Seen::Object("a".into(), reduce::team::team(&team).expect("a team"))),
+            Change::Namespace(Seen::Object("a".into(), NamespaceSeen { name: "a".into(), membership })),
+            Change::Node(Seen::Object("n".into(), reduce::node::node(&read(node)))),
+        ];
+        changes.extend([runs, pod()]);
+        changes.extend(waiting);
+        macro_rules! listed {
+            ($($kind:ident),*) => {
+                [$(Change::$kind(Seen::ListEnds)),*]
+            };
+        }
+        changes.extend(listed!(Namespace, Team, Pool, Node, Class, Job, Pod));
+        let (mut mirror, mut engine) = (Mirror::default(), Engine::new());
+        for event in changes.into_iter().flat_map(|change| mirror.take(change)) {
+            engine.apply(event, now());
+        }
+        assert_eq!(engine.plan(now()).actions, [], "nobody can start");
+        let directory = SharedDirectory::default();
+        directory.store(mirror.directory().expect("a directory"));
+        let (asker, mut questions) = Asker::new();
+        let copies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&copies);
+        tokio::spawn(async move {
+            while let Some(question) = questions.recv().await {
+                if matches!(question, Question::Engine(_)) {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+                answer(question, &engine, &mirror, true);
+            }
+        });
+        let router = router(HttpState {
+            foresight: Foresight::new(asker.clone(), CancellationToken::new()),
+            asker,
+            directory,
+            metrics: Arc::new(Metrics::new().expect("distinct names")),
+            ready: Arc::new(Readiness::default()),
+        });
+        Self { router, copies }
+    }
+
+    async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let response = self.router.clone().oneshot(request).await.expect("infallible");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, serde_json::from_slice(&body).expect("JSON"))
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.call(Request::get(path).body(Body::empty()).expect("a request")).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        answer
+    }
+
+    async fn what_if(&self, object: &Value) -> (StatusCode, Value) {
+        let request = Request::post("/api/v1/what-if").header(header::CONTENT_TYPE, "application/json");
+        self.call(request.body(Body::from(object.to_string())).expect("a request")).await
+    }
+}
+
+/// How far from now a time in an answer is, in seconds.
+fn ahead(text: &Value) -> i64 {
+    let at: jiff::Timestamp = text.as_str().and_then(|text| text.parse().ok()).expect("a time");
+    (time(at).0 - now().0) / 1_000
+}
+
+#[tokio::test]
+async fn who_waits_behind_a_time_limit_is_told_when_it_starts() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, vec![job("waits", None)]);
+    let rows = cluster.get("/api/v1/workloads").await;
+    assert!(rows[0]["eta"].is_null(), "{rows}");
+    let eta = &rows[1]["eta"];
+    for bound in ["likely", "late"] {
+        assert!((2_990..=3_000).contains(&ahead(&eta[bound])), "{bound}: {eta}");
+    }
+    assert!((0..=3_000).contains(&ahead(&eta["early"])), "{eta}");
+    // Asked again at once, it is the same forecast.
+    let again = cluster.get("/api/v1/workloads/a/waits").await;
+    assert_eq!(again[0]["eta"], *eta);
+    assert_eq!(cluster.copies.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_foretold_that_is_said() {
+    let running = job("runs", Some((Duration::ZERO, "")));
+    let cluster = Cluster::new(running, vec![job("waits", None)]);
+    let rows = cluster.get("/api/v1/workloads").await;
+    let eta = &rows[1]["eta"];
+    assert!(eta["foretold"].is_string() && eta["likely"].is_null() && eta["late"].is_null(), "{rows}");
+}
+
+#[tokio::test]
+async fn where_nobody_waits_nothing_is_foretold() {
+    let cluster = Cluster::new(job("runs", Some((Duration::ZERO, "1h"))), Vec::new());
+    cluster.get("/api/v1/workloads").await;
+    assert_eq!(cluster.copies.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_there_is_told_what_would_become_of_it() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, Vec::new());
+    let candidate = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "new", "namespace": "a"},
+        "spec": {"template": template()},
+    });
+    let (status, prospect) = cluster.what_if(&candidate).await;
+    assert_eq!(status, StatusCode::OK, "{prospect}");
+    assert_eq!(prospect["state"], "Pending");
+    assert_eq!(prospect["reason"], "NoRoom", "{prospect}");
+    assert_eq!(prospect["nodes"], json!({"n": 1}));
+    assert!((2_990..=3_000).contains(&ahead(&prospect["eta"]["likely"])), "{prospect}");
+    // It was only a question.
+    assert_eq!(cluster.get("/api/v1/workloads").await.as_array().map(Vec::len), Some(1));
+    for (path, value, problem) in [
+        ("/kind", json!("Pod"), "expected a Job"),
+        ("/metadata/namespace", json!("nobodys"), "belongs to no team"),
+        ("/spec/template/spec/containers", json!("none"), "spec.template.spec.containers"),
+    ] {
+        let mut wrong = candidate.clone();
+        *wrong.pointer_mut(path).expect("it is there") = value;
+        let (status, answer) = cluster.what_if(&wrong).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
+        let told = answer["error"].as_str().unwrap_or_default();
+        assert!(told.contains(problem), "{told}");
+    }
+}
