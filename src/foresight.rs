@@ -73,8 +73,8 @@ pub enum Unanswered {
     /// The object cannot be taken: one sentence for whoever wrote it.
     #[error("{0}")]
     Refused(String),
-    /// Nobody knows the cluster, or not yet.
-    #[error("Sluice has not read the cluster yet, or is ending")]
+    /// Nobody knows the cluster, or not yet, or it is too large.
+    #[error("Sluice has not read the cluster yet, is ending, or has too many workloads to play them forward")]
     Unknown,
 }
 

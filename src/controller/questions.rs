@@ -12,6 +12,10 @@ use crate::engine::model::{Name, Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
+/// With more workloads than this no copies of the engine are made: they would take the memory, and making them
+/// the time, of decisions.
+const MOST_COPIED: usize = 50_000;
+
 /// A question with the place for its answer.
 #[derive(Debug)]
 pub enum Question {
@@ -23,7 +27,8 @@ pub enum Question {
     Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
     /// The workloads of a name in a namespace: a Job, a Pod, or both.
     Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
-    /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete.
+    /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
+    /// where it knows more than [`MOST_COPIED`] workloads.
     Engine(oneshot::Sender<Option<Box<Engine>>>),
     /// The same, and what an object would be that has not been submitted.
     Candidate(Box<Managed>, oneshot::Sender<Option<Candidate>>),
@@ -96,12 +101,11 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
             found.extend(group.and_then(|id| engine.workload(id)));
             drop(to.send(found.into_iter().map(row).collect()));
         }
-        Question::Engine(to) => drop(to.send(mirror.complete().then(|| Box::new(engine.clone())))),
+        Question::Engine(to) => drop(to.send(copy(engine, mirror))),
         Question::Candidate(managed, to) => {
             let workload = mirror.would_be(*managed);
             let queue = mirror.queue_of(&workload);
-            let candidate = || Candidate { engine: Box::new(engine.clone()), workload, queue };
-            drop(to.send(mirror.complete().then(candidate)));
+            drop(to.send(copy(engine, mirror).map(|engine| Candidate { engine, workload, queue })));
         }
         Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
         Question::Report(to) => {
@@ -116,6 +120,12 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
             drop(to.send(report));
         }
     }
+}
+
+/// The engine as it stands, if the lists are complete and it is not too large to have several of.
+fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
+    let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
+    fits.then(|| Box::new(engine.clone()))
 }
 
 fn figures(engine: &Engine) -> Figures {
