@@ -8,6 +8,7 @@ mod incremental;
 mod judge;
 mod laws;
 mod ops;
+mod order;
 mod placement;
 mod pods;
 mod purity;

@@ -280,6 +280,14 @@ impl World {
         self.engine.apply(Event::WorkloadApplied(self.seen(&item)), self.now);
     }
 
+    /// The workload has saved its work now.
+    pub fn save(&mut self, id: &WorkloadId) {
+        let Some(item) = self.items.get_mut(id) else { return };
+        item.workload.last_checkpoint = Some(self.now);
+        let item = item.clone();
+        self.engine.apply(Event::WorkloadApplied(self.seen(&item)), self.now);
+    }
+
     pub fn delete(&mut self, id: &WorkloadId) {
         let Some(item) = self.items.remove(id) else { return };
         self.engine.apply(Event::WorkloadRemoved(id.clone()), self.now);

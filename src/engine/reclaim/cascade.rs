@@ -12,12 +12,23 @@ use super::super::vector::Vector;
 use super::outcome::{Outcome, Part, request_of};
 use super::{Claimant, Ground, Search, State};
 
+/// How a victim would come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Comeback {
+    /// Without evicting anybody, or not at all before others end.
+    Peaceful,
+    /// Only by cutting into somebody's guarantee.
+    Straddling,
+    /// By evicting somebody.
+    Evicting,
+}
+
 impl Search<'_> {
-    /// Whether a victim, queued again once the claimant runs, could start only by evicting somebody,
-    /// and would be allowed to. What has only shrunk never evicts to grow again.
-    pub fn would_evict(&self, part: &Part, outcome: &Outcome) -> bool {
+    /// How a victim, queued again once the claimant runs, would come back. What has only shrunk never evicts
+    /// to grow again.
+    pub fn comeback(&self, part: &Part, outcome: &Outcome) -> Comeback {
         if !part.whole {
-            return false;
+            return Comeback::Peaceful;
         }
         let (books, claimant) = (self.books, &self.claimant);
         let forest = &books.forest;
@@ -35,10 +46,10 @@ impl Search<'_> {
         let pods = entry.least_pods();
         let total = Vector::default().plus(&entry.need, i64::from(pods));
         if !self.may_reclaim(entry, &total, &state) {
-            return false;
+            return Comeback::Peaceful;
         }
         if self.passes_a_promise(entry) {
-            return true;
+            return Comeback::Evicting;
         }
         let request = request_of(entry, claimant.pool, pods);
         let nodes = placement::eligible(books, &request);
@@ -47,7 +58,7 @@ impl Search<'_> {
             && (owed || lending_allows(books, entry.team, claimant.pool, &total, &state.freed))
             && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
         if starts {
-            return false;
+            return Comeback::Peaceful;
         }
         let again = Claimant {
             id: &entry.workload.id,
@@ -63,7 +74,7 @@ impl Search<'_> {
             nodes: &nodes,
             spent: false,
         };
-        let any = |ground: Ground, state: &State| {
+        let comeback = |ground: Ground, state: &State| {
             let mut search = Search {
                 books,
                 pending: self.pending,
@@ -84,22 +95,25 @@ impl Search<'_> {
                 now: self.now,
             };
             search.gather(&|_: &WorkloadId| false);
-            let any = search.any();
+            let comeback = search.comeback_of_claimant();
             self.tried.set(self.tried.get() + search.tried.get());
-            any
+            comeback
         };
-        if any(Ground::Owed, &state) || any(Ground::Surplus, &state) {
-            return true;
+        let owed = comeback(Ground::Owed, &state);
+        let best =
+            if owed == Comeback::Evicting { owed } else { comeback(Ground::Surplus, &state).max(owed) };
+        if best != Comeback::Peaceful {
+            return best;
         }
         if self.ground == Ground::Owed || !claimant.preemptible {
-            return false;
+            return Comeback::Peaceful;
         }
         // It might have the claimant itself evicted, with others or without.
         state.imagined = outcome.imagined.clone();
         state.freed = self.unhidden(&outcome.unfilled);
         let alone = forest.owed(claimant.pool, entry.team, &total, &state.imagined)
             && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
-        alone || any(Ground::Owed, &state)
+        if alone { Comeback::Evicting } else { comeback(Ground::Owed, &state) }
     }
 
     /// A quick test that rules most victims out: it would be owed its room, or lower priorities of its
@@ -138,11 +152,17 @@ impl Search<'_> {
         matches!(entry.phase, Phase::Running(_)) && preemptible(self.books, entry)
     }
 
-    /// Whether any set at all makes the claimant start.
-    fn any(&mut self) -> bool {
-        let proposals = self.proposals();
-        proposals
-            .iter()
-            .any(|items| self.outcome(items, &self.nodes).is_some_and(|outcome| self.is_fair(&outcome)))
+    /// Whether some set makes the claimant start, and whether one does that cuts into nobody's guarantee.
+    fn comeback_of_claimant(&mut self) -> Comeback {
+        let mut comeback = Comeback::Peaceful;
+        for items in self.proposals() {
+            let outcome = self.outcome(&items, &self.nodes).filter(|outcome| self.is_fair(outcome));
+            match outcome {
+                Some(outcome) if outcome.straddling == 0 => return Comeback::Evicting,
+                Some(_) => comeback = Comeback::Straddling,
+                None => {}
+            }
+        }
+        comeback
     }
 }

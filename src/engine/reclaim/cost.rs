@@ -3,16 +3,16 @@
 use std::cmp::Reverse;
 
 use super::super::model::{Time, WorkloadId};
+use super::Search;
+use super::cascade::Comeback;
 use super::outcome::{Outcome, Part};
-use super::{Ground, Search};
 
 /// What a set of victims costs; compares less when it is to be preferred, criterion by criterion.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Victims of the claimant's own team whose room its guarantee holds beside the claimant, and who
-    /// would come back for it by evicting somebody: taking them is only a longer way to that eviction.
-    returning: usize,
-    /// Victims whose going leaves their team below its guarantee.
+    /// Victims whose going leaves their team below its guarantee. Also those of the claimant's own team whose
+    /// room its guarantee holds beside the claimant, and who would come back for it at such a victim's expense:
+    /// taking them would only be a longer way there.
     straddling: usize,
     /// Whether somebody is still within the minimum run time.
     young: bool,
@@ -42,7 +42,7 @@ impl Cost {
     /// Whether somebody's guarantee is cut into, or would be in the end.
     #[must_use]
     pub fn straddles(&self) -> bool {
-        self.straddling + self.returning > 0
+        self.straddling > 0
     }
 }
 
@@ -53,8 +53,7 @@ impl Search<'_> {
         let of = |part: &Part| &self.candidates[part.candidate];
         let straddling = outcome.straddling;
         let young = parts().any(|part| of(part).young);
-        // A set with more of these is dearer, unless the other has somebody who returns.
-        if bound.is_some_and(|b| b.returning == 0 && (straddling, young) > (b.straddling, b.young)) {
+        if bound.is_some_and(|b| (straddling, young) > (b.straddling, b.young)) {
             return None;
         }
         let mut priorities: Vec<(i32, i32)> = parts().map(|part| of(part).priority).collect();
@@ -63,15 +62,12 @@ impl Search<'_> {
         started.sort_unstable_by_key(|Reverse(time)| *time);
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).entry.workload.id.clone()).collect();
         ids.sort();
-        let unneeded: Vec<&Part> =
-            outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).collect();
-        let returning = unneeded.iter().filter(|part| self.would_evict(part, outcome)).count();
+        let unneeded: Vec<bool> = outcome.parts.iter().map(|part| self.own_unneeded(part, outcome)).collect();
         let mut cost = Cost {
-            returning,
             straddling,
             young,
             cascades: 0,
-            own_unneeded: unneeded.len(),
+            own_unneeded: unneeded.iter().filter(|unneeded| **unneeded).count(),
             // A workload that shrinks goes on with what it has done.
             lost: parts().filter(|part| part.whole).map(|part| of(part).lost).sum(),
             priorities,
@@ -84,7 +80,11 @@ impl Search<'_> {
         if !below(&cost) {
             return None;
         }
-        cost.cascades = outcome.parts.iter().filter(|part| self.would_evict(part, outcome)).count();
+        for (part, unneeded) in outcome.parts.iter().zip(unneeded) {
+            let comeback = self.comeback(part, outcome);
+            cost.cascades += usize::from(comeback != Comeback::Peaceful);
+            cost.straddling += usize::from(unneeded && comeback == Comeback::Straddling);
+        }
         below(&cost).then_some(cost)
     }
 
@@ -93,7 +93,7 @@ impl Search<'_> {
     fn own_unneeded(&self, part: &Part, outcome: &Outcome) -> bool {
         let (forest, claimant) = (&self.books.forest, &self.claimant);
         let candidate = &self.candidates[part.candidate];
-        if !candidate.own || self.ground == Ground::Surplus {
+        if !candidate.own {
             return false;
         }
         let mut kept = outcome.imagined.clone();

@@ -1,0 +1,335 @@
+//! Law 4's order of sets, held against every set there is.
+//!
+//! Everything is worked out from the world's own books, cascades too. Where the claimant will lie is the one
+//! thing they do not know, so a set counts as better only if it is so wherever the claimant lies. Nor do they
+//! know whether a claim on the surplus pays in the end if those it takes could start again beside it, or are yet
+//! to run for their minimum time. Such a claim is counted against the others, not against what was chosen.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use sluice_engine::decision::{Action, EvictReason};
+use sluice_engine::model::{Admission, Name, Time, WorkloadId};
+
+use super::judge::{could_be_made_room, settled_usage, shares, take};
+use super::ops::{TEAMS, build, ids, setup};
+use super::world::{Item, Stage, World};
+
+/// What a set costs, in the order of the law.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    straddling: usize,
+    young: bool,
+    cascades: usize,
+    mates_unneeded: usize,
+    lost: i64,
+    priorities: Vec<i32>,
+    pods: u32,
+    started: Vec<Reverse<Time>>,
+}
+
+/// The same world, not its past, when these are gone and the claimant lies there.
+fn after(world: &World, set: &[WorkloadId], claimant: &Item, nodes: &BTreeMap<Name, u32>) -> World {
+    let sizes: Vec<i64> = world.nodes.values().map(|(count, _)| *count).collect();
+    let mut then = World::new(&sizes, world.teams.values().cloned().collect());
+    then.now = world.now;
+    then.items = world.items.iter().map(|(id, item)| (id.clone(), item.clone())).collect();
+    for id in set {
+        if let Some(item) = then.items.get_mut(id) {
+            item.stage = Stage::Queued;
+        }
+    }
+    let admission = Admission {
+        pool: "default".into(),
+        nodes: nodes.clone(),
+        pods: claimant.workload.pods,
+        borrowed: false,
+        at: world.now,
+    };
+    let running = Item { stage: Stage::Running(admission), ..claimant.clone() };
+    then.items.insert(claimant.workload.id.clone(), running);
+    then
+}
+
+/// Every way in which the claimant may lie once a set is gone.
+fn places(world: &World, set: &[WorkloadId], claimant: &Item) -> Vec<BTreeMap<Name, u32>> {
+    let mut places = vec![BTreeMap::new()];
+    for node in world.nodes.keys() {
+        let freed: i64 = set
+            .iter()
+            .filter_map(|id| match &world.items[id].stage {
+                Stage::Running(at) => {
+                    Some(world.items[id].gpus * i64::from(at.nodes.get(node).copied().unwrap_or(0)))
+                }
+                _ => None,
+            })
+            .sum();
+        let slots = u32::try_from((world.free(node) + freed) / claimant.gpus).unwrap_or(0);
+        let more = |place: &BTreeMap<Name, u32>| {
+            let left = claimant.workload.pods - place.values().sum::<u32>();
+            let with = |pods: u32| {
+                let mut place = place.clone();
+                if pods > 0 {
+                    place.insert(node.clone(), pods);
+                }
+                place
+            };
+            (0..=left.min(slots)).map(with).collect::<Vec<_>>()
+        };
+        places = places.iter().flat_map(more).collect();
+    }
+    places.retain(|place| place.values().sum::<u32>() == claimant.workload.pods);
+    places
+}
+
+/// Whether somebody who waits in `world` could start only by evicting others, and may: the fewest of them that
+/// straddle their teams' guarantees.
+fn would_evict(world: &World, item: &Item, sure: bool) -> Option<usize> {
+    let nobody = BTreeMap::new();
+    if world.within_limits(item, &nobody) && world.fits_without(item, &[]) {
+        return None;
+    }
+    if could_claim_surplus(world, item, sure) {
+        return Some(0);
+    }
+    let sets = could_be_made_room(world, item).unwrap_or_default();
+    sets.iter()
+        .filter(|set| !set.is_empty() && !(sure && has_young_mate(world, set, item)))
+        .filter_map(|set| straddling(world, set, item))
+        .min()
+}
+
+/// How many of a set straddle their teams' guarantees; `None` if it may not be taken.
+fn straddling(world: &World, set: &[WorkloadId], claimant: &Item) -> Option<usize> {
+    let mut usage = settled_usage(world, &BTreeSet::new());
+    let (own, others): (Vec<&Item>, Vec<&Item>) = set
+        .iter()
+        .map(|id| &world.items[id])
+        .partition(|victim| victim.workload.team == claimant.workload.team);
+    for level in world.path(&claimant.workload.team) {
+        *usage.entry(level).or_default() -= own.iter().map(|victim| victim.total()).sum::<i64>();
+    }
+    take(world, &others, claimant, &mut usage, &BTreeSet::new())
+}
+
+/// Whether some set may go for somebody who is not owed its room: mates of lower priority, and borrowers if
+/// that makes the shares of the surplus fairer; `sure` if none
+/// of them could start again beside it, or has yet to run for its minimum time.
+fn could_claim_surplus(world: &World, item: &Item, sure: bool) -> bool {
+    let team = &item.workload.team;
+    let mine = |other: &Item| other.workload.team == *team;
+    let running: Vec<&Item> = world
+        .running()
+        .into_iter()
+        .filter(|other| {
+            other.preemptible() && (!mine(other) || other.workload.priority < item.workload.priority)
+        })
+        .filter(|other| !sure || !is_young(world, other))
+        .collect();
+    (1_u32..1 << running.len()).any(|mask| {
+        let set: Vec<&Item> =
+            (0..running.len()).filter(|i| mask & (1 << i) != 0).map(|i| running[i]).collect();
+        let before = settled_usage(world, &BTreeSet::new());
+        let mut usage = before.clone();
+        let (own, others): (Vec<&Item>, Vec<&Item>) = set.iter().partition(|victim| mine(victim));
+        for level in world.path(team) {
+            *usage.entry(level).or_default() -= own.iter().map(|victim| victim.total()).sum::<i64>();
+        }
+        if take(world, &others, item, &mut usage, &BTreeSet::new()) != Some(0) {
+            return false;
+        }
+        for level in world.path(team) {
+            *usage.entry(level).or_default() += item.total();
+        }
+        let capped = world.path(team).iter().any(|t| world.limit(t).is_some_and(|limit| usage[t] > limit));
+        // However little a team without weight has beyond its guarantee, its share is infinite.
+        let infinite =
+            |level: &Name| world.teams[level].weight == 0 && usage[level] > world.guaranteed(level);
+        let fairer = others.is_empty()
+            || !world.path(team).iter().any(infinite)
+                && shares(world, &usage) < shares(world, &before)
+                && (!sure || shares(world, &leaves(world, &usage)) < shares(world, &leaves(world, &before)));
+        let stays_out = || {
+            let set = ids(set.clone());
+            places(world, &set, item).iter().all(|place| {
+                let then = after(world, &set, item, place);
+                set.iter().all(|id| !then.fits_without(&then.items[id], &[]))
+            })
+        };
+        fairer && !capped && world.fits_without(item, &set) && (!sure || stays_out())
+    })
+}
+
+/// The usage of those teams that have none below them.
+fn leaves(world: &World, usage: &BTreeMap<Name, i64>) -> BTreeMap<Name, i64> {
+    let parents: BTreeSet<&Name> = world.teams.values().filter_map(|team| team.parent.as_ref()).collect();
+    usage
+        .iter()
+        .filter(|(team, _)| !parents.contains(team))
+        .map(|(team, used)| (team.clone(), *used))
+        .collect()
+}
+
+fn started(item: &Item) -> Time {
+    match &item.stage {
+        Stage::Running(admission) => admission.at,
+        _ => Time(0),
+    }
+}
+
+/// Since when its work is not saved.
+fn saved(item: &Item) -> Time {
+    item.workload.last_checkpoint.unwrap_or_default().max(started(item))
+}
+
+fn is_young(world: &World, item: &Item) -> bool {
+    item.workload.queue.as_deref() == Some("slow") && world.now.0 - started(item).0 < 60_000
+}
+
+/// Whether a set has a mate of the claimant within its minimum run time, which holds within a team.
+fn has_young_mate(world: &World, set: &[WorkloadId], claimant: &Item) -> bool {
+    let mates = set.iter().map(|id| &world.items[id]);
+    mates.filter(|mate| mate.workload.team == claimant.workload.team).any(|mate| is_young(world, mate))
+}
+
+/// Of a set's victims, those of the claimant's own team whom guarantees and limits hold beside it.
+fn unneeded<'a>(world: &'a World, set: &[WorkloadId], claimant: &Item) -> Vec<&'a Item> {
+    let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
+    let held = |level: &Name| {
+        let gone = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(level));
+        world.used(level) - gone.map(|victim| victim.total()).sum::<i64>() + claimant.total()
+    };
+    let holds = |mate: &&Item| {
+        world.path(&mate.workload.team).iter().all(|level| {
+            let with = held(level) + mate.total();
+            with <= world.guaranteed(level) && world.limit(level).is_none_or(|limit| with <= limit)
+        })
+    };
+    victims
+        .iter()
+        .copied()
+        .filter(|victim| victim.workload.team == claimant.workload.team)
+        .filter(holds)
+        .collect()
+}
+
+/// What a set costs if the claimant lies there; `None` if it may not be taken. `sure` counts those cascades
+/// alone that are beyond doubt.
+fn cost(
+    world: &World,
+    set: &[WorkloadId],
+    claimant: &Item,
+    at: &BTreeMap<Name, u32>,
+    sure: bool,
+) -> Option<Cost> {
+    let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
+    let then = after(world, set, claimant, at);
+    let evicting: BTreeMap<&WorkloadId, usize> =
+        set.iter().filter_map(|id| Some((id, would_evict(&then, &then.items[id], sure)?))).collect();
+    let unneeded = unneeded(world, set, claimant);
+    let mut priorities: Vec<i32> = victims.iter().map(|victim| victim.workload.priority).collect();
+    priorities.sort_unstable_by_key(|priority| Reverse(*priority));
+    let mut starts: Vec<Reverse<Time>> = victims.iter().map(|victim| Reverse(started(victim))).collect();
+    starts.sort_unstable_by_key(|Reverse(time)| *time);
+    Some(Cost {
+        // A mate that would come back at a straddling one's expense is a longer way to the same end.
+        straddling: straddling(world, set, claimant)?
+            + unneeded.iter().filter(|mate| evicting.get(&mate.workload.id).is_some_and(|n| *n > 0)).count(),
+        young: victims.iter().any(|victim| is_young(world, victim)),
+        cascades: evicting.len(),
+        mates_unneeded: unneeded.len(),
+        lost: victims.iter().map(|victim| victim.total() * (world.now.0 - saved(victim).0)).sum(),
+        priorities,
+        pods: victims.iter().map(|victim| victim.workload.pods).sum(),
+        started: starts,
+    })
+}
+
+/// A Job that comes some time after the one before it.
+#[derive(Clone, Debug)]
+struct Coming {
+    team: usize,
+    queue: &'static str,
+    priority: i32,
+    pods: u32,
+    gpus: i64,
+    after: i64,
+}
+
+fn job() -> impl Strategy<Value = Coming> {
+    let queue = prop_oneof![2 => Just("train"), 1 => Just("slow")];
+    let after = prop_oneof![Just(0), Just(1_000), Just(50_000)];
+    (0..3_usize, queue, -1..2_i32, 1..4_u32, 1..4_i64, after).prop_map(
+        |(team, queue, priority, pods, gpus, after)| Coming { team, queue, priority, pods, gpus, after },
+    )
+}
+
+fn start(world: &mut World, job: &Coming) {
+    world.now = Time(world.now.0 + job.after);
+    world.submit(&TEAMS[job.team].into(), job.queue, job.priority, job.pods, job.gpus);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_4_no_set_is_better_than_the_one_chosen(
+        setup in setup(),
+        jobs in prop::collection::vec(job(), 2..7),
+        pause in prop_oneof![Just(0), 1..120_000_i64],
+        saved in any::<bool>(),
+        last in job(),
+    ) {
+        let mut world = build(&setup);
+        for job in &jobs {
+            start(&mut world, job);
+            world.settle();
+        }
+        // Only the claimant waits, so that nobody else has a part in what follows.
+        for id in ids(world.queued()) {
+            world.delete(&id);
+        }
+        world.settle();
+        world.evicted_for.clear();
+        world.now = Time(world.now.0 + pause);
+        for id in ids(world.running()).iter().filter(|_| saved) {
+            world.save(id);
+        }
+        start(&mut world, &last);
+        let claimant = world.queued().into_iter().next().cloned().expect("it has just been submitted");
+        let mut sets = could_be_made_room(&world, &claimant).unwrap_or_default();
+        sets.retain(|set| !has_young_mate(&world, set, &claimant));
+        let mut scene = after(&world, &[], &claimant, &BTreeMap::new());
+        let actions = world.plan();
+        let moved = |action: &Action| matches!(action, Action::Evict { reason: EvictReason::Moved, .. });
+        let Some(chosen) = world.evicted_for.get(&claimant.workload.id).cloned() else { return Ok(()) };
+        let chosen: Vec<WorkloadId> = chosen.into_iter().collect();
+        if actions.iter().any(moved) || !sets.contains(&chosen) {
+            return Ok(());
+        }
+        if let Some(item) = scene.items.get_mut(&claimant.workload.id) {
+            item.stage = Stage::Queued;
+        }
+        let costs = |set: &[WorkloadId], sure: bool| -> Vec<Cost> {
+            places(&scene, set, &claimant)
+                .iter()
+                .filter_map(|place| cost(&scene, set, &claimant, place, sure))
+                .collect()
+        };
+        let mine = costs(&chosen, true).into_iter().min().expect("what was chosen makes room");
+        // A set with somebody who need not go is none.
+        let part = |less: &&Vec<WorkloadId>, set: &Vec<WorkloadId>| {
+            less.len() < set.len() && less.iter().all(|victim| set.contains(victim))
+        };
+        let minimal = sets.iter().filter(|set| **set != chosen && !sets.iter().any(|less| part(&less, set)));
+        for set in minimal {
+            let theirs = costs(set, false).into_iter().max();
+            prop_assert!(
+                theirs.as_ref().is_none_or(|theirs| mine <= *theirs),
+                "{} takes {chosen:?} at {mine:?}, but {set:?} costs {theirs:?}\n{}",
+                claimant.workload.id, world.log.join("\n")
+            );
+        }
+    }
+}
