@@ -12,6 +12,7 @@ pub mod foresight;
 pub mod http;
 pub mod kinds;
 pub mod metrics;
+pub mod policy;
 pub mod scenario;
 pub mod serve;
 pub mod simulate;

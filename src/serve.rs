@@ -19,11 +19,11 @@ use crate::cluster::leader::{Candidate, Claim, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{Asker, Controller, Question, Readiness};
 use crate::directory::SharedDirectory;
-use crate::engine::model::Settings;
 use crate::foresight::Foresight;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
+use crate::policy::Policy;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// How far apart two writes of the same status are at least.
@@ -59,10 +59,9 @@ pub struct Options {
     /// File with the kinds besides Job and Pod whose objects are workloads, in place of the table built in.
     #[arg(long, value_name = "FILE")]
     pub kinds: Option<PathBuf>,
-    /// Let what a team held of the surplus in the past count in its share, half as much after every such
-    /// time; by default only the present counts.
-    #[arg(long, value_parser = half_life, value_name = "DURATION")]
-    pub usage_half_life: Option<Duration>,
+    /// How decisions are made.
+    #[command(flatten)]
+    pub policy: Policy,
 }
 
 /// Serves until SIGTERM or SIGINT, with objects of these kinds as workloads besides Jobs and Pods.
@@ -97,7 +96,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         notices,
         busy,
-        settings: Settings { usage_half_life: options.usage_half_life },
+        settings: options.policy.settings(),
         kinds,
         ready: Arc::clone(&ready),
     };
@@ -267,18 +266,6 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Reads `--usage-half-life`.
-///
-/// # Errors
-/// A sentence for the user.
-fn half_life(text: &str) -> Result<Duration, String> {
-    let duration = crate::api::convert::duration(text)?;
-    if duration < Duration::from_secs(1) {
-        return Err("what is half forgotten in less than 1s is not remembered at all".to_owned());
-    }
-    Ok(duration)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,13 +275,5 @@ mod tests {
         assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
         assert!(lease_duration("1s").is_err());
         assert!(lease_duration("soon").is_err());
-    }
-
-    #[test]
-    fn the_past_is_forgotten_by_and_by() {
-        assert_eq!(half_life("12h"), Ok(Duration::from_secs(43_200)));
-        for text in ["0s", "10ms", "-1h", "long"] {
-            assert!(half_life(text).is_err(), "{text}");
-        }
     }
 }

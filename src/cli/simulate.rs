@@ -8,7 +8,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Invalid, print, table};
-use crate::engine::model::Settings;
+use crate::policy::Policy;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::simulate::{self, Error, Outcome, Progress, Snapshot};
 
@@ -39,9 +39,9 @@ pub struct Options {
     /// Also tell every decision: when, the rule, the parties, and why.
     #[arg(long)]
     events: bool,
-    /// Count what a team held of the surplus in the past, half as much after every such time.
-    #[arg(long, value_name = "TIME", value_parser = crate::api::convert::duration)]
-    usage_half_life: Option<Duration>,
+    /// How decisions are made.
+    #[command(flatten)]
+    policy: Policy,
 }
 
 /// Plays the scenario and prints what came of it.
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         until: options.until,
         events: options.events,
         timeline: options.report.is_some(),
-        settings: Settings { usage_half_life: options.usage_half_life },
+        settings: options.policy.settings(),
     };
     let mut bar = Bar::new(scenario.steps.len());
     let played = simulate::run_with(snapshot.as_ref(), &scenario, &how, &mut |progress| bar.show(progress));

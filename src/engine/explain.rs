@@ -389,6 +389,9 @@ pub fn evicted(
             victim.workload.team,
             usage(books, victim.team, victim.charge.pool, &victim.held()),
         ),
+        EvictReason::Moved if claimant.is_none() => {
+            format!("moves so that what is free lies in one piece; {ran} s of work since its start")
+        }
         EvictReason::Moved => {
             format!("moves so that {for_whom} finds room in one piece; {ran} s of work since its start")
         }

@@ -16,6 +16,7 @@ mod books;
 mod candidate;
 mod claims;
 pub mod decision;
+mod defragment;
 mod devices;
 mod entry;
 mod explain;
@@ -57,6 +58,7 @@ use std::time::Duration;
 use books::{Books, Effect};
 use claims::Claim;
 use decision::{Effort, NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
+use defragment::Watch;
 use entry::{Phase, next_phase};
 use forecast::{Bounds, Forecast, Prospect};
 use forest::PoolIx;
@@ -122,6 +124,8 @@ pub struct Engine {
     fuel: usize,
     /// The last plan has not looked at everybody who might start.
     cut_short: bool,
+    /// When to look for somebody to move so that what is free lies together.
+    defragment: Watch,
     /// When the last plan was made.
     planned: Time,
     /// Somebody's eviction could not be considered because its start was not confirmed.
@@ -222,7 +226,9 @@ impl Engine {
         self.end_pauses(now);
         let mut actions = timers::fire(self, now);
         reserve::fire(self, now);
-        actions.append(&mut pass::run(self, now).actions);
+        let mut plan = pass::run(self, now);
+        defragment::run(self, now, &mut plan);
+        actions.append(&mut plan.actions);
         Plan { actions }
     }
 
@@ -233,10 +239,17 @@ impl Engine {
             return Some(self.planned);
         }
         let retry = self.failures.values().filter_map(|failure| failure.until).min();
-        [self.wake, self.books.next_settle(), retry, timers::next(self), reserve::next(self)]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.wake,
+            self.books.next_settle(),
+            retry,
+            timers::next(self),
+            reserve::next(self),
+            defragment::next(self),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Whether the last plan has left something for the next one, which may be made at once.

@@ -28,6 +28,18 @@ pub struct Settings {
     /// With it, what a team held of the surplus in the past counts when its turn to start is decided,
     /// half as much after every such time. Without it only the present counts.
     pub usage_half_life: Option<Duration>,
+    /// With it, what runs is moved now and then so that what is free lies together; without it, only for
+    /// somebody who is owed the room.
+    pub defragmentation: Option<Defragmentation>,
+}
+
+/// How much may be given up so that what is free lies together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defragmentation {
+    /// The time between two moves, at least.
+    pub every: Duration,
+    /// The most work that a move may lose, by the run time since the last checkpoint or the start.
+    pub most_lost: Duration,
 }
 
 /// A point in time: milliseconds since the Unix epoch (or since the start of a simulation).

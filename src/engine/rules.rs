@@ -29,11 +29,9 @@ pub fn preemptible(books: &Books, entry: &Entry) -> bool {
     evictable && books.queue_of(entry).map_or(true, |queue| queue.preemptible)
 }
 
-/// What evicting a workload now loses, in device-milliseconds (thousandths of a device counted).
+/// The run time whose work would be lost with a workload that was evicted now.
 #[must_use]
-pub fn work_lost(books: &Books, entry: &Entry, started: Time, now: Time) -> i128 {
-    let devices: i64 =
-        entry.need.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, m)| m).sum();
+pub fn unsaved(entry: &Entry, started: Time, now: Time) -> Duration {
     let saved = entry.workload.last_checkpoint.unwrap_or(started).max(started);
     let mut elapsed = now.since(saved);
     if let Some(interval) = entry.workload.checkpoint_interval.filter(|interval| *interval > Duration::ZERO)
@@ -42,7 +40,15 @@ pub fn work_lost(books: &Books, entry: &Entry, started: Time, now: Time) -> i128
         let milliseconds = elapsed.as_millis() % interval.as_millis().max(1);
         elapsed = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX));
     }
-    let elapsed = i128::try_from(elapsed.as_millis()).unwrap_or(i128::MAX);
+    elapsed
+}
+
+/// What evicting a workload now loses, in device-milliseconds (thousandths of a device counted).
+#[must_use]
+pub fn work_lost(books: &Books, entry: &Entry, started: Time, now: Time) -> i128 {
+    let devices: i64 =
+        entry.need.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, m)| m).sum();
+    let elapsed = i128::try_from(unsaved(entry, started, now).as_millis()).unwrap_or(i128::MAX);
     i128::from(devices).saturating_mul(i128::from(entry.charge.pods)).saturating_mul(elapsed)
 }
 

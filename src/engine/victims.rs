@@ -107,7 +107,7 @@ pub fn resize(
 }
 
 /// Holds the place to which a workload moves until it has stopped where it runs.
-fn hold_for_mover(engine: &mut Engine, id: &WorkloadId, admission: &Admission, to: Placement) {
+pub fn hold_for_mover(engine: &mut Engine, id: &WorkloadId, admission: &Admission, to: Placement) {
     let Some(mover) = Candidate::of(&engine.books, id) else { return };
     let pool = engine.books.forest.intern_pool(&admission.pool);
     let message = explain::waiting(&engine.books, &to, &[]);

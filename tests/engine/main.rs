@@ -3,6 +3,7 @@
 
 mod cases;
 mod currency;
+mod defragment;
 mod forecasts;
 mod incremental;
 mod judge;

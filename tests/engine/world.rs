@@ -8,8 +8,8 @@ use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
 use sluice_engine::decision::{Action, EvictReason, Reason, State};
 use sluice_engine::model::{
-    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Workload,
-    WorkloadId,
+    Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Settings, Team, Time,
+    Workload, WorkloadId,
 };
 
 pub const GPU: &str = "nvidia.com/gpu";
@@ -43,6 +43,8 @@ impl Item {
 
 pub struct World {
     pub engine: Engine,
+    /// With which an engine is made.
+    pub settings: Settings,
     pub now: Time,
     pub nodes: BTreeMap<Name, (i64, bool)>,
     pub teams: BTreeMap<Name, Team>,
@@ -114,6 +116,7 @@ impl World {
     pub fn new(nodes: &[i64], teams: Vec<Team>) -> Self {
         let mut world = Self {
             engine: Engine::new(),
+            settings: Settings::default(),
             now: Time(0),
             nodes: nodes.iter().enumerate().map(|(i, n)| (format!("n{i}").into(), (*n, true))).collect(),
             teams: teams.into_iter().map(|team| (team.name.clone(), team)).collect(),
@@ -132,7 +135,7 @@ impl World {
 
     /// Starts a new engine from the objects alone. What was decided and not written is lost.
     pub fn rebuild(&mut self) {
-        self.engine = Engine::new();
+        self.engine = Engine::with_settings(self.settings);
         self.in_flight.clear();
         self.moving.clear();
         let mut events: Vec<Event> = self.teams.values().cloned().map(Event::TeamApplied).collect();
@@ -453,8 +456,18 @@ impl World {
     /// Carries everything out until nothing moves any more. Panics when it never comes to rest.
     pub fn settle(&mut self) {
         for _ in 0..200 {
+            self.settle_now();
+            let Some(next) = self.engine.next_deadline() else { return };
+            self.now = next.max(self.now);
+        }
+        panic!("the decisions never come to rest:\n{}", self.log.join("\n"));
+    }
+
+    /// Carries out what is decided at this time. Panics when it never comes to rest.
+    pub fn settle_now(&mut self) {
+        for _ in 0..200 {
             self.plan();
-            if self.in_flight.is_empty() {
+            if self.in_flight.is_empty() && !self.engine.has_more() {
                 let ending: Vec<WorkloadId> = self
                     .items
                     .values()
@@ -462,9 +475,7 @@ impl World {
                     .map(|item| item.workload.id.clone())
                     .collect();
                 if ending.is_empty() {
-                    let Some(next) = self.engine.next_deadline() else { return };
-                    self.now = next.max(self.now);
-                    continue;
+                    return;
                 }
                 for id in ending {
                     self.end(&id, Stage::Queued);

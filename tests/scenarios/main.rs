@@ -84,7 +84,7 @@ fn simulate(
     until: Option<Duration>,
     half_life: Option<Duration>,
 ) -> Result<String, String> {
-    let settings = Settings { usage_half_life: half_life };
+    let settings = Settings { usage_half_life: half_life, ..Settings::default() };
     let options = Options { until, settings, ..Options::default() };
     let outcome = sluice::simulate::run(scenario, &options).map_err(|error| error.to_string())?;
     Ok(serde_json::to_string(&outcome).expect("an outcome is plain data"))
