@@ -95,7 +95,7 @@ fn would_evict(world: &World, item: &Item, sure: bool) -> Option<usize> {
     }
     let sets = could_be_made_room(world, item).unwrap_or_default();
     sets.iter()
-        .filter(|set| !set.is_empty() && !(sure && has_young_mate(world, set, item)))
+        .filter(|set| !(set.is_empty() || sure && has_young_mate(world, set, item)))
         .filter_map(|set| straddling(world, set, item))
         .min()
 }
@@ -271,7 +271,7 @@ fn start(world: &mut World, job: &Coming) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn law_4_no_set_is_better_than_the_one_chosen(
