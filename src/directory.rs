@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::engine::amount::ResourceList;
 use crate::engine::model::{Name, Team};
 use crate::kinds::Kinds;
 
@@ -55,6 +56,8 @@ pub struct Directory {
     pub queue_priority_classes: BTreeMap<(Name, Name), Name>,
     /// The node pools' names.
     pub pools: BTreeSet<Name>,
+    /// What the nodes of pools offer for a share of a GPU, where they do.
+    pub shares: BTreeMap<Name, ResourceList>,
     /// The kinds besides Job and Pod whose objects are workloads.
     pub kinds: Kinds,
 }

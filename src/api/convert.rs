@@ -185,9 +185,47 @@ fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
             .map(|(k, v)| (k.as_str().into(), v.as_str().into()))
             .collect(),
         topology: spec.topology.iter().map(|level| level.as_str().into()).collect(),
-        weights: weights(&spec.weights)?,
+        weights: worths(weights(&spec.weights)?, &shares(&spec.shares)?),
     })
 }
+
+/// What the nodes of a pool offer for a share of a GPU.
+///
+/// # Errors
+/// A sentence that names the field.
+pub(crate) fn shares(written: &Quantities) -> Result<ResourceList, Problem> {
+    let shares = amounts("spec.shares", written)?;
+    for (resource, part) in &shares {
+        let problem = |problem: &str| Problem::new(format!("spec.shares[{resource}]"), problem);
+        if &**resource == model::CURRENCY {
+            return Err(problem("the currency itself is no share of a GPU"));
+        }
+        if *part == Amount::ZERO || *part >= Amount::units(1) {
+            return Err(problem("must be between 0 and 1 (without the ends)"));
+        }
+    }
+    Ok(shares)
+}
+
+/// What a unit of each resource counts in a pool's currency: what is written, and for a share of a GPU that part
+/// of what a GPU counts.
+fn worths(mut weights: ResourceList, shares: &ResourceList) -> ResourceList {
+    if shares.is_empty() {
+        return weights;
+    }
+    if weights.is_empty() {
+        weights.insert(WHOLE.into(), Amount::units(1));
+    }
+    let whole = weights.get(WHOLE).copied().unwrap_or(Amount::units(1)).as_milli();
+    for (resource, part) in shares {
+        let worth = Amount::milli((part.as_milli().saturating_mul(whole) / 1000).max(1));
+        weights.entry(resource.clone()).or_insert(worth);
+    }
+    weights
+}
+
+/// The device that shares are shares of.
+const WHOLE: &str = "nvidia.com/gpu";
 
 fn weights(written: &Quantities) -> Result<ResourceList, Problem> {
     let weights = amounts("spec.weights", written)?;
@@ -387,6 +425,26 @@ mod tests {
         }
         let team = team("{quotas: [{pool: h100, guaranteed: {sluice.dev/gpu: 8}}]}").expect("a team");
         assert_eq!(team.quotas["h100"].guaranteed[model::CURRENCY], Amount::units(8));
+    }
+
+    #[test]
+    fn shares_of_a_gpu_count_in_the_currency() {
+        let sharing = |spec: &str| pool("a100", &format!("{{nodeSelector: {{a: b}}, {spec}}}"));
+        let pool = sharing("shares: {nvidia.com/mig-1g.5gb: 0.143, nvidia.com/gpu.shared: 250m}").expect("a pool");
+        assert_eq!(pool.weights["nvidia.com/gpu"], Amount::units(1));
+        assert_eq!(pool.weights["nvidia.com/mig-1g.5gb"], Amount::milli(143));
+        let pool = sharing("weights: {nvidia.com/gpu: 2, x/y: 1}, shares: {nvidia.com/gpu.shared: 0.25, x/y: 0.5}");
+        let weights = pool.expect("a pool").weights;
+        assert_eq!(weights["nvidia.com/gpu.shared"], Amount::milli(500), "a quarter of what a GPU counts");
+        assert_eq!(weights["x/y"], Amount::units(1), "what is written counts");
+        for (shares, problem) in [
+            ("{a/b: 1}", "[a/b]: must be between 0 and 1 (without the ends)"),
+            ("{a/b: 0}", "[a/b]: must be between 0 and 1 (without the ends)"),
+            ("{sluice.dev/gpu: 0.5}", "[sluice.dev/gpu]: the currency itself is no share of a GPU"),
+        ] {
+            let refused = sharing(&format!("shares: {shares}"));
+            assert_eq!(refused, Err(format!("NodePool a100: spec.shares{problem}")));
+        }
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub const LAST_CHECKPOINT: &str = "sluice.dev/last-checkpoint";
 /// The share of one GPU a pod needs, between 0 and 1; of several, in order of preference and separated by
 /// commas, the first counts.
 pub const GPU_FRACTION: &str = "sluice.dev/gpu-fraction";
+/// What the pods ask for instead of a share of a GPU, where their pool says what its nodes offer for one; stamped
+/// at create.
+pub const GPU_OFFER: &str = "sluice.dev/gpu-offer";
 /// Label on plain pods that start all or none.
 pub const GROUP: &str = "sluice.dev/group";
 /// How many pods such a group has.

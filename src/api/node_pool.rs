@@ -62,6 +62,18 @@ pub struct NodePoolSpec {
             .message("the currency itself has no weight")
     )]
     pub weights: Quantities,
+    /// What the nodes offer for a share of a GPU: resources, with the part of a GPU that a unit of each is, such as
+    /// nvidia.com/mig-3g.20gb: 0.43, or nvidia.com/gpu.shared: 0.25 where each GPU is sliced in four. A pod that
+    /// wishes for a share (annotation sluice.dev/gpu-fraction) asks for one unit of the smallest that is enough.
+    /// Each counts that part of what a GPU counts in the currency, unless `weights` says otherwise.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    #[x_kube(
+        validation = schema::part(),
+        validation = Rule::new(format!("!({CURRENCY:?} in self)"))
+            .message("the currency itself is no share of a GPU")
+    )]
+    pub shares: Quantities,
 }
 
 /// What the pool consists of.

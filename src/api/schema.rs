@@ -43,6 +43,15 @@ pub fn positive() -> Rule {
         .message("a weight must be more than 0")
 }
 
+/// The rule for [`quantities`] that are parts of one.
+pub fn part() -> Rule {
+    Rule::new(
+        "self.all(r, quantity(string(self[r])).isGreaterThan(quantity('0')) && \
+         quantity(string(self[r])).isLessThan(quantity('1')))",
+    )
+    .message("a share must be between 0 and 1 (without the ends)")
+}
+
 /// A duration such as `10m`.
 pub fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "nullable": true, "maxLength": 32, "pattern": DURATION})

@@ -151,7 +151,7 @@ mod tests {
                 topology: Vec::new(),
                 weights: weights.iter().map(|resource| ((*resource).into(), amount)).collect(),
             };
-            pools.take(Seen::Object("h100".into(), PoolSeen { pool, generation: None }));
+            pools.take(Seen::Object("h100".into(), PoolSeen { pool, shares: [].into(), generation: None }));
             fault("vision", &teams, &pools).map(|fault| fault.reason)
         };
         assert_eq!(pool(&[]), Some("NoCurrency"));

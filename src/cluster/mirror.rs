@@ -389,6 +389,12 @@ impl Mirror {
                 })
                 .collect(),
             pools: self.pools.iter().map(|(name, _)| name.clone()).collect(),
+            shares: self
+                .pools
+                .iter()
+                .filter(|(_, seen)| !seen.shares.is_empty())
+                .map(|(name, seen)| (name.clone(), seen.shares.clone()))
+                .collect(),
             kinds: self.kin.kinds().clone(),
         })
     }

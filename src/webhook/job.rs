@@ -11,7 +11,7 @@ use super::other::left_to_parent;
 use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
-use super::wishes;
+use super::{shares, wishes};
 use crate::api::names;
 use crate::api::record::Record;
 
@@ -117,6 +117,7 @@ fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(),
     }
     stamp(editor, &standing, true);
     editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], request.user_info.username.as_str());
+    shares::offer(view, editor, &["spec", "template", "spec"])?;
     let affinity = request.object.pointer("/spec/template/spec/affinity/nodeAffinity");
     let elastic = annotation(&request.object, names::MIN_PARALLELISM).is_some();
     if elastic || affinity.is_some_and(Value::is_object) {
@@ -271,6 +272,11 @@ fn check_update(view: &View<'_>, request: &Request, object: &Value) -> Result<()
             "spec.parallelism {} is more than the {} pods it was granted; suspend it first to queue for more",
             new.parallelism(),
             old.grant()
+        ));
+    }
+    if let Some(key) = shares::moved(before, object) {
+        return Err(format!(
+            "annotation {key}: its pods have been made to ask for what their pool offers; create it anew to change that"
         ));
     }
     let fraction = |object: &Value| annotation(object, names::GPU_FRACTION).map(ToOwned::to_owned);

@@ -12,6 +12,7 @@ mod other;
 mod patch;
 mod pod;
 mod review;
+mod shares;
 mod view;
 mod wishes;
 

@@ -8,7 +8,7 @@ use super::other::left_to_parent;
 use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
-use super::wishes;
+use super::{shares, wishes};
 use crate::api::names;
 use crate::cluster::patch::pinned;
 use crate::cluster::reduce::shape::REQUIRED_TERMS;
@@ -92,6 +92,7 @@ fn edit(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), S
         }
     }
     editor.set(&["metadata", "annotations", names::USER], request.user_info.username.as_str());
+    shares::offer(view, editor, &["spec"])?;
     let named = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
     if let Some(wanted) = standing.priority_class.filter(|_| named.is_empty()) {
         editor.set(&["spec", "priorityClassName"], &*wanted);

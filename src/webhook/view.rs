@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::directory::{Directory, Membership};
+use crate::engine::amount::ResourceList;
 use crate::engine::model::{DEFAULT_POOL, Name, Team};
 use crate::kinds::Kinds;
 
@@ -60,6 +61,11 @@ impl<'a> View<'a> {
     /// Whether there is a pool of that name.
     pub fn pool(&self, name: &str) -> bool {
         name == DEFAULT_POOL || self.noted(self.directory.pools.get(name)).is_some()
+    }
+
+    /// What the nodes of a pool offer for a share of a GPU; many offer nothing.
+    pub fn shares(&self, pool: &str) -> ResourceList {
+        self.directory.shares.get(pool).cloned().unwrap_or_default()
     }
 
     /// The PriorityClass that a queue gives; many give none.

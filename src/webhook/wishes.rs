@@ -86,7 +86,7 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
 }
 
 /// The GPUs that the containers of a pod ask for; of devices, requests and limits are the same.
-fn whole_devices(object: &Value) -> ResourceList {
+pub fn whole_devices(object: &Value) -> ResourceList {
     let spec = if object["kind"] == "Job" { &object["spec"]["template"]["spec"] } else { &object["spec"] };
     let containers = spec["containers"].as_array().into_iter().flatten();
     containers.fold(ResourceList::new(), |asked, container| {

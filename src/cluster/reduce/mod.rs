@@ -183,6 +183,8 @@ fn wishes(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Wishes
             preferred: annotation(metadata, names::TOPOLOGY_PREFERRED).and_then(stated),
         },
         share: annotation(metadata, names::GPU_FRACTION)
+            // What the pods ask for by themselves instead is counted like any request.
+            .filter(|_| annotation(metadata, names::GPU_OFFER).is_none())
             .and_then(|text| text.split(',').next())
             .and_then(|first| crate::api::convert::share(first).ok()),
         user: annotation(metadata, names::USER).and_then(stated),

@@ -2,13 +2,16 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 
 use super::{label, name};
+use crate::api::convert::shares;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
 use crate::api::team;
 use crate::directory::Membership;
+use crate::engine::amount::ResourceList;
 use crate::engine::model::{Name, Pool, Team};
 
 /// A team, with what the webhook and the status need beside the engine's part.
@@ -27,6 +30,8 @@ pub struct TeamSeen {
 pub struct PoolSeen {
     /// The engine's part.
     pub pool: Pool,
+    /// What its nodes offer for a share of a GPU.
+    pub shares: ResourceList,
     /// The generation of its spec.
     pub generation: Option<i64>,
 }
@@ -73,6 +78,8 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
 pub fn pool(object: &NodePool) -> Result<PoolSeen, String> {
     Ok(PoolSeen {
         pool: Pool::try_from(object).map_err(|error| error.to_string())?,
+        shares: shares(&object.spec.shares)
+            .map_err(|problem| problem.of(format!("NodePool {}", object.name_any())).to_string())?,
         generation: object.metadata.generation,
     })
 }
