@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::node_pool::NodePool;
 use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
-use crate::engine::amount::{Amount, ResourceList};
+use crate::engine::amount::{Amount, ResourceList, ResourceName};
 use crate::engine::model;
 
 /// A value in an object that cannot be taken.
@@ -217,11 +217,19 @@ fn worths(mut weights: ResourceList, shares: &ResourceList) -> ResourceList {
         weights.insert(WHOLE.into(), Amount::units(1));
     }
     let whole = weights.get(WHOLE).copied().unwrap_or(Amount::units(1)).as_milli();
-    for (resource, part) in shares {
+    // Cores and memory of the same share are one share.
+    let counted = shares.iter().find(|(_, part)| is_fine(**part)).map(|(resource, _)| resource);
+    let counts = |resource: &ResourceName, part: Amount| !is_fine(part) || counted == Some(resource);
+    for (resource, part) in shares.iter().filter(|(resource, part)| counts(resource, **part)) {
         let worth = Amount::milli((part.as_milli().saturating_mul(whole) / 1000).max(1));
         weights.entry(resource.clone()).or_insert(worth);
     }
     weights
+}
+
+/// Whether a unit is so small a part of a GPU that pods ask for many, such as a hundredth of its cores.
+pub(crate) fn is_fine(part: Amount) -> bool {
+    part <= Amount::milli(10)
 }
 
 /// The device that shares are shares of.
@@ -430,13 +438,20 @@ mod tests {
     #[test]
     fn shares_of_a_gpu_count_in_the_currency() {
         let sharing = |spec: &str| pool("a100", &format!("{{nodeSelector: {{a: b}}, {spec}}}"));
-        let pool = sharing("shares: {nvidia.com/mig-1g.5gb: 0.143, nvidia.com/gpu.shared: 250m}").expect("a pool");
+        let pool =
+            sharing("shares: {nvidia.com/mig-1g.5gb: 0.143, nvidia.com/gpu.shared: 250m}").expect("a pool");
         assert_eq!(pool.weights["nvidia.com/gpu"], Amount::units(1));
         assert_eq!(pool.weights["nvidia.com/mig-1g.5gb"], Amount::milli(143));
-        let pool = sharing("weights: {nvidia.com/gpu: 2, x/y: 1}, shares: {nvidia.com/gpu.shared: 0.25, x/y: 0.5}");
+        let pool =
+            sharing("weights: {nvidia.com/gpu: 2, x/y: 1}, shares: {nvidia.com/gpu.shared: 0.25, x/y: 0.5}");
         let weights = pool.expect("a pool").weights;
         assert_eq!(weights["nvidia.com/gpu.shared"], Amount::milli(500), "a quarter of what a GPU counts");
         assert_eq!(weights["x/y"], Amount::units(1), "what is written counts");
+        let pool = sharing("shares: {x.y/cores: 0.01, x.y/memory: 0.01}").expect("a pool");
+        assert_eq!(
+            pool.weights.keys().map(|name| &**name).collect::<Vec<_>>(),
+            ["nvidia.com/gpu", "x.y/cores"]
+        );
         for (shares, problem) in [
             ("{a/b: 1}", "[a/b]: must be between 0 and 1 (without the ends)"),
             ("{a/b: 0}", "[a/b]: must be between 0 and 1 (without the ends)"),

@@ -64,8 +64,10 @@ pub struct NodePoolSpec {
     pub weights: Quantities,
     /// What the nodes offer for a share of a GPU: resources, with the part of a GPU that a unit of each is, such as
     /// nvidia.com/mig-3g.20gb: 0.43, or nvidia.com/gpu.shared: 0.25 where each GPU is sliced in four. A pod that
-    /// wishes for a share (annotation sluice.dev/gpu-fraction) asks for one unit of the smallest that is enough.
-    /// Each counts that part of what a GPU counts in the currency, unless `weights` says otherwise.
+    /// wishes for a share (annotation sluice.dev/gpu-fraction) asks for one unit of the smallest that is enough;
+    /// of units of a hundredth or less, such as cores and memory in per cent, for as many of each as the share is.
+    /// Each counts that part of what a GPU counts in the currency, unless `weights` says otherwise; of several that
+    /// are hundredths, only the first by name.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::quantities")]
     #[x_kube(

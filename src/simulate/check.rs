@@ -28,6 +28,7 @@ const MARKS: [(&str, &[&str]); 2] = [
             names::CHECKPOINT_INTERVAL,
             names::LAST_CHECKPOINT,
             names::GPU_FRACTION,
+            names::GPU_OFFER,
             names::GROUP_SIZE,
             names::PREEMPTIBLE,
             names::HELD,

@@ -1,8 +1,11 @@
 //! What a share of a GPU is on the nodes of a pool: a resource that kube-scheduler counts.
 //!
 //! Where a pool says what its nodes offer (`spec.shares`), a pod that wishes for a share is made to ask for a unit
-//! of the smallest offer that is enough. From then on it asks for that as if its user had written it, so the
+//! of the smallest offer that is enough, or, where units are hundredths of a GPU, for as many as the share is of
+//! each kind of them. From then on it asks for that as if its user had written it, so the
 //! engine and kube-scheduler count the same. Elsewhere a share is a matter of the engine alone.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
@@ -10,9 +13,9 @@ use super::object::annotation;
 use super::patch::Editor;
 use super::view::View;
 use super::wishes::whole_devices;
-use crate::api::convert::share;
+use crate::api::convert::{is_fine, share};
 use crate::api::names;
-use crate::engine::amount::ResourceList;
+use crate::engine::amount::{Amount, ResourceList, ResourceName};
 use crate::engine::model::DEFAULT_POOL;
 
 /// Has the first container of the pod at `spec` ask for what its pool offers for the share it wishes for.
@@ -23,7 +26,9 @@ pub fn offer(view: &View<'_>, editor: &mut Editor, spec: &[&str]) -> Result<(), 
     let object = editor.object();
     let wish = annotation(object, names::GPU_FRACTION).and_then(|text| text.split(',').next());
     // What is malformed, or has no effect beside whole devices, is told elsewhere.
-    let Some(wish) = wish.and_then(|text| share(text.trim()).ok()) else { return Ok(()) };
+    let Some((text, wish)) = wish.and_then(|text| Some((text.trim(), share(text.trim()).ok()?))) else {
+        return Ok(());
+    };
     if !whole_devices(object).is_empty() {
         return Ok(());
     }
@@ -39,10 +44,10 @@ pub fn offer(view: &View<'_>, editor: &mut Editor, spec: &[&str]) -> Result<(), 
     if offered.is_empty() {
         return Ok(());
     }
-    let enough = offered.iter().filter(|(_, share)| **share >= wish);
-    let Some((resource, _)) = enough.min_by_key(|(_, share)| **share) else {
+    let asked = asked(&offered, wish);
+    if asked.is_empty() {
         return Err(format!(
-            "annotation {}: {wish} of a GPU is more than any share that pool {pools} offers: {}",
+            "annotation {}: {text} of a GPU is more than any share that pool {pools} offers: {}",
             names::GPU_FRACTION,
             listed(&offered)
         ));
@@ -51,10 +56,30 @@ pub fn offer(view: &View<'_>, editor: &mut Editor, spec: &[&str]) -> Result<(), 
     let containers = path.iter().try_fold(editor.object(), |value, key| value.get(key));
     let Some(mut containers) = containers.and_then(Value::as_array).cloned() else { return Ok(()) };
     let Some(first) = containers.first_mut().and_then(Value::as_object_mut) else { return Ok(()) };
-    ask(first, resource);
+    for (resource, units) in &asked {
+        ask(first, resource, *units);
+    }
+    let resources: Vec<&str> = asked.keys().map(|resource| &**resource).collect();
     editor.set(&path, Value::Array(containers));
-    editor.set(&["metadata", "annotations", names::GPU_OFFER], &**resource);
+    editor.set(&["metadata", "annotations", names::GPU_OFFER], resources.join(","));
     Ok(())
+}
+
+/// How many units of what is offered a share is; nothing when no offer is enough.
+fn asked(offered: &ResourceList, wish: Amount) -> BTreeMap<ResourceName, i64> {
+    let fine: BTreeMap<ResourceName, i64> = offered
+        .iter()
+        .filter(|(_, part)| is_fine(**part))
+        .map(|(resource, part)| {
+            let part = part.as_milli();
+            (resource.clone(), (wish.as_milli() + part - 1) / part)
+        })
+        .collect();
+    if !fine.is_empty() {
+        return fine;
+    }
+    let enough = offered.iter().filter(|(_, share)| **share >= wish);
+    enough.min_by_key(|(_, share)| **share).map(|(resource, _)| (resource.clone(), 1)).into_iter().collect()
 }
 
 /// Whether what was made of a wish would have to be made anew; a container is what it is once it is there.
@@ -66,7 +91,7 @@ pub fn moved(old: &Value, new: &Value) -> Option<&'static str> {
         .find(|key| annotation(old, key) != annotation(new, key))
 }
 
-fn ask(container: &mut Map<String, Value>, resource: &str) {
+fn ask(container: &mut Map<String, Value>, resource: &str, units: i64) {
     let resources = container.entry("resources").or_insert_with(|| json!({}));
     if !resources.is_object() {
         *resources = json!({});
@@ -74,7 +99,7 @@ fn ask(container: &mut Map<String, Value>, resource: &str) {
     if !resources["limits"].is_object() {
         resources["limits"] = json!({});
     }
-    resources["limits"][resource] = json!("1");
+    resources["limits"][resource] = json!(units.to_string());
 }
 
 fn listed(offered: &ResourceList) -> String {
@@ -90,16 +115,18 @@ mod tests {
     use crate::engine::amount::Amount;
     use crate::webhook::testing::{Ask, ask, directory, with};
 
-    /// Pool `a100` offers two profiles, `t4` a quarter; the default pool offers nothing.
+    /// Pool `a100` offers two profiles, `t4` a quarter, `fine` hundredths; the default pool offers nothing.
     fn offering() -> Directory {
         let mig = [("nvidia.com/mig-1g.5gb", 143), ("nvidia.com/mig-3g.20gb", 429)];
         let sliced = [("nvidia.com/gpu.shared", 250)];
+        let fine = [("example.com/gpu-cores", 10), ("example.com/gpu-memory", 5)];
         let list = |offers: &[(&str, i64)]| {
             offers.iter().map(|(resource, share)| ((*resource).into(), Amount::milli(*share))).collect()
         };
         Directory {
-            pools: ["a100".into(), "t4".into()].into(),
-            shares: [("a100".into(), list(&mig)), ("t4".into(), list(&sliced))].into(),
+            pools: ["a100".into(), "t4".into(), "fine".into()].into(),
+            shares: [("a100".into(), list(&mig)), ("t4".into(), list(&sliced)), ("fine".into(), list(&fine))]
+                .into(),
             ..directory()
         }
     }
@@ -122,6 +149,7 @@ mod tests {
             ("0.1", "a100", json!({"nvidia.com/mig-1g.5gb": "1"})),
             ("0.4,0.1", "a100", json!({"nvidia.com/mig-3g.20gb": "1"})),
             ("0.25", "t4", json!({"nvidia.com/gpu.shared": "1"})),
+            ("0.255", "fine", json!({"example.com/gpu-cores": "26", "example.com/gpu-memory": "51"})),
             ("0.25", "default", json!(null)),
         ] {
             let answer = ask(Ask { directory: offering(), ..Ask::create(job(fraction, pool)) }).await;
@@ -136,7 +164,11 @@ mod tests {
     #[tokio::test]
     async fn what_no_pool_offers_is_refused() {
         for (fraction, pool, expected) in [
-            ("0.5", "a100", "0.5 of a GPU is more than any share that pool a100 offers: nvidia.com/mig-1g.5gb"),
+            (
+                "0.5",
+                "a100",
+                "0.5 of a GPU is more than any share that pool a100 offers: nvidia.com/mig-1g.5gb",
+            ),
             ("0.1", "a100,t4", "pools a100,t4 offer shares of a GPU in different ways"),
             ("0.1", "t4,default", "in different ways"),
         ] {

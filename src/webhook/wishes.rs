@@ -93,7 +93,8 @@ pub fn whole_devices(object: &Value) -> ResourceList {
         let limits = container["resources"]["limits"].as_object().into_iter().flatten();
         let gpus = limits.filter(|(resource, _)| is_gpu(resource)).filter_map(|(resource, amount)| {
             let text = amount.as_str().map_or_else(|| amount.to_string(), ToOwned::to_owned);
-            Some((resource.as_str().into(), Amount::parse(&text).ok()?))
+            let amount = Amount::parse(&text).ok().filter(|amount| *amount > Amount::ZERO)?;
+            Some((resource.as_str().into(), amount))
         });
         sum(&asked, &gpus.collect())
     })

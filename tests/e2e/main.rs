@@ -12,6 +12,7 @@ mod outage;
 mod parity;
 mod pods;
 mod replicas;
+mod shares;
 mod stories;
 mod support;
 mod takeover;

@@ -141,6 +141,7 @@ impl Job {
             annotations.push(format!("simulate.sluice.dev/duration: {}ms", duration.as_millis()));
         }
         let annotations = annotations.join(", ");
+        let limits = if *gpus == 0 { String::new() } else { format!("nvidia.com/gpu: {gpus}") };
         let labels =
             self.queue.as_ref().map(|queue| format!("sluice.dev/queue: {queue}")).unwrap_or_default();
         let pod_annotations = self.pod_annotations.join(", ");
@@ -167,7 +168,7 @@ spec:
       - name: main
         image: registry.example/train
         resources:
-          limits: {{nvidia.com/gpu: {gpus}}}
+          limits: {{{limits}}}
 ---"
         )
     }
