@@ -87,7 +87,7 @@ impl Cluster {
         let mut members: BTreeSet<&str> = BTreeSet::new();
         for object in scenario.objects() {
             match object.kind {
-                Kind::NodePool => pools.push((&object.name, &object.manifest["spec"]["nodeSelector"])),
+                Kind::NodePool => pools.push((&object.name, &object.manifest["spec"])),
                 Kind::Namespace if !object.manifest["metadata"]["labels"]["sluice.dev/team"].is_null() => {
                     members.insert(&object.name);
                 }
@@ -123,7 +123,7 @@ impl Cluster {
                         .as_object()
                         .is_some_and(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value))
                 };
-                let pool = pools.iter().find(|(_, selector)| selects(selector));
+                let pool = pools.iter().find(|(_, spec)| selects(&spec["nodeSelector"]));
                 let pool = pool.map_or("default", |(name, _)| name).to_owned();
                 let offers = amounts(&manifest["status"]["allocatable"]);
                 let node = Node { offers, pool, from: at, cordoned: None, lost: None };
@@ -136,7 +136,10 @@ impl Cluster {
             }
             Kind::Job | Kind::Pod => {
                 let member = object.namespace.as_deref().is_some_and(|namespace| members.contains(namespace));
-                self.asked.insert(key(object), asked(object, member));
+                let wanted = object.manifest["metadata"]["annotations"]["sluice.dev/pool"].as_str();
+                let pool = pools.iter().find(|(name, _)| *name == wanted.unwrap_or("default"));
+                let offers = pool.map(|(_, spec)| amounts(&spec["shares"])).unwrap_or_default();
+                self.asked.insert(key(object), asked(object, member, &offers));
             }
             Kind::Namespace | Kind::NodePool | Kind::PriorityClass => {}
         }
@@ -190,7 +193,8 @@ fn team(manifest: &Value) -> Team {
     team
 }
 
-fn asked(object: &Object, member: bool) -> Asked {
+/// What a workload asks for in a pool whose nodes offer these parts of a GPU.
+fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
     let manifest = &object.manifest;
     let spec =
         if object.kind == Kind::Job { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
@@ -205,7 +209,12 @@ fn asked(object: &Object, member: bool) -> Asked {
     }
     let annotations = &manifest["metadata"]["annotations"];
     let share = annotations["sluice.dev/gpu-fraction"].as_str();
-    let share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
+    let mut share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
+    let enough = offers.iter().filter(|(_, part)| share.is_some_and(|share| **part >= share));
+    if let Some((offer, _)) = enough.min_by_key(|(_, part)| **part) {
+        pod.insert(offer.clone(), 1000);
+        share = None;
+    }
     if let Some(share) = share {
         pod.insert(GPU.to_owned(), share);
     }
