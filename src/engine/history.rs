@@ -21,6 +21,9 @@ const REMEMBERED: usize = 64;
 /// The fewest runs that say anything.
 const FEWEST: usize = 4;
 
+/// Runs are alike whose ninth decile is no more than so many times their median.
+const ALIKE: u32 = 2;
+
 /// What runs have in common; what is absent is left open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
@@ -63,6 +66,16 @@ pub struct Length {
     pub likely: Duration,
     /// It takes no longer than its limit, or, without one, nine of ten like it take no longer.
     pub late: Duration,
+}
+
+impl Length {
+    /// Whether it says when a workload ends that has been running for `elapsed`: what nine of ten still take
+    /// is no more than so many times what half of them take.
+    #[must_use]
+    pub fn tells(&self, elapsed: Duration) -> bool {
+        let left = |length: Duration| length.saturating_sub(elapsed);
+        left(self.late) <= left(self.likely).saturating_mul(ALIKE)
+    }
 }
 
 /// The runs that have ended.
@@ -170,6 +183,19 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_that_are_not_alike_say_nothing_of_an_end() {
+        let length = |likely, late| Length {
+            early: Duration::from_secs(1),
+            likely: Duration::from_secs(likely),
+            late: Duration::from_secs(late),
+        };
+        assert!(length(10, 20).tells(Duration::ZERO));
+        assert!(!length(10, 21).tells(Duration::ZERO));
+        assert!(!length(10, 20).tells(Duration::from_secs(1)), "9 s and 19 s are left");
+        assert!(length(10, 10).tells(Duration::from_secs(10)));
+    }
 
     #[test]
     fn a_quantile_is_one_of_the_values() {

@@ -61,11 +61,11 @@ use decision::{Effort, NodeView, Overcommitment, Plan, QueueView, ReservationVie
 use defragment::Watch;
 use entry::{Phase, next_phase};
 use forecast::{Bounds, Forecast, Prospect};
-use forest::PoolIx;
+use forest::{PoolIx, TeamIx};
 use history::History;
 use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId};
 use pending::{ClassIx, ClassKey, Pending, Rank};
-use reserve::Turn;
+use reserve::Turns;
 use rooms::Rooms;
 use timeline::Timeline;
 use timers::Timers;
@@ -87,8 +87,8 @@ pub struct Engine {
     timers: Timers,
     history: History,
     timeline: Timeline,
-    /// Who has its turn to start next, by pool.
-    turns: BTreeMap<PoolIx, Turn>,
+    /// Who has its turn to start next.
+    turns: Turns,
     /// A turn has ended, and who is next has not been asked yet.
     vacated: bool,
     /// Workloads for which room is being freed, in the order in which it was promised.
@@ -105,8 +105,8 @@ pub struct Engine {
     grown: u64,
     /// The epoch that the last pass has seen.
     seen_epoch: u64,
-    /// In which epoch nobody was found in a pool whose turn it could be.
-    turnless: BTreeMap<PoolIx, u64>,
+    /// In which epoch nobody of a team was found in a pool whose turn it could be.
+    turnless: BTreeMap<(PoolIx, TeamIx), u64>,
     /// Who was asked in which epoch whether it is their turn.
     asked: (u64, BTreeSet<ClassIx>),
     /// Everybody is to be looked at again.

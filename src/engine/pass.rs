@@ -18,6 +18,7 @@ use super::loss;
 use super::model::{Name, Time, WorkloadId};
 use super::outlook::outlook;
 use super::pending::{ClassIx, Rank};
+use super::reserve;
 use super::rooms::{RoomIx, Rooms};
 use super::start::try_start;
 
@@ -130,25 +131,33 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
 struct Asked(BTreeSet<ClassIx>);
 
 impl Asked {
-    /// The first in order of those who wait for room in a pool where nobody has the turn to have room
-    /// reserved; nobody once all were asked, until something makes room.
+    /// The first in order of those who wait for room in a pool where nobody of their team has the turn to
+    /// have room reserved; nobody once all were asked, until something makes room.
     fn next(&mut self, engine: &mut Engine, rooms: &Rooms) -> Option<WorkloadId> {
-        let open: BTreeSet<PoolIx> = rooms
-            .iter()
-            .map(|(_, pool)| pool)
-            .filter(|pool| {
-                !engine.turns.contains_key(pool) && engine.turnless.get(pool) != Some(&engine.epoch)
-            })
-            .collect();
-        for pool in open {
+        let pools: BTreeSet<PoolIx> = rooms.iter().map(|(_, pool)| pool).collect();
+        for pool in pools {
+            if reserve::is_full(engine, pool) {
+                continue;
+            }
             let here = |room: RoomIx| rooms.pool(room) == Some(pool);
             let shapes = rooms.iter().filter(|(_, at)| *at == pool).map(|(room, _)| room);
-            let teams: BTreeSet<TeamIx> = shapes.flat_map(|room| engine.pending.teams_at(room)).collect();
-            let firsts = teams.into_iter().filter_map(|team| {
-                let (rank, class) = engine.pending.first_waiting(team, here, &self.0)?;
-                Some((Standing::of(engine, team, rank)?, *class, rank))
+            let mut teams: BTreeSet<TeamIx> = shapes.flat_map(|room| engine.pending.teams_at(room)).collect();
+            teams.retain(|team| {
+                let place = (pool, *team);
+                !engine.turns.contains_key(&place) && engine.turnless.get(&place) != Some(&engine.epoch)
             });
-            let firsts: Vec<(Standing, ClassIx, &Rank)> = firsts.collect();
+            let mut firsts: Vec<(Standing, ClassIx, &Rank)> = Vec::new();
+            for team in teams {
+                let first = engine.pending.first_waiting(team, here, &self.0);
+                let first =
+                    first.and_then(|(rank, class)| Some((Standing::of(engine, team, rank)?, *class, rank)));
+                match first {
+                    Some(first) => firsts.push(first),
+                    None => {
+                        engine.turnless.insert((pool, team), engine.epoch);
+                    }
+                }
+            }
             let first = firsts.iter().min_by(|left, right| left.0.key.cmp(&right.0.key));
             let size = first.and_then(|(standing, ..)| standing.peers.as_ref()).map(|(size, _)| size);
             let peers = firsts.iter().filter_map(|first| Some((first.0.peers.as_ref()?, first)));
@@ -158,7 +167,6 @@ impl Asked {
                 self.0.insert(*class);
                 return Some(rank.id().clone());
             }
-            engine.turnless.insert(pool, engine.epoch);
         }
         None
     }

@@ -1,13 +1,14 @@
-//! Reservations: the first in order that finds no room is promised room that will come (Law 7).
+//! Reservations: the first of a team that finds no room is promised room that will come (Law 7).
 //!
-//! In every pool at most one workload has its turn. It gets nodes and a time at once when the ends of
-//! those in its way can be predicted, else when it has waited for its queue's `reserve_after`. From
-//! then on nobody behind it in the order may start in a way that pushes its start back: who may pass
-//! ends before that time, or leaves the reserved room whole.
+//! In every pool at most one workload of a team has its turn, and so many teams. It gets nodes and a time
+//! at once when the ends of those in its way can be predicted, else when it has waited for its queue's
+//! `reserve_after`. From then on nobody behind it in the order may start in a way that pushes its start
+//! back: who may pass ends before that time, or leaves the reserved room whole.
 //!
 //! The turn is kept: it ends when its holder starts, leaves or asks for something else, or when one
 //! of the same team that goes before it finds no room either. Nodes and time are kept too, unless
-//! they cannot be held any more or an earlier time is possible.
+//! they cannot be held any more or an earlier time is possible. What is promised to one team is out of
+//! sight of all others, whether they have a turn themselves or not.
 //!
 //! Before the holder go: who stands before it in its own team, and who is owed its room when the
 //! holder is not. Room already promised to those for whom others leave is theirs.
@@ -23,12 +24,19 @@ use super::decision::{Reason, ReservationView, Verdict};
 use super::entry::{Entry, Phase};
 use super::explain;
 use super::forest::{PoolIx, TeamIx};
+use super::history;
 use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Room};
 use super::reclaim::Hidden;
 use super::timeline::{self, Opening, Until};
 use super::vector::Vector;
+
+/// So many teams have a turn in a pool at most: every one of them is asked again whenever room comes free.
+const TURNS: usize = 16;
+
+/// Who has its turn to start next, by pool and team.
+pub type Turns = BTreeMap<(PoolIx, TeamIx), Turn>;
 
 /// A workload that has its turn in a pool.
 #[derive(Clone, Debug)]
@@ -42,6 +50,8 @@ pub struct Turn {
     due: Time,
     /// What is reserved, if something is.
     pub opening: Option<Opening>,
+    /// Nothing can be, beside what is promised to other teams; one of these has to start first.
+    crowded: bool,
     /// When that was decided.
     pub decided: Time,
 }
@@ -57,12 +67,73 @@ impl Turn {
     }
 }
 
-/// Whether the reserved room is there at the promised time, if so many pods that need so much come to
-/// nodes besides. Without such, all of its nodes are looked at.
-fn holds(engine: &Engine, turn: &Turn, opening: &Opening, more: &Placement, need: &Vector) -> bool {
-    opening.placement.iter().all(|(node, pods)| match more.get(node) {
-        Some(more) => holds_on(engine, turn, opening, (*node, *pods), Some((need, *more))),
-        None => !more.is_empty() || holds_on(engine, turn, opening, (*node, *pods), None),
+/// Whether every team that may have a turn in a pool has one.
+#[must_use]
+pub fn is_full(engine: &Engine, pool: PoolIx) -> bool {
+    engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX)).count() >= TURNS
+}
+
+/// What is reserved for a turn, as room that others do not see.
+fn hidden(turn: &Turn, opening: &Opening) -> Hidden {
+    Hidden { holder: turn.holder.clone(), need: turn.need.clone(), placement: opening.placement.clone() }
+}
+
+/// Does something while such room is out of sight.
+fn out_of_sight<T>(engine: &mut Engine, hidden: &[Hidden], act: impl FnOnce(&mut Engine) -> T) -> T {
+    let nominate = |engine: &mut Engine, times: i64| {
+        for Hidden { need, placement, .. } in hidden {
+            for (node, pods) in placement {
+                engine.books.nodes.nominate(*node, need, times * i64::from(*pods));
+            }
+        }
+    };
+    nominate(engine, 1);
+    let result = act(engine);
+    nominate(engine, -1);
+    result
+}
+
+/// What is reserved on nodes of a turn's for others than `comes` that its holder has to respect and that are
+/// to start no later.
+fn earlier(
+    engine: &Engine,
+    pool: PoolIx,
+    (turn, opening): (&Turn, &Opening),
+    comes: Option<&WorkloadId>,
+) -> Vec<Hidden> {
+    let Some(holder) = Candidate::of(&engine.books, &turn.holder) else { return Vec::new() };
+    let by_then = |other: &Opening| (other.at.is_none(), other.at) <= (opening.at.is_none(), opening.at);
+    let mut others = respected(engine, &holder.in_pool(&engine.books, pool), pool);
+    others.retain(|(other, theirs)| {
+        comes != Some(&other.holder)
+            && by_then(theirs)
+            && theirs.placement.keys().any(|node| opening.placement.contains_key(node))
+    });
+    others.iter().map(|(other, theirs)| hidden(other, theirs)).collect()
+}
+
+/// Whether the reserved room is there at the promised time.
+fn is_whole(engine: &mut Engine, pool: PoolIx, turn: &Turn, opening: &Opening) -> bool {
+    let earlier = earlier(engine, pool, (turn, opening), None);
+    out_of_sight(engine, &earlier, |engine| {
+        opening.placement.iter().all(|(node, pods)| holds_on(engine, turn, opening, (*node, *pods), None))
+    })
+}
+
+/// Whether it still is if a candidate comes to these nodes.
+fn stays_whole(
+    engine: &mut Engine,
+    pool: PoolIx,
+    (turn, opening): (&Turn, &Opening),
+    candidate: &Candidate,
+    comes: &Placement,
+) -> bool {
+    let earlier = earlier(engine, pool, (turn, opening), Some(&candidate.id));
+    out_of_sight(engine, &earlier, |engine| {
+        let mut shared = opening.placement.iter().filter_map(|place| Some((place, comes.get(place.0)?)));
+        shared.all(|((node, pods), more)| {
+            holds_on(engine, turn, opening, (*node, *pods), Some((&candidate.need, *more)))
+        })
     })
 }
 
@@ -97,24 +168,28 @@ fn holds_on(
 /// When the first turn without a reservation gets one although its start cannot be predicted.
 #[must_use]
 pub fn next(engine: &Engine) -> Option<Time> {
-    let open = engine.turns.values().filter(|turn| turn.opening.is_none() && waits(engine, &turn.holder));
-    open.map(|turn| turn.due).min()
+    engine.turns.values().filter(|turn| is_open(engine, turn)).map(|turn| turn.due).min()
+}
+
+/// Whether nothing is reserved for a turn's holder, but may be when the time has come.
+fn is_open(engine: &Engine, turn: &Turn) -> bool {
+    turn.opening.is_none() && !turn.crowded && waits(engine, &turn.holder)
 }
 
 /// Looks again at those turns for which a reservation has become due.
 pub fn fire(engine: &mut Engine, now: Time) {
-    let due: Vec<PoolIx> = engine
+    let due: Vec<(PoolIx, TeamIx)> = engine
         .turns
         .iter()
-        .filter(|(_, turn)| turn.opening.is_none() && turn.due <= now && waits(engine, &turn.holder))
-        .map(|(pool, _)| *pool)
+        .filter(|(_, turn)| turn.due <= now && is_open(engine, turn))
+        .map(|(place, _)| *place)
         .collect();
     if !due.is_empty() {
         engine.pending.wake_all();
     }
-    for pool in due {
+    for (pool, team) in due {
         let Some(candidate) =
-            engine.turns.get(&pool).and_then(|turn| Candidate::of(&engine.books, &turn.holder))
+            engine.turns.get(&(pool, team)).and_then(|turn| Candidate::of(&engine.books, &turn.holder))
         else {
             continue;
         };
@@ -126,7 +201,7 @@ pub fn fire(engine: &mut Engine, now: Time) {
 /// What is reserved for whom.
 pub fn views(engine: &Engine) -> Vec<ReservationView> {
     let books = &engine.books;
-    let view = |(pool, turn): (&PoolIx, &Turn)| {
+    let view = |((pool, _), turn): (&(PoolIx, TeamIx), &Turn)| {
         let opening = turn.opening.as_ref().filter(|_| waits(engine, &turn.holder))?;
         let nodes = opening.placement.iter().map(|(node, pods)| (books.nodes.name(*node).clone(), *pods));
         Some(ReservationView {
@@ -178,7 +253,7 @@ pub fn started(engine: &mut Engine, id: &WorkloadId) {
 }
 
 /// The workload cannot start in these pools, for these reasons: where it lacks nothing but room it has
-/// its turn, if nobody else has.
+/// its turn, if nobody else of its team has.
 pub fn refused(
     engine: &mut Engine,
     candidate: &Candidate,
@@ -193,7 +268,8 @@ pub fn refused(
         .map(|(option, _)| option)
         .collect();
     for (pool, nodes) in &scarce {
-        if engine.turns.get(pool).is_some_and(|turn| turn.holder == candidate.id) {
+        let turn = engine.turns.get(&(*pool, candidate.team));
+        if turn.is_some_and(|turn| turn.holder == candidate.id) {
             review(engine, candidate, *pool, nodes, now);
             return;
         }
@@ -201,14 +277,19 @@ pub fn refused(
     give_up(engine, &candidate.id);
     let mut best: Option<((bool, Option<Time>), PoolIx)> = None;
     for (pool, nodes) in scarce {
-        if engine.turns.get(pool).is_some_and(|turn| !yields(engine, turn, candidate)) {
+        let open = match engine.turns.get(&(*pool, candidate.team)) {
+            Some(turn) => yields(engine, turn, candidate),
+            None => !is_full(engine, *pool),
+        };
+        if !open {
             continue;
         }
-        engine.timeline.catch_up(&engine.books, &engine.history, *pool, now);
-        let until = Until::Everybody;
-        let opening = engine.timeline.opening(&engine.books, candidate, *pool, nodes, now, until);
-        let Some(opening) = opening else { continue };
-        let rank = (opening.at.is_none(), opening.at);
+        let opening = opening(engine, candidate, *pool, nodes, now, Until::Everybody);
+        if opening.is_none() && !is_possible(engine, candidate, *pool, nodes, now) {
+            continue;
+        }
+        let at = opening.and_then(|opening| opening.at);
+        let rank = (at.is_none(), at);
         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
             best = Some((rank, *pool));
         }
@@ -223,9 +304,10 @@ pub fn refused(
         pods: candidate.pods,
         due: engine.timers.waits_since(entry).after(reserve_after),
         opening: None,
+        crowded: false,
         decided: now,
     };
-    if engine.turns.insert(pool, turn).is_some_and(|before| before.opening.is_some()) {
+    if engine.turns.insert((pool, candidate.team), turn).is_some_and(|before| before.opening.is_some()) {
         engine.epoch += 1;
     }
     if let Some((_, nodes)) = options.iter().find(|(option, _)| *option == pool) {
@@ -235,12 +317,13 @@ pub fn refused(
 
 /// Whether a workload with this reason waits for nodes, not for its own team.
 fn for_room(reason: Reason) -> bool {
-    matches!(reason, Reason::NoRoom | Reason::Fragmented | Reason::RoomHeld | Reason::LendingLimit)
+    use Reason::{Fragmented, LendingLimit, NoRoom, Reserved, RoomHeld};
+    matches!(reason, NoRoom | Fragmented | RoomHeld | LendingLimit | Reserved)
 }
 
 /// Whether a turn passes to a candidate that finds no room either.
 fn yields(engine: &Engine, turn: &Turn, candidate: &Candidate) -> bool {
-    !waits(engine, &turn.holder) || turn.team == candidate.team && before(engine, candidate, turn)
+    !waits(engine, &turn.holder) || before(engine, candidate, turn)
 }
 
 /// Whether a candidate goes before the holder of a turn in their team.
@@ -249,61 +332,136 @@ fn before(engine: &Engine, candidate: &Candidate, turn: &Turn) -> bool {
     mine.zip(theirs).is_some_and(|(mine, theirs)| mine < theirs)
 }
 
+/// The earliest room for a candidate beside what is reserved for others.
+fn opening(
+    engine: &mut Engine,
+    candidate: &Candidate,
+    pool: PoolIx,
+    nodes: &[NodeIx],
+    now: Time,
+    until: Until,
+) -> Option<Opening> {
+    engine.timeline.catch_up(&engine.books, &engine.history, pool, now);
+    let hidden: Vec<Hidden> =
+        respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect();
+    out_of_sight(engine, &hidden, |engine| {
+        engine.timeline.opening(&engine.books, candidate, pool, nodes, now, until)
+    })
+}
+
+/// Whether there would be room for a candidate some day, were nothing promised to others.
+fn is_possible(engine: &Engine, candidate: &Candidate, pool: PoolIx, nodes: &[NodeIx], now: Time) -> bool {
+    engine.timeline.opening(&engine.books, candidate, pool, nodes, now, Until::Everybody).is_some()
+}
+
 /// Brings a turn's reservation up to date.
 fn review(engine: &mut Engine, candidate: &Candidate, pool: PoolIx, nodes: &[NodeIx], now: Time) {
     engine.timeline.catch_up(&engine.books, &engine.history, pool, now);
-    let Some(turn) = engine.turns.get(&pool) else { return };
+    let place = (pool, candidate.team);
+    let Some(turn) = engine.turns.get(&place).cloned() else { return };
     let until = match &turn.opening {
         None if turn.due > now => Until::Predicted,
         None => Until::Everybody,
         Some(opening) => {
-            let passed = opening.at.is_some_and(|at| at < now);
             let usable = opening.placement.keys().all(|node| nodes.contains(node));
-            let whole = usable && holds(engine, turn, opening, &Placement::new(), &turn.need);
-            match opening.at {
-                _ if passed || !whole => Until::Everybody,
-                Some(at) => Until::Before(at),
-                None => Until::Predicted,
+            let passed = opening.at.is_some_and(|at| at < now);
+            if usable && (passed || !is_whole(engine, pool, &turn, opening)) {
+                // Who expects others to end in vain waits on the same nodes for longer: there some have
+                // ended, and elsewhere it would begin anew.
+                if let Some(later) = put_off(engine, candidate, pool, &turn, opening, now) {
+                    if let Some(turn) = engine.turns.get_mut(&place) {
+                        turn.opening = Some(later);
+                        turn.decided = now;
+                        engine.epoch += 1;
+                    }
+                    return;
+                }
+                Until::Everybody
+            } else {
+                let before = opening.at.unwrap_or(Time(i64::MAX));
+                match usable {
+                    false => Until::Everybody,
+                    true if engine.timeline.is_sure_before(pool, before) => Until::Before(before),
+                    true => return,
+                }
             }
         }
     };
-    let opening = engine.timeline.opening(&engine.books, candidate, pool, nodes, now, until);
+    let mut opening = opening(engine, candidate, pool, nodes, now, until);
+    if let Some(found) = opening.take_if(|_| !matches!(until, Until::Before(_))) {
+        opening = Some(put_off(engine, candidate, pool, &turn, &found, now).unwrap_or(found));
+    }
     // Room that is there once those who leave are gone is no earlier than now.
     let sooner = opening.filter(|opening| !matches!(until, Until::Before(at) if opening.at >= Some(at)));
-    match (sooner, engine.turns.get_mut(&pool)) {
+    match (sooner, engine.turns.get_mut(&place)) {
         (Some(opening), Some(turn)) => {
             turn.opening = Some(opening);
+            turn.crowded = false;
             turn.decided = now;
             engine.epoch += 1;
         }
         (None, Some(_)) if until == Until::Everybody => {
-            // Not even with everybody gone; others may have their turn.
-            engine.turns.remove(&pool);
-            engine.epoch += 1;
+            let crowded = is_possible(engine, candidate, pool, nodes, now);
+            let changed = !crowded || !turn.crowded || turn.opening.is_some();
+            match engine.turns.get_mut(&place).filter(|_| crowded) {
+                Some(turn) => (turn.opening, turn.crowded) = (None, true),
+                // Not even with everybody gone; others may have their turn.
+                None => _ = engine.turns.remove(&place),
+            }
+            engine.epoch += u64::from(changed);
         }
         _ => {}
     }
 }
 
-/// The reservation in a pool that a candidate has to respect.
-fn respected<'a>(
-    engine: &'a Engine,
+/// The same room at the earliest time from now on, beside all that is reserved for others; `None` if it
+/// cannot be had there at all.
+fn put_off(
+    engine: &mut Engine,
     candidate: &Candidate,
     pool: PoolIx,
-    owed: impl Fn(&Candidate) -> bool,
-) -> Option<(&'a Turn, &'a Opening)> {
-    let turn = engine.turns.get(&pool)?;
-    let opening = turn.opening.as_ref()?;
-    if turn.holder == candidate.id || !waits(engine, &turn.holder) {
-        return None;
+    turn: &Turn,
+    opening: &Opening,
+    now: Time,
+) -> Option<Opening> {
+    let there = opening.placement.keys().flat_map(|node| engine.books.occupants(*node));
+    let ends = there.filter_map(|(entry, _)| engine.timeline.end(&entry.workload.id));
+    let mut times: Vec<Option<Time>> = ends.filter(|end| *end >= now).chain([now]).map(Some).collect();
+    times.sort_unstable();
+    times.push(None);
+    let hidden: Vec<Hidden> =
+        respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect();
+    out_of_sight(engine, &hidden, |engine| {
+        let openings = times.into_iter().map(|at| Opening { at, placement: opening.placement.clone() });
+        let is_there = |opening: &Opening| {
+            let mut places = opening.placement.iter();
+            places.all(|(node, pods)| holds_on(engine, turn, opening, (*node, *pods), None))
+        };
+        openings.into_iter().find(is_there)
+    })
+}
+
+/// The reservations in a pool that a candidate has to respect.
+fn respected(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Vec<(Turn, Opening)> {
+    // Others may have to go so that it is within all guarantees above its own.
+    let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
+    let mut respected = Vec::new();
+    for ((_, team), turn) in engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX)) {
+        let Some(opening) = turn.opening.as_ref() else { continue };
+        if turn.holder == candidate.id || !waits(engine, &turn.holder) {
+            continue;
+        }
+        let goes_before = if *team == candidate.team {
+            before(engine, candidate, turn)
+        } else {
+            let holder = || Candidate::of(&engine.books, &turn.holder);
+            owed(candidate) && !holder().is_some_and(|holder| owed(&holder))
+        };
+        if !goes_before {
+            respected.push((turn.clone(), opening.clone()));
+        }
     }
-    let goes_before = if turn.team == candidate.team {
-        before(engine, candidate, turn)
-    } else {
-        let holder = Candidate::of(&engine.books, &turn.holder);
-        owed(candidate) && !holder.is_some_and(|holder| owed(&holder))
-    };
-    (!goes_before).then_some((turn, opening))
+    respected
 }
 
 /// Whether a team's own guarantee, those above it aside, holds a candidate.
@@ -328,65 +486,62 @@ pub fn admissible(
     found: Placement,
     now: Time,
 ) -> Result<Placement, Verdict> {
-    // Others may have to go so that it is within all guarantees above its own; what is free is better.
-    let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
-    let Some((turn, opening)) = respected(engine, candidate, pool, owed) else {
-        return Ok(found);
-    };
-    let overlaps = |at: &Placement| at.keys().any(|node| opening.placement.contains_key(node));
-    if !overlaps(&found) || holds(engine, turn, opening, &found, &candidate.need) {
-        return Ok(found);
-    }
-    if let Some(at) = opening.at
-        && ends_by(engine, candidate, now, at)
-    {
-        return Ok(found);
-    }
-    // Elsewhere, or in what the reservation leaves of its nodes.
+    let mut respected = respected(engine, candidate, pool);
+    respected.retain(|(_, opening)| !opening.at.is_some_and(|at| ends_by(engine, candidate, now, at)));
+    let mut harmed = respected.iter();
+    let harmed =
+        harmed.find(|(turn, opening)| !stays_whole(engine, pool, (turn, opening), candidate, &found));
+    let Some((turn, opening)) = harmed else { return Ok(found) };
+    // Elsewhere, or in what the reservations leave of their nodes.
     let verdict = explain::reserved(&engine.books, turn, opening);
-    let barred = surplus_pods(engine, candidate, turn, opening);
-    for (node, pods) in &barred {
-        engine.books.nodes.nominate(*node, &candidate.need, i64::from(*pods));
+    let mut barred = Placement::new();
+    for (turn, opening) in &respected {
+        for (node, pods) in surplus_pods(engine, candidate, pool, turn, opening) {
+            let most = barred.entry(node).or_default();
+            *most = pods.max(*most);
+        }
     }
-    let other = fits_now(&engine.books, candidate, pool, nodes, true);
-    for (node, pods) in &barred {
-        engine.books.nodes.nominate(*node, &candidate.need, -i64::from(*pods));
-    }
+    let barred = Hidden { holder: candidate.id.clone(), need: candidate.need.clone(), placement: barred };
+    let other =
+        out_of_sight(engine, &[barred], |engine| fits_now(&engine.books, candidate, pool, nodes, true));
     other.ok_or(verdict)
 }
 
-/// Whether a candidate that starts now has ended by then.
+/// Whether a candidate that starts now has ended by then for sure: what others like it took is no promise.
 fn ends_by(engine: &Engine, candidate: &Candidate, now: Time, then: Time) -> bool {
-    let length = engine
-        .books
-        .get(&candidate.id)
-        .and_then(|entry| engine.history.length(&engine.books, entry, Duration::ZERO));
-    length.is_some_and(|length| now.after(length.late) <= then)
+    let books = &engine.books;
+    let limit = books.get(&candidate.id).and_then(|entry| history::limit(books, entry));
+    limit.is_some_and(|limit| now.after(limit) <= then)
 }
 
 /// On every reserved node, the pods of a candidate that find room there but would take reserved room.
 fn surplus_pods(
-    engine: &Engine,
+    engine: &mut Engine,
     candidate: &Candidate,
+    pool: PoolIx,
     turn: &Turn,
     opening: &Opening,
-) -> BTreeMap<NodeIx, u32> {
-    let books = &engine.books;
-    let demand = books.nodes.demand(&candidate.need);
-    let mut surplus = BTreeMap::new();
+) -> Placement {
+    let demand = engine.books.nodes.demand(&candidate.need);
+    let earlier = earlier(engine, pool, (turn, opening), Some(&candidate.id));
+    let mut surplus = Placement::new();
     for (node, reserved) in &opening.placement {
-        let fits = placement::fits_on(books, *node, &demand, Room::Now).min(candidate.pods);
-        let harmless =
-            |more: u32| holds_on(engine, turn, opening, (*node, *reserved), Some((&candidate.need, more)));
-        let (mut allowed, mut harmful) = (0, fits + 1);
-        while harmful - allowed > 1 {
-            let middle = u32::midpoint(allowed, harmful);
-            if harmless(middle) { allowed = middle } else { harmful = middle }
-        }
+        let fits = placement::fits_on(&engine.books, *node, &demand, Room::Now).min(candidate.pods);
+        let allowed = out_of_sight(engine, &earlier, |engine| {
+            let harmless = |more: u32| {
+                holds_on(engine, turn, opening, (*node, *reserved), Some((&candidate.need, more)))
+            };
+            let (mut allowed, mut harmful) = (0, fits + 1);
+            while harmful - allowed > 1 {
+                let middle = u32::midpoint(allowed, harmful);
+                if harmless(middle) { allowed = middle } else { harmful = middle }
+            }
+            allowed
+        });
         if allowed < fits {
             // What will be free later may be more than what is free now, so as many are taken off as it
             // takes for no more than those to be left.
-            let settled = placement::fits_on(books, *node, &demand, Room::Settled(&Freed::new()));
+            let settled = placement::fits_on(&engine.books, *node, &demand, Room::Settled(&Freed::new()));
             surplus.insert(*node, settled.saturating_sub(allowed));
         }
     }
@@ -399,22 +554,9 @@ pub fn guarded<T>(
     engine: &mut Engine,
     candidate: &Candidate,
     pool: PoolIx,
-    act: impl FnOnce(&mut Engine, Option<&Hidden>) -> T,
+    act: impl FnOnce(&mut Engine, &[Hidden]) -> T,
 ) -> T {
-    // Others may have to go so that it is within all guarantees above its own.
-    let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
-    let hidden = respected(engine, candidate, pool, owed).map(|(turn, opening)| Hidden {
-        holder: turn.holder.clone(),
-        need: turn.need.clone(),
-        placement: opening.placement.clone(),
-    });
-    let Some(hidden) = hidden else { return act(engine, None) };
-    for (node, pods) in &hidden.placement {
-        engine.books.nodes.nominate(*node, &hidden.need, i64::from(*pods));
-    }
-    let result = act(engine, Some(&hidden));
-    for (node, pods) in &hidden.placement {
-        engine.books.nodes.nominate(*node, &hidden.need, -i64::from(*pods));
-    }
-    result
+    let hidden: Vec<Hidden> =
+        respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect();
+    out_of_sight(engine, &hidden, |engine| act(engine, &hidden))
 }

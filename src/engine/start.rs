@@ -53,7 +53,13 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
     }
     for (pool, nodes) in &options {
         let candidate = candidate.in_pool(&engine.books, *pool);
-        let make_room = |engine: &mut Engine, hidden: Option<&Hidden>| {
+        // Most who wait have nobody to take from, and accounts tell that without a search.
+        if !candidate.owed(&engine.books, *pool)
+            && outlook::missing_for_claim(engine, &candidate, *pool).is_some()
+        {
+            continue;
+        }
+        let make_room = |engine: &mut Engine, hidden: &[Hidden]| {
             make_room(engine, &candidate, *pool, nodes, hidden, now, plan)
         };
         if reserve::guarded(engine, &candidate, *pool, make_room) {
@@ -118,7 +124,7 @@ fn make_room(
     candidate: &Candidate,
     pool: PoolIx,
     nodes: &[NodeIx],
-    hidden: Option<&Hidden>,
+    hidden: &[Hidden],
     now: Time,
     plan: &mut Plan,
 ) -> bool {
@@ -137,7 +143,6 @@ fn make_room(
             return owed;
         }
     }
-    // Most who wait have nobody to take from, and accounts tell that without a search.
     if outlook::missing_for_claim(engine, candidate, pool).is_some() {
         return false;
     }
@@ -147,7 +152,8 @@ fn make_room(
     let claims = claims.map_or(0, |(_, claims)| *claims);
     let spent = claims >= MOST_CLAIMS;
     let claimant = candidate.claimant(pool, nodes, spent);
-    let scene = Scene { books, pending: &engine.pending, promised: &promised, hidden };
+    let scene =
+        Scene { books, pending: &engine.pending, history: &engine.history, promised: &promised, hidden };
     let found = reclaim::search(scene, claimant, &barred, now);
     engine.awaits_start |= found.skipped;
     engine.wake = [engine.wake, found.retry_at].into_iter().flatten().min();

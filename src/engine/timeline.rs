@@ -3,6 +3,7 @@
 //! Everybody's end is worked out once, when it starts, and again only when that time has passed.
 //! Ends are kept in order, so that looking for room walks through as many as it needs.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -27,13 +28,27 @@ struct Known {
     end: Option<Time>,
 }
 
+impl Known {
+    /// Whether its end is not merely to be expected from how long others ran.
+    fn is_sure(&self) -> bool {
+        let limited = |limit: Duration| self.end.is_some_and(|end| end <= self.started.after(limit));
+        self.limit.is_some_and(limited)
+    }
+}
+
+/// Workloads by pool, in the order of a time.
+type Ordered = BTreeMap<PoolIx, BTreeSet<(Time, WorkloadId)>>;
+
 /// Expected ends, by pool.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     known: BTreeMap<WorkloadId, Known>,
-    ends: BTreeMap<PoolIx, BTreeSet<(Time, WorkloadId)>>,
+    /// Those whose limits say when they have ended.
+    ends: Ordered,
+    /// Those of whom it is to be expected by how long others like them ran.
+    guesses: Ordered,
     /// Those whose end cannot be predicted, by their start.
-    open: BTreeMap<PoolIx, BTreeSet<(Time, WorkloadId)>>,
+    open: Ordered,
 }
 
 /// Room that will be there.
@@ -58,25 +73,29 @@ impl Timeline {
         if self.known.get(id).is_some_and(same) {
             return;
         }
-        let length = history.length(books, entry, Duration::ZERO);
-        self.set(id, Known { pool, started, limit, end: length.map(|length| started.after(length.late)) });
+        let known = Known { pool, started, limit, end: None };
+        self.set(id, Known { end: expected(books, history, entry, &known, Duration::ZERO), ..known });
     }
 
     fn set(&mut self, id: &WorkloadId, known: Known) {
         self.forget(id);
-        match known.end {
-            Some(end) => self.ends.entry(known.pool).or_default().insert((end, id.clone())),
-            None => self.open.entry(known.pool).or_default().insert((known.started, id.clone())),
-        };
+        let (index, at) = self.index(&known);
+        index.entry(known.pool).or_default().insert((at, id.clone()));
         self.known.insert(id.clone(), known);
+    }
+
+    /// Where somebody stands, and by which time.
+    fn index(&mut self, known: &Known) -> (&mut Ordered, Time) {
+        match known.end {
+            Some(end) if known.is_sure() => (&mut self.ends, end),
+            Some(end) => (&mut self.guesses, end),
+            None => (&mut self.open, known.started),
+        }
     }
 
     fn forget(&mut self, id: &WorkloadId) {
         let Some(known) = self.known.remove(id) else { return };
-        let (index, at) = match known.end {
-            Some(end) => (&mut self.ends, end),
-            None => (&mut self.open, known.started),
-        };
+        let (index, at) = self.index(&known);
         if let Some(ids) = index.get_mut(&known.pool) {
             ids.remove(&(at, id.clone()));
             if ids.is_empty() {
@@ -87,13 +106,14 @@ impl Timeline {
 
     /// Expects those anew who should have ended before `now`.
     pub fn catch_up(&mut self, books: &Books, history: &History, pool: PoolIx, now: Time) {
-        while let Some((_, id)) =
-            self.ends.get(&pool).and_then(BTreeSet::first).filter(|(end, _)| *end < now).cloned()
-        {
+        let late = |ends: &Ordered| {
+            ends.get(&pool).and_then(BTreeSet::first).filter(|(end, _)| *end < now).map(|(_, id)| id.clone())
+        };
+        while let Some(id) = late(&self.ends).or_else(|| late(&self.guesses)) {
             let Some(known) = self.known.get(&id).copied() else { return };
-            let length =
-                books.get(&id).and_then(|entry| history.length(books, entry, now.since(known.started)));
-            let end = length.map(|length| known.started.after(length.late)).filter(|end| *end >= now);
+            let elapsed = now.since(known.started);
+            let end = books.get(&id).and_then(|entry| expected(books, history, entry, &known, elapsed));
+            let end = end.filter(|end| *end >= now);
             self.set(&id, Known { end, ..known });
         }
     }
@@ -104,9 +124,16 @@ impl Timeline {
         self.known.get(id)?.end
     }
 
+    /// Whether limits say of anybody in a pool that it has ended before that time.
+    #[must_use]
+    pub fn is_sure_before(&self, pool: PoolIx, time: Time) -> bool {
+        self.ends.get(&pool).and_then(BTreeSet::first).is_some_and(|(end, _)| *end < time)
+    }
+
     /// The earliest room for a candidate on these nodes, if those who run end as expected and nobody
-    /// else starts. Where ends cannot be predicted the oldest is taken to end first; then the time is
-    /// open. `None` when there is no such room until then.
+    /// else starts. Of those whose end no limit sets, who are on the emptiest nodes are taken to end first,
+    /// for that is where the fewest have to; if one of them cannot be predicted, the time is open. `None`
+    /// when there is no such room until then.
     #[must_use]
     pub fn opening(
         &self,
@@ -119,12 +146,24 @@ impl Timeline {
     ) -> Option<Opening> {
         let walk = Walk { timeline: self, books, candidate, pool, nodes, until };
         let (count, placement) = walk.fewest()?;
-        let at = match count {
-            0 => Some(now),
-            _ => walk.order().nth(count - 1).and_then(|(end, _)| end).map(|end| end.max(now)),
-        };
+        let ends: Option<Vec<Time>> = walk.order().take(count).map(|(end, _)| end).collect();
+        let at = ends.map(|ends| ends.into_iter().max().map_or(now, |end| end.max(now)));
         Some(Opening { at, placement })
     }
+}
+
+/// When a workload ends at the latest that has been running for `elapsed`: when its limit says, else, if
+/// runs like it are alike, when nine of ten of them have ended.
+fn expected(
+    books: &Books,
+    history: &History,
+    entry: &Entry,
+    known: &Known,
+    elapsed: Duration,
+) -> Option<Time> {
+    let limited = known.limit.is_some_and(|limit| limit > elapsed);
+    let length = history.length(books, entry, elapsed).filter(|length| limited || length.tells(elapsed))?;
+    Some(known.started.after(length.late))
 }
 
 /// The admission of a workload that runs and is to go on.
@@ -144,7 +183,7 @@ pub enum Until {
     Everybody,
     /// Until everybody has ended whose end can be predicted.
     Predicted,
-    /// For ends before that time only.
+    /// For ends before that time only, and only such as limits set: a promise is not changed for a guess.
     Before(Time),
 }
 
@@ -159,15 +198,35 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Everybody there, with when they end.
+    /// Everybody there, with when they end: those first for whom limits set that.
     fn order(&self) -> impl Iterator<Item = (Option<Time>, &'a Entry)> + use<'a> {
         let (timeline, books, until) = (self.timeline, self.books, self.until);
         let in_time = move |end: Time| !matches!(until, Until::Before(time) if end >= time);
-        let predicted = timeline.ends.get(&self.pool).into_iter().flatten();
-        let predicted = predicted.take_while(move |(end, _)| in_time(*end)).map(|(end, id)| (Some(*end), id));
-        let open = timeline.open.get(&self.pool).filter(|_| until == Until::Everybody);
+        let limited = timeline.ends.get(&self.pool).into_iter().flatten();
+        let limited = limited.take_while(move |(end, _)| in_time(*end));
+        let limited = limited.filter_map(|(end, id)| Some((Some(*end), books.get(id)?)));
+        limited.chain(self.unsure())
+    }
+
+    /// Those whose end no limit sets, on the emptiest nodes first.
+    fn unsure(&self) -> impl Iterator<Item = (Option<Time>, &'a Entry)> + use<'a> {
+        let (timeline, books) = (self.timeline, self.books);
+        let guessed = timeline.guesses.get(&self.pool).filter(|_| !matches!(self.until, Until::Before(_)));
+        let guessed = guessed.into_iter().flatten().map(|(end, id)| (Some(*end), id));
+        let open = timeline.open.get(&self.pool).filter(|_| self.until == Until::Everybody);
         let open = open.into_iter().flatten().map(|(_, id)| (None, id));
-        predicted.chain(open).filter_map(|(end, id)| Some((end, books.get(id)?)))
+        let unsure = guessed.chain(open).filter_map(|(end, id)| Some((end, books.get(id)?)));
+        let mut unsure: Vec<(Option<Time>, &Entry)> = unsure.collect();
+        let asked = self.candidate.need.nonzero().map(|(resource, _)| resource);
+        let scarcest = asked.max_by_key(|resource| (books.resources.is_device(*resource), *resource));
+        unsure.sort_by_cached_key(|(end, entry)| {
+            let free = |node: &NodeIx| {
+                scarcest.map_or(0, |resource| books.nodes.get(*node).settled().amounts().get(resource))
+            };
+            let place = entry.charge.nodes.keys().map(|node| (Reverse(free(node)), *node)).min();
+            (place, end.is_none(), *end, &entry.workload.id)
+        });
+        unsure.into_iter()
     }
 
     /// How many have to end so that there is room, and where it is then.

@@ -78,8 +78,9 @@ impl Search<'_> {
             let mut search = Search {
                 books,
                 pending: self.pending,
+                history: self.history,
                 promised: self.promised,
-                hidden: None,
+                hidden: &[],
                 claimant: again,
                 ground,
                 moves: false,

@@ -323,7 +323,7 @@ impl<'a> Search<'a> {
             };
         let old_enough =
             started.after(books.queue_of(entry).map_or(Duration::ZERO, |queue| queue.min_runtime));
-        let young = !self.foresees && self.now < old_enough;
+        let young = self.now < old_enough && !(self.foresees && self.lasts_until(entry, started, old_enough));
         // Within a team, and against a claim on the surplus, the minimum run time holds.
         if takeable && young && (own || self.ground == Ground::Surplus) {
             gathered.retry_at = [gathered.retry_at, Some(old_enough)].into_iter().flatten().min();
@@ -347,6 +347,13 @@ impl<'a> Search<'a> {
             covered: straddles && would_be_owed_again(books, entry, priority),
             extra: entry.extra_pods(),
         })
+    }
+
+    /// Whether somebody may still run by then: nine of ten like it do not take that long. Of whom that is
+    /// not known, it may.
+    fn lasts_until(&self, entry: &Entry, started: Time, then: Time) -> bool {
+        let length = self.history.length(self.books, entry, Duration::ZERO);
+        length.is_none_or(|length| started.after(length.late) >= then)
     }
 
     /// Whether taking from some other team could make the shares of the surplus fairer: only if one

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use super::books::Books;
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
+use super::history::History;
 use super::model::{PodShape, Time, Topology, WorkloadId};
 use super::nodes::NodeIx;
 use super::pending::Pending;
@@ -159,10 +160,11 @@ impl Item {
 struct Search<'a> {
     books: &'a Books,
     pending: &'a Pending,
+    history: &'a History,
     /// Who has been promised room.
     promised: &'a [Promised],
     /// Room that is kept for somebody, and so is not seen.
-    hidden: Option<&'a Hidden>,
+    hidden: &'a [Hidden],
     claimant: Claimant<'a>,
     ground: Ground,
     /// Whether others may be moved for the claimant.
@@ -175,7 +177,7 @@ struct Search<'a> {
     owed_others: OnceCell<Vec<&'a Entry>>,
     /// Whether more is to be looked at than usual.
     wide: bool,
-    /// Whether those count as old enough who will be some day.
+    /// Whether those count as old enough who will be before they end.
     foresees: bool,
     /// Whether only the most promising nodes were looked at.
     confined: bool,
@@ -213,10 +215,12 @@ pub struct Scene<'a> {
     pub books: &'a Books,
     /// Who waits.
     pub pending: &'a Pending,
+    /// How long runs took.
+    pub history: &'a History,
     /// Who has been promised room.
     pub promised: &'a [Promised],
     /// Room that is kept for somebody, and so is not seen.
-    pub hidden: Option<&'a Hidden>,
+    pub hidden: &'a [Hidden],
 }
 
 /// Finds the best set of victims; none when no set makes the claimant start.
@@ -228,7 +232,7 @@ pub fn search(
     now: Time,
 ) -> Found {
     let mut found = Found::default();
-    let Scene { books, pending, promised, hidden } = scene;
+    let Scene { books, pending, history, promised, hidden } = scene;
     let owed_outright = books.forest.owed(claimant.pool, claimant.team, claimant.total, &Imagined::new());
     let mut best: Option<(Cost, Victims)> = None;
     for (ground, moves) in [(Ground::Owed, false), (Ground::Owed, true), (Ground::Surplus, false)] {
@@ -247,6 +251,7 @@ pub fn search(
         let mut search = Search {
             books,
             pending,
+            history,
             promised,
             hidden,
             claimant,

@@ -66,7 +66,7 @@ impl Search<'_> {
     /// Such room with the room that is kept for somebody: others than the claimant may start in it.
     pub fn unhidden(&self, freed: &Freed) -> Freed {
         let mut freed = freed.clone();
-        if let Some(Hidden { holder, need, placement }) = self.hidden {
+        for Hidden { holder, need, placement } in self.hidden {
             for (node, pods) in placement {
                 freed.give(*node, holder, need, *pods);
             }
