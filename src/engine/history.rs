@@ -21,9 +21,6 @@ const REMEMBERED: usize = 64;
 /// The fewest runs that say anything.
 const FEWEST: usize = 4;
 
-/// Runs are alike whose ninth decile is no more than so many times their median.
-const ALIKE: u32 = 2;
-
 /// What runs have in common; what is absent is left open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
@@ -69,12 +66,12 @@ pub struct Length {
 }
 
 impl Length {
-    /// Whether it says when a workload ends that has been running for `elapsed`: what nine of ten still take
-    /// is no more than so many times what half of them take.
+    /// Whether it says when a workload ends that has been running for `elapsed`: nine of ten like it still
+    /// take at most a quarter longer than half of them do.
     #[must_use]
     pub fn tells(&self, elapsed: Duration) -> bool {
         let left = |length: Duration| length.saturating_sub(elapsed);
-        left(self.late) <= left(self.likely).saturating_mul(ALIKE)
+        left(self.late).saturating_mul(4) <= left(self.likely).saturating_mul(5)
     }
 }
 
@@ -191,9 +188,9 @@ mod tests {
             likely: Duration::from_secs(likely),
             late: Duration::from_secs(late),
         };
-        assert!(length(10, 20).tells(Duration::ZERO));
-        assert!(!length(10, 21).tells(Duration::ZERO));
-        assert!(!length(10, 20).tells(Duration::from_secs(1)), "9 s and 19 s are left");
+        assert!(length(40, 50).tells(Duration::ZERO));
+        assert!(!length(40, 51).tells(Duration::ZERO));
+        assert!(!length(40, 50).tells(Duration::from_secs(1)), "39 s and 49 s are left");
         assert!(length(10, 10).tells(Duration::from_secs(10)));
     }
 
