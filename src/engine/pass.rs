@@ -172,6 +172,13 @@ impl Asked {
     }
 }
 
+/// Where the team of somebody who waits stands among others by it; less goes first.
+#[must_use]
+pub fn standing(engine: &Engine, id: &WorkloadId) -> Option<impl Ord + use<>> {
+    let team = engine.books.get(id)?.team;
+    Standing::of(engine, team, &engine.pending.rank(id)?).map(|standing| standing.key)
+}
+
 /// By what teams are compared: whether the first of the team is owed, its share, its age, its name.
 type Key = (Reverse<bool>, Share, Time, Name);
 

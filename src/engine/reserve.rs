@@ -27,6 +27,7 @@ use super::forest::{PoolIx, TeamIx};
 use super::history;
 use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
+use super::pass;
 use super::placement::{self, Freed, Placement, Room};
 use super::reclaim::Hidden;
 use super::timeline::{self, Opening, Until};
@@ -178,16 +179,14 @@ fn is_open(engine: &Engine, turn: &Turn) -> bool {
 
 /// Looks again at those turns for which a reservation has become due.
 pub fn fire(engine: &mut Engine, now: Time) {
-    let due: Vec<(PoolIx, TeamIx)> = engine
-        .turns
-        .iter()
-        .filter(|(_, turn)| turn.due <= now && is_open(engine, turn))
-        .map(|(place, _)| *place)
-        .collect();
+    let due = engine.turns.iter().filter(|(_, turn)| turn.due <= now && is_open(engine, turn));
+    // Between teams the first in order has the choice.
+    let mut due: Vec<_> = due.map(|(place, turn)| (pass::standing(engine, &turn.holder), *place)).collect();
+    due.sort();
     if !due.is_empty() {
         engine.pending.wake_all();
     }
-    for (pool, team) in due {
+    for (_, (pool, team)) in due {
         let Some(candidate) =
             engine.turns.get(&(pool, team)).and_then(|turn| Candidate::of(&engine.books, &turn.holder))
         else {
