@@ -88,6 +88,9 @@ struct Arguments {
     /// Sluice: how many seconds pods take to end. The reference policies evict in no time.
     #[arg(long, default_value_t = 0)]
     grace: u64,
+    /// Sluice: a forecast of all starts every so many hours of the trace; 0 for none.
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    forecast: u64,
     /// What `cargo bench` adds.
     #[arg(long, hide = true)]
     bench: bool,
@@ -99,6 +102,7 @@ impl Arguments {
             min_runtime: Duration::from_secs_f64(self.min_runtime * 86_400.0),
             reserve_after: Duration::from_secs(self.reserve_after),
             grace: Duration::from_secs(self.grace),
+            forecast_every: Duration::from_secs(self.forecast * 3600),
         }
     }
 }

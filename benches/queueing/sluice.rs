@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use sluice_engine::Engine;
 use sluice_engine::amount::{Amount, ResourceList};
+use sluice_engine::forecast::{Bounds, Forecast};
 use sluice_engine::forward::{Happening, Life, Run as Play};
 use sluice_engine::model::{
     DEFAULT_POOL, Event, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload, WorkloadId,
@@ -28,7 +29,12 @@ pub struct Choice {
     pub reserve_after: Duration,
     /// How long pods take to end when they are told to.
     pub grace: Duration,
+    /// How often everybody who waits is told when to expect a start; never if zero.
+    pub forecast_every: Duration,
 }
+
+/// How far a forecast looks: a benchmark makes one on a copy of a busy cluster again and again.
+const BOUNDS: Bounds = Bounds { steps: 400, starts: 400, ahead: Duration::from_secs(7 * 86_400) };
 
 /// Runs the engine over a trace until every job has finished.
 ///
@@ -64,6 +70,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
     }
     let mut log = Log { starts: vec![0; trace.jobs.len()], ..Log::default() };
     let mut next = 0;
+    let mut forecast = trace.jobs.first().map_or(0, |job| job.submit);
     while let Some(now) = trace.jobs.get(next).map(|job| job.submit) {
         let mut on = |at: Time, happening: &Happening| {
             log.note(at, happening);
@@ -76,6 +83,10 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
             next += 1;
         }
         play.settle(&mut on)?;
+        if !choice.forecast_every.is_zero() && now >= forecast {
+            forecast = now + i64::try_from(choice.forecast_every.as_secs())?;
+            log.expect(&play.engine().forecast(time(now), BOUNDS));
+        }
     }
     while let Some(at) = play.next() {
         play.advance(at, &mut |at, happening| {
@@ -90,16 +101,31 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
 struct Log {
     /// When the run under way of each job began.
     starts: Vec<i64>,
+    /// When those who wait are expected to start, as often as somebody said so.
+    expected: BTreeMap<usize, Vec<i64>>,
     outcome: Outcome,
     finished: usize,
 }
 
 impl Log {
+    /// Remembers a forecast; who starts then says by how much it was wrong.
+    fn expect(&mut self, forecast: &Forecast) {
+        for (id, eta) in &forecast.etas {
+            if let (Ok(job), Some(likely)) = (id.0.parse::<usize>(), eta.likely) {
+                self.expected.entry(job).or_default().push(likely.0 / 1000);
+            }
+        }
+    }
+
     fn note(&mut self, at: Time, happening: &Happening) {
         let Ok(job) = happening.workload().0.parse::<usize>() else { return };
         let now = at.0 / 1000;
         match happening {
-            Happening::Admitted { .. } => self.starts[job] = now,
+            Happening::Admitted { .. } => {
+                self.starts[job] = now;
+                let expected = self.expected.remove(&job).unwrap_or_default();
+                self.outcome.eta_errors.extend(expected.into_iter().map(|at| (now - at).abs()));
+            }
             Happening::Evicted { .. } => {
                 self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: false });
             }
