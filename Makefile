@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak e2e cluster cluster-up cluster-down \
-        bench-cluster bench-engine bench-packing bench-queueing crds image need packages
+        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds image need packages
 
 # docker or podman
 CONTAINER ?= docker
@@ -60,6 +60,9 @@ cluster-down: ## stop it and forget its data
 
 bench-cluster: need ## what Sluice does to a control plane, measured
 	cargo bench --bench cluster
+
+bench-placement: need ## whether every pod goes where its Job was admitted to, and what that costs, measured
+	cargo bench --bench placement -- $(ARGS)
 
 bench-engine: ## what a decision costs by nodes, teams and waiting workloads, measured
 	cargo bench -p sluice-engine --bench engine -- $(ARGS)

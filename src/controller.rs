@@ -7,6 +7,7 @@
 
 mod decided;
 mod grouped;
+mod placing;
 mod questions;
 mod readiness;
 mod refusals;
@@ -83,6 +84,8 @@ impl Controller {
             self.follow_the_lead(&mut session);
             if let Some(directory) = session.directory() {
                 self.directory.store(directory);
+            } else if worked {
+                self.directory.wake();
             }
             if session.complete() {
                 if self.ready.lists_complete() {

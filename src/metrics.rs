@@ -60,8 +60,19 @@ pub struct Metrics {
 }
 
 /// What a write does, as a label.
-pub const WRITES: [&str; 9] =
-    ["admit", "resize", "evict", "fail", "restore", "release", "disruption", "event", "status"];
+pub const WRITES: [&str; 11] = [
+    "admit",
+    "resize",
+    "evict",
+    "fail",
+    "restore",
+    "release",
+    "place",
+    "remake",
+    "disruption",
+    "event",
+    "status",
+];
 /// How a write ended, as a label.
 pub const OUTCOMES: [&str; 5] = ["done", "conflict", "gone", "refused", "unanswered"];
 

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice::api::names;
-use sluice::cluster::patch::{self, Failure, Grant};
+use sluice::cluster::patch::{self, Failure, Grant, Pin};
 use sluice::cluster::reduce::{self, Managed};
 use sluice::cluster::wire;
 use sluice::engine::model::{Admission, Observed, Time, WorkloadKind};
@@ -341,7 +341,9 @@ impl Writer {
             let (kind, record) = (managed.workload.kind.clone(), (&admission).into());
             let grant = if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All };
             match &managed.workload.state {
-                Observed::Queued => patch::admit(kind, &managed.facts, version, &record, grant),
+                Observed::Queued => {
+                    patch::admit(kind, &managed.facts, version, &record, grant, Pin::Template)
+                }
                 _ => patch::resize(&managed.facts, version, &record, grant),
             }
         })

@@ -1,8 +1,10 @@
 //! Sluice's words in the Kubernetes API: its kinds, labels, annotations and records.
 
+pub mod affinity;
 pub mod convert;
 pub mod names;
 pub mod node_pool;
 pub mod record;
 mod schema;
+pub mod seats;
 pub mod team;

@@ -26,6 +26,10 @@ pub struct Record {
     /// On the pods of a group: the workload they are together. The rest is then about all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
+    /// Where the pods of an Indexed Job find their nodes by their indexes: which of these had ended for
+    /// good when it was admitted, as its status writes it (`0-2,5`). See [`super::seats::Seats`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
 }
 
 /// Plain pods that were admitted together, as each of them says.
@@ -91,6 +95,7 @@ impl From<&Admission> for Record {
             at: timestamp(admission.at),
             wanted: None,
             group: None,
+            done: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, Request, Status};
 use kube::{Client, Resource};
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -41,6 +41,13 @@ pub enum Purpose {
     Restore,
     /// Let pods run that an admission of their group has not reached yet.
     Release,
+    /// Let a pod of a Job go to its place.
+    Place,
+    /// Have the Job controller make a pod of a Job anew.
+    Remake {
+        /// Whether its node is gone, so that nobody is left to end it.
+        lost: bool,
+    },
 }
 
 impl Purpose {
@@ -52,6 +59,8 @@ impl Purpose {
             Self::Fail => "fail",
             Self::Restore => "restore",
             Self::Release => "release",
+            Self::Place => "place",
+            Self::Remake { .. } => "remake",
         }
     }
 }
@@ -221,6 +230,9 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
             Err(failure) => return failed(failure),
         }
     }
+    if let Purpose::Remake { lost } = write.purpose {
+        return remake(caller, write, lost).await.map_or_else(failed, |()| End::Gone);
+    }
     match &write.deed {
         Deed::Each(writes) => all_or_none(caller, writes).await,
         deed => single(caller, write, deed).await,
@@ -376,6 +388,22 @@ async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
         Ok(_) | Err(Failure::Gone) => Ok(End::Done(Look::Pods(Vec::new()))),
         Err(failure) => Err(failure),
     }
+}
+
+/// Takes a pod out of its Job's books and deletes it. Once the first is done, so must be the second: a pod
+/// that nobody counts would not count as succeeded either.
+async fn remake(caller: &Caller, write: &Write, lost: bool) -> Result<(), Failure> {
+    let (pods, label) = (requests::<wire::Pod>(write, &()), Some(write.purpose.label()));
+    let disown = Patch::Strategic(patch::disown(&write.id.0));
+    let request = pods.patch(&write.name, &params(), &disown).map_err(unsendable)?;
+    caller.until_known::<IgnoredAny>(label, true, request).await?;
+    let delete = DeleteParams {
+        grace_period_seconds: lost.then_some(0),
+        preconditions: Some(Preconditions { uid: Some(write.id.0.to_string()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    let request = pods.delete(&write.name, &delete).map_err(unsendable)?;
+    caller.until_known::<IgnoredAny>(label, true, request).await.map(|_| ())
 }
 
 /// Marks one pod.

@@ -15,8 +15,10 @@ use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::replicas::{self, Replicas};
 use super::table::{Seen, Step, Table, Versioned};
-use crate::directory::{Directory, Membership};
-use crate::engine::model::{Event, Name, Node, Observed, Pod, PodId, Workload, WorkloadId, WorkloadKind};
+use crate::directory::{Directory, Membership, Places};
+use crate::engine::model::{
+    Event, Name, Node, Observed, Pod, PodId, SETTLE, Time, Workload, WorkloadId, WorkloadKind,
+};
 use crate::kinds::{Kind, Kinds};
 
 /// A message of one of the watches.
@@ -55,6 +57,10 @@ pub struct Mirror {
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
     replicas: Replicas,
+    /// Jobs of which something has changed that may concern the places of their pods.
+    stirred: BTreeSet<WorkloadId>,
+    /// What the webhook knows of the places of pods.
+    places: Places,
     unlabelled_default: i32,
     directory_changed: bool,
     events: Vec<Event>,
@@ -70,8 +76,8 @@ enum Makers {
 impl Mirror {
     /// Nothing yet, with objects of these kinds as workloads too.
     #[must_use]
-    pub fn new(kinds: Kinds) -> Self {
-        Self { kin: Kin::new(kinds), ..Self::default() }
+    pub fn new(kinds: Kinds, places: Places) -> Self {
+        Self { kin: Kin::new(kinds), places, ..Self::default() }
     }
 
     /// Takes note of one message; gives what it means to the engine.
@@ -104,15 +110,21 @@ impl Mirror {
             }
             Change::Node(seen) => {
                 for step in self.nodes.take(seen) {
-                    self.events.extend(match step {
+                    let (closed, event) = match step {
                         // A kubelet's heartbeat changes nothing that matters here.
-                        Step::Put(name, before) => self
-                            .nodes
-                            .get(&name)
-                            .filter(|node| before.as_ref() != Some(node))
-                            .map(|node| Event::NodeApplied(node.clone())),
-                        Step::Gone(name, _) => Some(Event::NodeRemoved(name)),
-                    });
+                        Step::Put(name, before) => {
+                            let now = self.nodes.get(&name);
+                            let open = |node: Option<&Node>| node.is_some_and(|node| node.schedulable);
+                            let closed = open(before.as_ref()) && !open(now);
+                            let changed = now.filter(|node| before.as_ref() != Some(node));
+                            (closed, changed.map(|node| Event::NodeApplied(node.clone())))
+                        }
+                        Step::Gone(name, _) => (true, Some(Event::NodeRemoved(name))),
+                    };
+                    self.events.extend(event);
+                    if closed {
+                        self.stir_the_unbound();
+                    }
                 }
             }
             Change::Class(seen) => {
@@ -123,8 +135,13 @@ impl Mirror {
                 }
             }
             Change::Job(seen) => {
+                let ends = matches!(seen, Seen::ListEnds);
                 let steps = self.jobs.take(self.kin.sorted_message(seen));
                 self.job_steps(Makers::Jobs, steps);
+                if ends {
+                    // The book is older than this mirror.
+                    self.places.keep(|uid| self.jobs.get(uid).is_some());
+                }
             }
             Change::Other(place, seen) => {
                 let seen = self.kin.sorted_message(seen);
@@ -162,6 +179,15 @@ impl Mirror {
         let steps = self.pods.take_own(seen.uid.clone(), seen);
         self.pod_steps(steps);
         take(&mut self.events)
+    }
+
+    /// Has everybody looked at who has pods on their way: it may lead to a node that is closed now.
+    fn stir_the_unbound(&mut self) {
+        let unbound =
+            |seen: &PodSeen| seen.way.is_some() && seen.holds.as_ref().is_some_and(|p| p.node.is_none());
+        let pods = self.pods.iter().map(|(_, seen)| seen).filter(|seen| unbound(seen));
+        let owners = pods.filter_map(|seen| seen.holds.as_ref()?.workload.clone());
+        self.stirred.extend(owners.collect::<Vec<_>>());
     }
 
     fn take_namespace(&mut self, seen: Seen<NamespaceSeen>) {
@@ -252,9 +278,11 @@ impl Mirror {
                     let now = now.and_then(|seen| seen.managed.as_deref());
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
+                    self.places.put(&uid, now.and_then(|now| now.facts.seats.as_ref()));
                     let changed = before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload);
                     let team = before.as_deref().map(|managed| &managed.workload.team);
                     let event = changed.then(|| told(team, now)).flatten();
+                    self.stirred.insert(WorkloadId(uid.clone()));
                     if leaves {
                         self.leaving.insert(WorkloadId(uid));
                     } else {
@@ -266,6 +294,8 @@ impl Mirror {
                     if matches!(which, Makers::Others(_)) {
                         self.kin.unlink(&uid);
                     }
+                    self.places.put(&uid, None);
+                    self.stirred.insert(WorkloadId(uid.clone()));
                     self.leaving.remove(&WorkloadId(uid));
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)
@@ -295,6 +325,8 @@ impl Mirror {
                 }
             }
             let now = self.pods.get(&uid);
+            let owner = now.and_then(|seen| seen.holds.as_ref()).or(held_before.as_ref());
+            self.stirred.extend(owner.and_then(|pod| pod.workload.clone()));
             let group = now.and_then(group_of);
             self.groups.note(&uid, group_before.as_ref(), group.as_ref());
             self.replicas.note(&uid, replica_before.as_ref(), now.and_then(replicas::key).as_ref());
@@ -377,6 +409,7 @@ impl Mirror {
         let labelled = |(name, seen): (&Name, &NamespaceSeen)| Some((name.clone(), seen.membership.clone()?));
         Some(Directory {
             complete: self.directory_complete(),
+            places: self.places.clone(),
             namespaces: self.namespaces.iter().filter_map(labelled).collect(),
             teams: self.teams.iter().map(|(name, seen)| (name.clone(), seen.team.clone())).collect(),
             queue_priority_classes: self
@@ -463,6 +496,35 @@ impl Mirror {
         pods.filter_map(|uid| Some(self.pods.get(uid)?.name.clone())).collect()
     }
 
+    /// The pods of a workload that have not ended.
+    pub fn pods_with_uid(&self, id: &WorkloadId) -> impl Iterator<Item = (&Name, &PodSeen)> {
+        let pods = self.pods_of.get(id).into_iter().flatten();
+        pods.filter_map(|uid| Some((uid, self.pods.get(uid)?)))
+    }
+
+    /// A pod.
+    #[must_use]
+    pub fn pod(&self, uid: &Name) -> Option<&PodSeen> {
+        self.pods.get(uid)
+    }
+
+    /// A node.
+    #[must_use]
+    pub fn node(&self, name: &Name) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// What the webhook knows of the places of pods.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The Jobs of which something may have changed that concerns the places of their pods.
+    pub fn take_stirred(&mut self) -> BTreeSet<WorkloadId> {
+        take(&mut self.stirred)
+    }
+
     /// How many pods of a workload that have not ended are on each node, by name.
     #[must_use]
     pub fn pods_by_node(&self, id: &WorkloadId) -> BTreeMap<Name, Vec<Name>> {
@@ -476,11 +538,17 @@ impl Mirror {
         nodes
     }
 
-    /// The stopped Jobs of which nothing is left, so that their template can be restored.
-    pub fn restorable(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.leaving.iter().filter(|id| {
+    /// The stopped Jobs of which nothing is left, so that their template can be restored. A controller that
+    /// never got to say that a Job runs does not say that it has stopped either; it is given time to.
+    pub fn restorable(&self, now: Time) -> impl Iterator<Item = &WorkloadId> {
+        let over = move |state: &Observed| match state {
+            Observed::Leaving { stopped, since, .. } => *stopped || since.after(SETTLE) <= now,
+            _ => false,
+        };
+        self.leaving.iter().filter(move |id| {
             let stopped = self.workload(id).is_some_and(|(managed, _)| {
-                matches!(managed.workload.state, Observed::Leaving { stopped: true, .. })
+                over(&managed.workload.state)
+                    && managed.facts.active == 0
                     && managed.facts.terminating == 0
                     && !managed.workload.team.is_empty()
             });

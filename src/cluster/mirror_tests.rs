@@ -120,7 +120,8 @@ fn a_late_event_does_not_undo_our_own_write() {
 fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
     let mut mirror = labelled();
     mirror.take(saw_pod(1, "Running"));
-    let restorable = |mirror: &Mirror| mirror.restorable().count();
+    let evicted = Time("2026-11-21T09:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_millisecond());
+    let restorable = |mirror: &Mirror| mirror.restorable(evicted).count();
     let leaving = |active, terminating| {
         json!({
             "metadata": {"annotations": {"sluice.dev/admission": RECORD, "sluice.dev/eviction": EVICTED}},
@@ -137,7 +138,13 @@ fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
     assert_eq!(mirror.pods_of(&WorkloadId("job".into())), ["j-0".into()]);
     assert!(matches!(mirror.take(saw_pod(5, "Failed"))[..], [Event::PodRemoved(_)]));
     assert_eq!(restorable(&mirror), 1);
-    mirror.take(saw_job(6, json!({})));
+    // One that was evicted before its controller ever said that it runs still says that it never ran.
+    let mut never = leaving(0, 0);
+    never["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-11-21T08:00:00Z");
+    mirror.take(saw_job(6, never));
+    assert_eq!(restorable(&mirror), 0, "its controller may have seen no more than the admission");
+    assert_eq!(mirror.restorable(evicted.after(SETTLE)).count(), 1);
+    mirror.take(saw_job(7, json!({})));
     assert_eq!(restorable(&mirror), 0, "queued again");
 }
 
@@ -181,4 +188,32 @@ fn where_pods_ask_for_a_whole_device_themselves_a_share_counts_as_one() {
     let gpus = |events: Vec<Event>| applied(&events).shape.requests["nvidia.com/gpu"].to_string();
     assert_eq!(gpus(mirror.take(asks(1, containers))), "1");
     assert_eq!(gpus(mirror.take(asks(2, json!([])))), "500m");
+}
+
+#[test]
+fn the_places_of_pods_outlast_a_mirror_as_long_as_their_jobs() {
+    let record = RECORD.replacen('{', r#"{"done":"","#, 1);
+    let admitted = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": record}},
+        "spec": {"suspend": false, "completionMode": "Indexed", "template": {"spec": {
+            "schedulingGates": [{"name": "sluice.dev/placement"}]}}},
+    });
+    let mut first = labelled();
+    let places = first.places().clone();
+    first.take(saw_job(1, admitted.clone()));
+    let known = || places.of("job").is_some_and(|seats| seats.node_of(0).is_some());
+    assert!(known());
+    let list = |listed: Option<Value>| {
+        let mut next = Mirror::new(Kinds::default(), places.clone());
+        next.take(Change::Job(Seen::ListBegins));
+        assert!(known(), "the list may have it");
+        listed.map(|change| next.take(saw_job(2, change)));
+        next.take(Change::Job(Seen::ListEnds));
+    };
+    list(Some(admitted));
+    assert!(known());
+    list(None);
+    assert!(!known(), "it is deleted");
+    first.take(saw_job(3, json!({})));
+    assert!(!known(), "it waits again");
 }

@@ -10,6 +10,7 @@ pub mod leader;
 pub mod mirror;
 pub mod others;
 pub mod patch;
+pub mod place;
 pub mod reduce;
 pub mod replicas;
 pub mod status;

@@ -12,10 +12,12 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOpera
 use kube::core::Status;
 use serde_json::{Value, json};
 
-use super::reduce::{Facts, shape::REQUIRED_TERMS};
+use super::reduce::{Facts, pod::Way};
+use crate::api::affinity::pinned;
 use crate::api::names;
 use crate::api::record::{Eviction, Record};
-use crate::engine::model::WorkloadKind;
+use crate::api::seats::Seats;
+use crate::engine::model::{Name, WorkloadKind};
 
 mod other;
 
@@ -27,23 +29,35 @@ const OWN_AFFINITY: [&str; 2] = ["spec", "affinity"];
 /// Lets a workload run on the nodes of `record`, with as many pods of a Job as it says if it `grants`
 /// fewer than there could be.
 #[must_use]
-pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record, grants: Grant) -> Patch {
+pub fn admit(
+    kind: WorkloadKind,
+    facts: &Facts,
+    version: u64,
+    record: &Record,
+    grants: Grant,
+    pin: Pin,
+) -> Patch {
     if let Some(other) = &facts.other {
         return other::admit(facts, other, version, record);
     }
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let nodes = record.nodes_of(&facts.uid);
+    let one_by_one = kind == WorkloadKind::Job && pin == Pin::OneByOne;
     let mut patch = expect(facts, version);
     let of_pod = kind.is_pods();
     if of_pod {
-        let others = facts.gates.iter().filter(|gate| &***gate != names::GATE_ADMISSION);
-        let others: Vec<Value> = others.map(|gate| json!({"name": &**gate})).collect();
-        patch.push(add(&["spec", "schedulingGates"], json!(others)));
+        patch.push(add(&["spec", "schedulingGates"], without(&facts.gates, names::GATE_ADMISSION)));
     } else {
         patch.push(add(&["spec", "suspend"], json!(false)));
         patch.extend(grants.parallelism(facts, record.pods));
     }
-    if !nodes.is_empty() {
+    if one_by_one {
+        let mut gates = without(&facts.gates, names::GATE_PLACEMENT);
+        if let Value::Array(gates) = &mut gates {
+            gates.push(json!({"name": names::GATE_PLACEMENT}));
+        }
+        patch.push(add(&TEMPLATE_GATES, gates));
+    } else if !nodes.is_empty() {
         let path: &[&str] = if of_pod { &OWN_AFFINITY } else { &TEMPLATE_AFFINITY };
         patch.push(add(path, pinned(user.as_ref(), &nodes)));
     }
@@ -51,14 +65,72 @@ pub fn admit(kind: WorkloadKind, facts: &Facts, version: u64, record: &Record, g
     if of_pod && !facts.annotated {
         patch.push(add(&["metadata", "annotations"], json!({})));
     }
-    patch.push(annotate(names::ADMISSION, json(&grants.noted(facts, record))));
-    if !of_pod && let Some(user) = &facts.user_affinity {
+    patch.push(annotate(names::ADMISSION, json(&pin.noted(facts, grants.noted(facts, record)))));
+    if !of_pod
+        && !one_by_one
+        && let Some(user) = &facts.user_affinity
+    {
         patch.push(annotate(names::USER_AFFINITY, user.to_string()));
     }
     if facts.has_eviction {
         patch.push(unannotate(names::EVICTION));
     }
     Patch(patch)
+}
+
+/// Lets a pod of a Job go to its place.
+#[must_use]
+pub fn seat(uid: &Name, way: &Way, node: &str) -> Patch {
+    let user: Option<Value> = way.affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let gates = ["spec", "schedulingGates"];
+    Patch(vec![
+        test(&["metadata", "uid"], json!(&**uid)),
+        test(&gates, without(&way.gates, "")),
+        add(&gates, without(&way.gates, names::GATE_PLACEMENT)),
+        add(&OWN_AFFINITY, pinned(user.as_ref(), &[node])),
+    ])
+}
+
+/// Scheduling gates without the one of that name.
+fn without(gates: &[Name], name: &str) -> Value {
+    gates.iter().filter(|gate| &***gate != name).map(|gate| json!({"name": &**gate})).collect()
+}
+
+/// Takes a pod out of its Job's books, in a strategic merge patch, as the Job controller does before it
+/// deletes pods of a Job that shrinks: one that goes after that does not count as failed.
+#[must_use]
+pub fn disown(uid: &Name) -> Value {
+    json!({"metadata": {"uid": &**uid, "$deleteFromPrimitiveList/finalizers": [JOB_TRACKING]}})
+}
+
+/// The finalizer by which the Job controller sees to it that it counts a pod.
+const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
+/// Where the gates stand of the pods that a Job makes.
+const TEMPLATE_GATES: [&str; 4] = ["spec", "template", "spec", "schedulingGates"];
+
+/// How the pods of a Job come to the nodes of its admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// By the template: it does not matter which goes where, or they cannot but go where they should.
+    Template,
+    /// One by one: each is made with a gate, which is lifted when its place is written in.
+    OneByOne,
+}
+
+impl Pin {
+    /// The record with what tells the places of pods that have numbers, if each gets its own.
+    fn noted(self, facts: &Facts, record: Record) -> Record {
+        let done = facts.done.as_deref().filter(|_| self == Self::OneByOne).map(ToOwned::to_owned);
+        Record { done, ..record }
+    }
+
+    /// The places of its pods by their numbers, once a Job has been admitted by this record.
+    #[must_use]
+    pub fn seats(self, facts: &Facts, record: Record) -> Option<Seats> {
+        let record = self.noted(facts, record);
+        record.done.is_some().then(|| Seats::of(&record))
+    }
 }
 
 /// Lets a running Job go on with the pods of `record`. The nodes are among those of its admission: the
@@ -186,6 +258,11 @@ pub fn restore(facts: &Facts, version: u64) -> Patch {
     let user: Option<Value> = facts.user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let mut patch = expect(facts, version);
     patch.extend([add(&TEMPLATE_AFFINITY, user.unwrap_or(Value::Null)), unannotate(names::ADMISSION)]);
+    if facts.gates.iter().any(|gate| &**gate == names::GATE_PLACEMENT) {
+        let gates = without(&facts.gates, names::GATE_PLACEMENT);
+        let none = gates.as_array().is_some_and(Vec::is_empty);
+        patch.push(add(&TEMPLATE_GATES, if none { Value::Null } else { gates }));
+    }
     if facts.held && !facts.has_eviction {
         patch.push(unannotate(names::HELD));
     }
@@ -224,44 +301,6 @@ fn disrupted(now: Timestamp, message: &str) -> Value {
 /// A time as Kubernetes writes it, in whole seconds.
 fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// The user's affinity with every alternative narrowed to each of the nodes.
-///
-/// Terms are ORed, so the pin goes into all of them: a term that it were missing from would let pods
-/// go elsewhere. One value a field requirement is all the API allows, hence a term a node.
-#[must_use]
-pub fn pinned(user: Option<&Value>, nodes: &[&str]) -> Value {
-    let anything = [json!({})];
-    let mut affinity = user.filter(|user| user.is_object()).cloned().unwrap_or_else(|| json!({}));
-    // A term without requirements matches nothing; narrowed to a node it would match that node.
-    let written = affinity.pointer(REQUIRED_TERMS).and_then(Value::as_array).cloned();
-    let terms: Vec<Value> = match &written {
-        Some(terms) => terms.iter().filter(|term| !is_empty(term)).cloned().collect(),
-        None => anything.to_vec(),
-    };
-    let narrowed: Vec<Value> =
-        terms.iter().flat_map(|term| nodes.iter().map(|node| with_node(term, node))).collect();
-    let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    if !affinity["nodeAffinity"].is_object() {
-        affinity["nodeAffinity"] = json!({});
-    }
-    affinity["nodeAffinity"][required] = json!({"nodeSelectorTerms": narrowed});
-    affinity
-}
-
-fn is_empty(term: &Value) -> bool {
-    ["matchExpressions", "matchFields"].iter().all(|key| term[key].as_array().is_none_or(Vec::is_empty))
-}
-
-fn with_node(term: &Value, node: &str) -> Value {
-    let mut term = term.clone();
-    let pin = json!({"key": "metadata.name", "operator": "In", "values": [node]});
-    match term["matchFields"].as_array_mut() {
-        Some(fields) => fields.push(pin),
-        None => term["matchFields"] = json!([pin]),
-    }
-    term
 }
 
 /// What the object must still be like; [`does_not_apply`] knows the answer when it is not.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::api::affinity::REQUIRED_TERMS;
 use crate::cluster::reduce::{job::job, pod::pod};
 use crate::engine::model::{Observed, Time};
 
@@ -27,6 +28,7 @@ fn record(nodes: &[&str]) -> Record {
         at: "2026-11-21T08:00:00Z".parse().expect("a time"),
         wanted: None,
         group: None,
+        done: None,
     }
 }
 
@@ -62,7 +64,7 @@ fn the_pin_is_anded_into_every_term_of_the_user() {
     };
     assert_eq!(
         pinned(Some(&user), &["n1", "n2"]),
-        required(&json!([with("a", "n1"), with("a", "n2"), with("b", "n1"), with("b", "n2")])),
+        required(&json!([with("a", "n1"), with("a", "n2"), with("b", "n1"), with("b", "n2"), {}])),
         "and the term that matches nothing matches nothing still"
     );
 }
@@ -87,12 +89,15 @@ fn the_pin_leaves_the_rest_of_the_affinity_alone() {
 
 #[test]
 fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
-    for affinity in [Value::Null, required(&json!([term("a")])), json!({"podAffinity": {"x": [1, 2]}})] {
+    let affinities = [Value::Null, required(&json!([term("a")])), json!({"podAffinity": {"x": [1, 2]}})];
+    for (affinity, pin) in
+        affinities.into_iter().flat_map(|one| [(one.clone(), Pin::Template), (one, Pin::OneByOne)])
+    {
         let before = held(&affinity);
         let mut object = before.clone();
 
         let (known, version, _) = facts(&object);
-        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1", "n2"]), Grant::All);
+        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1", "n2"]), Grant::All, pin);
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert_eq!(object["spec"]["suspend"], false);
         let (known, version, state) = facts(&object);
@@ -113,9 +118,10 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
         assert_eq!(state, Observed::Queued);
         let template = &object["spec"]["template"]["spec"];
         assert_eq!(template["affinity"], affinity, "exactly what the user wrote");
+        assert_eq!(template["schedulingGates"], Value::Null);
         assert_eq!(object["metadata"]["annotations"]["mine"], "kept");
 
-        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n3"]), Grant::All);
+        let patch = admit(WorkloadKind::Job, &known, version, &record(&["n3"]), Grant::All, Pin::Template);
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert!(object["metadata"]["annotations"].get("sluice.dev/eviction").is_none());
     }
@@ -152,7 +158,10 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_put_back() {
 
     // It starts small, grows, and shrinks again; what it wants stays the same.
     let (known, version, _) = facts(&object);
-    apply(&mut object, &admit(WorkloadKind::Job, &known, version, &spread(&[("n1", 2)]), Grant::Part));
+    apply(
+        &mut object,
+        &admit(WorkloadKind::Job, &known, version, &spread(&[("n1", 2)]), Grant::Part, Pin::Template),
+    );
     assert_eq!((object["spec"]["parallelism"].as_u64(), admitted(&object)), (Some(2), 2));
     for (grant, granted, written) in [(Grant::Part, 3, 3), (Grant::All, 4, 4), (Grant::Part, 1, 1)] {
         let (known, version, _) = facts(&object);
@@ -269,7 +278,7 @@ fn a_pod_that_is_to_go_first_is_not_ready() {
 fn what_its_user_stopped_is_not_queued_again() {
     let mut object = held(&Value::Null);
     let (known, version, _) = facts(&object);
-    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1"]), Grant::All);
+    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n1"]), Grant::All, Pin::Template);
     json_patch::patch(&mut object, &patch).expect("the patch applies");
     object["spec"]["suspend"] = json!(true);
     let (known, version, _) = facts(&object);
@@ -281,13 +290,16 @@ fn what_its_user_stopped_is_not_queued_again() {
 fn a_patch_insists_on_what_it_was_decided_on() {
     let mut object = held(&Value::Null);
     let (known, _, _) = facts(&object);
-    for patch in [admit(WorkloadKind::Job, &known, 41, &record(&["n"]), Grant::All), restore(&known, 41)] {
+    for patch in [
+        admit(WorkloadKind::Job, &known, 41, &record(&["n"]), Grant::All, Pin::Template),
+        restore(&known, 41),
+    ] {
         let first = serde_json::to_value(&patch.0[0]).expect("an operation");
         assert_eq!(first, json!({"op": "add", "path": "/metadata/resourceVersion", "value": "41"}));
     }
     object["metadata"]["generation"] = json!(3);
     let (known, version, _) = facts(&object);
-    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n"]), Grant::All);
+    let patch = admit(WorkloadKind::Job, &known, version, &record(&["n"]), Grant::All, Pin::Template);
     object["metadata"]["resourceVersion"] = json!("99");
     assert!(json_patch::patch(&mut object.clone(), &patch).is_ok(), "only its status has changed");
     let mut namesake = object.clone();
@@ -295,6 +307,62 @@ fn a_patch_insists_on_what_it_was_decided_on() {
     assert!(json_patch::patch(&mut namesake, &patch).is_err(), "it only has its name");
     object["metadata"]["generation"] = json!(4);
     assert!(json_patch::patch(&mut object, &patch).is_err(), "its spec has changed");
+}
+
+#[test]
+fn a_job_whose_pods_get_their_places_one_by_one_makes_them_with_a_gate() {
+    let affinity = required(&json!([term("a")]));
+    let mut object = held(&affinity);
+    object["spec"]["completionMode"] = json!("Indexed");
+    object["status"] = json!({"completedIndexes": "0-1", "failedIndexes": "4"});
+    let own = json!({"name": "example.com/own"});
+    object["spec"]["template"]["spec"]["schedulingGates"] = json!([own]);
+    let (known, version, _) = facts(&object);
+    let wanted = spread(&[("n1", 2), ("n2", 1)]);
+    let patch = admit(WorkloadKind::Job, &known, version, &wanted, Grant::All, Pin::OneByOne);
+    json_patch::patch(&mut object, &patch).expect("the patch applies");
+    let template = &object["spec"]["template"]["spec"];
+    assert_eq!(template["affinity"], affinity, "the pods' own places come later");
+    assert_eq!(template["schedulingGates"], json!([own, {"name": names::GATE_PLACEMENT}]));
+    assert!(object["metadata"]["annotations"].get(names::USER_AFFINITY).is_none());
+    let (known, version, _) = facts(&object);
+    let nodes = |indexes: [u32; 4]| {
+        let seats = known.seats.as_ref().expect("it has places");
+        indexes.map(|index| seats.node_of(index).map_or("none", |node| &**node))
+    };
+    assert_eq!(nodes([2, 3, 5, 6]), ["n1", "n1", "n2", "none"], "the rest had ended before");
+
+    let resized = resize(&known, version, &spread(&[("n1", 1), ("n3", 2)]), Grant::All);
+    json_patch::patch(&mut object, &resized).expect("the patch applies");
+    let (known, version, _) = facts(&object);
+    let seats = known.seats.as_ref().expect("its pods are given places still");
+    assert_eq!(seats.node_of(2), None, "but not by their numbers, which may be anywhere now");
+
+    json_patch::patch(&mut object, &evict(&known, version, &eviction("NotPlaced"))).expect("it applies");
+    let (known, version, _) = facts(&object);
+    json_patch::patch(&mut object, &restore(&known, version)).expect("the patch applies");
+    assert_eq!(object["spec"]["template"]["spec"]["schedulingGates"], json!([own]));
+}
+
+#[test]
+fn a_pod_gets_its_place_with_the_end_of_its_gate() {
+    let affinity = required(&json!([term("a"), {}]));
+    let mut object = json!({
+        "metadata": {"name": "j-0", "namespace": "ns", "uid": "p", "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}]},
+        "spec": {"containers": [], "affinity": affinity, "schedulingGates": [
+            {"name": "example.com/other"}, {"name": names::GATE_PLACEMENT}]},
+    });
+    let seen = pod(&serde_json::from_value(object.clone()).expect("a pod"));
+    let way = seen.way.expect("a pod of a Job");
+    assert!(way.waits() && way.aim.is_none());
+    let patch = seat(&seen.uid, &way, "n1");
+    json_patch::patch(&mut object, &patch).expect("the patch applies");
+    assert_eq!(object["spec"]["schedulingGates"], json!([{"name": "example.com/other"}]));
+    assert_eq!(object["spec"]["affinity"], pinned(Some(&affinity), &["n1"]));
+    assert!(json_patch::patch(&mut object.clone(), &patch).is_err(), "once at most");
+    let after = pod(&serde_json::from_value(object).expect("a pod")).way.expect("a pod of a Job");
+    assert_eq!((after.waits(), after.aim.as_deref()), (false, Some("n1")));
 }
 
 #[test]
@@ -310,7 +378,14 @@ fn a_bare_pod_loses_only_our_gate() {
         }
         let seen = pod(&serde_json::from_value(object.clone()).expect("a pod"));
         let managed = seen.managed.expect("managed");
-        let patch = admit(WorkloadKind::Pod, &managed.facts, seen.version, &record(&["n1"]), Grant::All);
+        let patch = admit(
+            WorkloadKind::Pod,
+            &managed.facts,
+            seen.version,
+            &record(&["n1"]),
+            Grant::All,
+            Pin::Template,
+        );
         json_patch::patch(&mut object, &patch).expect("the patch applies");
         assert_eq!(object["spec"]["schedulingGates"], json!([{"name": "example.com/other"}]));
         assert_eq!(object["spec"]["affinity"], pinned(None, &["n1"]));

@@ -41,6 +41,8 @@ pub struct JobSpec {
     pub parallelism: Option<i64>,
     /// How many pods must succeed.
     pub completions: Option<i64>,
+    /// `Indexed` when its pods have numbers.
+    pub completion_mode: Option<String>,
     /// The longest it may run.
     pub active_deadline_seconds: Option<i64>,
     /// Whether rules say which pod failures count.
@@ -67,6 +69,10 @@ pub struct JobStatus {
     pub succeeded: Option<i64>,
     /// Pods that are ending.
     pub terminating: Option<i64>,
+    /// Of an Indexed Job, the indexes that have succeeded, as `0-2,5`.
+    pub completed_indexes: Option<String>,
+    /// Those that have failed for good, written alike.
+    pub failed_indexes: Option<String>,
     /// Since when it runs; with every resume anew.
     pub start_time: Option<Time>,
     /// When it succeeded.
@@ -88,6 +94,8 @@ pub struct Condition {
     pub last_transition_time: Option<Time>,
     /// Why, a word.
     pub reason: String,
+    /// Why, a sentence.
+    pub message: String,
 }
 
 /// A `v1` Pod.
@@ -170,6 +178,8 @@ pub struct PodStatus {
     pub phase: Option<String>,
     /// Why it is there, a word.
     pub reason: Option<String>,
+    /// What is said of it.
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// A `v1` Node.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::api::record::{Eviction, Record};
 use crate::cluster::actuator::{Deed, Purpose, Write};
-use crate::cluster::patch::{self, Failure, Grant};
+use crate::cluster::patch::{self, Failure, Grant, Pin};
 use crate::cluster::reduce::{Facts, Managed};
 use crate::engine::decision::{Action, FailReason};
 use crate::engine::model::{Admission, Name, Observed, Workload, WorkloadKind};
@@ -99,10 +99,16 @@ pub fn write_on(managed: &Managed, purpose: Purpose, deed: Deed, message: String
 }
 
 /// The write that lets a workload run.
-pub fn admission_of(managed: &Managed, version: u64, admission: &Admission, message: &str) -> Write {
+pub fn admission_of(
+    managed: &Managed,
+    version: u64,
+    admission: &Admission,
+    pin: Pin,
+    message: &str,
+) -> Write {
     let record = Record::from(admission);
     let grants = grants(managed, admission);
-    admission_by(managed, version, Purpose::Admit, &record, grants, message)
+    admission_by(managed, version, Purpose::Admit, &record, (grants, pin), message)
 }
 
 /// The write that lets a workload run as a record says.
@@ -111,10 +117,10 @@ pub fn admission_by(
     version: u64,
     purpose: Purpose,
     record: &Record,
-    grants: Grant,
+    (grants, pin): (Grant, Pin),
     message: &str,
 ) -> Write {
-    let patch = patch::admit(managed.workload.kind.clone(), &managed.facts, version, record, grants);
+    let patch = patch::admit(managed.workload.kind.clone(), &managed.facts, version, record, grants, pin);
     write_on(managed, purpose, Deed::Patch(patch), message.to_owned())
 }
 

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::decided::{admission_by, failure_of, write_on};
 use crate::api::record::Record;
 use crate::cluster::actuator::{Deed, Purpose, Write};
-use crate::cluster::patch::Grant;
+use crate::cluster::patch::{Grant, Pin};
 use crate::cluster::reduce::Managed;
 use crate::engine::decision::Action;
 use crate::engine::model::Observed;
@@ -23,7 +23,7 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
             let placed = record.group.as_ref().map(|group| &group.members);
             let has_place = |member: &Managed| placed.is_some_and(|all| all.contains_key(&*member.facts.uid));
             let writes = members.iter().filter(|(member, _)| has_place(member)).map(|(member, version)| {
-                admission_by(member, *version, Purpose::Admit, &record, Grant::All, message)
+                admission_by(member, *version, Purpose::Admit, &record, (Grant::All, Pin::Template), message)
             });
             each(managed, Purpose::Admit, writes.collect(), message)
         }
@@ -43,9 +43,9 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
 
 /// The write that lets those pods of an admitted group run which its admission has not reached.
 pub fn release_of(managed: &Managed, unreached: &[Member<'_>], record: &Record) -> Write {
-    let writes = unreached
-        .iter()
-        .map(|(member, version)| admission_by(member, *version, Purpose::Release, record, Grant::All, ""));
+    let writes = unreached.iter().map(|(member, version)| {
+        admission_by(member, *version, Purpose::Release, record, (Grant::All, Pin::Template), "")
+    });
     each(managed, Purpose::Release, writes.collect(), "")
 }
 

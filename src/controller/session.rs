@@ -13,6 +13,7 @@ use super::decided::{
     write_on,
 };
 use super::grouped;
+use super::placing::Placing;
 use super::questions::{Question, answer};
 use super::refusals::Refusals;
 use super::restores::Restores;
@@ -21,11 +22,12 @@ use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose};
 use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::patch;
+use crate::cluster::place;
 use crate::cluster::watch::{self, now};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::decision::{Action, ResizeCause};
-use crate::engine::model::{Event, Observed, Time, WorkloadId, WorkloadKind};
+use crate::engine::model::{Event, Name, Observed, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
@@ -49,6 +51,7 @@ pub struct Session {
     decisions: u64,
     restores: Restores,
     releases: Restores,
+    placing: Placing,
     refusals: Refusals,
     metrics: Arc<Metrics>,
     notices: Notices,
@@ -73,9 +76,12 @@ impl Session {
             Arc::clone(&controller.busy),
             outcomes_in,
         );
+        // While the cluster is read anew, the webhook goes on with what was known before.
+        let places = controller.directory.load().places.clone();
+        places.expect_nothing();
         Self {
             engine: Engine::with_settings(controller.settings),
-            mirror: Mirror::new(controller.kinds.clone()),
+            mirror: Mirror::new(controller.kinds.clone(), places),
             changes,
             outcomes,
             first: None,
@@ -86,6 +92,7 @@ impl Session {
             decisions: 0,
             restores: Restores::default(),
             releases: Restores::default(),
+            placing: Placing::default(),
             refusals: Refusals::default(),
             metrics: Arc::clone(&controller.metrics),
             notices: controller.notices.clone(),
@@ -169,14 +176,22 @@ impl Session {
         if !self.leads {
             return None;
         }
-        let upkeep = [self.restores.next(), self.releases.next(), self.refusals.next()];
+        let upkeep = [self.restores.next(), self.releases.next(), self.placing.next(), self.refusals.next()];
         upkeep.into_iter().chain([self.engine.next_deadline()]).flatten().min()
     }
 
     /// Decides and acts, if this session leads.
     pub fn decide(&mut self, now: Time) {
+        let stirred = self.mirror.take_stirred();
         if !self.leads {
             return;
+        }
+        let due = self.placing.run(&self.mirror, stirred, |id| self.decided.contains_key(id), now);
+        for write in due.writes {
+            self.actuator.start(write);
+        }
+        for astray in due.astray {
+            self.engine.apply(Event::PodsAstray(astray), now);
         }
         for action in self.engine.plan(now).actions {
             let Some((managed, _)) = self.mirror.workload(action.workload()) else {
@@ -220,7 +235,13 @@ impl Session {
                 let members: Vec<grouped::Member<'_>> = self.mirror.members(id).collect();
                 grouped::write_of(managed, action, &members, timestamp(now))
             }
-            Action::Admit { admission, message, .. } => admission_of(managed, version, admission, message),
+            Action::Admit { admission, message, .. } => {
+                let pin = place::pin(&self.mirror, managed, admission);
+                if let Some(seats) = pin.seats(&managed.facts, admission.into()) {
+                    self.mirror.places().expect(&id.0, seats);
+                }
+                admission_of(managed, version, admission, pin, message)
+            }
             Action::Evict { claimant, reason, message, .. } => {
                 let note = note(claimant.as_ref(), reason.code());
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
@@ -254,20 +275,30 @@ impl Session {
     /// Takes note of how a write ended.
     fn settle(&mut self, outcome: Outcome) {
         let Outcome { id, purpose, decision, end } = outcome;
+        if matches!(purpose, Purpose::Place | Purpose::Remake { .. }) {
+            self.placed(&id.0, end);
+            return;
+        }
         if matches!(purpose, Purpose::Restore | Purpose::Release) {
             self.settle_upkeep(id, purpose, end);
             return;
         }
         let overtaken = self.decided.get(&id).is_none_or(|decided| decided.number != decision);
+        // Before it is written again, if it is.
+        if !matches!(end, End::Done(_)) {
+            self.mirror.places().settled(&id.0);
+        }
         match end {
             // Of a decision that another has followed, or none, only the object is of interest.
-            End::Done(look) | End::Moved(look) if overtaken => self.see(look),
+            End::Moved(look) if overtaken => self.see(look),
             End::Gone | End::Refused(_) if overtaken => {}
             End::Done(look) => {
-                if let Some(decided) = self.decided.remove(&id) {
+                let decided = if overtaken { None } else { self.decided.remove(&id) };
+                if let Some(decided) = decided {
                     self.done(&decided);
                 }
                 self.see(look);
+                self.mirror.places().settled(&id.0);
             }
             End::Moved(look) => {
                 self.see(look);
@@ -333,6 +364,25 @@ impl Session {
         });
     }
 
+    /// Takes note of how a write on a pod of a Job ended.
+    fn placed(&mut self, pod: &Name, end: End) {
+        match end {
+            End::Done(look) | End::Moved(look) => {
+                self.see(look);
+                self.placing.ended(pod);
+            }
+            End::Gone => self.placing.ended(pod),
+            End::Refused(message) => {
+                tracing::warn!(%pod, message, "the API server refused to let a pod go to its place");
+                self.placing.failed(pod, now());
+            }
+            End::Abandoned => {
+                self.lost_track = true;
+                self.placing.failed(pod, now());
+            }
+        }
+    }
+
     /// Takes an object that a write brought back as if the watch had.
     fn see(&mut self, look: Look) {
         let events = match look {
@@ -388,6 +438,9 @@ impl Session {
                 });
             }
             Action::Resize { admission, cause, message, .. } => {
+                if *cause == ResizeCause::Moved {
+                    self.placing.moves(&workload.id);
+                }
                 self.metrics.resized.with_label_values(&[team, cause.code()]).inc();
                 self.notices.publish_each(about, |about| Notice {
                     about,
@@ -436,7 +489,8 @@ impl Session {
 
     /// Gives stopped Jobs of which nothing is left their template back.
     fn restore(&mut self, now: Time) {
-        let wanted = self.mirror.restorable().filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+        let wanted =
+            self.mirror.restorable(now).filter(|id| !self.decided.contains_key(*id)).cloned().collect();
         for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
             let patch = patch::restore(&managed.facts, version);

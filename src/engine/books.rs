@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::amount::{Amount, ResourceList};
+use super::astray::Strayed;
 use super::devices::Holder;
 use super::entry::{
     Charge, Entry, Phase, charge_accounts, charge_nodes, charge_of, next_phase, queue_name, settle_time,
@@ -136,7 +137,7 @@ impl Books {
         team.queue(entry.workload.queue.as_ref()).ok_or(Reason::UnknownQueue)
     }
 
-    /// Takes note of an event. [`Event::WriteFailed`] is not for the books.
+    /// Takes note of an event. [`Event::WriteFailed`] and [`Event::PodsAstray`] are not for the books.
     pub fn apply(&mut self, event: Event) -> Effect {
         match event {
             Event::TeamApplied(team) => self.set_team(&team.name.clone(), Some(team)),
@@ -156,7 +157,7 @@ impl Books {
             Event::WorkloadRemoved(id) => self.remove_workload(&id),
             Event::PodApplied(pod) => self.set_pod(pod),
             Event::PodRemoved(id) => self.remove_pod(&id),
-            Event::WriteFailed { .. } => Effect::Tighter,
+            Event::WriteFailed { .. } | Event::PodsAstray(_) => Effect::Tighter,
         }
     }
 
@@ -314,7 +315,11 @@ impl Books {
         let id = workload.id.clone();
         let team = self.forest.intern_team(&workload.team);
         let need = self.need_of(&workload.shape.requests);
-        let shape = self.intern_shape(&workload.shape);
+        let strayed = self.workloads.get(&id).and_then(|entry| entry.strayed.as_deref());
+        let shape = match strayed.and_then(|strayed| strayed.narrowed(&workload.shape)) {
+            Some(narrowed) => self.intern_shape(&narrowed),
+            None => self.intern_shape(&workload.shape),
+        };
         if !self.workloads.contains_key(&id) {
             let pools =
                 if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };
@@ -331,6 +336,7 @@ impl Books {
                     live: BTreeMap::new(),
                     charged_queue: "".into(),
                     raised: false,
+                    strayed: None,
                     shape: Arc::clone(&shape),
                 },
             );
@@ -469,6 +475,18 @@ impl Books {
     pub fn raise(&mut self, id: &WorkloadId, raised: bool) {
         if let Some(entry) = self.workloads.get_mut(id) {
             entry.raised = raised;
+        }
+    }
+
+    /// Notes where pods of a workload could not be started; while there are such nodes, it goes to others.
+    pub fn set_strayed(&mut self, id: &WorkloadId, strayed: Strayed) {
+        let Some(entry) = self.workloads.get(id) else { return };
+        let narrowed = strayed.narrowed(&entry.workload.shape);
+        let shape = narrowed.unwrap_or_else(|| entry.workload.shape.clone());
+        let shape = self.intern_shape(&shape);
+        if let Some(entry) = self.workloads.get_mut(id) {
+            entry.shape = shape;
+            entry.strayed = Some(Box::new(strayed));
         }
     }
 

@@ -79,7 +79,7 @@ pub enum ResizeCause {
     Grown,
     /// Pods beyond its minimum make room for a claimant.
     Shrunk,
-    /// Pods lost with their node are made anew.
+    /// Pods lost with their node, or kept from starting there, are made anew.
     Replaced,
     /// Pods are made anew elsewhere, because only scattered room stood in the way of an owed workload.
     Moved,
@@ -137,12 +137,14 @@ pub enum EvictReason {
     Moved,
     /// A node took pods of it that cannot be replaced.
     NodeLost,
+    /// Pods of it could not be started where it was admitted to, and find no other place beside the rest.
+    NotPlaced,
 }
 
 impl EvictReason {
     /// Every reason, for metrics that must exist before the first event.
-    pub const ALL: [Self; 5] =
-        [Self::Reclaimed, Self::Preempted, Self::FairShare, Self::Moved, Self::NodeLost];
+    pub const ALL: [Self; 6] =
+        [Self::Reclaimed, Self::Preempted, Self::FairShare, Self::Moved, Self::NodeLost, Self::NotPlaced];
 
     /// The machine-readable code.
     #[must_use]
@@ -153,6 +155,7 @@ impl EvictReason {
             Self::FairShare => "FairShare",
             Self::Moved => "Moved",
             Self::NodeLost => "NodeLost",
+            Self::NotPlaced => "NotPlaced",
         }
     }
 }
@@ -202,6 +205,8 @@ pub enum Reason {
     NoNodeFits,
     /// The nodes have no room, and nothing may be evicted for it.
     NoRoom,
+    /// Its pods could not be started on the only nodes that fit them; these are tried again later.
+    NotPlaced,
     /// The room is there in total but too scattered.
     Fragmented,
     /// A team on its path is at its limit.
@@ -247,6 +252,7 @@ impl Reason {
             Self::Borrowed => "Borrowed",
             Self::NoNodeFits => "NoNodeFits",
             Self::NoRoom => "NoRoom",
+            Self::NotPlaced => "NotPlaced",
             Self::Fragmented => "Fragmented",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::astray::Strayed;
 use super::devices::Holder;
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::model::{Admission, Name, Observed, PodShape, SETTLE, Time, Workload};
@@ -85,7 +86,7 @@ pub struct Entry {
     pub team: TeamIx,
     /// What one pod needs, its slot included.
     pub need: Vector,
-    /// What one pod demands of a node; alike for all that are.
+    /// What one pod demands of a node; alike for all that are. Nodes it has strayed from are left out.
     pub shape: Arc<PodShape>,
     /// Where it stands.
     pub phase: Phase,
@@ -97,6 +98,8 @@ pub struct Entry {
     pub live: BTreeMap<Option<NodeIx>, u32>,
     /// The queue whose limit it counts against.
     pub charged_queue: Name,
+    /// Where pods of it could not be started, if that has happened.
+    pub strayed: Option<Box<Strayed>>,
     /// It has waited for so long that it goes before the others of its team, and was let start for that.
     pub raised: bool,
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::amount::{Amount, describe};
+use super::astray::Strayed;
 use super::books::Books;
 use super::claims::Claim;
 use super::decision::{EvictReason, FailReason, Reason, State, Verdict};
@@ -78,7 +79,8 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
             "has waited for longer than its queue allows and is being ended".to_owned(),
         ),
         Phase::Pending => {
-            waits(engine, entry).map(|verdict| remind(engine, entry, promised(engine, id, verdict)))
+            let verdict = waits(engine, entry).map(|verdict| promised(engine, id, verdict))?;
+            Some(remind(engine, entry, recall(entry, verdict)))
         }
     }
 }
@@ -396,6 +398,10 @@ pub fn evicted(
             format!("moves so that {for_whom} finds room in one piece; {ran} s of work since its start")
         }
         EvictReason::NodeLost => format!("lost pods with their node; {ran} s of work since its start"),
+        EvictReason::NotPlaced => {
+            let strayed = victim.strayed.as_deref().map(stuck).unwrap_or_default();
+            format!("{strayed}, and there is no other place beside the rest; {ran} s since its start")
+        }
     }
 }
 
@@ -417,6 +423,32 @@ pub fn grown(entry: &Entry, from: u32, to: u32) -> String {
 /// Why pods of a workload are made anew.
 pub fn replaced(pods: u32) -> String {
     format!("{pods} of its pods went with their node and are made anew elsewhere")
+}
+
+/// Where pods could not be started.
+pub fn stuck(strayed: &Strayed) -> String {
+    let nodes: Vec<&str> = strayed.nodes.iter().map(|node| &**node).collect();
+    format!("pods could not be started on {} ({})", nodes.join(", "), strayed.message)
+}
+
+/// Why a workload goes on with other pods than it was admitted with: some could not be started, or are
+/// somewhere else.
+pub fn astray(strayed: Option<&Strayed>, from: u32, to: u32, made_anew: u32) -> String {
+    match strayed {
+        Some(strayed) if to < from => format!("{}; goes on with {to} of {from} pods", stuck(strayed)),
+        Some(strayed) => format!("{}; {made_anew} are made anew elsewhere", stuck(strayed)),
+        None => "its pods run elsewhere than it was admitted to; the record follows them".to_owned(),
+    }
+}
+
+/// Says besides why a workload waits where its pods could not be started before, if it is so.
+fn recall(entry: &Entry, verdict: Verdict) -> Verdict {
+    let Some(strayed) = entry.strayed.as_deref().filter(|strayed| !strayed.nodes.is_empty()) else {
+        return verdict;
+    };
+    let message = format!("{}; {}, left out for now", verdict.message, stuck(strayed));
+    let reason = if verdict.reason == Reason::NoNodeFits { Reason::NotPlaced } else { verdict.reason };
+    Verdict { reason, message, ..verdict }
 }
 
 /// Why a workload goes on with fewer pods.

@@ -12,6 +12,7 @@
 
 mod admit;
 pub mod amount;
+mod astray;
 mod books;
 mod candidate;
 mod claims;
@@ -55,6 +56,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use astray::Astrays;
 use books::{Books, Effect};
 use claims::Claim;
 use decision::{Effort, NodeView, Overcommitment, Plan, QueueView, ReservationView, TeamView, Verdict};
@@ -95,6 +97,8 @@ pub struct Engine {
     claims: Vec<Claim>,
     /// Workloads whose last write failed.
     failures: BTreeMap<WorkloadId, Failure>,
+    /// Whose pods are not where they were to go.
+    astrays: Astrays,
     /// How many pods of which shape find room.
     rooms: Rooms,
     /// What those who run might yield.
@@ -163,6 +167,10 @@ impl Engine {
                 self.write_failed(&workload.clone(), message.clone(), now);
                 return;
             }
+            Event::PodsAstray(astray) => {
+                astray::note(self, astray.clone());
+                return;
+            }
             Event::WorkloadApplied(workload) => Some(workload.id.clone()),
             Event::WorkloadRemoved(id) => Some(id.clone()),
             Event::PodApplied(_) | Event::PodRemoved(_) => None,
@@ -178,6 +186,9 @@ impl Engine {
             self.outside += 1;
             // What takes room from a reservation may move it, and so make room elsewhere.
             self.epoch += u64::from(subject.is_none() && !self.turns.is_empty());
+        }
+        if let Event::NodeApplied(node) = &event {
+            astray::forgive(self, &node.name.clone());
         }
         let before = subject.as_ref().and_then(|id| self.books.get(id)).map(|e| e.phase.clone());
         let effect = self.books.apply(event);
@@ -224,6 +235,7 @@ impl Engine {
             self.epoch += 1;
         }
         self.end_pauses(now);
+        astray::lift(self, now);
         let mut actions = timers::fire(self, now);
         reserve::fire(self, now);
         let mut plan = pass::run(self, now);
@@ -246,6 +258,7 @@ impl Engine {
             timers::next(self),
             reserve::next(self),
             defragment::next(self),
+            self.astrays.next(),
         ]
         .into_iter()
         .flatten()
@@ -349,6 +362,7 @@ impl Engine {
             }
             Event::PodRemoved(_) | Event::WriteFailed { .. } => false,
             Event::WorkloadRemoved(_)
+            | Event::PodsAstray(_)
             | Event::TeamApplied(_)
             | Event::TeamRemoved(_)
             | Event::PoolApplied(_)

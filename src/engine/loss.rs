@@ -1,6 +1,7 @@
 //! Nodes that go away with pods on them: the lost pods are made anew, or the whole workload goes back.
 
 use super::Engine;
+use super::astray;
 use super::candidate::Candidate;
 use super::decision::{EvictReason, Plan, ResizeCause};
 use super::entry::{Entry, Phase};
@@ -11,6 +12,7 @@ use super::victims::{evict, resize};
 
 /// Puts right whoever runs by an admission to nodes that are no more.
 pub fn run(engine: &mut Engine, now: Time, plan: &mut Plan) {
+    astray::run(engine, now, plan);
     let lost: Vec<WorkloadId> = engine.books.bereft().cloned().collect();
     for id in lost {
         if engine.pauses(&id) {
@@ -52,7 +54,12 @@ fn remaining(engine: &Engine, entry: &Entry, admission: &Admission) -> Option<Ad
 }
 
 /// The admission with the lost pods made anew, if there is room for them. They hold their quota still.
-fn replaced(engine: &Engine, id: &WorkloadId, admission: &Admission, kept: &Admission) -> Option<Admission> {
+pub fn replaced(
+    engine: &Engine,
+    id: &WorkloadId,
+    admission: &Admission,
+    kept: &Admission,
+) -> Option<Admission> {
     let books = &engine.books;
     let pool = books.forest.pool(&admission.pool)?;
     let lost = admission.pods.max(books.get(id)?.least_pods()).saturating_sub(kept.pods);

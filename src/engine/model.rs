@@ -98,6 +98,8 @@ pub enum Event {
     PodApplied(Pod),
     /// A pod is gone or has reached a terminal phase: it holds nothing any more.
     PodRemoved(PodId),
+    /// Pods of a workload that runs are not where its admission has them, and will not get there by themselves.
+    PodsAstray(Astray),
     /// The write of an action failed; the engine decides anew after a back-off.
     WriteFailed {
         /// Whose action it was.
@@ -500,4 +502,17 @@ pub struct Pod {
     pub node: Option<Name>,
     /// What it requests.
     pub requests: ResourceList,
+}
+
+/// Where the pods of a workload really are, when that is not what its admission says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Astray {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// How many pods of it run, or are bound to run, on which node; those that are ending left out.
+    pub there: BTreeMap<Name, u32>,
+    /// How many pods of it were to go to which node and cannot.
+    pub stuck: BTreeMap<Name, u32>,
+    /// What kube-scheduler, or the node's state, says about it.
+    pub message: String,
 }

@@ -6,8 +6,8 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use serde_json::{Map, Value, json};
 
 use super::{Entry, Kind, Placement, Pointer};
+use crate::api::affinity::pinned;
 use crate::api::names;
-use crate::cluster::patch::pinned;
 
 /// What the text of an entry says in the place of the nodes.
 const NODES: &str = "$(nodes)";

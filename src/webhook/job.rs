@@ -170,6 +170,16 @@ fn update(
         let placed = request.old_object["spec"]["template"]["spec"]["affinity"].clone();
         editor.set(&["spec", "template", "spec", "affinity"], placed);
     }
+    // So are the gates with which its pods wait for their places.
+    let path = ["spec", "template", "spec", "schedulingGates"];
+    let gates = |object: &Value| object["spec"]["template"]["spec"]["schedulingGates"].clone();
+    let (before, after) = (gates(&request.old_object), gates(&request.object));
+    let places = |gates: &Value| {
+        gates.as_array().is_some_and(|gates| gates.iter().any(|gate| gate["name"] == names::GATE_PLACEMENT))
+    };
+    if old.admitted() && places(&before) && !places(&after) {
+        editor.set(&path, before);
+    }
     if old.waits() && Job(editor.object()).waits() {
         let standing = standing(view, &request.namespace, &request.object)?;
         stamp(editor, &standing, old.template_open());

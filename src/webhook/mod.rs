@@ -25,7 +25,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::tls_rustls::RustlsConfig;
-use prometheus::{HistogramOpts, HistogramVec, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower_http::limit::RequestBodyLimitLayer;
@@ -45,10 +45,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long open connections may finish their requests at the end.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How long admission answers take.
+/// How long admission answers take, and what they had to do without.
 #[derive(Clone, Debug)]
 pub struct WebhookMetrics {
     duration: HistogramVec,
+    unseen: IntCounterVec,
 }
 
 impl WebhookMetrics {
@@ -72,7 +73,16 @@ impl WebhookMetrics {
             }
         }
         registry.register(Box::new(duration.clone()))?;
-        Ok(Self { duration })
+        let options = Opts::new(
+            "sluice_webhook_unseen_total",
+            "Answers about objects of a kind without something that was waited for in vain, as where a pod goes.",
+        );
+        let unseen = IntCounterVec::new(options, &["kind"])?;
+        for kind in ["Job", "Pod"] {
+            let _ = unseen.with_label_values(&[kind]);
+        }
+        registry.register(Box::new(unseen.clone()))?;
+        Ok(Self { duration, unseen })
     }
 }
 
@@ -149,7 +159,10 @@ async fn answer(
     let began = Instant::now();
     let (verdict, response) = match serde_json::from_slice::<ReviewRequest>(body) {
         Ok(ReviewRequest { request }) if request.object.is_object() && request.sub_resource.is_empty() => {
-            let verdict = settled(&state.directory, &request, decide).await;
+            let (verdict, missed) = settled(&state.directory, &request, decide).await;
+            if missed {
+                state.metrics.unseen.with_label_values(&[&request.kind.kind]).inc();
+            }
             if let Verdict::Deny(message) = &verdict {
                 tracing::info!(review, user = %request.user_info.username, message, "refused");
             }
@@ -163,12 +176,13 @@ async fn answer(
     Json(response)
 }
 
-/// Decides, and decides again on every newer directory for as long as something was looked for in vain.
+/// Decides, and decides again on every newer directory for as long as something was looked for in vain;
+/// whether it was to the end.
 async fn settled(
     directory: &SharedDirectory,
     request: &Request,
     decide: fn(&View<'_>, &Request) -> Verdict,
-) -> Verdict {
+) -> (Verdict, bool) {
     let until = Instant::now() + PATIENCE;
     loop {
         // Asked for before the look, so that what comes after the look is not slept through.
@@ -179,7 +193,7 @@ async fn settled(
             (decide(&view, request), view.missed())
         };
         if !missed || timeout_at(until, replaced).await.is_err() {
-            return verdict;
+            return (verdict, missed);
         }
     }
 }

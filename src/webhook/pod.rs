@@ -1,4 +1,7 @@
-//! What happens to Pods at create: those that nobody has admitted get a gate.
+//! What happens to Pods at create: those that nobody has admitted get a gate, and those of admitted Jobs
+//! their places.
+
+mod pin;
 
 use serde_json::{Value, json};
 
@@ -9,9 +12,8 @@ use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
 use super::{shares, wishes};
+use crate::api::affinity::{REQUIRED_TERMS, pinned};
 use crate::api::names;
-use crate::cluster::patch::pinned;
-use crate::cluster::reduce::shape::REQUIRED_TERMS;
 use crate::kinds::nodes_of;
 
 /// The one process that runs all controllers when they have no accounts of their own.
@@ -29,11 +31,17 @@ fn exempt(request: &Request) -> bool {
     let bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let mirror =
         annotation(pod, MIRROR).is_some() && request.user_info.groups.iter().any(|group| group == NODES);
-    let of_job = controlled_by(pod, "Job") && [JOB_CONTROLLER, CONTROLLER_MANAGER].contains(&user);
+    let of_job = of_job(request);
     let of_daemon_set =
         controlled_by(pod, "DaemonSet") && [DAEMON_SET_CONTROLLER, CONTROLLER_MANAGER].contains(&user);
     // A bound pod cannot have a gate; a policy in the API server refuses it unless it is a node's own.
     bound || mirror || of_job || of_daemon_set
+}
+
+/// Whether the pod's Job makes it.
+fn of_job(request: &Request) -> bool {
+    let user = request.user_info.username.as_str();
+    controlled_by(&request.object, "Job") && [JOB_CONTROLLER, CONTROLLER_MANAGER].contains(&user)
 }
 
 /// Answers `/mutate` for a Pod.
@@ -41,6 +49,9 @@ fn exempt(request: &Request) -> bool {
 pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
     if request.operation != "CREATE" || request.by_sluice() {
         return Verdict::pass();
+    }
+    if of_job(request) && pin::waits(&request.object) {
+        return pin::mutate(view, request);
     }
     let mut editor = Editor::new(&request.object);
     pin(&mut editor);

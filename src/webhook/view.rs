@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
 use crate::engine::amount::ResourceList;
 use crate::engine::model::{DEFAULT_POOL, Name, Team};
@@ -66,6 +67,12 @@ impl<'a> View<'a> {
     /// What the nodes of a pool offer for a share of a GPU; many offer nothing.
     pub fn shares(&self, pool: &str) -> ResourceList {
         self.directory.shares.get(pool).cloned().unwrap_or_default()
+    }
+
+    /// The places of the pods of a Job by its UID. The API server asks only about pods that wait for one,
+    /// so a Job that is not known is one whose admission has not been seen yet.
+    pub fn places(&self, job: &str) -> Option<Arc<Seats>> {
+        self.noted(self.directory.places.of(job))
     }
 
     /// The PriorityClass that a queue gives; many give none.

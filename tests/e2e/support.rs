@@ -76,6 +76,11 @@ impl Job {
         }
     }
 
+    /// In another namespace.
+    pub fn within(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
+    }
+
     /// So many GPUs for each pod.
     pub fn gpus(self, gpus: usize) -> Self {
         Self { gpus, ..self }

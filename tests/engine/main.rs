@@ -1,6 +1,7 @@
 //! The laws of the engine, each as a property over random clusters and sequences of events, and
 //! known cases with one right answer.
 
+mod astray;
 mod cases;
 mod currency;
 mod defragment;

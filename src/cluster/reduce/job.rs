@@ -1,5 +1,6 @@
 //! A Job as the engine sees it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -8,11 +9,12 @@ use serde_json::Value;
 use super::super::wire;
 use super::shape::shape;
 use super::{
-    Facts, Managed, annotation, controller, created, eviction, instant, label, name, record, share_device,
-    uid, version, wishes,
+    Facts, Managed, annotation, controller, created, eviction, gates, instant, label, name, record,
+    share_device, uid, version, wishes,
 };
 use crate::api::names;
 use crate::api::record::{Record, time};
+use crate::api::seats::Seats;
 use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 
 /// What one look at a Job gives.
@@ -48,9 +50,13 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
         return None;
     }
     let eviction = eviction(metadata);
+    let gates: Vec<Name> = gates(&job.spec.template.spec);
+    // Where each pod gets its own place, the template's affinity stays its user's.
+    let one_by_one = gates.iter().any(|gate| &**gate == names::GATE_PLACEMENT);
     let kept = annotation(metadata, names::USER_AFFINITY);
     let user_affinity: Option<Box<str>> = match (kept, &record, &job.spec.template.spec.affinity) {
         (Some(kept), ..) => Some(kept.into()),
+        (None, Some(_), Some(written)) if one_by_one => Some(written.to_string().into()),
         // The template's affinity is Sluice's own.
         (None, Some(_), _) | (None, None, None) => None,
         (None, None, Some(written)) => Some(written.to_string().into()),
@@ -79,7 +85,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     let elastic = min_pods.is_some_and(|fewest| fewest < pods);
     let admitted = matches!(state, Observed::Admitted(_));
     let spec = &job.spec.template.spec;
-    let affinity: Option<Value> = if elastic && admitted {
+    let affinity: Option<Value> = if elastic && admitted && !one_by_one {
         // The template of a running Job cannot change, so whatever pods it gets go where that says.
         spec.affinity.clone()
     } else {
@@ -99,8 +105,14 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             has_eviction: annotation(metadata, names::EVICTION).is_some(),
             held,
             has_failure_policy: job.spec.pod_failure_policy.is_some(),
-            terminating: job.status.terminating.and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-            gates: Vec::new(),
+            active: count(job.status.active),
+            terminating: count(job.status.terminating),
+            gates,
+            done: (job.spec.completion_mode.as_deref() == Some("Indexed")).then(|| ended_indexes(job)),
+            seats: record
+                .as_ref()
+                .filter(|_| one_by_one && admitted)
+                .map(|record| Arc::new(Seats::of(record))),
             eviction,
             generation: metadata.generation,
             parallelism,
@@ -136,7 +148,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             min_pods,
             topology: wishes.topology,
             user: wishes.user,
-            resizable: elastic && (admitted || state == Observed::Queued),
+            resizable: (elastic || admitted && one_by_one) && (admitted || state == Observed::Queued),
             ran: record.filter(|_| over).and_then(|_| ran(job)),
             state,
         },
@@ -153,6 +165,18 @@ fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
 fn missing(job: &wire::Job) -> u32 {
     let missing = job.spec.completions.map(|total| total - job.status.succeeded.unwrap_or(0));
     missing.map_or(u32::MAX, |missing| u32::try_from(missing).unwrap_or(0))
+}
+
+fn count(pods: Option<i64>) -> u32 {
+    pods.and_then(|pods| u32::try_from(pods).ok()).unwrap_or(0)
+}
+
+/// The indexes that are not run again, as ranges.
+fn ended_indexes(job: &wire::Job) -> Box<str> {
+    let lists = [&job.status.completed_indexes, &job.status.failed_indexes];
+    let lists: Vec<&str> =
+        lists.into_iter().flatten().map(String::as_str).filter(|l| !l.is_empty()).collect();
+    lists.join(",").into()
 }
 
 /// Whether the Job makes no more pods for good. What its last pods hold is held by themselves.

@@ -16,8 +16,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time as MetaTime};
 use kube::core::ObjectMeta;
 
+use super::wire::PodSpec;
 use crate::api::names;
 use crate::api::record::{Eviction, Record};
+use crate::api::seats::Seats;
 use crate::engine::amount::{Amount, ResourceList};
 use crate::engine::model::{Name, Time, Topology, Workload};
 use crate::view::is_gpu;
@@ -52,10 +54,16 @@ pub struct Facts {
     pub held: bool,
     /// Whether rules say which pod failures count.
     pub has_failure_policy: bool,
+    /// Pods that its controller still counts as running or waiting.
+    pub active: u32,
     /// Pods that its controller still counts as ending.
     pub terminating: u32,
-    /// The scheduling gates of a bare pod.
+    /// The scheduling gates of a bare pod, or of the pods that a Job makes.
     pub gates: Vec<Name>,
+    /// Which indexes have ended for good, where a Job gives its pods numbers.
+    pub done: Option<Box<str>>,
+    /// The places of its pods, where each gets its own: which pod has which, as far as its number tells.
+    pub seats: Option<Arc<Seats>>,
     /// Why it was last evicted.
     pub eviction: Option<Eviction>,
     /// The generation of a Job's spec, where the API server counts it.
@@ -134,6 +142,11 @@ fn created(metadata: &ObjectMeta) -> Time {
 /// A duration as people write it in annotations (`90m`, `1h30m`); `None` when it is not one.
 fn duration(text: &str) -> Option<Duration> {
     crate::api::convert::duration(text.trim()).ok()
+}
+
+/// The scheduling gates of a pod, by name.
+fn gates(spec: &PodSpec) -> Vec<Name> {
+    spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str().into()).collect()
 }
 
 /// The record of the admission; an unreadable one counts as none, since nothing could act on it.

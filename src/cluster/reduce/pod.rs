@@ -7,9 +7,10 @@ use super::super::wire;
 use super::replica::replica;
 use super::shape::{requests, shape};
 use super::{
-    Facts, Managed, annotation, controller, created, eviction, label, name, owning_job, record, share_device,
-    uid, version, wishes,
+    Facts, Managed, annotation, controller, created, eviction, gates, label, name, owning_job, record,
+    share_device, uid, version, wishes,
 };
+use crate::api::affinity::aim;
 use crate::api::names;
 use crate::api::record::{Group, time};
 use crate::engine::model::{
@@ -35,6 +36,35 @@ pub struct PodSeen {
     pub managed: Option<Box<Managed>>,
     /// The group it says it belongs to, if it is managed.
     pub group: Option<Box<Membership>>,
+    /// How it comes to its place, if a Job has made it and it has not ended.
+    pub way: Option<Box<Way>>,
+}
+
+/// How a pod of a Job comes to its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its number, where its Job gives any.
+    pub index: Option<u32>,
+    /// The gates that hold it.
+    pub gates: Vec<Name>,
+    /// Its affinity, while Sluice's gate waits for a place to be written there.
+    pub affinity: Option<Box<str>>,
+    /// The one node it may go to, if it has none yet.
+    pub aim: Option<Name>,
+    /// What kube-scheduler says while it finds that it cannot go there.
+    pub refused: Option<Box<str>>,
+    /// Whether it is about to end.
+    pub ending: bool,
+}
+
+impl Way {
+    /// Whether it waits for a place to be written in.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.gates.iter().any(|gate| &**gate == names::GATE_PLACEMENT)
+    }
 }
 
 /// A pod's place in a group.
@@ -75,6 +105,7 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             node: pod.spec.node_name.as_deref().map(Name::from),
             requests: requests(&pod.spec),
         }),
+        way: (counts && managed.is_none()).then(|| way(pod)).flatten(),
         managed,
         group,
     }
@@ -88,20 +119,38 @@ fn membership(metadata: &ObjectMeta) -> Option<Box<Membership>> {
     Some(Box::new(Membership { name, size, admitted }))
 }
 
+/// The annotation in which the Job controller writes a pod's number.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+fn way(pod: &wire::Pod) -> Option<Box<Way>> {
+    owning_job(&pod.metadata)?;
+    let gates = gates(&pod.spec);
+    let affinity = pod.spec.affinity.as_ref();
+    let waits = gates.iter().any(|gate| &**gate == names::GATE_PLACEMENT);
+    let open = pod.spec.node_name.is_none();
+    let mut conditions = pod.status.conditions.iter().flatten();
+    let refused = conditions.find(|condition| {
+        (&*condition.type_, &*condition.status, &*condition.reason)
+            == ("PodScheduled", "False", "Unschedulable")
+    });
+    Some(Box::new(Way {
+        namespace: name(pod.metadata.namespace.as_ref()),
+        index: annotation(&pod.metadata, INDEX).and_then(|index| index.parse().ok()),
+        affinity: affinity.filter(|_| waits).map(|written| written.to_string().into()),
+        aim: affinity.filter(|_| open && !waits).and_then(aim).map(Name::from),
+        refused: refused.filter(|_| open).map(|condition| condition.message.as_str().into()),
+        ending: pod.metadata.deletion_timestamp.is_some(),
+        gates,
+    }))
+}
+
 fn ended(pod: &wire::Pod) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let metadata = &pod.metadata;
-    let gates: Vec<Name> = pod
-        .spec
-        .scheduling_gates
-        .as_deref()
-        .unwrap_or_default()
-        .iter()
-        .map(|gate| gate.name.as_str().into())
-        .collect();
+    let gates = gates(&pod.spec);
     let gated = gates.iter().any(|gate| &**gate == names::GATE_ADMISSION);
     let record = record(metadata);
     let eviction = eviction(metadata);
@@ -142,8 +191,11 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             has_eviction: eviction.is_some(),
             held: gated,
             has_failure_policy: false,
+            active: 0,
             terminating: 0,
             gates,
+            done: None,
+            seats: None,
             eviction,
             generation: None,
             parallelism: 1,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::wire::{PodSpec, Quantities, Resources};
+use crate::api::affinity::REQUIRED_TERMS;
 use crate::engine::amount::{Amount, AmountError, ResourceList, sum};
 use crate::engine::model::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
 
@@ -147,10 +148,6 @@ fn node_terms(affinity: &Value) -> Vec<NodeTerm> {
     }
     read
 }
-
-/// Where the ORed terms stand in an affinity.
-pub const REQUIRED_TERMS: &str =
-    "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 fn requirements(from: &Value) -> Vec<Requirement> {
     from.as_array().into_iter().flatten().filter_map(requirement).collect()

@@ -301,6 +301,17 @@ async fn the_placement_survives_an_apply_of_the_users_own_affinity() {
 }
 
 #[tokio::test]
+async fn the_gate_of_the_pods_survives_a_manifest_that_replaces_the_job() {
+    let gates = json!([{"name": "example.com/own"}, {"name": "sluice.dev/placement"}]);
+    let template = |gates: &Value| json!({"spec": {"template": {"spec": {"schedulingGates": gates}}}});
+    let before = with(running(json!({})), template(&gates));
+    let replaced = with(before.clone(), template(&json!([{"name": "example.com/own"}])));
+    let answer = ask(Ask::update(before.clone(), replaced)).await;
+    assert!(answer.allowed, "{}", answer.message);
+    assert_eq!(answer.object, before);
+}
+
+#[tokio::test]
 async fn an_owner_who_edits_is_not_one_who_applies() {
     let owned = json!({"metadata": {"managedFields": [
         {"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}}}},

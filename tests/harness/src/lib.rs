@@ -6,6 +6,7 @@
 
 mod audit;
 mod cluster;
+pub mod fidelity;
 mod kubectl;
 mod play;
 mod service;
