@@ -3,7 +3,8 @@
 //!
 //! Every size is measured in a process of its own, so that its memory is its own. A step is what
 //! the API server would tell of one thing that happened (an end comes with the end of its pods),
-//! and the plan that follows. Nothing else is timed.
+//! and the plan that follows. What that plan leaves for further plans, which anything new that
+//! happens would go before, is then planned to its end, and counted and timed apart.
 
 mod random;
 mod report;
@@ -125,15 +126,21 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     eprintln!("  first plan {first_plan:.1?}, at rest after {:.1?}", begun.elapsed());
 
     let before = world.engine.effort();
-    let (mut times, mut by_step) = (Vec::new(), BTreeMap::new());
+    let (mut times, mut further, mut by_step) = (Vec::new(), Vec::new(), BTreeMap::new());
     let (mut decisions, started) = (0, Instant::now());
-    while times.len() < arguments.steps && started.elapsed() < Duration::from_secs(arguments.seconds) {
+    let limit = Duration::from_secs(arguments.seconds);
+    while times.len() < arguments.steps && started.elapsed() < limit {
         let begun = Instant::now();
         let step = world.step();
         decisions += world.plan();
         let time = begun.elapsed();
         times.push(time);
         by_step.entry(step).or_insert_with(Vec::new).push(time);
+        while world.engine.has_more() && started.elapsed() < limit {
+            let begun = Instant::now();
+            decisions += world.plan();
+            further.push(begun.elapsed());
+        }
     }
     let resident = resident_bytes()?;
     let (waiting, running) = world.counts();
@@ -148,6 +155,7 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     eprintln!("  {waiting} wait, {running} run, {decisions} decisions");
     let figures = Figures::new(
         &mut times,
+        &mut further,
         first_plan,
         resident.saturating_sub(empty),
         resident.saturating_sub(with_running) / waiting.max(1) as u64,

@@ -18,6 +18,10 @@ pub struct Figures {
     p50: Duration,
     p99: Duration,
     longest: Duration,
+    further: u64,
+    further_sum: Duration,
+    further_p99: Duration,
+    further_longest: Duration,
     first_plan: Duration,
     resident: u64,
     per_pending: u64,
@@ -32,9 +36,11 @@ pub struct Row {
 }
 
 impl Figures {
-    /// The figures of these times; memory in bytes, in all and for one waiting workload.
+    /// The figures of these times, of steps and of the further plans they entailed; memory in bytes, in
+    /// all and for one waiting workload.
     pub fn new(
         times: &mut [Duration],
+        further: &mut [Duration],
         first_plan: Duration,
         resident: u64,
         per_pending: u64,
@@ -42,6 +48,7 @@ impl Figures {
         effort: Effort,
     ) -> Self {
         let [p50, p99, longest] = quantiles(times);
+        let [_, further_p99, further_longest] = quantiles(further);
         let steps = times.len() as u64;
         let mean = times.iter().sum::<Duration>() / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
         let (decisions, Effort { searches, bounded }) = (decisions as u64, effort);
@@ -54,6 +61,10 @@ impl Figures {
             p50,
             p99,
             longest,
+            further: further.len() as u64,
+            further_sum: further.iter().sum(),
+            further_p99,
+            further_longest,
             first_plan,
             resident,
             per_pending,
@@ -62,14 +73,24 @@ impl Figures {
 
     /// One line from which [`Figures::parse`] reads them again.
     pub fn line(&self) -> String {
-        let times = [self.mean, self.p50, self.p99, self.longest, self.first_plan];
+        let times = [
+            self.mean,
+            self.p50,
+            self.p99,
+            self.longest,
+            self.further_sum,
+            self.further_p99,
+            self.further_longest,
+            self.first_plan,
+        ];
         let times: Vec<String> = times.iter().map(|time| time.as_nanos().to_string()).collect();
         format!(
-            "figures {} {} {} {} {} {} {}",
+            "figures {} {} {} {} {} {} {} {}",
             self.steps,
             self.decisions,
             self.searches,
             self.bounded,
+            self.further,
             times.join(" "),
             self.resident,
             self.per_pending
@@ -80,8 +101,9 @@ impl Figures {
     pub fn parse(line: &str) -> Option<Self> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("figures ")?.split(' ').map(|number| number.parse().ok()).collect();
-        let [steps, decisions, searches, bounded, mean, p50, p99, longest, first_plan, resident, per_pending] =
-            numbers?.try_into().ok()?;
+        let [steps, decisions, searches, bounded, further, rest @ ..]: [u64; 15] = numbers?.try_into().ok()?;
+        let [mean, p50, p99, longest, further_sum, further_p99, further_longest, first_plan, bytes @ ..] = rest;
+        let [resident, per_pending] = bytes;
         let nanos = Duration::from_nanos;
         Some(Self {
             steps,
@@ -92,14 +114,20 @@ impl Figures {
             p50: nanos(p50),
             p99: nanos(p99),
             longest: nanos(longest),
+            further,
+            further_sum: nanos(further_sum),
+            further_p99: nanos(further_p99),
+            further_longest: nanos(further_longest),
             first_plan: nanos(first_plan),
             resident,
             per_pending,
         })
     }
 
+    /// With all further plans.
     fn steps_per_second(&self) -> f64 {
-        1.0 / self.mean.as_secs_f64().max(1e-9)
+        let further = self.further_sum.as_secs_f64() / self.steps.max(1) as f64;
+        1.0 / (self.mean.as_secs_f64() + further).max(1e-9)
     }
 }
 
@@ -113,7 +141,7 @@ pub fn quantiles(times: &mut [Duration]) -> [Duration; 3] {
 /// A number of things that a size says.
 type Dimension = fn(&Size) -> usize;
 
-const HEADERS: [&str; 13] = [
+const HEADERS: [&str; 17] = [
     "nodes",
     "pending",
     "teams",
@@ -121,6 +149,10 @@ const HEADERS: [&str; 13] = [
     "p50 µs",
     "p99 µs",
     "max µs",
+    "further plans/event",
+    "their sum µs/event",
+    "one p99 µs",
+    "one max µs",
     "first plan ms",
     "memory MiB",
     "bytes/pending",
@@ -129,7 +161,7 @@ const HEADERS: [&str; 13] = [
     "bounded",
 ];
 
-fn cells(row: &Row) -> [String; 13] {
+fn cells(row: &Row) -> [String; 17] {
     let figures = &row.figures;
     let micros = |time: Duration| time.as_micros().to_string();
     [
@@ -140,6 +172,10 @@ fn cells(row: &Row) -> [String; 13] {
         micros(figures.p50),
         micros(figures.p99),
         micros(figures.longest),
+        format!("{:.1}", figures.further as f64 / figures.steps.max(1) as f64),
+        micros(figures.further_sum / u32::try_from(figures.steps.max(1)).unwrap_or(u32::MAX)),
+        micros(figures.further_p99),
+        micros(figures.further_longest),
         figures.first_plan.as_millis().to_string(),
         (figures.resident >> 20).to_string(),
         figures.per_pending.to_string(),

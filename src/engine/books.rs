@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::amount::{Amount, ResourceList};
+use super::amount::ResourceList;
 use super::astray::Strayed;
 use super::devices::Holder;
 use super::entry::{
@@ -16,11 +16,14 @@ use super::entry::{
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::holders::Holders;
 use super::model::{
-    CURRENCY, DEFAULT_POOL, Event, Name, Node, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
+    DEFAULT_POOL, Event, Name, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
 };
 use super::nodes::{NodeIx, NodeTable};
+use super::stakes::{Stake, Stakes};
 use super::users::Part;
 use super::vector::{PODS, Resources, Vector};
+
+mod pools;
 
 #[derive(Clone, Debug)]
 struct PodEntry {
@@ -63,6 +66,8 @@ pub struct Books {
     /// When which stop is taken for done; entries may be out of date and are checked when due.
     settling: BTreeSet<(Time, WorkloadId)>,
     holders: Holders,
+    /// What those who run hold and might yield.
+    pub stakes: Stakes,
     /// The shapes of all workloads, each once.
     shapes: BTreeSet<Arc<PodShape>>,
 }
@@ -102,6 +107,11 @@ impl Books {
     /// Those for whom a team's own account in a pool pays, whatever their phase, the newest first.
     pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &Entry> {
         self.holders.of_team(pool, team).filter_map(|id| self.workloads.get(id))
+    }
+
+    /// Those of a team that run, or are about to, and may be evicted or made smaller, the newest first.
+    pub fn yielding(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.stakes.yielding(pool, team).filter_map(|id| self.workloads.get(id))
     }
 
     /// Those that hold room on a node, by identity, with how many pods of theirs.
@@ -181,103 +191,14 @@ impl Books {
                 charge_accounts(&mut self.forest, entry, 1);
             }
         }
+        // A queue's rules decide who might yield what.
+        let mut stakes = std::mem::take(&mut self.stakes);
+        stakes.clear();
+        for stake in self.workloads.values().filter_map(|entry| Stake::of(self, entry)) {
+            stakes.add(&stake);
+        }
+        self.stakes = stakes;
         Effect::Anew
-    }
-
-    fn set_node(&mut self, name: &Name, node: Option<Node>) -> Effect {
-        let index = self.nodes.intern(name);
-        let slots = self.resources.intern(&PODS.into());
-        let known = self.nodes.get(index);
-        if known.node == node {
-            return Effect::Tighter;
-        }
-        let (old_pool, existed) = (known.pool, known.node.is_some());
-        let old = known.allocatable.clone();
-        if existed {
-            self.forest.add_capacity(old_pool, &old, -1);
-        }
-        let pool = node.as_ref().map(|node| self.pool_of(node));
-        let known = self.nodes.get(index).node.as_ref();
-        let offers = |node: Option<&Node>| node.map(|node| node.allocatable.clone());
-        let same = pool == known.map(|_| old_pool) && offers(known) == offers(node.as_ref());
-        let mut allocatable =
-            node.as_ref().map(|node| self.resources.vector(&node.allocatable)).unwrap_or_default();
-        if let Some(pool) = pool {
-            self.count_in_currency(pool, &mut allocatable);
-        }
-        self.nodes.set(index, node, allocatable, slots);
-        if let Some(pool) = pool {
-            self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
-            let capacity = self.nodes.get(index).allocatable.clone();
-            self.forest.add_capacity(pool, &capacity, 1);
-        }
-        // A placement planned for a node that has gone is no longer charged to it.
-        let affected: Vec<WorkloadId> = self.holders.on_node(index).cloned().collect();
-        for id in affected {
-            self.recharge(&id);
-        }
-        if same { Effect::Looser } else { Effect::Anew }
-    }
-
-    /// The first pool by name that selects the node, else the default one.
-    fn pool_of(&mut self, node: &Node) -> PoolIx {
-        let name = self
-            .pools
-            .values()
-            .find(|pool| {
-                // The default pool may be described too; it selects none, and has what is left.
-                !pool.node_selector.is_empty()
-                    && pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
-            })
-            .map_or_else(|| DEFAULT_POOL.into(), |pool| pool.name.clone());
-        self.forest.intern_pool(&name)
-    }
-
-    /// Puts every node into the pool it now belongs to; counts everything anew if weights have changed.
-    fn assign_pools(&mut self, reweighed: bool) -> Effect {
-        let alive: Vec<(NodeIx, PoolIx, Node)> =
-            self.nodes.alive().map(|(index, entry, node)| (index, entry.pool, node.clone())).collect();
-        let slots = self.resources.intern(&PODS.into());
-        for (index, old, node) in alive {
-            let pool = self.pool_of(&node);
-            if pool != old || reweighed {
-                let capacity = self.nodes.get(index).allocatable.clone();
-                self.forest.add_capacity(old, &capacity, -1);
-                let mut allocatable = self.resources.vector(&node.allocatable);
-                self.count_in_currency(pool, &mut allocatable);
-                self.nodes.set(index, Some(node), allocatable, slots);
-                self.nodes.set_pool(index, pool, self.forest.pool_name(pool));
-                let capacity = self.nodes.get(index).allocatable.clone();
-                self.forest.add_capacity(pool, &capacity, 1);
-            }
-        }
-        if reweighed {
-            let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
-            for id in ids {
-                self.recharge(&id);
-            }
-        }
-        Effect::Anew
-    }
-
-    /// Sets what an amount counts in the currency of a pool; nothing where the pool has none.
-    pub fn count_in_currency(&mut self, pool: PoolIx, amount: &mut Vector) {
-        let currency = self.resources.intern(&CURRENCY.into());
-        let worth = self.worth(pool, amount);
-        if worth != amount.get(currency) {
-            amount.set(currency, worth);
-        }
-    }
-
-    /// What an amount counts in the currency of a pool, in thousandths.
-    #[must_use]
-    pub fn worth(&self, pool: PoolIx, amount: &Vector) -> i64 {
-        let Some(pool) = self.pools.get(self.forest.pool_name(pool)) else { return 0 };
-        let worth = |(name, weight): (&Name, &Amount)| {
-            let milli = self.resources.find(name).map_or(0, |index| amount.get(index));
-            milli.saturating_mul(weight.as_milli()) / 1000
-        };
-        pool.weights.iter().map(worth).sum()
     }
 
     /// What a user of a team holds of the first of these pools; nothing where users do not take turns.
@@ -473,8 +394,11 @@ impl Books {
 
     /// Notes whether a workload goes before the others of its team because it waits for too long.
     pub fn raise(&mut self, id: &WorkloadId, raised: bool) {
-        if let Some(entry) = self.workloads.get_mut(id) {
-            entry.raised = raised;
+        let before = self.stake(id);
+        let Some(entry) = self.workloads.get_mut(id) else { return };
+        if std::mem::replace(&mut entry.raised, raised) != raised {
+            before.iter().for_each(|stake| self.stakes.remove(stake));
+            self.stake(id).iter().for_each(|stake| self.stakes.add(stake));
         }
     }
 
@@ -488,6 +412,10 @@ impl Books {
             entry.shape = shape;
             entry.strayed = Some(Box::new(strayed));
         }
+    }
+
+    fn stake(&self, id: &WorkloadId) -> Option<Stake> {
+        Stake::of(self, self.workloads.get(id)?)
     }
 
     /// Marks those as stopped whose stop nobody confirmed within [`SETTLE`]; true if there were any.
@@ -518,6 +446,9 @@ impl Books {
     }
 
     fn uncharge(&mut self, id: &WorkloadId) {
+        if let Some(stake) = self.stake(id) {
+            self.stakes.remove(&stake);
+        }
         let Some(entry) = self.workloads.get_mut(id) else { return };
         self.holders.remove(entry, &mut self.nodes);
         charge_accounts(&mut self.forest, entry, -1);
@@ -557,6 +488,9 @@ impl Books {
         note(&mut self.bereft, id, entry.is_bereft(&self.nodes));
         let going = matches!(entry.phase, Phase::Stopping(_) | Phase::Leaving { .. }) && !entry.removed;
         note(&mut self.going, id, going);
+        if let Some(stake) = self.stake(id) {
+            self.stakes.add(&stake);
+        }
     }
 }
 
@@ -568,3 +502,6 @@ fn note(set: &mut BTreeSet<WorkloadId>, id: &WorkloadId, belongs: bool) {
         set.insert(id.clone());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -318,12 +318,8 @@ pub fn no_node(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Option
 /// The nodes have no room now.
 pub fn no_room(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Verdict {
     let (need, pods) = (request.need, request.pods);
-    let mut sum = Vector::default();
-    for node in nodes {
-        for (index, milli) in books.nodes.get(*node).now().amounts().entries() {
-            sum.set(index, sum.get(index) + milli.max(0));
-        }
-    }
+    let all = books.nodes.free_in(request.pool).filter(|(_, count)| *count == nodes.len());
+    let sum = all.map_or_else(|| free_on(books, nodes), |(free, _)| free.clone());
     let pool = books.forest.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
     if placement::most(books, nodes, request, Room::Unheld) >= pods {
@@ -353,6 +349,17 @@ pub fn no_room(books: &Books, nodes: &[NodeIx], request: &Request<'_>) -> Verdic
         asked(books, &free),
     );
     pending(Reason::NoRoom, message)
+}
+
+/// What is free on these nodes.
+fn free_on(books: &Books, nodes: &[NodeIx]) -> Vector {
+    let mut sum = Vector::default();
+    for node in nodes {
+        for (index, milli) in books.nodes.get(*node).now().amounts().entries() {
+            sum.set(index, sum.get(index) + milli.max(0));
+        }
+    }
+    sum
 }
 
 /// Why a workload starts.

@@ -4,13 +4,16 @@
 //! list is limited by the nodes alone. A team that lists nothing in a pool is guaranteed nothing
 //! there; as somebody's parent it is looked through.
 
+mod account;
+mod shares;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::model::{Name, Queue, Team};
-use super::share::{self, Ratio};
+use super::share::Ratio;
 use super::users::{UserOf, Users};
 use super::vector::{Resources, Vector};
+pub use account::Account;
 
 /// Index of a team in the [`Forest`].
 pub type TeamIx = usize;
@@ -36,69 +39,6 @@ impl TeamEntry {
         match name {
             None => queues.first(),
             Some(name) => queues.iter().find(|queue| queue.name == *name),
-        }
-    }
-}
-
-/// A team's books in one pool.
-#[derive(Clone, Debug, Default)]
-pub struct Account {
-    /// The resources the guarantee speaks of.
-    governed: BTreeSet<usize>,
-    /// The guarantee.
-    pub guaranteed: Vector,
-    /// The caps.
-    pub limit: BTreeMap<usize, i64>,
-    /// The most of the guarantee that may be lent; what is not listed is lent in full.
-    lendable: BTreeMap<usize, i64>,
-    /// What the teams below one that promises nothing itself are promised in sum, by resource.
-    below: BTreeMap<usize, i64>,
-    /// What the team and those below it hold.
-    pub held: Vector,
-    leaving: Vector,
-    nominated: Vector,
-    /// What was held of the surplus in the past, the older the less ([`Forest::accrue`]).
-    past: Vector,
-}
-
-impl Account {
-    /// What it will hold once all who were told to stop are gone and all claimants have started.
-    #[must_use]
-    pub fn settled(&self, index: usize) -> i64 {
-        self.held.get(index) - self.leaving.get(index) + self.nominated.get(index)
-    }
-
-    /// Whether the account promises anything.
-    #[must_use]
-    pub fn promises(&self) -> bool {
-        !self.governed.is_empty()
-    }
-
-    /// The resources the guarantee speaks of, with the guaranteed amount.
-    pub fn governed(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        self.governed.iter().map(|index| (*index, self.guaranteed.get(*index)))
-    }
-
-    /// What is guaranteed of resource `index`, below it if it promises nothing itself.
-    #[must_use]
-    pub fn promised(&self, index: usize) -> i64 {
-        if self.promises() {
-            self.guaranteed.get(index)
-        } else {
-            self.below.get(&index).copied().unwrap_or(0)
-        }
-    }
-
-    /// What is held beyond the guarantee of resource `index` out of `usage`. A team that promises
-    /// nothing itself is looked through: the promises of the teams below it count.
-    #[must_use]
-    pub fn surplus(&self, index: usize, usage: i64) -> i64 {
-        if self.promises() {
-            if self.governed.contains(&index) { (usage - self.guaranteed.get(index)).max(0) } else { 0 }
-        } else if self.below.is_empty() {
-            usage.max(0)
-        } else {
-            self.below.get(&index).map_or(0, |promised| (usage - promised).max(0))
         }
     }
 }
@@ -223,6 +163,7 @@ impl Forest {
     fn sum_up_promises(&mut self, pool: PoolIx) {
         for account in &mut self.accounts[pool] {
             account.below.clear();
+            account.forget();
         }
         let mut by_depth: Vec<TeamIx> = (0..self.teams.len()).collect();
         by_depth.sort_by_key(|at| std::cmp::Reverse(self.teams[*at].path.len()));
@@ -246,6 +187,7 @@ impl Forest {
             account.held = Vector::default();
             account.leaving = Vector::default();
             account.nominated = Vector::default();
+            account.forget();
         }
         self.queue_held.clear();
         self.users.clear();
@@ -259,6 +201,7 @@ impl Forest {
             let account = &mut self.accounts[pool][*at];
             account.held.add(held, times);
             account.leaving.add(going, times);
+            account.forget();
         }
     }
 
@@ -281,6 +224,7 @@ impl Forest {
         self.touched.insert((pool, team));
         for at in self.teams[team].path.clone() {
             self.accounts[pool][at].nominated.add(amount, times);
+            self.accounts[pool][at].forget();
         }
     }
 
@@ -303,6 +247,7 @@ impl Forest {
     /// Adds to what a pool's nodes offer in total.
     pub fn add_capacity(&mut self, pool: PoolIx, amount: &Vector, times: i64) {
         self.capacity[pool].add(amount, times);
+        self.accounts[pool].iter_mut().for_each(Account::forget);
     }
 
     /// What a pool's nodes offer in total.
@@ -413,6 +358,24 @@ impl Forest {
             })
     }
 
+    /// The same after the imagined changes.
+    #[must_use]
+    pub fn own_guarantee_would_hold(
+        &self,
+        pool: PoolIx,
+        team: TeamIx,
+        amount: &Vector,
+        imagined: &Imagined,
+    ) -> bool {
+        let changed = imagined.get(&team).map(|change| amount.plus(change, 1));
+        let asked = |index: usize| amount.get(index) > 0;
+        let own = &self.accounts[pool][team];
+        own.governed().any(|(index, _)| asked(index))
+            && own.governed().filter(|(index, _)| asked(*index)).all(|(index, guaranteed)| {
+                own.settled(index) + changed.as_ref().unwrap_or(amount).get(index) <= guaranteed
+            })
+    }
+
     /// Whether the team holds less of something than its own guarantee.
     #[must_use]
     pub fn has_room_in_guarantee(&self, pool: PoolIx, team: TeamIx) -> bool {
@@ -449,14 +412,18 @@ impl Forest {
 
     /// Whether each of `levels` holds more of something than it is promised.
     #[must_use]
-    pub fn any_beyond_guarantee(&self, pool: PoolIx, levels: &[TeamIx], imagined: &Imagined) -> bool {
-        levels.iter().all(|at| {
-            let account = &self.accounts[pool][*at];
-            !account.promises()
-                || account.governed().any(|(index, guaranteed)| {
-                    let change = imagined.get(at).map_or(0, |vector| vector.get(index));
-                    account.settled(index) + change > guaranteed
-                })
+    pub fn any_beyond_guarantee(
+        &self,
+        pool: PoolIx,
+        mut levels: impl Iterator<Item = TeamIx>,
+        imagined: &Imagined,
+    ) -> bool {
+        levels.all(|at| {
+            let account = &self.accounts[pool][at];
+            match imagined.get(&at) {
+                None => account.is_beyond_guarantee(),
+                Some(change) => account.would_be_beyond_guarantee(change),
+            }
         })
     }
 
@@ -519,90 +486,5 @@ impl Forest {
             }
         }
         total
-    }
-
-    /// The team's share of the surplus as things will be once evictions end, and what it had before.
-    #[must_use]
-    pub fn share(&self, pool: PoolIx, team: TeamIx) -> Share {
-        let past = |at: &TeamIx| &self.accounts[pool][*at].past;
-        self.teams[team].path.iter().rev().map(|at| self.level_share_and(pool, *at, None, past(at))).collect()
-    }
-
-    /// Lets time pass over what was held of the surplus: of what was before, half is left after every
-    /// half-life (in between, what lies on the straight line), and what is held now takes its place.
-    pub fn accrue(&mut self, elapsed: Duration, half_life: Duration) {
-        let (elapsed, half_life) = (elapsed.as_millis(), half_life.as_millis().max(1));
-        let whole = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
-        // The part that is left, in units of 2⁻³².
-        let within = ((elapsed % half_life) << 31) / half_life;
-        let kept = ((1_u128 << 32) - within).checked_shr(whole).unwrap_or(0);
-        let kept = i128::try_from(kept).unwrap_or(0);
-        for account in self.accounts.iter_mut().flatten() {
-            for index in 0..account.held.len().max(account.past.len()) {
-                let now = i128::from(account.surplus(index, account.held.get(index)));
-                let before = i128::from(account.past.get(index));
-                let past = (before * kept + now * ((1_i128 << 32) - kept)) >> 32;
-                account.past.set(index, i64::try_from(past).unwrap_or(i64::MAX));
-            }
-        }
-    }
-
-    /// The share that a claim on the surplus of that team queues with, or would have with `more`: a team
-    /// of weight 0 stands behind every other, even while it has nothing.
-    #[must_use]
-    pub fn standing(&self, pool: PoolIx, team: TeamIx, more: Option<&Vector>) -> Share {
-        let weightless = |at: &TeamIx| self.teams[*at].team.as_ref().is_some_and(|team| team.weight == 0);
-        let level = |at: &TeamIx| {
-            let past = &self.accounts[pool][*at].past;
-            if weightless(at) { Ratio::INFINITE } else { self.level_share_and(pool, *at, more, past) }
-        };
-        self.teams[team].path.iter().rev().map(level).collect()
-    }
-
-    /// Whether the changes `after` make the shares of the surplus fairer than those `before`, see
-    /// [`share::fairer`].
-    #[must_use]
-    pub fn fairer_than(&self, pool: PoolIx, before: &Imagined, after: &Imagined) -> bool {
-        let touched: BTreeSet<TeamIx> = before.keys().chain(after.keys()).copied().collect();
-        let shares = |imagined: &Imagined| {
-            touched.iter().map(|at| self.level_share(pool, *at, imagined.get(at))).collect()
-        };
-        share::fairer(shares(before), shares(after))
-    }
-
-    /// Whether one of the team's shares is infinite after a change. Such a claim takes from nobody:
-    /// teams of weight 0 have what no other team asks for.
-    #[must_use]
-    pub fn is_weightless(&self, pool: PoolIx, team: TeamIx, after: &Imagined) -> bool {
-        self.teams[team].path.iter().any(|at| self.level_share(pool, *at, after.get(at)).is_infinite())
-    }
-
-    /// One team's own share, without those above it, after an imagined change.
-    #[must_use]
-    pub fn level_share(&self, pool: PoolIx, team: TeamIx, change: Option<&Vector>) -> Ratio {
-        self.level_share_and(pool, team, change, &Vector::default())
-    }
-
-    /// The same with so much more of the surplus.
-    fn level_share_and(&self, pool: PoolIx, team: TeamIx, change: Option<&Vector>, more: &Vector) -> Ratio {
-        let capacity = &self.capacity[pool];
-        let account = &self.accounts[pool][team];
-        let weight = self.teams[team].team.as_ref().map_or(1, |team| team.weight);
-        let resources = account
-            .held
-            .len()
-            .max(account.nominated.len())
-            .max(change.map_or(0, Vector::len))
-            .max(more.len());
-        let positive = |milli: i64| u128::try_from(milli).unwrap_or(0);
-        (0..resources)
-            .filter(|index| capacity.get(*index) > 0)
-            .map(|index| {
-                let usage = account.settled(index) + change.map_or(0, |change| change.get(index));
-                let surplus = positive(account.surplus(index, usage)) + positive(more.get(index));
-                Ratio::new(surplus, positive(capacity.get(index)) * u128::from(weight))
-            })
-            .max()
-            .unwrap_or(Ratio::ZERO)
     }
 }

@@ -43,6 +43,7 @@ mod rooms;
 mod rules;
 mod share;
 mod space;
+mod stakes;
 mod start;
 mod timeline;
 mod timers;

@@ -22,6 +22,13 @@ const UNLIMITED_SLOTS: i64 = 1 << 50;
 /// Index of a node in the [`NodeTable`]; stays valid when the node goes and comes back.
 pub type NodeIx = usize;
 
+/// What is free on all open nodes of a pool.
+#[derive(Clone, Debug, Default)]
+struct Free {
+    amounts: Vector,
+    nodes: usize,
+}
+
 /// All nodes ever heard of.
 #[derive(Clone, Debug, Default)]
 pub struct NodeTable {
@@ -34,6 +41,9 @@ pub struct NodeTable {
     packing: Packing,
     /// The state of every open node.
     states: Vec<Option<State>>,
+    /// What is free on all open nodes of a pool, and what each node adds to that.
+    free: BTreeMap<usize, Free>,
+    adds: Vec<Option<(usize, Vector)>>,
     /// The nodes that changed, in order; so many older changes have been forgotten.
     changes: Vec<NodeIx>,
     forgotten: u64,
@@ -51,6 +61,7 @@ impl NodeTable {
         self.entries.push(NodeEntry::default());
         self.names.push(name.clone());
         self.states.push(None);
+        self.adds.push(None);
         self.index.insert(name.clone(), index);
         index
     }
@@ -86,8 +97,7 @@ impl NodeTable {
         }
         let entry = &mut self.entries[index];
         entry.node = node;
-        entry.allocatable = allocatable;
-        entry.refresh();
+        entry.offer(allocatable);
         self.touch(index);
     }
 
@@ -114,14 +124,14 @@ impl NodeTable {
         }
         let (old, demand) = (self.demand(&before.need), self.demand(need));
         self.entries[index].hold(holder, &before, &old, hold, &demand);
-        self.touch(index);
+        self.touch_room(index);
     }
 
     /// Adds `times` × `need` to what claimants will take.
     pub fn nominate(&mut self, index: NodeIx, need: &Vector, times: i64) {
         let demand = self.demand(need);
         self.entries[index].nominate(need, &demand, times);
-        self.touch(index);
+        self.touch_room(index);
     }
 
     /// Takes note of a workload that has not been seen before, and may run in these pools.
@@ -164,6 +174,12 @@ impl NodeTable {
         self.forgotten + u64::try_from(self.changes.len()).unwrap_or(u64::MAX)
     }
 
+    /// What is free on all open nodes of a pool, and how many these are.
+    #[must_use]
+    pub fn free_in(&self, pool: usize) -> Option<(&Vector, usize)> {
+        self.free.get(&pool).map(|free| (&free.amounts, free.nodes))
+    }
+
     /// Does something with what is known of the fit of a kind of pods, brought up to date.
     pub fn fitting<T>(
         &self,
@@ -184,15 +200,54 @@ impl NodeTable {
         self.entries[index].allocatable.nonzero().any(|(resource, _)| self.is_device(resource))
     }
 
-    /// Takes note that a node changed.
+    /// Takes note that a node changed, or what it is.
     fn touch(&mut self, index: NodeIx) {
         self.set_state(index);
+        self.changed(index);
+    }
+
+    /// Takes note that the room on a node changed, and nothing else.
+    fn touch_room(&mut self, index: NodeIx) {
+        let space = self.entries[index].now();
+        match self.states[index].and_then(|before| self.packing.refill(before, space)) {
+            Some(state) => self.states[index] = Some(state),
+            None => self.set_state(index),
+        }
+        self.changed(index);
+    }
+
+    fn changed(&mut self, index: NodeIx) {
+        self.add_up(index);
         if self.changes.len() > 2 * self.entries.len() + 1024 {
             let old = self.changes.len() / 2;
             self.changes.drain(..old);
             self.forgotten += u64::try_from(old).unwrap_or(u64::MAX);
         }
         self.changes.push(index);
+    }
+
+    /// Counts what is free on a node in its pool, in place of what was counted before.
+    fn add_up(&mut self, index: NodeIx) {
+        let entry = &self.entries[index];
+        let now = entry.open().then(|| {
+            let mut amounts = Vector::default();
+            for (resource, milli) in entry.now().amounts().entries() {
+                amounts.set(resource, milli.max(0));
+            }
+            (entry.pool, amounts)
+        });
+        if let Some((pool, amounts)) = self.adds[index].take()
+            && let Some(free) = self.free.get_mut(&pool)
+        {
+            free.amounts.add(&amounts, -1);
+            free.nodes -= 1;
+        }
+        if let Some((pool, amounts)) = &now {
+            let free = self.free.entry(*pool).or_default();
+            free.amounts.add(amounts, 1);
+            free.nodes += 1;
+        }
+        self.adds[index] = now;
     }
 
     fn set_state(&mut self, index: NodeIx) {

@@ -126,6 +126,16 @@ impl Packing {
         after
     }
 
+    /// The state of a node whose room has become `space` and that was in the state `before`; `None` when
+    /// that is forgotten.
+    pub fn refill(&mut self, before: State, space: &Space) -> Option<State> {
+        let (admits, devices) = self.states.kind_of(before)?;
+        let mix = &self.mix;
+        let after = self.states.enter(admits, devices, space, |space| mix.usable(admits, space));
+        self.states.leave(before);
+        Some(after)
+    }
+
     /// What it costs to put so many pods on a node in that state.
     #[must_use]
     pub fn cost_in(&self, state: State, ask: &Ask, pods: u32) -> Cost {

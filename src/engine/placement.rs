@@ -75,10 +75,7 @@ pub fn eligible(books: &Books, request: &Request<'_>) -> Arc<[NodeIx]> {
 /// How many such pods find room on all eligible nodes, wishes for domains aside. Cheap.
 #[must_use]
 pub fn capacity(books: &Books, request: &Request<'_>, room: Room<'_>) -> u64 {
-    fitting(books, request, |fitting| total(books, fitting, room)).unwrap_or_else(|| {
-        let nodes = eligible(books, request);
-        sites(books, &nodes, request, room).iter().map(|site| u64::from(site.fits)).sum()
-    })
+    fitting(books, request, |fitting| total(books, fitting, room))
 }
 
 /// Places all pods, or none. `nodes` are those that are [`eligible`], or some of them.
@@ -104,7 +101,7 @@ pub fn place_up_to(
         if fitting.count() != nodes.len() {
             return None;
         }
-        if total(books, fitting, room).is_some_and(|total| total < u64::from(least.max(1))) {
+        if total(books, fitting, room) < u64::from(least.max(1)) {
             return Some(None);
         }
         if request.pods == 1 && everywhere && matches!(room, Room::Now) {
@@ -119,7 +116,10 @@ pub fn place_up_to(
         };
     }
     let ask = books.nodes.ask(request.need);
-    let spread = Spread::new(books, request, &ask, room, sites(books, nodes, request, room));
+    // A single pod goes where it costs least, whatever lies around.
+    let roomy = if request.pods == 1 && everywhere { roomy_sites(books, nodes, request, room) } else { None };
+    let sites = roomy.unwrap_or_else(|| sites(books, nodes, request, room));
+    let spread = Spread::new(books, request, &ask, room, sites);
     let pods = spread.most().min(request.pods);
     if pods < least { None } else { spread.place(pods) }
 }
@@ -127,15 +127,28 @@ pub fn place_up_to(
 /// How many pods find room, were there any number of them.
 #[must_use]
 pub fn most(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> u32 {
+    if request.topology.required.is_none() {
+        let all = |fitting: &Fitting| (fitting.count() == nodes.len()).then(|| total(books, fitting, room));
+        if let Some(total) = fitting(books, request, |fitting| all(fitting)) {
+            return u32::try_from(total).unwrap_or(u32::MAX);
+        }
+    }
     let ask = books.nodes.ask(request.need);
     Spread::new(books, request, &ask, room, sites(books, nodes, request, room)).most()
 }
 
-/// Those of the nodes on which pods find room.
+/// Those of the nodes on which pods find room, in the order of their names.
 #[must_use]
 pub fn roomy(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Vec<NodeIx> {
-    let sites = sites(books, nodes, request, room);
-    sites.into_iter().filter(|site| site.fits > 0).map(|site| site.node).collect()
+    let mut roomy: Vec<NodeIx> = match roomy_sites(books, nodes, request, room) {
+        Some(sites) => sites.into_iter().map(|site| site.node).collect(),
+        None => {
+            let sites = sites(books, nodes, request, room);
+            return sites.into_iter().filter(|site| site.fits > 0).map(|site| site.node).collect();
+        }
+    };
+    roomy.sort_by_key(|node| books.nodes.name(*node));
+    roomy
 }
 
 /// How many pods one node holds.
@@ -149,19 +162,20 @@ fn fitting<T>(books: &Books, request: &Request<'_>, work: impl FnOnce(&mut Fitti
     books.nodes.fitting(request.pool, request.shape, request.need, work)
 }
 
-/// How many pods find room on all eligible nodes; `None` where that is not kept.
-fn total(books: &Books, fitting: &Fitting, room: Room<'_>) -> Option<u64> {
+/// How many pods find room on all eligible nodes.
+fn total(books: &Books, fitting: &Fitting, room: Room<'_>) -> u64 {
     match room {
-        Room::Now => Some(fitting.total_now()),
+        Room::Now => fitting.totals().now,
+        Room::Unheld => fitting.totals().unheld,
+        Room::Empty => fitting.totals().empty,
         Room::Settled(freed) => {
-            let mut total = fitting.total_settled();
+            let mut total = fitting.totals().settled;
             for node in freed.nodes().filter(|node| fitting.admits(*node)) {
                 let fits = with_space(books, node, room, |space| space.fits(&fitting.ask().demand));
                 total = total - u64::from(fitting.settled(node)) + u64::from(fits);
             }
-            Some(total)
+            total
         }
-        Room::Unheld | Room::Empty => None,
     }
 }
 
@@ -174,6 +188,26 @@ fn sites(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>)
             _ => with_space(books, node, room, |space| space.fits(&fitting.ask().demand)),
         };
         nodes.iter().map(|node| Site { node: *node, fits: fits(*node) }).collect()
+    })
+}
+
+/// The same of those nodes only on which pods find room, without looking at all; `None` where these are not
+/// known, or only some of the eligible nodes are asked for.
+fn roomy_sites(books: &Books, nodes: &[NodeIx], request: &Request<'_>, room: Room<'_>) -> Option<Vec<Site>> {
+    let Room::Settled(freed) = room else { return None };
+    fitting(books, request, |fitting| {
+        if fitting.count() != nodes.len() {
+            return None;
+        }
+        let same = fitting.roomy().iter().copied().filter(|node| freed.get(node).is_none());
+        let mut sites: Vec<Site> = same.map(|node| Site { node, fits: fitting.settled(node) }).collect();
+        for node in freed.nodes().filter(|node| fitting.admits(*node)) {
+            let fits = with_space(books, node, room, |space| space.fits(&fitting.ask().demand));
+            if fits > 0 {
+                sites.push(Site { node, fits });
+            }
+        }
+        Some(sites)
     })
 }
 
@@ -192,7 +226,7 @@ fn with_space<T>(books: &Books, node: NodeIx, room: Room<'_>, work: impl FnOnce(
             Some(space) => work(&space),
             None => work(entry.settled()),
         },
-        Room::Unheld => work(&entry.unheld()),
-        Room::Empty => work(&entry.empty()),
+        Room::Unheld => work(entry.unheld()),
+        Room::Empty => work(entry.empty()),
     }
 }

@@ -33,7 +33,7 @@ struct Room {
 
 impl Room {
     fn count(&self, books: &Books) -> u64 {
-        books.nodes.fitting(self.pool, &self.shape, &self.need, |fitting| fitting.total_now())
+        books.nodes.fitting(self.pool, &self.shape, &self.need, |fitting| fitting.totals().now)
     }
 }
 

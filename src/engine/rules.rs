@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::books::Books;
-use super::entry::{Entry, Phase};
+use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::model::Time;
 use super::nodes::NodeIx;
@@ -78,12 +78,8 @@ pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -
     let mut imagined = Imagined::new();
     let amount = entry.held();
     books.forest.imagine(&mut imagined, entry.team, &amount, -1);
-    for mate in books.holders(entry.charge.pool, entry.team) {
-        let yields = matches!(mate.phase, Phase::Running(_)) && preemptible(books, mate);
-        if yields && priority_of(books, mate) < priority {
-            books.forest.imagine(&mut imagined, mate.team, &mate.held(), -1);
-        }
-    }
+    let lower = books.stakes.evictable_below(entry.charge.pool, entry.team, priority);
+    books.forest.imagine(&mut imagined, entry.team, &lower, -1);
     books.forest.owed(entry.charge.pool, entry.team, &amount, &imagined)
 }
 

@@ -42,6 +42,13 @@ impl Ord for Ratio {
         }
         let (mut a, mut b, mut c, mut d) =
             (self.numerator, self.denominator, other.numerator, other.denominator);
+        if b == d {
+            return a.cmp(&c);
+        }
+        let small = |number: u128| number <= u128::from(u64::MAX);
+        if [a, b, c, d].into_iter().all(small) {
+            return (a * d).cmp(&(c * b));
+        }
         let mut swapped = false;
         let ordering = loop {
             match (b, d) {

@@ -4,9 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::books::Books;
-use super::entry::{Entry, Phase};
 use super::forest::{Imagined, PoolIx, TeamIx};
-use super::rules::{preemptible, priority_of};
 use super::share::Ratio;
 
 /// The bounds for every team in every pool.
@@ -46,14 +44,12 @@ impl Yielding {
 
     /// Looks at a team anew; the share up to which claims may have become possible.
     pub fn refresh(&mut self, books: &Books, pool: PoolIx, team: TeamIx) -> Option<Ratio> {
-        let running = || books.holders(pool, team).filter(|entry| may_yield(books, entry));
-        let lowest = running().map(|entry| priority_of(books, entry)).min();
+        let lowest = books.stakes.lowest(pool, team);
         let nothing = Imagined::new();
         let own = [team];
-        let lends = running().any(|entry| {
-            let least = least_part(entry);
-            books.forest.beyond_guarantee(pool, &own, &least, &nothing)
-                && !books.forest.straddles(pool, &own, &least, &nothing)
+        let lends = books.stakes.parts(pool, team).any(|least| {
+            books.forest.beyond_guarantee(pool, &own, least, &nothing)
+                && !books.forest.straddles(pool, &own, least, &nothing)
         });
         let known = self.teams.entry((pool, team)).or_default();
         known.lowest = lowest;
@@ -88,16 +84,4 @@ impl Yielding {
             }
         }
     }
-}
-
-/// Whether somebody runs, or is about to, and may be evicted or made smaller.
-fn may_yield(books: &Books, entry: &Entry) -> bool {
-    let runs = matches!(entry.phase, Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. });
-    runs && preemptible(books, entry)
-}
-
-/// The least that can be taken of it.
-fn least_part(entry: &Entry) -> super::vector::Vector {
-    let shrinks = entry.workload.resizable && entry.charge.pods > entry.least_pods();
-    if shrinks { entry.need.clone() } else { entry.held() }
 }

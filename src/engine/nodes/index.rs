@@ -1,7 +1,7 @@
 //! For every kind of pods that is asked for: which nodes may hold them, how many fit where, and which
 //! node suits one best. Only what changed since it was asked for last is worked out anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{NodeIx, NodeTable};
@@ -51,6 +51,40 @@ impl Index {
 /// No node, in a tree of winners.
 const NOBODY: u32 = u32::MAX;
 
+/// How many pods of a kind find room on a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fits {
+    now: u32,
+    settled: u32,
+    unheld: u32,
+    empty: u32,
+}
+
+/// How many pods of a kind find room on all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// In what can be given away at once.
+    pub now: u64,
+    /// Once all has settled.
+    pub settled: u64,
+    /// In what nobody's pods hold.
+    pub unheld: u64,
+    /// As if nobody were on the nodes.
+    pub empty: u64,
+}
+
+impl Totals {
+    fn count(&mut self, before: Fits, after: Fits) {
+        let replace = |total: &mut u64, before: u32, after: u32| {
+            *total = *total - u64::from(before) + u64::from(after);
+        };
+        replace(&mut self.now, before.now, after.now);
+        replace(&mut self.settled, before.settled, after.settled);
+        replace(&mut self.unheld, before.unheld, after.unheld);
+        replace(&mut self.empty, before.empty, after.empty);
+    }
+}
+
 /// How one kind of pods fits the nodes of a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Fitting {
@@ -58,12 +92,12 @@ pub struct Fitting {
     /// When it was asked for last, and how many changes of nodes it knows of.
     asked: u64,
     known: u64,
-    /// By node: whether it may hold such pods, and how many more of them now and once all has settled.
+    /// By node: whether it may hold such pods, and how many more of them.
     admits: Vec<bool>,
-    now: Vec<u32>,
-    settled: Vec<u32>,
-    total_now: u64,
-    total_settled: u64,
+    fits: Vec<Fits>,
+    totals: Totals,
+    /// The nodes on which one more finds room once all has settled.
+    roomy: BTreeSet<NodeIx>,
     count: usize,
     /// The nodes that may hold such pods, in the order of their names; worked out when asked for.
     nodes: Option<Arc<[NodeIx]>>,
@@ -92,28 +126,28 @@ impl Fitting {
         self.count
     }
 
-    /// How many such pods find room on all nodes now.
+    /// How many such pods find room on all nodes.
     #[must_use]
-    pub fn total_now(&self) -> u64 {
-        self.total_now
+    pub fn totals(&self) -> &Totals {
+        &self.totals
     }
 
-    /// How many such pods find room on all nodes once all has settled.
+    /// The nodes on which one such pod more finds room once all has settled.
     #[must_use]
-    pub fn total_settled(&self) -> u64 {
-        self.total_settled
+    pub fn roomy(&self) -> &BTreeSet<NodeIx> {
+        &self.roomy
     }
 
     /// How many such pods find room on a node now.
     #[must_use]
     pub fn now(&self, node: NodeIx) -> u32 {
-        self.now.get(node).copied().unwrap_or(0)
+        self.fits.get(node).map_or(0, |fits| fits.now)
     }
 
     /// How many such pods find room on a node once all has settled.
     #[must_use]
     pub fn settled(&self, node: NodeIx) -> u32 {
-        self.settled.get(node).copied().unwrap_or(0)
+        self.fits.get(node).map_or(0, |fits| fits.settled)
     }
 
     /// Whether a node may hold such pods, whatever room it has.
@@ -139,8 +173,7 @@ impl Fitting {
         self.known = table.forgotten + changes;
         if self.admits.len() < all {
             self.admits.resize(all, false);
-            self.now.resize(all, 0);
-            self.settled.resize(all, 0);
+            self.fits.resize(all, Fits::default());
             if self.tree.len() < 2 * all {
                 self.ordered = None;
             }
@@ -165,16 +198,26 @@ impl Fitting {
         let open = entry.node.as_ref().filter(|node| node.schedulable && entry.pool == pool);
         let admits = open.is_some_and(|node| fit::admits(node, shape));
         let fits = |space: &crate::space::Space| if admits { space.fits(&self.ask.demand) } else { 0 };
-        let (now, settled) = (fits(entry.now()), fits(entry.settled()));
-        self.total_now = self.total_now - u64::from(self.now[node]) + u64::from(now);
-        self.total_settled = self.total_settled - u64::from(self.settled[node]) + u64::from(settled);
+        let fits = Fits {
+            now: fits(entry.now()),
+            settled: fits(entry.settled()),
+            unheld: fits(entry.unheld()),
+            empty: fits(entry.empty()),
+        };
+        let before = std::mem::replace(&mut self.fits[node], fits);
+        self.totals.count(before, fits);
+        if (before.settled > 0) != (fits.settled > 0) {
+            if fits.settled > 0 {
+                self.roomy.insert(node);
+            } else {
+                self.roomy.remove(&node);
+            }
+        }
         if self.admits[node] != admits {
             self.nodes = None;
             self.count = if admits { self.count + 1 } else { self.count - 1 };
         }
         self.admits[node] = admits;
-        self.now[node] = now;
-        self.settled[node] = settled;
         if self.ordered == Some(table.packing.version()) {
             self.play(table, node);
         } else {
@@ -190,7 +233,7 @@ impl Fitting {
         self.tree
             .get(1)
             .and_then(|winner| usize::try_from(*winner).ok())
-            .filter(|node| *node < self.now.len())
+            .filter(|node| *node < self.fits.len())
     }
 
     /// What one pod costs on a node, by the room it has now.
@@ -217,7 +260,7 @@ impl Fitting {
     fn order(&mut self, table: &NodeTable) {
         let leaves = self.leaves();
         self.tree = vec![NOBODY; 2 * leaves];
-        for node in 0..self.now.len() {
+        for node in 0..self.fits.len() {
             self.tree[leaves + node] = self.entrant(node);
         }
         for place in (1..leaves).rev() {
@@ -237,11 +280,11 @@ impl Fitting {
     }
 
     fn leaves(&self) -> usize {
-        self.now.len().next_power_of_two()
+        self.fits.len().next_power_of_two()
     }
 
     fn entrant(&self, node: NodeIx) -> u32 {
-        if self.now[node] > 0 { u32::try_from(node).unwrap_or(NOBODY) } else { NOBODY }
+        if self.fits[node].now > 0 { u32::try_from(node).unwrap_or(NOBODY) } else { NOBODY }
     }
 
     fn winner(&mut self, table: &NodeTable, left: u32, right: u32) -> u32 {

@@ -40,6 +40,8 @@ pub struct NodeEntry {
     devices: Devices,
     now: Space,
     settled: Space,
+    unheld: Space,
+    empty: Space,
 }
 
 impl NodeEntry {
@@ -70,14 +72,14 @@ impl NodeEntry {
 
     /// What nobody's pods hold, whether it is needed by a claimant or not.
     #[must_use]
-    pub fn unheld(&self) -> Space {
-        Space::new(self.allocatable.plus(&self.held, -1), self.devices.unheld())
+    pub fn unheld(&self) -> &Space {
+        &self.unheld
     }
 
     /// What it offers when nobody is on it.
     #[must_use]
-    pub fn empty(&self) -> Space {
-        Space::new(self.allocatable.clone(), Vec::new())
+    pub fn empty(&self) -> &Space {
+        &self.empty
     }
 
     /// The devices that pods hold shares of.
@@ -88,7 +90,7 @@ impl NodeEntry {
 
     /// Works out what is free, after a change of what is offered or held.
     pub fn refresh(&mut self) {
-        let unheld = self.unheld();
+        let unheld = Space::new(self.allocatable.plus(&self.held, -1), self.devices.unheld());
         let mut amounts = unheld.amounts().plus(&self.leaving, 1);
         amounts.add(&self.nominated, -1);
         let settled = Space::new(amounts, self.devices.settled(&[]));
@@ -112,6 +114,14 @@ impl NodeEntry {
         }
         self.now = Space::new(now, shared);
         self.settled = settled;
+        self.unheld = unheld;
+    }
+
+    /// Takes note of what it offers from now on.
+    pub fn offer(&mut self, allocatable: Vector) {
+        self.empty = Space::new(allocatable.clone(), Vec::new());
+        self.allocatable = allocatable;
+        self.refresh();
     }
 
     /// Lets one more pod hold its need. Each of its shares goes to the tightest device on offer, else to
@@ -121,12 +131,12 @@ impl NodeEntry {
             .shares()
             .iter()
             .map(|(resource, share)| {
-                let unheld = self.unheld();
+                let unheld = &self.unheld;
                 let full = unheld.untouched(*resource) < DEVICE;
                 let best = |space: &Space| {
                     space.best_shared(*resource, *share).and_then(|index| space.shared()[index].place)
                 };
-                best(&self.now).or_else(|| best(&unheld).filter(|_| full))
+                best(&self.now).or_else(|| best(unheld).filter(|_| full))
             })
             .collect();
         self.held.add(need, 1);

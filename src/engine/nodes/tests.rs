@@ -150,7 +150,8 @@ impl Yard {
                 .map(|node| (fitting.admits(node), fitting.now(node), fitting.settled(node)))
                 .collect();
             let nodes: Vec<NodeIx> = fitting.nodes(table).to_vec();
-            (each, nodes, fitting.count(), fitting.total_now(), fitting.total_settled(), fitting.best(table))
+            let roomy: Vec<NodeIx> = fitting.roomy().iter().copied().collect();
+            (each, nodes, roomy, fitting.count(), *fitting.totals(), fitting.best(table))
         })
     }
 
@@ -307,7 +308,7 @@ proptest! {
         for step in &steps {
             play(&mut yard, &mut running, &mut names, step);
             let node = yard.table.get(0);
-            for (space, when) in [(&node.unheld(), "now"), (node.settled(), "in the end")] {
+            for (space, when) in [(node.unheld(), "now"), (node.settled(), "in the end")] {
                 prop_assert!(space.untouched(gpu) >= 0, "{when}: {space:?}");
                 prop_assert!(space.shared().iter().all(|device| device.left >= 0), "{when}: {space:?}");
             }

@@ -111,6 +111,14 @@ impl States {
         (slot.key.0, slot.key.1, &slot.space)
     }
 
+    /// The kinds of pods that nodes in the state admit, and whether they have devices; `None` when all
+    /// states were forgotten since.
+    #[must_use]
+    pub fn kind_of(&self, state: State) -> Option<(Kinds, bool)> {
+        let slot = self.slots.get(state.place).filter(|slot| slot.turn == state.turn)?;
+        Some((slot.key.0, slot.key.1))
+    }
+
     /// What each typical kind can use of the room in a state, in parts.
     #[must_use]
     pub fn usable_in(&self, state: State) -> &[i64] {

@@ -2,12 +2,14 @@
 //! state of things that the eviction leads to.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
 use super::super::model::WorkloadId;
 use super::super::placement::{self, Room};
 use super::super::rules::{lending_allows, preemptible, priority_of};
+use super::super::share::Ratio;
 use super::super::vector::Vector;
 use super::outcome::{Outcome, Part, request_of};
 use super::{Claimant, Ground, Search, State};
@@ -93,11 +95,12 @@ impl Search<'_> {
                 confined: false,
                 bounded: false,
                 tried: Cell::new(0),
+                looked_at: Cell::new(0),
                 now: self.now,
             };
             search.gather(&|_: &WorkloadId| false);
             let comeback = search.comeback_of_claimant();
-            self.tried.set(self.tried.get() + search.tried.get());
+            self.tried.set(self.tried.get() + search.effort());
             comeback
         };
         let owed = comeback(Ground::Owed, &state);
@@ -127,18 +130,24 @@ impl Search<'_> {
             return true;
         }
         let yields = |mate: &Entry| self.evictable(mate) && priority_of(books, mate) < priority;
-        if books.holders(pool, entry.team).any(|mate| yields(mate) && !state.gone.contains(&mate.workload.id))
+        let lowest = books.stakes.lowest(pool, entry.team);
+        if lowest.is_some_and(|lowest| lowest < priority)
+            && books
+                .yielding(pool, entry.team)
+                .any(|mate| yields(mate) && !state.gone.contains(&mate.workload.id))
             || forest.owed(pool, entry.team, total, &state.imagined)
         {
             return true;
         }
         let mut with = state.imagined.clone();
         forest.imagine(&mut with, entry.team, total, 1);
+        let share = |at: TeamIx| forest.level_share(pool, at, with.get(&at));
+        let mine: BTreeMap<TeamIx, Ratio> =
+            forest.team(entry.team).path.iter().map(|at| (*at, share(*at))).collect();
         books.teams_holding(pool).filter(|team| *team != entry.team).any(|team| {
-            let share = |of: TeamIx, by: TeamIx| {
-                forest.levels_below_common(of, by).map(|at| forest.level_share(pool, at, with.get(&at))).max()
-            };
-            share(team, entry.team) >= share(entry.team, team)
+            let theirs = forest.levels_below_common(team, entry.team).map(share).max();
+            let levels = forest.levels_below_common(entry.team, team);
+            theirs >= levels.filter_map(|at| mine.get(&at).copied()).max()
         })
     }
 

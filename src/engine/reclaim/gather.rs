@@ -14,7 +14,7 @@ use super::super::share::Ratio;
 use super::super::vector::Vector;
 use super::{Ground, Search};
 
-/// Where no more than so many hold something that may have to be given, all of them are looked at.
+/// Where no more than so many may have to give something, all of them are looked at.
 const FEW: usize = 64;
 /// More candidates than this are not looked at; those that look cheapest are.
 const MOST: usize = 512;
@@ -66,6 +66,11 @@ pub struct Gathered {
     pub skipped: bool,
 }
 
+/// The lender of that number among all, which are in the order of numbers.
+fn of_team(lenders: &[Lender], team: TeamIx) -> Option<&Lender> {
+    lenders.binary_search_by_key(&team, |lender| lender.team).ok().map(|place| &lenders[place])
+}
+
 /// One team of which something may be taken.
 struct Lender {
     team: TeamIx,
@@ -81,16 +86,20 @@ impl<'a> Search<'a> {
     pub fn gather(&mut self, barred: &dyn Fn(&WorkloadId) -> bool) -> Gathered {
         let mut gathered = Gathered::default();
         let (books, pool) = (self.books, self.claimant.pool);
+        if self.ground == Ground::Owed && !self.may_be_owed() {
+            self.candidates.clear();
+            return gathered;
+        }
         let lenders = self.lenders();
-        let holders = || lenders.iter().flat_map(|lender| books.holders(pool, lender.team));
-        self.confined = holders().nth(FEW).is_some();
+        let count = |lender: &Lender| books.stakes.count(pool, lender.team);
+        self.confined = lenders.iter().map(count).sum::<usize>() > FEW;
         self.bounded = self.confined;
         self.candidates = if self.confined {
             self.promising(&lenders, barred, &mut gathered)
         } else {
             let all = lenders
                 .iter()
-                .flat_map(|lender| books.holders(pool, lender.team).map(move |entry| (lender, entry)));
+                .flat_map(|lender| books.yielding(pool, lender.team).map(move |entry| (lender, entry)));
             all.filter_map(|(lender, entry)| self.consider(lender, entry, barred, &mut gathered)).collect()
         };
         self.put_in_order();
@@ -101,7 +110,17 @@ impl<'a> Search<'a> {
         gathered
     }
 
-    /// The teams that may have to give something; the claimant's first, then the largest share.
+    /// Whether the claimant can be owed its room whoever goes: nobody else's going makes room in its team's
+    /// own guarantee.
+    fn may_be_owed(&self) -> bool {
+        let (claimant, stakes) = (&self.claimant, &self.books.stakes);
+        let (forest, imagined) = (&self.books.forest, &self.state.imagined);
+        forest.stands_above(claimant.team)
+            || stakes.lowest(claimant.pool, claimant.team).is_some_and(|lowest| lowest < claimant.priority)
+            || forest.own_guarantee_would_hold(claimant.pool, claimant.team, claimant.total, imagined)
+    }
+
+    /// The teams that may have to give something, by number.
     fn lenders(&self) -> Vec<Lender> {
         let (books, claimant) = (self.books, self.claimant);
         let forest = &books.forest;
@@ -109,21 +128,32 @@ impl<'a> Search<'a> {
         let others = self.ground == Ground::Owed || self.may_become_fairer(&teams);
         let lender = |team: TeamIx| {
             let own = team == claimant.team;
-            if !own && !others && !self.moves {
+            if books.stakes.count(claimant.pool, team) == 0 || !own && !others && !self.moves {
                 return None;
             }
-            let levels: Vec<TeamIx> = forest.levels_below_common(team, claimant.team).collect();
+            let levels = || forest.levels_below_common(team, claimant.team);
             let takeable =
-                own || others && forest.any_beyond_guarantee(claimant.pool, &levels, &self.state.imagined);
-            (takeable || self.moves).then_some(Lender { team, levels, takeable })
+                own || others && forest.any_beyond_guarantee(claimant.pool, levels(), &self.state.imagined);
+            (takeable || self.moves).then(|| Lender { team, levels: levels().collect(), takeable })
         };
-        let mut lenders: Vec<Lender> = teams.into_iter().filter_map(lender).collect();
-        lenders.sort_by_cached_key(|lender| {
+        teams.into_iter().filter_map(lender).collect()
+    }
+
+    /// So many of the lenders: the claimant's team first, then those with the largest shares.
+    fn largest<'l>(&self, lenders: &'l [Lender], wanted: usize) -> Vec<&'l Lender> {
+        let (forest, claimant) = (&self.books.forest, self.claimant);
+        let key = |lender: &'l Lender| {
             let share = |at: &TeamIx| forest.level_share(claimant.pool, *at, self.state.imagined.get(at));
             let largest = lender.levels.iter().map(share).max().unwrap_or(Ratio::ZERO);
             (lender.team != claimant.team, Reverse(largest), lender.team)
-        });
-        lenders
+        };
+        let mut keyed: Vec<_> = lenders.iter().map(|lender| (key(lender), lender)).collect();
+        if keyed.len() > wanted && wanted > 0 {
+            keyed.select_nth_unstable_by(wanted - 1, |left, right| left.0.cmp(&right.0));
+        }
+        keyed.truncate(wanted);
+        keyed.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+        keyed.into_iter().map(|(_, lender)| lender).collect()
     }
 
     /// Those on the nodes where most is to be had for least: of every lender in turn, the nodes of those
@@ -137,12 +167,11 @@ impl<'a> Search<'a> {
         let (books, claimant) = (self.books, self.claimant);
         let wanted = NODES + NODES_A_POD * usize::try_from(claimant.pods).unwrap_or(NODES).min(NODES);
         let wanted = if self.wide { wanted * WIDER } else { wanted };
-        let by_team: BTreeMap<TeamIx, &Lender> = lenders.iter().map(|lender| (lender.team, lender)).collect();
         let mut lists: Vec<std::vec::IntoIter<NodeIx>> = Vec::new();
         if self.ground == Ground::Owed && !self.foresees && self.nodes.len() <= PRICED {
-            lists.push(self.cheapest(&by_team, barred, gathered).into_iter());
+            lists.push(self.cheapest(lenders, barred, gathered).into_iter());
         } else {
-            for lender in lenders.iter().take(wanted.min(LENDERS)) {
+            for lender in self.largest(lenders, wanted.min(LENDERS)) {
                 lists.push(self.likely(lender, barred, gathered).into_iter());
             }
         }
@@ -156,7 +185,7 @@ impl<'a> Search<'a> {
                 let Some(node) = list.find(|node| seen.insert(*node)) else { return false };
                 let there: Vec<Candidate<'a>> = books
                     .occupants(node)
-                    .filter_map(|(entry, _)| Some((*by_team.get(&entry.team)?, entry)))
+                    .filter_map(|(entry, _)| Some((of_team(lenders, entry.team)?, entry)))
                     .filter_map(|(lender, entry)| self.consider(lender, entry, barred, gathered))
                     .collect();
                 if nodes.len() < wanted && self.gains(node, &there) {
@@ -172,7 +201,9 @@ impl<'a> Search<'a> {
             let sites = placement::roomy(books, &self.nodes, &self.request(), room);
             nodes.extend(sites.into_iter().take(wanted));
         }
-        self.nodes = self.nodes.iter().copied().filter(|node| nodes.contains(node)).collect();
+        let mut chosen: Vec<NodeIx> = nodes.into_iter().filter(|node| self.admits(*node)).collect();
+        chosen.sort_by_key(|node| books.nodes.name(*node));
+        self.nodes = chosen;
         candidates.into_values().collect()
     }
 
@@ -183,11 +214,11 @@ impl<'a> Search<'a> {
         barred: &dyn Fn(&WorkloadId) -> bool,
         gathered: &mut Gathered,
     ) -> Vec<NodeIx> {
-        let holders = || self.books.holders(self.claimant.pool, lender.team);
+        let yielding = || self.books.yielding(self.claimant.pool, lender.team);
         let looked_at = if self.wide { LOOKED_AT * WIDER } else { LOOKED_AT };
         let mut likely = Vec::new();
         // The newest have least to lose; if they are too new, the oldest may be old enough.
-        for entry in holders().take(looked_at).chain(holders().rev().take(looked_at)) {
+        for entry in yielding().take(looked_at).chain(yielding().rev().take(looked_at)) {
             if let Some(candidate) = self.consider(lender, entry, barred, gathered) {
                 let key = (!candidate.takeable, candidate.young, candidate.priority, candidate.lost);
                 likely.push((key, entry));
@@ -201,7 +232,7 @@ impl<'a> Search<'a> {
     /// what is lost.
     fn cheapest(
         &self,
-        by_team: &BTreeMap<TeamIx, &Lender>,
+        lenders: &[Lender],
         barred: &dyn Fn(&WorkloadId) -> bool,
         gathered: &mut Gathered,
     ) -> Vec<NodeIx> {
@@ -212,11 +243,13 @@ impl<'a> Search<'a> {
             let mut there: Vec<((bool, i128), i64)> = self
                 .books
                 .occupants(*node)
-                .filter_map(|(entry, pods)| Some((*by_team.get(&entry.team)?, entry, pods)))
+                .filter_map(|(entry, pods)| Some((of_team(lenders, entry.team)?, entry, pods)))
                 .filter_map(|(lender, entry, pods)| {
-                    let candidate = self.consider(lender, entry, barred, gathered).filter(|c| c.takeable)?;
+                    let admission = self.admission(entry, barred, gathered)?;
+                    let (takeable, young) = self.may_go(lender, entry, admission, gathered);
+                    let lost = work_lost(self.books, entry, admission.at, self.now);
                     let amount = entry.need.get(resource).saturating_mul(i64::from(pods));
-                    Some(((candidate.young, candidate.lost), amount))
+                    takeable.then_some(((young, lost), amount))
                 })
                 .collect();
             there.sort_unstable();
@@ -273,9 +306,31 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the claimant's pods may be placed on a node at all.
-    fn admits(&self, node: NodeIx) -> bool {
+    pub fn admits(&self, node: NodeIx) -> bool {
         let request = self.request();
         self.books.nodes.fitting(request.pool, request.shape, request.need, |fitting| fitting.admits(node))
+    }
+
+    /// By what somebody runs of whom something may be decided.
+    fn admission(
+        &self,
+        entry: &'a Entry,
+        barred: &dyn Fn(&WorkloadId) -> bool,
+        gathered: &mut Gathered,
+    ) -> Option<&'a Admission> {
+        self.looked_at.set(self.looked_at.get() + 1);
+        let id = &entry.workload.id;
+        if !preemptible(self.books, entry) || barred(id) || self.state.gone.contains(id) {
+            return None;
+        }
+        match &entry.phase {
+            Phase::Running(admission) => Some(admission),
+            Phase::Starting(_) | Phase::Resizing { .. } => {
+                gathered.skipped = true;
+                None
+            }
+            _ => None,
+        }
     }
 
     /// What is known of somebody, if it may be taken.
@@ -286,40 +341,47 @@ impl<'a> Search<'a> {
         barred: &dyn Fn(&WorkloadId) -> bool,
         gathered: &mut Gathered,
     ) -> Option<Candidate<'a>> {
-        let id = &entry.workload.id;
-        if !preemptible(self.books, entry) || barred(id) || self.state.gone.contains(id) {
+        let admission = self.admission(entry, barred, gathered)?;
+        let (takeable, young) = self.may_go(lender, entry, admission, gathered);
+        if !takeable && !self.moves {
             return None;
         }
-        match &entry.phase {
-            Phase::Running(admission) => {
-                self.candidate(entry, admission, lender.takeable, &lender.levels, gathered)
-            }
-            Phase::Starting(_) | Phase::Resizing { .. } => {
-                gathered.skipped = true;
-                None
-            }
-            _ => None,
-        }
+        let (books, pool, levels) = (self.books, self.claimant.pool, &lender.levels);
+        let own = entry.team == self.claimant.team;
+        let (amount, priority) = (entry.held(), priority_of(books, entry));
+        let straddles =
+            !own && takeable && books.forest.straddles(pool, levels, &amount, &self.state.imagined);
+        Some(Candidate {
+            entry,
+            own,
+            takeable,
+            levels: levels.clone(),
+            amount,
+            priority,
+            started: admission.at,
+            young,
+            lost: work_lost(books, entry, admission.at, self.now),
+            covered: straddles && would_be_owed_again(books, entry, priority),
+            extra: entry.extra_pods(),
+        })
     }
 
-    fn candidate(
+    /// Whether somebody who runs may be evicted or shrunk, and whether it is within its minimum run time.
+    fn may_go(
         &self,
-        entry: &'a Entry,
+        lender: &Lender,
+        entry: &Entry,
         admission: &Admission,
-        takeable: bool,
-        levels: &[TeamIx],
         gathered: &mut Gathered,
-    ) -> Option<Candidate<'a>> {
-        let (books, claimant) = (self.books, &self.claimant);
+    ) -> (bool, bool) {
+        let (books, claimant, imagined) = (self.books, &self.claimant, &self.state.imagined);
         let started = admission.at;
         let own = entry.team == claimant.team;
-        let priority = priority_of(books, entry);
-        let amount = entry.held();
-        let mut takeable = takeable
+        let mut takeable = lender.takeable
             && if own {
-                priority < claimant.priority
+                priority_of(books, entry) < claimant.priority
             } else {
-                books.forest.beyond_guarantee(claimant.pool, levels, &amount, &self.state.imagined)
+                books.forest.beyond_guarantee(claimant.pool, &lender.levels, &entry.need, imagined)
             };
         let old_enough =
             started.after(books.queue_of(entry).map_or(Duration::ZERO, |queue| queue.min_runtime));
@@ -329,24 +391,7 @@ impl<'a> Search<'a> {
             gathered.retry_at = [gathered.retry_at, Some(old_enough)].into_iter().flatten().min();
             takeable = false;
         }
-        if !takeable && !self.moves {
-            return None;
-        }
-        let straddles =
-            !own && takeable && books.forest.straddles(claimant.pool, levels, &amount, &self.state.imagined);
-        Some(Candidate {
-            entry,
-            own,
-            takeable,
-            levels: levels.to_vec(),
-            amount,
-            priority,
-            started,
-            young,
-            lost: work_lost(books, entry, started, self.now),
-            covered: straddles && would_be_owed_again(books, entry, priority),
-            extra: entry.extra_pods(),
-        })
+        (takeable, young)
     }
 
     /// Whether somebody may still run by then: nine of ten like it do not take that long. Of whom that is
@@ -362,21 +407,20 @@ impl<'a> Search<'a> {
         let (books, claimant) = (self.books, &self.claimant);
         let forest = &books.forest;
         let mut imagined = self.state.imagined.clone();
-        for mate in books.holders(claimant.pool, claimant.team) {
-            if matches!(mate.phase, Phase::Running(_)) && priority_of(books, mate) < claimant.priority {
-                forest.imagine(&mut imagined, mate.team, &mate.held(), -1);
-            }
-        }
+        let mates = books.stakes.running_below(claimant.pool, claimant.team, claimant.priority);
+        forest.imagine(&mut imagined, claimant.team, &mates, -1);
         forest.imagine(&mut imagined, claimant.team, claimant.total, 1);
-        let with = |at: &TeamIx| forest.level_share(claimant.pool, *at, imagined.get(at));
+        let with = |at: TeamIx| forest.level_share(claimant.pool, at, imagined.get(&at));
+        let mine: BTreeMap<TeamIx, Ratio> =
+            forest.team(claimant.team).path.iter().map(|at| (*at, with(*at))).collect();
         teams.iter().filter(|team| **team != claimant.team).any(|team| {
             let theirs = forest
                 .levels_below_common(*team, claimant.team)
                 .map(|at| forest.level_share(claimant.pool, at, self.state.imagined.get(&at)))
                 .max()
                 .unwrap_or(Ratio::ZERO);
-            let levels: Vec<TeamIx> = forest.levels_below_common(claimant.team, *team).collect();
-            levels.iter().map(with).max().unwrap_or(Ratio::ZERO) <= theirs
+            let levels = forest.levels_below_common(claimant.team, *team);
+            levels.filter_map(|at| mine.get(&at).copied()).max().unwrap_or(Ratio::ZERO) <= theirs
         })
     }
 

@@ -41,6 +41,9 @@ use cost::Cost;
 use gather::Candidate;
 use outcome::Outcome;
 
+/// To look at so many who might be taken takes as long as to try one set.
+const LOOKS: usize = 32;
+
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {
@@ -79,7 +82,7 @@ pub struct Found {
     pub retry_at: Option<Time>,
     /// Whether somebody could not be considered because its start is not confirmed yet.
     pub skipped: bool,
-    /// How many sets were tried.
+    /// How much was tried: sets, and as one of those so many who might be taken ([`LOOKS`]).
     pub tried: usize,
     /// Whether not every set was tried, so that a better one may exist.
     pub bounded: bool,
@@ -183,6 +186,8 @@ struct Search<'a> {
     confined: bool,
     bounded: bool,
     tried: Cell<usize>,
+    /// How many were looked at who might be taken.
+    looked_at: Cell<usize>,
     now: Time,
 }
 
@@ -266,6 +271,7 @@ pub fn search(
             confined: false,
             bounded: false,
             tried: Cell::new(1),
+            looked_at: Cell::new(0),
             now,
         };
         let gathered = search.gather(barred);
@@ -279,7 +285,7 @@ pub fn search(
             proposal = search.best();
         }
         found.bounded |= search.bounded;
-        found.tried += search.tried.get();
+        found.tried += search.effort();
         if let Some((cost, victims)) = proposal
             && best.as_ref().is_none_or(|(least, _)| cost < *least)
         {
@@ -291,6 +297,11 @@ pub fn search(
 }
 
 impl<'a> Search<'a> {
+    /// How much was tried so far.
+    fn effort(&self) -> usize {
+        self.tried.get() + self.looked_at.get() / LOOKS
+    }
+
     fn request(&self) -> Request<'a> {
         let claimant = &self.claimant;
         Request {

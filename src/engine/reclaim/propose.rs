@@ -182,8 +182,17 @@ impl Search<'_> {
         let touched: BTreeSet<NodeIx> =
             self.candidates.iter().flat_map(|c| c.entry.charge.nodes.keys().copied()).collect();
         let room = Room::Settled(&self.state.freed);
-        let roomy = |node: NodeIx| placement::capacity_for(self.books, node, self.claimant.need, room) > 0;
-        self.nodes.iter().copied().filter(|node| touched.contains(node) || roomy(*node)).collect()
+        let roomy = placement::roomy(self.books, &self.nodes, &self.request(), room);
+        let admitted = touched.into_iter().filter(|node| self.admits(*node));
+        let within: BTreeSet<NodeIx> = if self.confined {
+            let nodes: BTreeSet<NodeIx> = self.nodes.iter().copied().collect();
+            admitted.filter(|node| nodes.contains(node)).chain(roomy).collect()
+        } else {
+            admitted.chain(roomy).collect()
+        };
+        let mut nodes: Vec<NodeIx> = within.into_iter().collect();
+        nodes.sort_by_key(|node| self.books.nodes.name(*node));
+        nodes
     }
 
     /// Everything that may be taken: pods beyond minimums first, then whole workloads, each in the
@@ -250,12 +259,13 @@ impl Search<'_> {
             shares.max().unwrap_or(Ratio::ZERO)
         };
         let most = if self.confined { self.items_among_many() } else { usize::MAX };
-        while let Some(team) =
-            queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(team, _)| *team).max_by(
-                |left, right| {
-                    share(*left, &imagined).cmp(&share(*right, &imagined)).then_with(|| right.cmp(left))
-                },
-            )
+        let root = |team: TeamIx| forest.team(team).path.last().copied();
+        let mut shares: BTreeMap<TeamIx, Ratio> =
+            queues.keys().map(|team| (*team, share(*team, &imagined))).collect();
+        while let Some(team) = shares
+            .iter()
+            .max_by(|left, right| left.1.cmp(right.1).then_with(|| right.0.cmp(left.0)))
+            .map(|(team, _)| *team)
         {
             let Some(item) = queues.get_mut(&team).and_then(std::collections::VecDeque::pop_front) else {
                 break;
@@ -266,6 +276,12 @@ impl Search<'_> {
                 Item::Whole(_) => i64::from(entry.charge.pods),
             };
             forest.imagine(&mut imagined, team, &entry.need, -pods);
+            if queues.get(&team).is_none_or(std::collections::VecDeque::is_empty) {
+                shares.remove(&team);
+            }
+            for (other, known) in shares.iter_mut().filter(|(other, _)| root(**other) == root(team)) {
+                *known = share(*other, &imagined);
+            }
             items.push(item);
             if items.len() >= most {
                 break;
