@@ -101,8 +101,10 @@ impl Figures {
     pub fn parse(line: &str) -> Option<Self> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("figures ")?.split(' ').map(|number| number.parse().ok()).collect();
-        let [steps, decisions, searches, bounded, further, rest @ ..]: [u64; 15] = numbers?.try_into().ok()?;
-        let [mean, p50, p99, longest, further_sum, further_p99, further_longest, first_plan, bytes @ ..] = rest;
+        let [steps, decisions, searches, bounded, further, rest @ ..]: [u64; 15] =
+            numbers?.try_into().ok()?;
+        let [mean, p50, p99, longest, further_sum, further_p99, further_longest, first_plan, bytes @ ..] =
+            rest;
         let [resident, per_pending] = bytes;
         let nanos = Duration::from_nanos;
         Some(Self {

@@ -100,8 +100,6 @@ impl Account {
     #[must_use]
     pub fn would_be_beyond_guarantee(&self, change: &Vector) -> bool {
         !self.promises()
-            || self
-                .governed()
-                .any(|(index, guaranteed)| self.settled(index) + change.get(index) > guaranteed)
+            || self.governed().any(|(index, guaranteed)| self.settled(index) + change.get(index) > guaranteed)
     }
 }
