@@ -3,8 +3,9 @@
 //!
 //! Every size is measured in a process of its own, so that its memory is its own. A step is what
 //! the API server would tell of one thing that happened (an end comes with the end of its pods),
-//! and the plan that follows. What that plan leaves for further plans, which anything new that
-//! happens would go before, is then planned to its end, and counted and timed apart.
+//! and the plan that follows. What that plan leaves for further plans waits until the next step, for
+//! whatever is new goes before it: that is a cluster in which something happens all the time. How many
+//! further plans one step entails when nothing else happens is counted and timed apart, after that.
 
 mod random;
 mod report;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use sluice_engine::decision::Effort;
 
-use report::{Figures, Row};
+use report::{Figures, Rest, Row};
 use world::{Size, World};
 
 /// Measures what decisions of the engine cost.
@@ -126,9 +127,9 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     eprintln!("  first plan {first_plan:.1?}, at rest after {:.1?}", begun.elapsed());
 
     let before = world.engine.effort();
-    let (mut times, mut further, mut by_step) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut times, mut by_step) = (Vec::new(), BTreeMap::new());
     let (mut decisions, started) = (0, Instant::now());
-    let limit = Duration::from_secs(arguments.seconds);
+    let (limit, mut left_over) = (Duration::from_secs(arguments.seconds), 0);
     while times.len() < arguments.steps && started.elapsed() < limit {
         let begun = Instant::now();
         let step = world.step();
@@ -136,12 +137,9 @@ fn single(arguments: &Arguments) -> Result<(), String> {
         let time = begun.elapsed();
         times.push(time);
         by_step.entry(step).or_insert_with(Vec::new).push(time);
-        while world.engine.has_more() && started.elapsed() < limit {
-            let begun = Instant::now();
-            decisions += world.plan();
-            further.push(begun.elapsed());
-        }
+        left_over += usize::from(world.engine.has_more());
     }
+    let effort = world.engine.effort();
     let resident = resident_bytes()?;
     let (waiting, running) = world.counts();
     for (step, times) in &mut by_step {
@@ -155,15 +153,13 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     eprintln!("  {waiting} wait, {running} run, {decisions} decisions");
     let figures = Figures::new(
         &mut times,
-        &mut further,
+        left_over,
+        Rest::of(&mut world, limit),
         first_plan,
         resident.saturating_sub(empty),
         resident.saturating_sub(with_running) / waiting.max(1) as u64,
         decisions,
-        Effort {
-            searches: world.engine.effort().searches - before.searches,
-            bounded: world.engine.effort().bounded - before.bounded,
-        },
+        Effort { searches: effort.searches - before.searches, bounded: effort.bounded - before.bounded },
     );
     println!("{}", figures.line());
     Ok(())

@@ -1,11 +1,14 @@
 //! The figures of a measurement, as a table, as CSV, and as growth from size to size.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 use sluice_engine::decision::Effort;
 
-use crate::world::Size;
+use crate::world::{Size, World};
+
+/// So many steps at most are planned to the end.
+const MOST_RESTS: u64 = 200;
 
 /// What was measured at one size.
 #[derive(Clone, Copy, Debug)]
@@ -18,13 +21,58 @@ pub struct Figures {
     p50: Duration,
     p99: Duration,
     longest: Duration,
-    further: u64,
-    further_sum: Duration,
-    further_p99: Duration,
-    further_longest: Duration,
+    left_over: u64,
+    rest: Rest,
     first_plan: Duration,
     resident: u64,
     per_pending: u64,
+}
+
+/// What it takes until nothing is left to be planned.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rest {
+    /// How many steps were planned to the end, each from a state of rest.
+    steps: u64,
+    /// How many further plans they entailed; if none was planned to the end, those made until then.
+    plans: u64,
+    /// How long these took in sum.
+    sum: Duration,
+}
+
+impl Rest {
+    /// Measures it, for so long at most.
+    pub fn of(world: &mut World, limit: Duration) -> Self {
+        let started = Instant::now();
+        let drain = |world: &mut World| {
+            let (begun, mut plans) = (Instant::now(), 0);
+            while world.engine.has_more() && started.elapsed() < limit {
+                world.plan();
+                plans += 1;
+            }
+            (plans, begun.elapsed(), !world.engine.has_more())
+        };
+        let (plans, sum, mut ended) = drain(world);
+        let mut rest = Self { steps: 0, plans, sum };
+        while ended && rest.steps < MOST_RESTS {
+            world.step();
+            world.plan();
+            let (plans, sum, now_ended) = drain(world);
+            ended = now_ended;
+            if ended {
+                let before = if rest.steps == 0 { Self::default() } else { rest };
+                rest = Self { steps: before.steps + 1, plans: before.plans + plans, sum: before.sum + sum };
+            }
+        }
+        rest
+    }
+
+    fn cells(&self) -> [String; 2] {
+        let (plans, micros) = (self.plans as f64, self.sum.as_micros() as f64);
+        match self.steps {
+            0 => [format!("> {plans}"), format!("> {micros}")],
+            steps => [format!("{:.1}", plans / steps as f64), format!("{:.0}", micros / steps as f64)],
+        }
+    }
 }
 
 /// What was measured, and at which size.
@@ -36,11 +84,12 @@ pub struct Row {
 }
 
 impl Figures {
-    /// The figures of these times, of steps and of the further plans they entailed; memory in bytes, in
-    /// all and for one waiting workload.
+    /// The figures of these times; of so many steps something was left over. Memory in bytes, in all and
+    /// for one waiting workload.
     pub fn new(
         times: &mut [Duration],
-        further: &mut [Duration],
+        left_over: usize,
+        rest: Rest,
         first_plan: Duration,
         resident: u64,
         per_pending: u64,
@@ -48,7 +97,6 @@ impl Figures {
         effort: Effort,
     ) -> Self {
         let [p50, p99, longest] = quantiles(times);
-        let [_, further_p99, further_longest] = quantiles(further);
         let steps = times.len() as u64;
         let mean = times.iter().sum::<Duration>() / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
         let (decisions, Effort { searches, bounded }) = (decisions as u64, effort);
@@ -61,10 +109,8 @@ impl Figures {
             p50,
             p99,
             longest,
-            further: further.len() as u64,
-            further_sum: further.iter().sum(),
-            further_p99,
-            further_longest,
+            left_over: left_over as u64,
+            rest,
             first_plan,
             resident,
             per_pending,
@@ -73,24 +119,17 @@ impl Figures {
 
     /// One line from which [`Figures::parse`] reads them again.
     pub fn line(&self) -> String {
-        let times = [
-            self.mean,
-            self.p50,
-            self.p99,
-            self.longest,
-            self.further_sum,
-            self.further_p99,
-            self.further_longest,
-            self.first_plan,
-        ];
+        let times = [self.mean, self.p50, self.p99, self.longest, self.rest.sum, self.first_plan];
         let times: Vec<String> = times.iter().map(|time| time.as_nanos().to_string()).collect();
         format!(
-            "figures {} {} {} {} {} {} {} {}",
+            "figures {} {} {} {} {} {} {} {} {} {}",
             self.steps,
             self.decisions,
             self.searches,
             self.bounded,
-            self.further,
+            self.left_over,
+            self.rest.steps,
+            self.rest.plans,
             times.join(" "),
             self.resident,
             self.per_pending
@@ -101,11 +140,9 @@ impl Figures {
     pub fn parse(line: &str) -> Option<Self> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("figures ")?.split(' ').map(|number| number.parse().ok()).collect();
-        let [steps, decisions, searches, bounded, further, rest @ ..]: [u64; 15] =
+        let [steps, decisions, searches, bounded, left_over, rested, plans, times @ ..]: [u64; 15] =
             numbers?.try_into().ok()?;
-        let [mean, p50, p99, longest, further_sum, further_p99, further_longest, first_plan, bytes @ ..] =
-            rest;
-        let [resident, per_pending] = bytes;
+        let [mean, p50, p99, longest, sum, first_plan, resident, per_pending] = times;
         let nanos = Duration::from_nanos;
         Some(Self {
             steps,
@@ -116,20 +153,16 @@ impl Figures {
             p50: nanos(p50),
             p99: nanos(p99),
             longest: nanos(longest),
-            further,
-            further_sum: nanos(further_sum),
-            further_p99: nanos(further_p99),
-            further_longest: nanos(further_longest),
+            left_over,
+            rest: Rest { steps: rested, plans, sum: nanos(sum) },
             first_plan: nanos(first_plan),
             resident,
             per_pending,
         })
     }
 
-    /// With all further plans.
     fn steps_per_second(&self) -> f64 {
-        let further = self.further_sum.as_secs_f64() / self.steps.max(1) as f64;
-        1.0 / (self.mean.as_secs_f64() + further).max(1e-9)
+        1.0 / self.mean.as_secs_f64().max(1e-9)
     }
 }
 
@@ -143,7 +176,7 @@ pub fn quantiles(times: &mut [Duration]) -> [Duration; 3] {
 /// A number of things that a size says.
 type Dimension = fn(&Size) -> usize;
 
-const HEADERS: [&str; 17] = [
+const HEADERS: [&str; 16] = [
     "nodes",
     "pending",
     "teams",
@@ -151,10 +184,9 @@ const HEADERS: [&str; 17] = [
     "p50 µs",
     "p99 µs",
     "max µs",
-    "further plans/event",
-    "their sum µs/event",
-    "one p99 µs",
-    "one max µs",
+    "left over %",
+    "further plans to rest",
+    "their sum µs",
     "first plan ms",
     "memory MiB",
     "bytes/pending",
@@ -163,9 +195,10 @@ const HEADERS: [&str; 17] = [
     "bounded",
 ];
 
-fn cells(row: &Row) -> [String; 17] {
+fn cells(row: &Row) -> [String; 16] {
     let figures = &row.figures;
     let micros = |time: Duration| time.as_micros().to_string();
+    let [plans_to_rest, time_to_rest] = figures.rest.cells();
     [
         row.size.nodes.to_string(),
         row.size.pending.to_string(),
@@ -174,10 +207,9 @@ fn cells(row: &Row) -> [String; 17] {
         micros(figures.p50),
         micros(figures.p99),
         micros(figures.longest),
-        format!("{:.1}", figures.further as f64 / figures.steps.max(1) as f64),
-        micros(figures.further_sum / u32::try_from(figures.steps.max(1)).unwrap_or(u32::MAX)),
-        micros(figures.further_p99),
-        micros(figures.further_longest),
+        (figures.left_over * 100 / figures.steps.max(1)).to_string(),
+        plans_to_rest,
+        time_to_rest,
         figures.first_plan.as_millis().to_string(),
         (figures.resident >> 20).to_string(),
         figures.per_pending.to_string(),
