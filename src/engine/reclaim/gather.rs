@@ -149,10 +149,10 @@ impl<'a> Search<'a> {
         };
         let mut keyed: Vec<_> = lenders.iter().map(|lender| (key(lender), lender)).collect();
         if keyed.len() > wanted && wanted > 0 {
-            keyed.select_nth_unstable_by(wanted - 1, |left, right| left.0.cmp(&right.0));
+            keyed.select_nth_unstable_by_key(wanted - 1, |(key, _)| *key);
         }
         keyed.truncate(wanted);
-        keyed.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+        keyed.sort_unstable_by_key(|(key, _)| *key);
         keyed.into_iter().map(|(_, lender)| lender).collect()
     }
 
