@@ -153,8 +153,7 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     eprintln!("  {waiting} wait, {running} run, {decisions} decisions");
     let figures = Figures::new(
         &mut times,
-        left_over,
-        Rest::of(&mut world, limit),
+        Rest::of(&mut world, left_over, limit),
         first_plan,
         resident.saturating_sub(empty),
         resident.saturating_sub(with_running) / waiting.max(1) as u64,

@@ -21,7 +21,6 @@ pub struct Figures {
     p50: Duration,
     p99: Duration,
     longest: Duration,
-    left_over: u64,
     rest: Rest,
     first_plan: Duration,
     resident: u64,
@@ -31,6 +30,8 @@ pub struct Figures {
 /// What it takes until nothing is left to be planned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rest {
+    /// After how many of the steps measured something was left for further plans.
+    left_over: u64,
     /// How many steps were planned to the end, each from a state of rest.
     steps: u64,
     /// How many further plans they entailed; if none was planned to the end, those made until then.
@@ -40,8 +41,9 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Measures it, for so long at most.
-    pub fn of(world: &mut World, limit: Duration) -> Self {
+    /// Measures it, for so long at most, after steps of which so many left something over.
+    pub fn of(world: &mut World, left_over: usize, limit: Duration) -> Self {
+        let left_over = left_over as u64;
         let started = Instant::now();
         let drain = |world: &mut World| {
             let (begun, mut plans) = (Instant::now(), 0);
@@ -52,7 +54,7 @@ impl Rest {
             (plans, begun.elapsed(), !world.engine.has_more())
         };
         let (plans, sum, mut ended) = drain(world);
-        let mut rest = Self { steps: 0, plans, sum };
+        let mut rest = Self { left_over, steps: 0, plans, sum };
         while ended && rest.steps < MOST_RESTS {
             world.step();
             world.plan();
@@ -60,7 +62,8 @@ impl Rest {
             ended = now_ended;
             if ended {
                 let before = if rest.steps == 0 { Self::default() } else { rest };
-                rest = Self { steps: before.steps + 1, plans: before.plans + plans, sum: before.sum + sum };
+                let (plans, sum) = (before.plans + plans, before.sum + sum);
+                rest = Self { left_over, steps: rest.steps + 1, plans, sum };
             }
         }
         rest
@@ -84,11 +87,9 @@ pub struct Row {
 }
 
 impl Figures {
-    /// The figures of these times; of so many steps something was left over. Memory in bytes, in all and
-    /// for one waiting workload.
+    /// The figures of these times; memory in bytes, in all and for one waiting workload.
     pub fn new(
         times: &mut [Duration],
-        left_over: usize,
         rest: Rest,
         first_plan: Duration,
         resident: u64,
@@ -109,7 +110,6 @@ impl Figures {
             p50,
             p99,
             longest,
-            left_over: left_over as u64,
             rest,
             first_plan,
             resident,
@@ -127,7 +127,7 @@ impl Figures {
             self.decisions,
             self.searches,
             self.bounded,
-            self.left_over,
+            self.rest.left_over,
             self.rest.steps,
             self.rest.plans,
             times.join(" "),
@@ -153,8 +153,7 @@ impl Figures {
             p50: nanos(p50),
             p99: nanos(p99),
             longest: nanos(longest),
-            left_over,
-            rest: Rest { steps: rested, plans, sum: nanos(sum) },
+            rest: Rest { left_over, steps: rested, plans, sum: nanos(sum) },
             first_plan: nanos(first_plan),
             resident,
             per_pending,
@@ -207,7 +206,7 @@ fn cells(row: &Row) -> [String; 16] {
         micros(figures.p50),
         micros(figures.p99),
         micros(figures.longest),
-        (figures.left_over * 100 / figures.steps.max(1)).to_string(),
+        (figures.rest.left_over * 100 / figures.steps.max(1)).to_string(),
         plans_to_rest,
         time_to_rest,
         figures.first_plan.as_millis().to_string(),
