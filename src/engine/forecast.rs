@@ -126,10 +126,10 @@ impl Play {
         Self { run, waiting, starts: BTreeMap::new(), displaced: Vec::new(), cut: false }
     }
 
-    /// Goes on to the next instant at which something happens.
-    fn step(&mut self, to: Time) -> Result<(), NeverRests> {
+    /// Goes on to the next instant at which something happens; false when `go_on` did not let it come to rest.
+    fn step(&mut self, to: Time, go_on: &mut dyn FnMut() -> bool) -> Result<bool, NeverRests> {
         let (waiting, starts, displaced) = (&mut self.waiting, &mut self.starts, &mut self.displaced);
-        self.run.advance(to, &mut |at, happening| match happening {
+        let mut on = |at: Time, happening: &Happening| match happening {
             Happening::Admitted { id, admission, .. } if waiting.remove(id) => {
                 starts.insert(id.clone(), (at, admission.clone()));
             }
@@ -141,7 +141,9 @@ impl Play {
                 displaced.push((id.clone(), claimant.clone()));
             }
             _ => {}
-        })
+        };
+        self.run.reach(to, &mut on)?;
+        self.run.settle_while(&mut on, go_on)
     }
 
     /// Plays on until everybody asked about has started, nothing more happens, a bound is hit, or whoever
@@ -159,7 +161,7 @@ impl Play {
             let in_bounds =
                 steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
             // Decisions that do not come to rest say nothing about what is to be expected.
-            if !in_bounds || !go_on() || self.step(next).is_err() {
+            if !in_bounds || !go_on() || !self.step(next, go_on).is_ok_and(|rests| rests) {
                 self.cut = true;
                 return;
             }
@@ -198,7 +200,7 @@ pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
 }
 
 /// When everybody who waits is expected to start, as far as that is found out while `go_on` says of each
-/// of the three plays, asked before each of its steps, that it may take longer.
+/// of the three plays, asked before each of its plans, that it may take longer.
 pub fn forecast_while(
     engine: &Engine,
     now: Time,
@@ -227,7 +229,7 @@ pub fn what_if(engine: &Engine, workload: Workload, now: Time, bounds: Bounds) -
 }
 
 /// What would become of a workload if it were submitted now, as far as that is found out while `go_on` says
-/// of each of the three plays, asked before each of its steps, that it may take longer.
+/// of each of the three plays, asked before each of its plans, that it may take longer.
 pub fn what_if_while(
     engine: &Engine,
     workload: Workload,
@@ -241,11 +243,12 @@ pub fn what_if_while(
     let mut verdict = None;
     let plays = Case::ALL.map(|case| {
         let mut play = Play::new(with.clone(), now, case);
-        if play.step(now).is_err() {
-            play.cut = true;
-        } else {
-            verdict = play.run.engine().verdict(&id);
+        let rests = play.step(now, &mut || go_on(case));
+        verdict = play.run.engine().verdict(&id);
+        if rests.is_ok_and(|rests| rests) {
             play.finish(now, bounds, Some(&id), &mut || go_on(case));
+        } else {
+            play.cut = true;
         }
         Played::from(play)
     });

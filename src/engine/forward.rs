@@ -294,12 +294,28 @@ impl Run {
     /// # Errors
     /// [`NeverRests`] when decisions lead to further decisions without end.
     pub fn settle(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Result<(), NeverRests> {
+        self.settle_while(on, &mut || true).map(|_| ())
+    }
+
+    /// Decides at the present until nothing is left to decide, or until `go_on`, which is asked before each
+    /// plan, says that it takes too long; false then.
+    ///
+    /// # Errors
+    /// [`NeverRests`] when decisions lead to further decisions without end.
+    pub fn settle_while(
+        &mut self,
+        on: &mut dyn FnMut(Time, &Happening),
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, NeverRests> {
         if self.next().is_none_or(|at| at > self.now) {
             self.tell(on);
-            return Ok(());
+            return Ok(true);
         }
         let mut rounds = 1;
         while rounds < MOST_ROUNDS {
+            if !go_on() {
+                return Ok(false);
+            }
             self.fire();
             // A plan that decides nothing may have left something for the next one.
             if self.decide(on).is_some() {
@@ -307,12 +323,12 @@ impl Run {
             } else if !self.engine.has_more() {
                 self.dirty = false;
                 self.rested = Some(self.now);
-                return Ok(());
+                return Ok(true);
             }
         }
         match self.decide(on) {
             Some(last) => Err(NeverRests { at: self.now, last }),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 
