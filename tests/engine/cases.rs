@@ -289,3 +289,15 @@ fn who_waits_within_the_guarantee_is_owed_and_who_waits_for_the_surplus_is_not()
     let owed: Vec<(Name, Time)> = case.world.engine.oldest_owed().into_iter().collect();
     assert_eq!(owed, [("second".into(), submitted)]);
 }
+
+#[test]
+fn one_that_its_guarantee_covers_is_not_taken_together_with_a_smaller_one_either() {
+    // On its own, high could go without its team falling below its guarantee; beside small it could not,
+    // and with low out of the way it would be owed its room back.
+    Case::new(&[4, 2], &[("owner", 4), ("t", 3)])
+        .job("low", "t", 2, 0)
+        .job("small", "t", 1, 0)
+        .job("high", "t", 2, 1)
+        .job("x", "owner", 4, 0)
+        .check("x waits", &["low", "small", "high"]);
+}

@@ -96,3 +96,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn who_has_only_just_started_counts_when_it_is_asked_who_would_come_back() {
+    // c's six GPUs, then b's four, then c's three would go for each other, round and round, every minute.
+    let teams = vec![team("b", None, 2, None), team("c", None, 2, None)];
+    let mut world = World::new(&[3, 6, 6], teams);
+    let jobs =
+        [("b", "slow", 0, 1, 3), ("b", "slow", 0, 2, 2), ("c", "slow", -1, 1, 3), ("b", "train", 0, 1, 2)];
+    for (team, queue, priority, pods, gpus) in jobs {
+        world.submit(&team.into(), queue, priority, pods, gpus);
+        world.settle();
+    }
+    world.submit(&"c".into(), "train", 0, 3, 2);
+    world.settle();
+    let evictions: Vec<&String> = world.log.iter().filter(|line| line.starts_with("Evict")).collect();
+    assert_eq!(evictions, ["Evict c/w3 for c/w5 Preempted"]);
+}

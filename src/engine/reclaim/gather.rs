@@ -1,9 +1,11 @@
 //! Who may be taken for a claimant at all, and what is known of each.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::super::books::Books;
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
 use super::super::model::{Admission, Time, WorkloadId};
@@ -51,10 +53,17 @@ pub struct Candidate<'a> {
     pub young: bool,
     /// What work would be lost with all of it, in device-milliseconds (thousandths of a device).
     pub lost: i128,
-    /// Its team's guarantee holds it once lower priorities of the team yield: they borrow, not it.
-    pub covered: bool,
+    /// See [`Candidate::covered`]; looked at only where it matters, since that means all its mates.
+    covered: OnceCell<bool>,
     /// How many pods it can lose without going.
     pub extra: u32,
+}
+
+impl Candidate<'_> {
+    /// Whether its team's guarantee holds it once lower priorities of the team yield: they borrow, not it.
+    pub fn covered(&self, books: &Books) -> bool {
+        *self.covered.get_or_init(|| would_be_owed_again(books, self.entry, self.priority))
+    }
 }
 
 /// What gathering brought to light besides candidates.
@@ -325,6 +334,8 @@ impl<'a> Search<'a> {
         }
         match &entry.phase {
             Phase::Running(admission) => Some(admission),
+            // By the time a victim of now asks for its room back, it will run.
+            Phase::Starting(admission) if self.foresees => Some(admission),
             Phase::Starting(_) | Phase::Resizing { .. } => {
                 gathered.skipped = true;
                 None
@@ -346,11 +357,9 @@ impl<'a> Search<'a> {
         if !takeable && !self.moves {
             return None;
         }
-        let (books, pool, levels) = (self.books, self.claimant.pool, &lender.levels);
+        let (books, levels) = (self.books, &lender.levels);
         let own = entry.team == self.claimant.team;
         let (amount, priority) = (entry.held(), priority_of(books, entry));
-        let straddles =
-            !own && takeable && books.forest.straddles(pool, levels, &amount, &self.state.imagined);
         Some(Candidate {
             entry,
             own,
@@ -361,7 +370,7 @@ impl<'a> Search<'a> {
             started: admission.at,
             young,
             lost: work_lost(books, entry, admission.at, self.now),
-            covered: straddles && would_be_owed_again(books, entry, priority),
+            covered: OnceCell::new(),
             extra: entry.extra_pods(),
         })
     }

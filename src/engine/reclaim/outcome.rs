@@ -144,8 +144,8 @@ impl<'a> Search<'a> {
         candidate.takeable
             && (candidate.own
                 || forest.beyond_guarantee(pool, &candidate.levels, &part.amount, imagined)
-                    && (straddling && !candidate.covered
-                        || !forest.straddles(pool, &candidate.levels, &part.amount, imagined)))
+                    && (!forest.straddles(pool, &candidate.levels, &part.amount, imagined)
+                        || straddling && !candidate.covered(self.books)))
     }
 
     /// Finds the room: first for the claimant, then for those who move.
