@@ -94,19 +94,19 @@ fn out_of_sight<T>(engine: &mut Engine, hidden: &[Hidden], act: impl FnOnce(&mut
     result
 }
 
-/// What is reserved on nodes of a turn's for others than `comes` that its holder has to respect and that are
-/// to start no later.
+/// What is reserved on nodes of a turn's for others that its holder has to respect and that are to start no
+/// later; where somebody comes, only for those that it has to respect as well: of the others it takes the place.
 fn earlier(
     engine: &Engine,
     pool: PoolIx,
     (turn, opening): (&Turn, &Opening),
-    comes: Option<&WorkloadId>,
+    comes: Option<&[(Turn, Opening)]>,
 ) -> Vec<Hidden> {
     let Some(holder) = Candidate::of(&engine.books, &turn.holder) else { return Vec::new() };
     let by_then = |other: &Opening| (other.at.is_none(), other.at) <= (opening.at.is_none(), opening.at);
     let mut others = respected(engine, &holder.in_pool(&engine.books, pool), pool);
     others.retain(|(other, theirs)| {
-        comes != Some(&other.holder)
+        comes.is_none_or(|respected| respected.iter().any(|(turn, _)| turn.holder == other.holder))
             && by_then(theirs)
             && theirs.placement.keys().any(|node| opening.placement.contains_key(node))
     });
@@ -126,10 +126,11 @@ fn stays_whole(
     engine: &mut Engine,
     pool: PoolIx,
     (turn, opening): (&Turn, &Opening),
+    respected: &[(Turn, Opening)],
     candidate: &Candidate,
     comes: &Placement,
 ) -> bool {
-    let earlier = earlier(engine, pool, (turn, opening), Some(&candidate.id));
+    let earlier = earlier(engine, pool, (turn, opening), Some(respected));
     out_of_sight(engine, &earlier, |engine| {
         let mut shared = opening.placement.iter().filter_map(|place| Some((place, comes.get(place.0)?)));
         shared.all(|((node, pods), more)| {
@@ -485,17 +486,18 @@ pub fn admissible(
     found: Placement,
     now: Time,
 ) -> Result<Placement, Verdict> {
-    let mut respected = respected(engine, candidate, pool);
+    let all = respected(engine, candidate, pool);
+    let mut respected = all.clone();
     respected.retain(|(_, opening)| !opening.at.is_some_and(|at| ends_by(engine, candidate, now, at)));
     let mut harmed = respected.iter();
     let harmed =
-        harmed.find(|(turn, opening)| !stays_whole(engine, pool, (turn, opening), candidate, &found));
+        harmed.find(|(turn, opening)| !stays_whole(engine, pool, (turn, opening), &all, candidate, &found));
     let Some((turn, opening)) = harmed else { return Ok(found) };
     // Elsewhere, or in what the reservations leave of their nodes.
     let verdict = explain::reserved(&engine.books, turn, opening);
     let mut barred = Placement::new();
     for (turn, opening) in &respected {
-        for (node, pods) in surplus_pods(engine, candidate, pool, turn, opening) {
+        for (node, pods) in surplus_pods(engine, candidate, pool, (turn, opening), &all) {
             let most = barred.entry(node).or_default();
             *most = pods.max(*most);
         }
@@ -518,11 +520,11 @@ fn surplus_pods(
     engine: &mut Engine,
     candidate: &Candidate,
     pool: PoolIx,
-    turn: &Turn,
-    opening: &Opening,
+    (turn, opening): (&Turn, &Opening),
+    respected: &[(Turn, Opening)],
 ) -> Placement {
     let demand = engine.books.nodes.demand(&candidate.need);
-    let earlier = earlier(engine, pool, (turn, opening), Some(&candidate.id));
+    let earlier = earlier(engine, pool, (turn, opening), Some(respected));
     let mut surplus = Placement::new();
     for (node, reserved) in &opening.placement {
         let fits = placement::fits_on(&engine.books, *node, &demand, Room::Now).min(candidate.pods);
