@@ -253,8 +253,8 @@ async fn clear(world: &World, namespace: &str, node: &str) -> Result<()> {
     world.kubectl.ok(&delete).await.map(drop)
 }
 
-/// Deletes a Job and waits until nothing of it runs.
+/// Deletes a Job and waits until its last pod is gone: until then it holds its room.
 async fn end(world: &World, namespace: &str, job: &str) -> Result<()> {
-    world.kubectl.ok(&["delete", "job", job, "--namespace", namespace]).await?;
+    world.kubectl.ok(&["delete", "job", job, "--namespace", namespace, "--cascade=foreground"]).await?;
     running(world, namespace, 0).await.map(drop)
 }
