@@ -8,7 +8,7 @@ use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::patch;
 use crate::cluster::place::{Duties, duties};
-use crate::engine::model::{Astray, Name, Time, WorkloadId, WorkloadKind};
+use crate::engine::model::{Astray, Name, Time, WorkloadId, WorkloadKind, backoff};
 
 /// The first pause after a write that failed; it doubles with every further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -150,7 +150,7 @@ impl Placing {
         }
         if known.due <= now {
             known.told += 1;
-            let pause = grace.saturating_mul(1 << known.told.min(16)).min(LONGEST_GRACE);
+            let pause = backoff(grace, LONGEST_GRACE, known.told);
             known.due = now.after(pause);
             due.astray.push(astray);
         }
@@ -166,7 +166,7 @@ impl Placing {
     /// A write on a pod could not be made; it is tried again after a pause.
     pub fn failed(&mut self, pod: &Name, now: Time) {
         let Some(under) = self.writes.get_mut(pod) else { return };
-        let pause = FIRST_PAUSE.saturating_mul(1 << under.failures.min(16)).min(LONGEST_PAUSE);
+        let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, under.failures);
         under.under_way = false;
         under.failures += 1;
         under.not_before = now.after(pause);

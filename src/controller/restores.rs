@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::engine::model::{Time, WorkloadId};
+use crate::engine::model::{Time, WorkloadId, backoff};
 
 /// The first pause after a failure; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ impl Restores {
     /// One could not be written; it is tried again after a pause.
     pub fn failed(&mut self, id: &WorkloadId, now: Time) {
         let Some(restore) = self.0.get_mut(id) else { return };
-        let pause = FIRST_PAUSE.saturating_mul(1 << restore.failures.min(16)).min(LONGEST_PAUSE);
+        let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, restore.failures);
         restore.under_way = false;
         restore.failures += 1;
         restore.not_before = now.after(pause);

@@ -14,7 +14,7 @@ use super::entry::{Entry, Phase};
 use super::explain;
 use super::loss::replaced;
 use super::model::{
-    Admission, Astray, Name, NodeTerm, OnPodLoss, Operator, PodShape, Requirement, Time, WorkloadId,
+    Admission, Astray, Name, NodeTerm, OnPodLoss, Operator, PodShape, Requirement, Time, WorkloadId, backoff,
 };
 use super::victims::{evict, resize};
 
@@ -159,7 +159,7 @@ fn keep_off(engine: &mut Engine, id: &WorkloadId, astray: &Astray, now: Time) {
     let mut strayed = before.unwrap_or_default();
     strayed.nodes.extend(astray.stuck.keys().cloned());
     strayed.message.clone_from(&astray.message);
-    let pause = FIRST_PAUSE.saturating_mul(1 << strayed.times.min(16)).min(LONGEST_PAUSE);
+    let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, strayed.times);
     strayed.times += 1;
     engine.astrays.until.retain(|(_, other)| other != id);
     engine.astrays.until.insert((now.after(pause), id.clone()));

@@ -104,7 +104,7 @@ fn look(engine: &Engine, budget: Defragmentation, now: Time) -> Look {
         .nodes
         .alive()
         .filter(|(_, node, _)| node.open() && !node.holds.is_empty())
-        .map(|(index, node, _)| (Reverse(devices(books, node.settled().amounts())), index))
+        .map(|(index, node, _)| (Reverse(rules::devices(books, node.settled().amounts())), index))
         .filter(|(Reverse(free), _)| *free > 0)
         .collect();
     emptiest.sort_unstable();
@@ -120,8 +120,7 @@ fn look(engine: &Engine, budget: Defragmentation, now: Time) -> Look {
             continue;
         }
         let Phase::Running(admission) = &entry.phase else { continue };
-        let least = books.queue_of(entry).map_or_else(|_| Default::default(), |queue| queue.min_runtime);
-        let old_enough = admission.at.after(least);
+        let old_enough = rules::old_enough(books, entry, admission.at);
         if old_enough > now {
             later = [later, Some(old_enough)].into_iter().flatten().min();
             continue;
@@ -163,7 +162,7 @@ fn elsewhere(books: &Books, entry: &Entry, reserved: &BTreeSet<Name>) -> Option<
         return None;
     }
     let touched: BTreeSet<NodeIx> = entry.charge.nodes.keys().chain(to.keys()).copied().collect();
-    let square = |amounts: &Vector| i128::from(devices(books, amounts).max(0)).pow(2);
+    let square = |amounts: &Vector| i128::from(rules::devices(books, amounts).max(0)).pow(2);
     let gain = touched.into_iter().map(|node| {
         let before = books.nodes.get(node).settled().amounts().clone();
         let less = i64::from(there(&node)) - i64::from(to.get(&node).copied().unwrap_or(0));
@@ -171,9 +170,4 @@ fn elsewhere(books: &Books, entry: &Entry, reserved: &BTreeSet<Name>) -> Option<
     });
     let gain: i128 = gain.sum();
     (gain > 0).then_some((gain, to))
-}
-
-/// How many devices, in thousandths.
-fn devices(books: &Books, amounts: &Vector) -> i64 {
-    amounts.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, milli)| milli).sum()
 }

@@ -127,7 +127,7 @@ fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
 /// What a claim waits for, and which of its evictions the API server has refused.
 fn refused(engine: &Engine, claim: &Claim) -> String {
     let told = claim.victims().filter_map(|id| {
-        let failure = engine.failures.get(id).filter(|failure| failure.until.is_some())?;
+        let failure = engine.failures.get(id)?;
         Some(format!("; making {} leave was refused: {}", label(&engine.books, id), failure.message))
     });
     std::iter::once(claim.message.clone()).chain(told).collect()

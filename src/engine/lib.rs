@@ -66,7 +66,7 @@ use entry::{Phase, next_phase};
 use forecast::{Bounds, Forecast, Prospect};
 use forest::{PoolIx, TeamIx};
 use history::History;
-use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId};
+use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId, backoff};
 use pending::{ClassIx, ClassKey, Pending, Rank};
 use reserve::Turns;
 use rooms::Rooms;
@@ -392,7 +392,7 @@ impl Engine {
         self.books.set_phase(id, phase);
         self.epoch += 1;
         let times = self.failures.get(id).map_or(0, |failure| failure.times);
-        let pause = FIRST_PAUSE.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE);
+        let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, times);
         let failure = Failure { times: times + 1, until: Some(now.after(pause)), message };
         self.failures.insert(id.clone(), failure);
     }

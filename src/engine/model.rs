@@ -60,6 +60,12 @@ impl Time {
     }
 }
 
+/// The pause before trying again what has failed so many times before: twice as long each time, up to the longest.
+#[must_use]
+pub fn backoff(first: Duration, longest: Duration, times: u32) -> Duration {
+    first.saturating_mul(1 << times.min(16)).min(longest)
+}
+
 /// A workload's identity: the object's UID on a cluster, `namespace/name` in a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadId(pub Arc<str>);

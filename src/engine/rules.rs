@@ -29,6 +29,25 @@ pub fn preemptible(books: &Books, entry: &Entry) -> bool {
     evictable && books.queue_of(entry).map_or(true, |queue| queue.preemptible)
 }
 
+/// From when on a workload that was started then has run for its queue's minimum run time.
+#[must_use]
+pub fn old_enough(books: &Books, entry: &Entry, started: Time) -> Time {
+    started.after(books.queue_of(entry).map_or(Duration::ZERO, |queue| queue.min_runtime))
+}
+
+/// How many devices there are in an amount, in thousandths.
+#[must_use]
+pub fn devices(books: &Books, amount: &Vector) -> i64 {
+    amount.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, milli)| milli).sum()
+}
+
+/// The device that is asked for, or else whatever it is.
+#[must_use]
+pub fn scarcest(books: &Books, need: &Vector) -> Option<usize> {
+    let asked = need.nonzero().map(|(index, _)| index);
+    asked.max_by_key(|index| (books.resources.is_device(*index), *index))
+}
+
 /// The run time whose work would be lost with a workload that was evicted now.
 #[must_use]
 pub fn unsaved(entry: &Entry, started: Time, now: Time) -> Duration {
@@ -46,8 +65,7 @@ pub fn unsaved(entry: &Entry, started: Time, now: Time) -> Duration {
 /// What evicting a workload now loses, in device-milliseconds (thousandths of a device counted).
 #[must_use]
 pub fn work_lost(books: &Books, entry: &Entry, started: Time, now: Time) -> i128 {
-    let devices: i64 =
-        entry.need.nonzero().filter(|(index, _)| books.resources.is_device(*index)).map(|(_, m)| m).sum();
+    let devices = devices(books, &entry.need);
     let elapsed = i128::try_from(unsaved(entry, started, now).as_millis()).unwrap_or(i128::MAX);
     i128::from(devices).saturating_mul(i128::from(entry.charge.pods)).saturating_mul(elapsed)
 }

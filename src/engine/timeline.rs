@@ -217,8 +217,7 @@ impl<'a> Walk<'a> {
         let open = open.into_iter().flatten().map(|(_, id)| (None, id));
         let unsure = guessed.chain(open).filter_map(|(end, id)| Some((end, books.get(id)?)));
         let mut unsure: Vec<(Option<Time>, &Entry)> = unsure.collect();
-        let asked = self.candidate.need.nonzero().map(|(resource, _)| resource);
-        let scarcest = asked.max_by_key(|resource| (books.resources.is_device(*resource), *resource));
+        let scarcest = rules::scarcest(books, &self.candidate.need);
         unsure.sort_by_cached_key(|(end, entry)| {
             let free = |node: &NodeIx| {
                 scarcest.map_or(0, |resource| books.nodes.get(*node).settled().amounts().get(resource))

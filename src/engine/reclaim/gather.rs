@@ -11,7 +11,9 @@ use super::super::forest::TeamIx;
 use super::super::model::{Admission, Time, WorkloadId};
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Room};
-use super::super::rules::{free_pods, preemptible, priority_of, work_lost, would_be_owed_again};
+use super::super::rules::{
+    free_pods, old_enough, preemptible, priority_of, scarcest, work_lost, would_be_owed_again,
+};
 use super::super::share::Ratio;
 use super::super::vector::Vector;
 use super::{Ground, Search};
@@ -245,7 +247,7 @@ impl<'a> Search<'a> {
         barred: &dyn Fn(&WorkloadId) -> bool,
         gathered: &mut Gathered,
     ) -> Vec<NodeIx> {
-        let Some(resource) = self.scarcest() else { return Vec::new() };
+        let Some(resource) = scarcest(self.books, self.claimant.need) else { return Vec::new() };
         let mut priced = Vec::new();
         for node in &self.nodes {
             let mut missing = self.claimant.need.get(resource) - self.free(*node, resource);
@@ -278,12 +280,6 @@ impl<'a> Search<'a> {
         priced.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// The device that the claimant asks for, or else whatever it is.
-    fn scarcest(&self) -> Option<usize> {
-        let asked = self.claimant.need.nonzero().map(|(index, _)| index);
-        asked.max_by_key(|index| (self.books.resources.is_device(*index), *index))
-    }
-
     /// What of a resource is free on a node in the state of the search.
     fn free(&self, node: NodeIx, resource: usize) -> i64 {
         let more = self.state.freed.get(&node).map_or(0, |freed| freed.get(resource));
@@ -292,7 +288,7 @@ impl<'a> Search<'a> {
 
     /// The nodes that have most of what the claimant asks for, though not enough.
     fn roomiest(&self, wanted: usize) -> Vec<NodeIx> {
-        let resource = self.scarcest();
+        let resource = scarcest(self.books, self.claimant.need);
         let free = |node: &NodeIx| resource.map_or(0, |resource| self.free(*node, resource));
         let mut nodes: Vec<(Reverse<i64>, NodeIx)> =
             self.nodes.iter().map(|node| (Reverse(free(node)), *node)).collect();
@@ -392,8 +388,7 @@ impl<'a> Search<'a> {
             } else {
                 books.forest.beyond_guarantee(claimant.pool, &lender.levels, &entry.need, imagined)
             };
-        let old_enough =
-            started.after(books.queue_of(entry).map_or(Duration::ZERO, |queue| queue.min_runtime));
+        let old_enough = old_enough(books, entry, started);
         let young = self.now < old_enough && !(self.foresees && self.lasts_until(entry, started, old_enough));
         // Within a team, and against a claim on the surplus, the minimum run time holds.
         if takeable && young && (own || self.ground == Ground::Surplus) {
