@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::books::Books;
 use super::super::entry::{Entry, Phase};
-use super::super::forest::TeamIx;
+use super::super::forest::{Imagined, PoolIx, TeamIx};
 use super::super::model::{Admission, Time, WorkloadId};
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Room};
@@ -66,6 +66,11 @@ impl Candidate<'_> {
     pub fn covered(&self, books: &Books) -> bool {
         *self.covered.get_or_init(|| would_be_owed_again(books, self.entry, self.priority))
     }
+
+    /// Whether its going, besides what is imagined to be gone, leaves its team below its guarantee.
+    pub fn straddles(&self, books: &Books, pool: PoolIx, imagined: &Imagined) -> bool {
+        !self.own && books.forest.straddles(pool, &self.levels, &self.amount, imagined)
+    }
 }
 
 /// What gathering brought to light besides candidates.
@@ -88,6 +93,17 @@ struct Lender {
     /// The levels of its path that a claimant from elsewhere must respect.
     levels: Vec<TeamIx>,
     takeable: bool,
+}
+
+/// One on a node that may go, and what that costs and frees there.
+struct Going<'a> {
+    young: bool,
+    /// In device-milliseconds (thousandths of a device).
+    lost: i128,
+    amount: i64,
+    /// The levels of its team's path that the claimant must respect.
+    levels: &'a [TeamIx],
+    entry: &'a Entry,
 }
 
 impl<'a> Search<'a> {
@@ -250,8 +266,7 @@ impl<'a> Search<'a> {
         let Some(resource) = scarcest(self.books, self.claimant.need) else { return Vec::new() };
         let mut priced = Vec::new();
         for node in &self.nodes {
-            let mut missing = self.claimant.need.get(resource) - self.free(*node, resource);
-            let mut there: Vec<((bool, i128), i64)> = self
+            let mut there: Vec<Going<'_>> = self
                 .books
                 .occupants(*node)
                 .filter_map(|(entry, pods)| Some((of_team(lenders, entry.team)?, entry, pods)))
@@ -260,19 +275,12 @@ impl<'a> Search<'a> {
                     let (takeable, young) = self.may_go(lender, entry, admission, gathered);
                     let lost = work_lost(self.books, entry, admission.at, self.now);
                     let amount = entry.need.get(resource).saturating_mul(i64::from(pods));
-                    takeable.then_some(((young, lost), amount))
+                    takeable.then_some(Going { young, lost, amount, levels: &lender.levels, entry })
                 })
                 .collect();
-            there.sort_unstable();
-            let mut price = (false, 0_i128);
-            for ((young, lost), amount) in there {
-                if missing <= 0 {
-                    break;
-                }
-                missing -= amount;
-                price = (price.0 | young, price.1.saturating_add(lost));
-            }
-            if missing <= 0 {
+            there.sort_by_key(|going| (going.young, going.lost, going.amount));
+            let missing = self.claimant.need.get(resource) - self.free(*node, resource);
+            if let Some(price) = self.price(there, missing) {
                 priced.push((price, *node));
             }
         }
@@ -280,8 +288,29 @@ impl<'a> Search<'a> {
         priced.into_iter().map(|(_, node)| node).collect()
     }
 
+    /// What it costs that so many go as are missing, by the first criteria of a set's cost: those last whose going
+    /// would leave their team below its guarantee. `None` if all of them do not do.
+    fn price(&self, mut there: Vec<Going<'_>>, mut missing: i64) -> Option<(usize, bool, i128)> {
+        let (forest, claimant) = (&self.books.forest, &self.claimant);
+        let (mut price, mut imagined) = ((0, false, 0_i128), self.state.imagined.clone());
+        for straddling in [false, true] {
+            there.retain(|Going { young, lost, amount, levels, entry }| {
+                let (held, own) = (entry.held(), entry.team == claimant.team);
+                let straddles = !own && forest.straddles(claimant.pool, levels, &held, &imagined);
+                if missing <= 0 || straddles != straddling {
+                    return true;
+                }
+                missing -= amount;
+                price = (price.0 + usize::from(straddles), price.1 | young, price.2.saturating_add(*lost));
+                forest.imagine(&mut imagined, entry.team, &held, -1);
+                false
+            });
+        }
+        (missing <= 0).then_some(price)
+    }
+
     /// What of a resource is free on a node in the state of the search.
-    fn free(&self, node: NodeIx, resource: usize) -> i64 {
+    pub fn free(&self, node: NodeIx, resource: usize) -> i64 {
         let more = self.state.freed.get(&node).map_or(0, |freed| freed.get(resource));
         self.books.nodes.get(node).settled().amounts().get(resource) + more
     }
@@ -444,14 +473,17 @@ impl<'a> Search<'a> {
             });
         }
         let state = &self.state;
-        let straddles = |c: &Candidate<'_>| {
-            !c.own && books.forest.straddles(claimant.pool, &c.levels, &c.amount, &state.imagined)
-        };
         self.candidates.sort_by_cached_key(|c| {
             let lower = lowest.get(&c.entry.team).is_some_and(|low| *low < c.priority);
             let share = shares.get(&c.entry.team).copied().unwrap_or(Ratio::ZERO);
             (
-                (!c.takeable, c.takeable && straddles(c), c.young, lower, c.own && !own_needed),
+                (
+                    !c.takeable,
+                    c.takeable && c.straddles(books, claimant.pool, &state.imagined),
+                    c.young,
+                    lower,
+                    c.own && !own_needed,
+                ),
                 (c.lost, Reverse(share), c.priority, c.entry.charge.pods, Reverse(c.started)),
                 c.entry.workload.id.clone(),
             )

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::forest::{Imagined, TeamIx};
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Room};
-use super::super::rules::free_pods;
+use super::super::rules::{free_pods, scarcest};
 use super::super::share::Ratio;
 use super::{Ground, Item, Search};
 
@@ -20,6 +20,9 @@ const EXHAUSTIVE: usize = 512;
 const EXHAUSTIVE_AMONG_MANY: usize = 32;
 /// On so many nodes, the cheapest, a set for a start on that node alone is tried.
 const NODES_ALONE: usize = 8;
+
+/// On a node where no more than so many may go, every set of them is priced.
+const MOST_ON_A_NODE: usize = 8;
 
 /// Of so many teams, those with the largest shares, a set of the one team alone is tried.
 const TEAMS_ALONE: usize = 4;
@@ -138,6 +141,10 @@ impl Search<'_> {
         let mut guesses: Vec<Option<Vec<Item>>> = Vec::new();
         if self.claimant.pods == 1 {
             guesses.extend(by_node.iter().take(NODES_ALONE).map(|node| self.on_node(*node, &on[node])));
+            let mut least: Vec<_> =
+                on.iter().filter_map(|(node, items)| self.least_on_node(*node, items)).collect();
+            least.sort_unstable();
+            guesses.extend(least.into_iter().take(NODES_ALONE).map(|(_, set)| Some(set)));
         }
         if self.claimant.pods > 1 || !self.confined {
             orders.push(by_node.iter().flat_map(|node| on[node].iter().copied()).collect());
@@ -297,8 +304,9 @@ impl Search<'_> {
             let (need, mut freed) = (self.claimant.need, self.state.freed.clone());
             let room = |freed: &Freed| placement::capacity_for(self.books, *node, need, Room::Settled(freed));
             let before = room(&freed);
-            let mut price = (0_usize, 0_usize, 0_i128);
-            for item in items {
+            let mut price = (0_usize, 0_usize, false, 0_i128);
+            let mut imagined = self.state.imagined.clone();
+            for item in self.legal_sequence(items) {
                 let candidate = &self.candidates[item.candidate()];
                 match item {
                     Item::Pod(..) => free_pods(&mut freed, candidate.entry, &BTreeMap::from([(*node, 1)])),
@@ -306,8 +314,12 @@ impl Search<'_> {
                         // Its pods beyond the minimum may be counted already; a price need not be exact.
                         free_pods(&mut freed, candidate.entry, &candidate.entry.charge.nodes);
                         price.0 += usize::from(!candidate.takeable);
-                        price.1 += usize::from(candidate.young);
-                        price.2 = price.2.saturating_add(candidate.lost);
+                        price.1 +=
+                            usize::from(candidate.straddles(self.books, self.claimant.pool, &imagined));
+                        price.2 |= candidate.young;
+                        price.3 = price.3.saturating_add(candidate.lost);
+                        let team = candidate.entry.team;
+                        self.books.forest.imagine(&mut imagined, team, &candidate.amount, -1);
                     }
                 }
                 if room(&freed) > before {
@@ -335,6 +347,53 @@ impl Search<'_> {
             order.truncate(ITEMS_AMONG_MANY);
         }
         self.build_up(&order, &[node])
+    }
+
+    /// Of those who may go whole on a node, the set that costs least by the first criteria of a set's cost, as far
+    /// as one resource and the quota of others tell, with those; `None` where that takes somebody who straddles a
+    /// guarantee, or where there are too many to try every set.
+    fn least_on_node(&self, node: NodeIx, items: &[Item]) -> Option<((bool, i128, u32), Vec<Item>)> {
+        let resource = scarcest(self.books, self.claimant.need)?;
+        let missing = self.claimant.need.get(resource) - self.free(node, resource);
+        let whole: Vec<usize> = items
+            .iter()
+            .filter_map(|item| match item {
+                Item::Whole(index) if self.candidates[*index].takeable => Some(*index),
+                _ => None,
+            })
+            .collect();
+        if whole.len() > MOST_ON_A_NODE || missing <= 0 {
+            return None;
+        }
+        let there = |index: &usize| {
+            let entry = self.candidates[*index].entry;
+            let pods = entry.charge.nodes.get(&node).copied().unwrap_or(0);
+            entry.need.get(resource).saturating_mul(i64::from(pods))
+        };
+        let priced = (1_usize..1 << whole.len()).filter_map(|set| {
+            let chosen = || whole.iter().enumerate().filter(move |(bit, _)| set & (1 << bit) != 0);
+            let enough = chosen().map(|(_, index)| there(index)).sum::<i64>() >= missing;
+            let young = || chosen().any(|(_, index)| self.candidates[*index].young);
+            let lost =
+                || chosen().map(|(_, index)| self.candidates[*index].lost).fold(0, i128::saturating_add);
+            enough.then(|| (young(), lost(), set.count_ones(), set))
+        });
+        let mut priced: Vec<(bool, i128, u32, usize)> = priced.collect();
+        priced.sort_unstable();
+        let legal = |set: &usize| {
+            let mut imagined = self.state.imagined.clone();
+            let items =
+                (0..whole.len()).filter(|bit| set & (1 << bit) != 0).map(|bit| Item::Whole(whole[bit]));
+            let items: Vec<Item> = items.collect();
+            let may = self.parts(&items).iter().all(|part| {
+                let may = self.may_take(part, &imagined, false);
+                let team = self.candidates[part.candidate].entry.team;
+                self.books.forest.imagine(&mut imagined, team, &part.amount, -1);
+                may
+            });
+            may.then_some(items)
+        };
+        priced.iter().find_map(|(young, lost, count, set)| Some(((*young, *lost, *count), legal(set)?)))
     }
 
     /// Whether the claimant needs more than room on nodes: quota that somebody holds.
