@@ -17,7 +17,7 @@ use super::grow;
 use super::loss;
 use super::model::{Name, Time, WorkloadId};
 use super::outlook::outlook;
-use super::pending::{ClassIx, Rank};
+use super::pending::{ClassIx, Outlook, Rank};
 use super::reserve;
 use super::rooms::{RoomIx, Rooms};
 use super::start::try_start;
@@ -62,7 +62,10 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
         };
         if let Some(verdict) = try_start(engine, &id, now, &mut plan) {
             engine.fuel = engine.fuel.saturating_sub(FUEL_A_LOOK);
-            let outlook = outlook(engine, &mut rooms, &id);
+            let outlook = match reserve::may_come_first(engine, &id, verdict.reason) {
+                true => Outlook::Open,
+                false => outlook(engine, &mut rooms, &id),
+            };
             engine.pending.block(&id, outlook, engine.epoch, verdict);
         }
     }
@@ -97,11 +100,18 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
         }
         engine.pending.wake_undecided(engine.epoch, UNDECIDED_AT_ONCE);
     }
+    let mut reordered: BTreeSet<TeamIx> = BTreeSet::new();
     for (team, user) in engine.books.forest.users.take_touched() {
         let books = &engine.books;
         engine.pending.weigh(team, &user, |pools| books.part_of(team, Some(&user), pools));
         order.stale.insert(team);
+        reordered.insert(team);
     }
+    // Who goes before the holder of a turn now may take it, though nothing else has changed for it.
+    let turns = engine.turns.iter().filter(|((_, team), _)| reordered.contains(team));
+    let overtaking: Vec<ClassIx> =
+        turns.flat_map(|(_, turn)| engine.pending.ahead_of(&turn.holder)).collect();
+    overtaking.into_iter().for_each(|class| engine.pending.wake(class));
     for change in rooms.catch_up(&engine.books) {
         order.stale.extend(engine.pending.teams_waiting_for(change.room, change.total));
     }

@@ -286,6 +286,20 @@ impl Pending {
         }
     }
 
+    /// The classes of which somebody goes before a workload of the same team.
+    #[must_use]
+    pub fn ahead_of(&self, id: &WorkloadId) -> Vec<ClassIx> {
+        let class = self.class_of(id).and_then(|class| self.classes.get(&class));
+        let (Some(rank), Some(team)) = (self.rank(id), class.map(|class| class.team)) else {
+            return Vec::new();
+        };
+        let before = |class: &Class| {
+            class.waiting.first().is_some_and(|first| first.clone().holding(class.held) < rank)
+        };
+        let classes = self.index.get(&team).into_iter().flat_map(BTreeMap::values).copied();
+        classes.filter(|class| self.classes.get(class).is_some_and(before)).collect()
+    }
+
     /// The class a workload waits in.
     #[must_use]
     pub fn class_of(&self, id: &WorkloadId) -> Option<ClassIx> {

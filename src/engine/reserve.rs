@@ -321,6 +321,17 @@ fn for_room(reason: Reason) -> bool {
     matches!(reason, NoRoom | Fragmented | RoomHeld | LendingLimit | Reserved)
 }
 
+/// Whether a workload with this reason goes before the holder of its team's turn, and so has not taken the turn
+/// only because what is promised to others leaves it no room: whatever ends such a promise may give it the turn.
+#[must_use]
+pub fn may_come_first(engine: &Engine, id: &WorkloadId, reason: Reason) -> bool {
+    for_room(reason)
+        && Candidate::of(&engine.books, id).is_some_and(|candidate| {
+            let mut turns = engine.turns.iter().filter(|((_, team), _)| *team == candidate.team);
+            turns.any(|(_, turn)| turn.holder != *id && before(engine, &candidate, turn))
+        })
+}
+
 /// Whether a turn passes to a candidate that finds no room either.
 fn yields(engine: &Engine, turn: &Turn, candidate: &Candidate) -> bool {
     !waits(engine, &turn.holder) || before(engine, candidate, turn)
