@@ -171,6 +171,7 @@ impl World {
             nodes: nodes.iter().map(|(node, pods)| (node_name(*node), *pods)).collect(),
             pods: wish.pods,
             borrowed: false,
+            share: None,
             at,
         };
         self.items.insert(number, Item { wish, submitted: at, stage: Stage::Runs(admission) });

@@ -20,12 +20,15 @@ pub fn admit(
     plan: &mut Plan,
 ) {
     let borrowed = !candidate.owed(&engine.books, pool);
-    let message = explain::admitted(&engine.books, candidate.team, pool, &candidate.total, borrowed);
+    let mut message = explain::admitted(&engine.books, candidate.team, pool, &candidate.total, borrowed);
+    let less = engine.books.get(&candidate.id).map(|entry| explain::less(entry, candidate.share));
+    message.push_str(&less.unwrap_or_default());
     let admission = Admission {
         pool: engine.books.forest.pool_name(pool).clone(),
         nodes: placement.iter().map(|(node, pods)| (engine.books.nodes.name(*node).clone(), *pods)).collect(),
         pods: placement.values().sum(),
         borrowed,
+        share: candidate.share,
         at: now,
     };
     engine.books.set_phase(&candidate.id, Phase::Starting(admission.clone()));

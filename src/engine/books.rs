@@ -16,9 +16,10 @@ use super::entry::{
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::holders::Holders;
 use super::model::{
-    DEFAULT_POOL, Event, Name, Pod, PodId, PodShape, Pool, Queue, Time, Workload, WorkloadId,
+    DEFAULT_POOL, Event, Name, Pod, PodId, PodShape, Pool, Queue, Size, Time, Workload, WorkloadId,
 };
 use super::nodes::{NodeIx, NodeTable};
+use super::sizes::Sizing;
 use super::stakes::{Stake, Stakes};
 use super::users::Part;
 use super::vector::{PODS, Resources, Vector};
@@ -232,6 +233,15 @@ impl Books {
         shape
     }
 
+    /// What a pod of a workload is at each of its sizes, where it may be on the nodes of `shape`.
+    fn sizings(&mut self, workload: &Workload, shape: &PodShape) -> Vec<Sizing> {
+        let sizing = |size: &Size| {
+            let shape = PodShape { requests: size.requests.clone(), ..shape.clone() };
+            Sizing { shape: self.intern_shape(&shape), need: self.need_of(&size.requests) }
+        };
+        workload.sizes.iter().map(sizing).collect()
+    }
+
     fn set_workload(&mut self, workload: Workload) -> Effect {
         let id = workload.id.clone();
         let team = self.forest.intern_team(&workload.team);
@@ -241,6 +251,7 @@ impl Books {
             Some(narrowed) => self.intern_shape(&narrowed),
             None => self.intern_shape(&workload.shape),
         };
+        let sizes = self.sizings(&workload, &shape);
         if !self.workloads.contains_key(&id) {
             let pools =
                 if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };
@@ -259,6 +270,7 @@ impl Books {
                     raised: false,
                     strayed: None,
                     shape: Arc::clone(&shape),
+                    sizes: sizes.clone(),
                 },
             );
             self.adopt_strays(&id);
@@ -269,8 +281,12 @@ impl Books {
         entry.phase = next_phase(&entry.phase, &workload.state);
         entry.workload = workload;
         entry.team = team;
-        entry.need = need;
-        entry.shape = shape;
+        // What is left of one that has ended holds what it was granted.
+        if entry.phase != Phase::Finished || sizes.is_empty() {
+            (entry.need, entry.shape) = (need, shape);
+        }
+        entry.sizes = sizes;
+        entry.settle_size();
         entry.removed = false;
         self.charge(&id);
         self.workloads.get(&id).map_or(Effect::Tighter, |entry| self.effect(entry, before))
@@ -388,6 +404,7 @@ impl Books {
         self.uncharge(id);
         if let Some(entry) = self.workloads.get_mut(id) {
             entry.phase = phase;
+            entry.settle_size();
         }
         self.charge(id);
     }
@@ -407,9 +424,13 @@ impl Books {
         let Some(entry) = self.workloads.get(id) else { return };
         let narrowed = strayed.narrowed(&entry.workload.shape);
         let shape = narrowed.unwrap_or_else(|| entry.workload.shape.clone());
+        let workload = entry.workload.clone();
         let shape = self.intern_shape(&shape);
+        let sizes = self.sizings(&workload, &shape);
         if let Some(entry) = self.workloads.get_mut(id) {
             entry.shape = shape;
+            entry.sizes = sizes;
+            entry.settle_size();
             entry.strayed = Some(Box::new(strayed));
         }
     }
@@ -469,9 +490,13 @@ impl Books {
             let first = entry.workload.pools.first().and_then(|name| self.forest.pool(name));
             let paid = if entry.phase.admission().is_some() { pool } else { first.unwrap_or(pool) };
             let mut need = std::mem::take(&mut entry.need);
+            let mut sizes = std::mem::take(&mut entry.sizes);
             self.count_in_currency(paid, &mut need);
+            for size in &mut sizes {
+                self.count_in_currency(paid, &mut size.need);
+            }
             if let Some(entry) = self.workloads.get_mut(id) {
-                entry.need = need;
+                (entry.need, entry.sizes) = (need, sizes);
             }
         }
         let Some(entry) = self.workloads.get_mut(id) else { return };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Engine;
+use super::amount::Amount;
 use super::books::Books;
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
@@ -12,6 +13,7 @@ use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
 use super::reclaim::Claimant;
 use super::rules;
+use super::sizes::Sizing;
 use super::users::UserOf;
 use super::vector::Vector;
 
@@ -38,6 +40,8 @@ pub struct Candidate {
     pub priority: (i32, i32),
     /// Whether it may be evicted, and so may run on surplus.
     pub preemptible: bool,
+    /// Which of its sizes that is, where it is not the most wanted one.
+    pub share: Option<Amount>,
     /// Where pods of it run that these go to join.
     beside: Option<Placement>,
 }
@@ -58,8 +62,16 @@ impl Candidate {
             pods,
             priority: rules::priority_of(books, entry),
             preemptible: rules::preemptible(books, entry),
+            share: None,
             beside: None,
         })
+    }
+
+    /// The same workload with its pods at another of its sizes.
+    pub fn at_size(&self, size: &Sizing, share: Amount) -> Self {
+        let (shape, need) = (Arc::clone(&size.shape), size.need.clone());
+        let total = Vector::default().plus(&need, i64::from(self.pods));
+        Self { shape, need, total, share: Some(share), ..self.clone() }
     }
 
     /// The same workload, asking for so many pods besides those of an admission.

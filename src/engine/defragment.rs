@@ -144,6 +144,8 @@ fn movable(engine: &Engine, entry: &Entry) -> bool {
         && rules::preemptible(&engine.books, entry)
         // One that has grown would have to shrink.
         && entry.charge.pods == entry.least_pods()
+        // One that accepted less asks for more again.
+        && !entry.is_cut()
         && !engine.pauses(&entry.workload.id)
 }
 

@@ -8,6 +8,7 @@ use super::devices::Holder;
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::model::{Admission, Name, Observed, PodShape, SETTLE, Time, Workload};
 use super::nodes::{NodeIx, NodeTable};
+use super::sizes::{Sizing, granted};
 use super::vector::Vector;
 
 /// Where a workload stands, decisions not yet confirmed included.
@@ -88,6 +89,8 @@ pub struct Entry {
     pub need: Vector,
     /// What one pod demands of a node; alike for all that are. Nodes it has strayed from are left out.
     pub shape: Arc<PodShape>,
+    /// The same at each of its sizes, the most wanted first; empty when there is no choice.
+    pub sizes: Vec<Sizing>,
     /// Where it stands.
     pub phase: Phase,
     /// What it holds.
@@ -117,6 +120,36 @@ impl Entry {
         let all = self.workload.pods;
         let min = self.workload.min_pods.filter(|_| self.workload.resizable);
         min.map_or(all, |min| min.clamp(1.min(all), all))
+    }
+
+    /// Brings what one pod needs in line with the size that it was granted, or waits for.
+    pub fn settle_size(&mut self) {
+        let size = match &self.phase {
+            // What is left of it holds what it was granted.
+            Phase::Finished | Phase::Failing(None) => return,
+            phase => granted(&self.workload, phase.admission()),
+        };
+        if let Some(size) = self.sizes.get(size) {
+            (self.shape, self.need) = (Arc::clone(&size.shape), size.need.clone());
+        }
+    }
+
+    /// Whether it runs at a smaller size than it wants most.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        granted(&self.workload, self.phase.admission()) > 0
+    }
+
+    /// What one pod demands of a node and takes there at the size that it wants most.
+    #[must_use]
+    pub fn in_full(&self) -> (&PodShape, &Vector) {
+        self.sizes.first().map_or((self.plain_shape(), &self.need), |size| (&size.shape, &size.need))
+    }
+
+    /// What one pod demands of a node, those that it has strayed from included where it has but one size.
+    #[must_use]
+    pub fn plain_shape(&self) -> &PodShape {
+        if self.sizes.is_empty() { &self.workload.shape } else { &self.shape }
     }
 
     /// How many of the pods it holds an elastic workload can lose and run on.

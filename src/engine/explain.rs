@@ -62,10 +62,11 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
                 (Reason::Guaranteed, "within the guarantee")
             };
             let nodes = nodes.join(", ");
+            let less = less(entry, admission.share);
             at(
                 State::Running,
                 reason,
-                format!("runs {how} of pool {} (pods by node: {nodes})", admission.pool),
+                format!("runs {how} of pool {} (pods by node: {nodes}){less}", admission.pool),
             )
         }
         Phase::Failing(Some(_)) => at(
@@ -372,6 +373,17 @@ pub fn admitted(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector, borro
         asked(books, total),
         usage(books, team, pool, total),
     )
+}
+
+/// What a workload makes do with, if that is less than it wants most.
+pub fn less(entry: &Entry, share: Option<Amount>) -> String {
+    match (share, entry.workload.sizes.first()) {
+        (Some(share), Some(full)) => {
+            let (share, full) = (share.as_units_lossy(), full.share.as_units_lossy());
+            format!(", at {share} of a GPU instead of {full}")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Why a workload must go.

@@ -42,6 +42,7 @@ mod reserve;
 mod rooms;
 mod rules;
 mod share;
+mod sizes;
 mod space;
 mod stakes;
 mod start;
@@ -480,6 +481,7 @@ impl Engine {
                     pods: workload.pods,
                     least_pods: entry.least_pods(),
                     shape: Arc::clone(&entry.shape),
+                    sizes: workload.sizes.clone(),
                     topology: workload.topology.clone(),
                     pools: workload.pools.clone(),
                     evictable: workload.resumable || workload.expendable,

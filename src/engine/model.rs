@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::amount::ResourceList;
+use super::amount::{Amount, ResourceList};
 
 /// The name of a team, queue, pool, node, label or namespace; cheap to clone.
 pub type Name = Arc<str>;
@@ -378,6 +378,9 @@ pub struct Workload {
     pub min_pods: Option<u32>,
     /// What each pod needs.
     pub shape: PodShape,
+    /// The sizes with which its pods would make do, from the most wanted, which is `shape`, to the least;
+    /// empty when there is no choice.
+    pub sizes: Vec<Size>,
     /// Node labels within one value of which its pods lie, if it asks for that.
     pub topology: Topology,
     /// Who submitted it.
@@ -419,6 +422,7 @@ impl Workload {
             pods,
             min_pods: None,
             shape,
+            sizes: Vec::new(),
             topology: Topology::default(),
             user: None,
             pools: Vec::new(),
@@ -432,6 +436,32 @@ impl Workload {
             state: Observed::Queued,
         }
     }
+
+    /// What each pod requests at the size with which it was admitted, or at the most wanted one.
+    #[must_use]
+    pub fn requests(&self) -> &ResourceList {
+        let admission = match &self.state {
+            Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
+            _ => None,
+        };
+        self.requests_at(admission.and_then(|admission| admission.share))
+    }
+
+    /// What each pod requests at that size; without any, and at one that is none of its, at the most wanted.
+    #[must_use]
+    pub fn requests_at(&self, share: Option<Amount>) -> &ResourceList {
+        let size = share.and_then(|share| self.sizes.iter().find(|size| size.share == share));
+        size.map_or(&self.shape.requests, |size| &size.requests)
+    }
+}
+
+/// One of several sizes with which the pods of a workload would make do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size {
+    /// The share of a device that it is, by which it is known.
+    pub share: Amount,
+    /// What each pod requests.
+    pub requests: ResourceList,
 }
 
 /// Within which domains the pods of a workload are to lie.
@@ -493,6 +523,8 @@ pub struct Admission {
     pub pods: u32,
     /// Whether it went beyond the team's guarantee when it was admitted.
     pub borrowed: bool,
+    /// Which of its sizes it was granted, where that is not the most wanted one.
+    pub share: Option<Amount>,
     /// When it was decided.
     pub at: Time,
 }

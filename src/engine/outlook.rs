@@ -12,6 +12,7 @@ use super::forest::{Imagined, PoolIx};
 use super::model::WorkloadId;
 use super::pending::{Outlook, Watch};
 use super::rooms::Rooms;
+use super::sizes;
 
 /// What to expect of a waiting workload that cannot start now.
 pub fn outlook(engine: &Engine, rooms: &mut Rooms, id: &WorkloadId) -> Outlook {
@@ -19,6 +20,10 @@ pub fn outlook(engine: &Engine, rooms: &mut Rooms, id: &WorkloadId) -> Outlook {
     let Some(entry) = books.get(id) else { return Outlook::Open };
     let Ok(queue) = books.queue_of(entry) else { return Outlook::Hopeless(Vec::new()) };
     let Some(candidate) = Candidate::of(books, id) else { return Outlook::Open };
+    // A smaller size may fit where what is missing for the full one says nothing of it.
+    if sizes::may_shrink(books, entry) {
+        return Outlook::Open;
+    }
     // A reservation follows everything that may let its holder start sooner.
     if engine.turns.values().any(|turn| turn.holder == *id) {
         return Outlook::Open;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::decision::Verdict;
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Name, PodShape, Time, Topology, WorkloadId};
+use super::model::{Name, PodShape, Size, Time, Topology, WorkloadId};
 use super::rooms::RoomIx;
 use super::share::Ratio;
 use super::users::{Part, UserOf};
@@ -116,6 +116,8 @@ pub struct ClassKey {
     pub least_pods: u32,
     /// What each of them needs.
     pub shape: Arc<PodShape>,
+    /// The sizes with which it would make do.
+    pub sizes: Vec<Size>,
     /// Within which domains they are to lie.
     pub topology: Topology,
     /// The pools it may use.

@@ -18,6 +18,7 @@ use super::outlook;
 use super::placement::{self, Freed, Room};
 use super::reclaim::{self, Hidden, Promised, Scene, Victims};
 use super::reserve;
+use super::sizes;
 use super::victims;
 
 /// So many claims on the surplus a workload makes at most while nothing changes from outside.
@@ -27,6 +28,9 @@ const MOST_CLAIMS: u32 = 4;
 pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Plan) -> Option<Verdict> {
     let entry = engine.books.get(id)?;
     if let Some(verdict) = barred(&engine.books, entry) {
+        if sizes::try_smaller(engine, id, now, plan) {
+            return None;
+        }
         reserve::give_up(engine, id);
         return Some(verdict);
     }
@@ -50,6 +54,9 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
             }
         }
         options.push((pool, nodes));
+    }
+    if sizes::try_smaller(engine, id, now, plan) {
+        return None;
     }
     for (pool, nodes) in &options {
         let candidate = candidate.in_pool(&engine.books, *pool);

@@ -15,6 +15,7 @@ mod placement;
 mod pods;
 mod purity;
 mod shares;
+mod sizes;
 mod time;
 mod turns;
 mod users;

@@ -45,6 +45,7 @@ fn after(world: &World, set: &[WorkloadId], claimant: &Item, nodes: &BTreeMap<Na
         nodes: nodes.clone(),
         pods: claimant.workload.pods,
         borrowed: false,
+        share: None,
         at: world.now,
     };
     let running = Item { stage: Stage::Running(admission), ..claimant.clone() };

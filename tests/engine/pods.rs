@@ -41,6 +41,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         pods: 1,
         min_pods: None,
         shape: PodShape { requests: gpus(count), ..PodShape::default() },
+        sizes: Vec::new(),
         topology: Topology::default(),
         user: None,
         pools: Vec::new(),

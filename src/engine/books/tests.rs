@@ -52,7 +52,7 @@ fn id(number: u8) -> WorkloadId {
 
 fn admission(pods: u32, at: i64) -> Admission {
     let nodes = BTreeMap::from([("n".into(), pods)]);
-    Admission { pool: DEFAULT_POOL.into(), nodes, pods, borrowed: false, at: Time(at) }
+    Admission { pool: DEFAULT_POOL.into(), nodes, pods, borrowed: false, share: None, at: Time(at) }
 }
 
 fn carry_out(books: &mut Books, step: Step, now: i64) {

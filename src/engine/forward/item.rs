@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::amount::{Amount, ResourceList};
 use super::super::entry::{Entry, Phase};
 use super::super::model::{Admission, Name, Observed, PodId, Time, Workload};
 use super::life::Life;
@@ -44,6 +45,8 @@ pub struct Item {
     pub pods: BTreeMap<u32, Place>,
     /// How many pods were ever made.
     pub made: u32,
+    /// Which of its sizes its pods have, where that is not the most wanted one.
+    pub share: Option<Amount>,
     /// The nodes it is admitted to.
     pub places: Vec<Name>,
     /// Its object is gone; only pods are left.
@@ -68,6 +71,7 @@ impl Item {
             forgone: 0,
             pods: BTreeMap::new(),
             made: 0,
+            share: None,
             places: Vec::new(),
             deleted: false,
             deadline: None,
@@ -106,6 +110,7 @@ impl Item {
                 Observed::Finished
             }
         };
+        item.share = entry.phase.admission().and_then(|admission| admission.share);
         let started = entry.phase.admission().map_or(entry.workload.submitted, |admission| admission.at);
         for (pod, node) in pods {
             item.pods.insert(item.made, Place { pod, node, started, timer: None, going: false });
@@ -127,6 +132,11 @@ impl Item {
         self.life = life;
         self.workload = Workload { state, submitted: self.workload.submitted, ..workload };
         self.want();
+    }
+
+    /// What each of its pods requests.
+    pub fn requests(&self) -> &ResourceList {
+        self.workload.requests_at(self.share)
     }
 
     /// How many pods have still to succeed.

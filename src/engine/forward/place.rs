@@ -26,7 +26,8 @@ impl Run {
         let entry = books.get(id)?;
         let amount = Vector::default().plus(&entry.need, i64::from(pods));
         let borrowed = !books.forest.owed(pool, entry.team, &amount, &Imagined::new());
-        let admission = Admission { pool: books.forest.pool_name(pool).clone(), nodes, pods, borrowed, at };
+        let admission =
+            Admission { pool: books.forest.pool_name(pool).clone(), nodes, pods, borrowed, share: None, at };
         let item = self.items.get_mut(id).filter(|item| item.workload.state == Observed::Queued)?;
         item.workload.state = Observed::Admitted(admission.clone());
         self.dirty = true;

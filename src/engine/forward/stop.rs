@@ -43,7 +43,8 @@ impl Run {
         if started.is_empty() {
             return;
         }
-        let requests = &item.workload.shape.requests;
+        item.share = admission.share;
+        let requests = item.requests();
         self.busy.change(requests, i64::try_from(started.len()).unwrap_or(i64::MAX));
         for place in started.iter().filter_map(|number| item.pods.get(number)) {
             let pod = Pod {
@@ -140,7 +141,7 @@ impl Run {
             self.dirty = true;
             if let Some(item) = self.items.get_mut(&timer.id) {
                 for place in timer.pods.iter().filter_map(|number| item.pods.remove(number)) {
-                    self.busy.change(&item.workload.shape.requests, -1);
+                    self.busy.change(item.workload.requests_at(item.share), -1);
                     self.engine.apply(Event::PodRemoved(place.pod), self.now);
                 }
             }
@@ -219,7 +220,7 @@ impl Run {
                     pods += 1;
                     lost += item.work_of(&place, self.now);
                 }
-                self.busy.change(&item.workload.shape.requests, -1);
+                self.busy.change(item.requests(), -1);
                 if let Some(key) = place.timer {
                     self.timers.drop_pod(key, number);
                 }

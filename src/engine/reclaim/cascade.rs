@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
 use super::super::model::WorkloadId;
-use super::super::placement::{self, Room};
+use super::super::placement::{self, Request, Room};
 use super::super::rules::{lending_allows, preemptible, priority_of};
 use super::super::share::Ratio;
 use super::super::vector::Vector;
@@ -46,14 +46,16 @@ impl Search<'_> {
         let moved = outcome.moved.iter().map(|(part, _)| part.candidate);
         state.gone.extend(gone.chain(moved).map(|i| self.candidates[i].entry.workload.id.clone()));
         let pods = entry.least_pods();
-        let total = Vector::default().plus(&entry.need, i64::from(pods));
+        // It asks for what it wants most again, whatever it was granted.
+        let (shape, need) = entry.in_full();
+        let total = Vector::default().plus(need, i64::from(pods));
         if !self.may_reclaim(entry, &total, &state) {
             return Comeback::Peaceful;
         }
         if self.passes_a_promise(entry) {
             return Comeback::Evicting;
         }
-        let request = request_of(entry, claimant.pool, pods);
+        let request = Request { shape, need, ..request_of(entry, claimant.pool, pods) };
         let nodes = placement::eligible(books, &request);
         let owed = forest.owed(claimant.pool, entry.team, &total, &state.imagined);
         let starts = forest.over_limit(claimant.pool, entry.team, &total, &state.imagined, true).is_none()
@@ -66,9 +68,9 @@ impl Search<'_> {
             id: &entry.workload.id,
             team: entry.team,
             pool: claimant.pool,
-            shape: &entry.workload.shape,
+            shape,
             topology: &entry.workload.topology,
-            need: &entry.need,
+            need,
             total: &total,
             pods,
             priority: priority_of(books, entry),

@@ -109,6 +109,8 @@ impl<'a> Search<'a> {
             straddling: 0,
             imagined: self.state.imagined.clone(),
         };
+        // One that accepted less asks for more again once it has stopped.
+        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].entry.is_cut();
         let (own, mut left): (Vec<Part>, Vec<Part>) = parts.iter().cloned().partition(|part| {
             let candidate = &self.candidates[part.candidate];
             candidate.own && candidate.takeable
@@ -126,7 +128,7 @@ impl<'a> Search<'a> {
             let may = |part: &Part, straddling: bool| self.may_take(part, &sorted.imagined, straddling);
             if let Some(next) = left.iter().position(|part| may(part, false)) {
                 sorted.take(left.remove(next), self);
-            } else if let Some(next) = left.iter().position(|_| moves) {
+            } else if let Some(next) = left.iter().position(|part| moves && may_move(part)) {
                 sorted.moving.push(left.remove(next));
             } else {
                 let next = left.iter().position(|part| self.ground == Ground::Owed && may(part, true))?;
@@ -277,7 +279,7 @@ impl Sorted {
 pub fn request_of(entry: &Entry, pool: PoolIx, pods: u32) -> Request<'_> {
     Request {
         pool,
-        shape: &entry.workload.shape,
+        shape: entry.plain_shape(),
         topology: &entry.workload.topology,
         need: &entry.need,
         pods,
