@@ -320,7 +320,7 @@ impl WorkloadRow {
             message: verdict.message,
             priority: workload.priority,
             pods: workload.pods,
-            requests: amounts(&workload.shape.requests),
+            requests: amounts(workload.requests()),
             nodes: nodes.map(|(node, pods)| (node.to_string(), *pods)).collect(),
             pool: admission.map(|admission| admission.pool.to_string()),
             borrowed: admission.is_some_and(|admission| admission.borrowed),

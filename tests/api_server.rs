@@ -335,6 +335,7 @@ impl Writer {
             nodes: nodes.iter().map(|(node, pods)| ((*node).into(), *pods)).collect(),
             pods: nodes.iter().map(|(_, pods)| pods).sum(),
             borrowed: false,
+            share: None,
             at: Time(1_800_000_000_000),
         };
         self.patch(&format!("job/{name}"), None, |managed, version| {

@@ -233,7 +233,7 @@ pub(crate) fn is_fine(part: Amount) -> bool {
 }
 
 /// The device that shares are shares of.
-const WHOLE: &str = "nvidia.com/gpu";
+pub(crate) const WHOLE: &str = "nvidia.com/gpu";
 
 fn weights(written: &Quantities) -> Result<ResourceList, Problem> {
     let weights = amounts("spec.weights", written)?;
@@ -279,6 +279,26 @@ pub fn share(text: &str) -> Result<Amount, String> {
         .ok()
         .filter(|share| Amount::ZERO < *share && *share < Amount::units(1))
         .ok_or_else(|| format!("{text:?} is not a number between 0 and 1 (without the ends)"))
+}
+
+/// Reads a share of one device, or several from the most wanted to the least, the whole of it among them.
+///
+/// # Errors
+/// A sentence that quotes the text.
+pub fn fractions(text: &str) -> Result<Vec<Amount>, String> {
+    if !text.contains(',') {
+        return Ok(vec![share(text.trim())?]);
+    }
+    let whole = Amount::units(1);
+    let one = |text: &str| match Amount::parse(text) {
+        Ok(amount) if amount == whole => Ok(whole),
+        _ => share(text),
+    };
+    let shares: Vec<Amount> = text.split(',').map(|text| one(text.trim())).collect::<Result<_, _>>()?;
+    match shares.iter().enumerate().find(|(place, share)| shares[..*place].contains(share)) {
+        Some((_, twice)) => Err(format!("{text:?} names {} twice", twice.as_units_lossy())),
+        None => Ok(shares),
+    }
 }
 
 /// Whether `text` is a DNS label, and so fits a label's value.

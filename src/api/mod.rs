@@ -7,4 +7,5 @@ pub mod node_pool;
 pub mod record;
 mod schema;
 pub mod seats;
+pub mod sizes;
 pub mod team;

@@ -19,12 +19,15 @@ pub const TOPOLOGY_PREFERRED: &str = "sluice.dev/topology-preferred";
 pub const CHECKPOINT_INTERVAL: &str = "sluice.dev/checkpoint-interval";
 /// When it last saved its work, an RFC 3339 time.
 pub const LAST_CHECKPOINT: &str = "sluice.dev/last-checkpoint";
-/// The share of one GPU a pod needs, between 0 and 1; of several, in order of preference and separated by
-/// commas, the first counts.
+/// The share of one GPU a pod needs, between 0 and 1. Of several, from the most wanted to the least and separated
+/// by commas, a Job gets the first that fits, and a pod of its own the first; the whole, 1, may be among them.
 pub const GPU_FRACTION: &str = "sluice.dev/gpu-fraction";
 /// What the pods ask for instead of a share of a GPU, where their pool says what its nodes offer for one; stamped
 /// at create.
 pub const GPU_OFFER: &str = "sluice.dev/gpu-offer";
+/// What the pods of a Job ask for at each of the shares that it would make do with, see
+/// [`super::sizes::Choice`]; stamped at create.
+pub const GPU_SIZES: &str = "sluice.dev/gpu-sizes";
 /// Label on plain pods that start all or none.
 pub const GROUP: &str = "sluice.dev/group";
 /// How many pods such a group has.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::sizes::written;
+use crate::engine::amount::Amount;
 use crate::engine::model::{Admission, Time};
 
 /// The value of the annotation `sluice.dev/admission`.
@@ -23,6 +25,9 @@ pub struct Record {
     /// The parallelism its user wrote, where `spec.parallelism` says what was granted instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
+    /// The share of a GPU that each pod was granted, where that is less than it wants most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
     /// On the pods of a group: the workload they are together. The rest is then about all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
@@ -94,6 +99,7 @@ impl From<&Admission> for Record {
             borrowed: admission.borrowed,
             at: timestamp(admission.at),
             wanted: None,
+            share: admission.share.map(written),
             group: None,
             done: None,
         }
@@ -107,6 +113,7 @@ impl From<&Record> for Admission {
             nodes: record.nodes.iter().map(|(node, pods)| (node.as_str().into(), *pods)).collect(),
             pods: record.pods,
             borrowed: record.borrowed,
+            share: record.share.as_deref().and_then(|share| Amount::parse(share).ok()),
             at: time(record.at),
         }
     }

@@ -60,6 +60,7 @@ mod tests {
             borrowed: false,
             at: "2026-11-21T08:00:00Z".parse().expect("a time"),
             wanted: None,
+            share: None,
             group: None,
             done: done.map(Into::into),
         })

@@ -17,6 +17,7 @@ use crate::api::affinity::pinned;
 use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
+use crate::api::sizes::{are_at, limits_at};
 use crate::engine::model::{Name, WorkloadKind};
 
 mod other;
@@ -49,6 +50,7 @@ pub fn admit(
         patch.push(add(&["spec", "schedulingGates"], without(&facts.gates, names::GATE_ADMISSION)));
     } else {
         patch.push(add(&["spec", "suspend"], json!(false)));
+        patch.extend(sized(facts, record.share.as_deref()));
         patch.extend(grants.parallelism(facts, record.pods));
     }
     if one_by_one {
@@ -89,6 +91,18 @@ pub fn seat(uid: &Name, way: &Way, node: &str) -> Patch {
         add(&gates, without(&way.gates, names::GATE_PLACEMENT)),
         add(&OWN_AFFINITY, pinned(user.as_ref(), &[node])),
     ])
+}
+
+/// Has the first container of a Job's pods ask for what they were granted of the sizes that they would make do
+/// with, or without any for what is wanted most; nothing where it does.
+fn sized(facts: &Facts, share: Option<&str>) -> Option<PatchOperation> {
+    let sizes = facts.sizes.as_deref()?;
+    let choice = share.and_then(|share| sizes.choices.iter().find(|choice| choice.share == share));
+    let choice = choice.or(sizes.choices.first())?;
+    let limits = limits_at(&sizes.limits, &sizes.choices, choice);
+    let same = are_at(&sizes.limits, &sizes.choices, choice);
+    let path = ["spec", "template", "spec", "containers", "0", "resources", "limits"];
+    (!same).then(|| add(&path, if limits.is_empty() { Value::Null } else { json!(limits) }))
 }
 
 /// Scheduling gates without the one of that name.
@@ -270,6 +284,7 @@ pub fn restore(facts: &Facts, version: u64) -> Patch {
         patch.push(unannotate(names::USER_AFFINITY));
     }
     patch.extend(Grant::All.parallelism(facts, facts.wanted));
+    patch.extend(sized(facts, None));
     Patch(patch)
 }
 

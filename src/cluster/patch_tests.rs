@@ -27,6 +27,7 @@ fn record(nodes: &[&str]) -> Record {
         borrowed: false,
         at: "2026-11-21T08:00:00Z".parse().expect("a time"),
         wanted: None,
+        share: None,
         group: None,
         done: None,
     }
@@ -410,4 +411,69 @@ fn a_patch_that_does_not_apply_is_told_from_an_invalid_result() {
     assert!(!does_not_apply(&answer(409, "Conflict", json!({"name": "j"}))));
     assert!(!does_not_apply(&answer(422, "Invalid", invalid)));
     assert!(!does_not_apply(&answer(403, "Forbidden", json!({"name": "j"}))));
+}
+
+#[test]
+fn the_size_of_the_pods_follows_the_admission_and_is_the_first_again_afterwards() {
+    let choices = json!([
+        {"share": "1", "limits": {"nvidia.com/gpu": "1"}},
+        {"share": "0.4", "limits": {"nvidia.com/mig-3g.20gb": "1"}},
+        {"share": "0.1", "limits": {}},
+    ]);
+    let limits = json!({"cpu": "4", "nvidia.com/gpu": 1});
+    let mut before = held(&Value::Null);
+    before["metadata"]["annotations"]["sluice.dev/gpu-sizes"] = choices.to_string().into();
+    before["spec"]["template"]["spec"]["containers"] =
+        json!([{"name": "c", "resources": {"limits": limits}}]);
+    let limits =
+        |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"].clone();
+    for (share, expected) in [
+        (None, json!({"cpu": "4", "nvidia.com/gpu": 1})),
+        (Some("0.4"), json!({"cpu": "4", "nvidia.com/mig-3g.20gb": "1"})),
+        (Some("0.1"), json!({"cpu": "4"})),
+    ] {
+        let mut object = before.clone();
+        let (known, version, _) = facts(&object);
+        let granted = Record { share: share.map(ToOwned::to_owned), ..record(&["n1"]) };
+        let patch = admit(WorkloadKind::Job, &known, version, &granted, Grant::All, Pin::Template);
+        json_patch::patch(&mut object, &patch).expect("the patch applies");
+        assert_eq!(limits(&object), expected, "{share:?}");
+
+        let seen = job(&serde_json::from_value(object.clone()).expect("a Job"), Time(0));
+        let workload = seen.managed.expect("managed").workload;
+        let Observed::Admitted(admission) = &workload.state else { panic!("{:?}", workload.state) };
+        assert_eq!(admission.share.map(crate::api::sizes::written).as_deref(), share);
+        assert_eq!(workload.shape.requests["nvidia.com/gpu"].as_milli(), 1000, "what it wants most stays");
+        assert_eq!(workload.sizes.len(), 3);
+        let held = workload.requests();
+        let gpu = held.get("nvidia.com/gpu").map(|amount| amount.as_milli());
+        let mig = held.get("nvidia.com/mig-3g.20gb").map(|amount| amount.as_milli());
+        let expected = match share {
+            None => (Some(1000), None),
+            Some("0.4") => (None, Some(1000)),
+            Some(_) => (Some(100), None),
+        };
+        assert_eq!((gpu, mig), expected);
+
+        object["spec"]["suspend"] = true.into();
+        let (known, version, _) = facts(&object);
+        json_patch::patch(&mut object, &restore(&known, version)).expect("the patch applies");
+        let again = limits(&object);
+        assert_eq!(again["cpu"], "4");
+        assert_eq!(again["nvidia.com/gpu"].as_str().unwrap_or("1"), "1");
+        assert_eq!(again.as_object().map(serde_json::Map::len), Some(2));
+    }
+}
+
+#[test]
+fn a_template_that_somebody_has_changed_is_counted_as_it_is_written() {
+    let choices = json!([{"share": "1", "limits": {"nvidia.com/gpu": "1"}}, {"share": "0.4", "limits": {}}]);
+    let mut object = held(&Value::Null);
+    object["metadata"]["annotations"]["sluice.dev/gpu-sizes"] = choices.to_string().into();
+    let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]);
+    object["spec"]["template"]["spec"]["containers"] = containers;
+    let seen = job(&serde_json::from_value(object).expect("a Job"), Time(0));
+    let managed = seen.managed.expect("managed");
+    assert!(managed.workload.sizes.is_empty() && managed.facts.sizes.is_none());
+    assert_eq!(managed.workload.shape.requests["nvidia.com/gpu"].as_milli(), 4000);
 }

@@ -35,7 +35,7 @@ pub fn pin(mirror: &Mirror, managed: &Managed, admission: &Admission) -> Pin {
 
 /// Whether none of the nodes could hold more of the pods than it is to get, even if it were empty.
 fn fills(mirror: &Mirror, managed: &Managed, admission: &Admission) -> bool {
-    let requests = &managed.workload.shape.requests;
+    let requests = managed.workload.requests_at(admission.share);
     admission.nodes.iter().all(|(name, pods)| {
         let Some(node) = mirror.node(name) else { return false };
         requests.iter().any(|(resource, amount)| {

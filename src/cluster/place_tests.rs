@@ -220,6 +220,7 @@ fn the_template_pins_where_it_is_enough() {
             nodes: counts(nodes),
             pods: granted,
             borrowed: false,
+            share: None,
             at: Time(0),
         };
         pin(&mirror, &managed, &admission)

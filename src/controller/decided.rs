@@ -225,6 +225,7 @@ mod tests {
             nodes: nodes.iter().map(|(node, pods)| ((*node).into(), *pods)).collect(),
             pods: nodes.iter().map(|(_, pods)| pods).sum(),
             borrowed: false,
+            share: None,
             at: Time(7),
         }
     }
@@ -253,6 +254,7 @@ mod tests {
             nodes: [("n1".into(), 1)].into(),
             pods: 1,
             borrowed: false,
+            share: None,
             at: Time(at),
         };
         let record = |at: i64| serde_json::to_string(&Record::from(&admission(at))).expect("a record");

@@ -29,6 +29,7 @@ const MARKS: [(&str, &[&str]); 2] = [
             names::LAST_CHECKPOINT,
             names::GPU_FRACTION,
             names::GPU_OFFER,
+            names::GPU_SIZES,
             names::GROUP_SIZE,
             names::PREEMPTIBLE,
             names::HELD,

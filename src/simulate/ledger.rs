@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary, WorkloadRow};
 use super::strangers;
+use crate::api::sizes::written;
+use crate::engine::amount::Amount;
 use crate::engine::decision::State as Phase;
 use crate::engine::forward::{Happening, Run};
 use crate::engine::model::{Admission, Name, Time, Workload, WorkloadId};
@@ -14,7 +16,10 @@ use crate::view::gpus;
 #[derive(Clone, Debug)]
 struct Entry {
     row: WorkloadRow,
+    /// What each of its pods has.
     gpus: f64,
+    /// The same at each of its sizes.
+    sizes: Vec<(Option<Amount>, f64)>,
     managed: bool,
     resumable: bool,
 }
@@ -91,7 +96,9 @@ impl Ledger {
         let entry = self.open(birth, workload.id.clone(), at);
         entry.managed = true;
         entry.resumable = workload.resumable;
-        entry.gpus = gpus(&workload.shape.requests);
+        entry.gpus = gpus(workload.requests());
+        let sizes = workload.sizes.iter().map(|size| (Some(size.share), gpus(&size.requests)));
+        entry.sizes = std::iter::once((None, gpus(&workload.shape.requests))).chain(sizes).collect();
         entry.row.team = workload.team.to_string();
         entry.row.queue = queue.to_owned();
     }
@@ -125,7 +132,7 @@ impl Ledger {
                 submitted: at,
                 ..WorkloadRow::default()
             };
-            self.entries.push(Entry { row, gpus: 0.0, managed: false, resumable: false });
+            self.entries.push(Entry { row, gpus: 0.0, sizes: Vec::new(), managed: false, resumable: false });
         }
         &mut self.entries[index]
     }
@@ -162,7 +169,7 @@ impl Ledger {
         match change {
             strangers::Change::Runs(nodes) => {
                 let pods = nodes.values().sum();
-                entry.row.admissions.push(AdmissionRow { at, nodes, pods, borrowed: false });
+                entry.row.admissions.push(AdmissionRow { at, nodes, pods, borrowed: false, share: None });
             }
             strangers::Change::Succeeded => entry.succeeded(at),
             strangers::Change::Lost => entry.node_lost(at),
@@ -199,7 +206,13 @@ impl Ledger {
                 for (row, node) in rows.into_iter().zip(admission.nodes.iter().flat_map(each)) {
                     let nodes = [(node, 1)].into();
                     let row = &mut self.entries[row].row;
-                    row.admissions.push(AdmissionRow { at, nodes, pods: 1, borrowed: admission.borrowed });
+                    row.admissions.push(AdmissionRow {
+                        at,
+                        nodes,
+                        pods: 1,
+                        borrowed: admission.borrowed,
+                        share: None,
+                    });
                 }
                 self.turns.push((id, Turn::Started(admission.clone())));
             }
@@ -260,6 +273,7 @@ impl Ledger {
         let entry = &mut self.entries[index];
         match happening {
             Happening::Admitted { admission, .. } => {
+                entry.gpus = entry.of_size(admission);
                 entry.row.admissions.push(admission_row(at, admission));
             }
             Happening::Resized { admission, lost, .. } => {
@@ -378,6 +392,12 @@ fn count(number: usize) -> f64 {
 }
 
 impl Entry {
+    /// The GPUs of each of its pods by an admission.
+    fn of_size(&self, admission: &Admission) -> f64 {
+        let size = self.sizes.iter().find(|(share, _)| *share == admission.share);
+        size.map_or(self.gpus, |(_, gpus)| *gpus)
+    }
+
     fn over(&mut self, state: State, at: Clock, reason: &str, message: String) {
         self.row.state = state;
         self.row.finished = Some(at);
@@ -420,5 +440,6 @@ fn admission_row(at: Clock, admission: &Admission) -> AdmissionRow {
         nodes: admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect(),
         pods: admission.pods,
         borrowed: admission.borrowed,
+        share: admission.share.map(written),
     }
 }

@@ -142,6 +142,9 @@ pub struct AdmissionRow {
     pub pods: u32,
     /// Whether it goes beyond its team's guarantee.
     pub borrowed: bool,
+    /// The share of a GPU that each pod has, where that is less than it wants most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
 }
 
 /// An eviction.

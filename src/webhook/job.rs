@@ -117,7 +117,7 @@ fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(),
     }
     stamp(editor, &standing, true);
     editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], request.user_info.username.as_str());
-    shares::offer(view, editor, &["spec", "template", "spec"])?;
+    shares::offer(view, editor, &["spec", "template", "spec"], true)?;
     let affinity = request.object.pointer("/spec/template/spec/affinity/nodeAffinity");
     let elastic = annotation(&request.object, names::MIN_PARALLELISM).is_some();
     if elastic || affinity.is_some_and(Value::is_object) {
@@ -169,6 +169,9 @@ fn update(
     if old.admitted() && old.user_affinity().as_ref() == Some(affinity) {
         let placed = request.old_object["spec"]["template"]["spec"]["affinity"].clone();
         editor.set(&["spec", "template", "spec", "affinity"], placed);
+    }
+    if old.admitted() {
+        shares::keep(editor, &request.old_object);
     }
     // So are the gates with which its pods wait for their places.
     let path = ["spec", "template", "spec", "schedulingGates"];
@@ -254,6 +257,9 @@ fn check_create(view: &View<'_>, request: &Request, object: &Value) -> Result<()
             "a Job starts suspended in a namespace of a team, and something has released it again".into()
         );
     }
+    if annotation(object, names::GPU_SIZES).is_some() && !shares::has_choice(object) {
+        return Err(format!("annotation {} is written by Sluice alone; leave it out", names::GPU_SIZES));
+    }
     wishes::check(view, object)
 }
 
@@ -288,6 +294,9 @@ fn check_update(view: &View<'_>, request: &Request, object: &Value) -> Result<()
         return Err(format!(
             "annotation {key}: its pods have been made to ask for what their pool offers; create it anew to change that"
         ));
+    }
+    if annotation(before, names::GPU_SIZES) != annotation(object, names::GPU_SIZES) {
+        return Err(format!("annotation {} is written by Sluice alone; leave it as it is", names::GPU_SIZES));
     }
     let fraction = |object: &Value| annotation(object, names::GPU_FRACTION).map(ToOwned::to_owned);
     if fraction(before) != fraction(object) && !(old.waits() && new.waits()) {

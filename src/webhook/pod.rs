@@ -103,7 +103,7 @@ fn edit(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(), S
         }
     }
     editor.set(&["metadata", "annotations", names::USER], request.user_info.username.as_str());
-    shares::offer(view, editor, &["spec"])?;
+    shares::offer(view, editor, &["spec"], false)?;
     let named = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
     if let Some(wanted) = standing.priority_class.filter(|_| named.is_empty()) {
         editor.set(&["spec", "priorityClassName"], &*wanted);

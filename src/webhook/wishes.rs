@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::object::{annotation, label};
 use super::view::View;
-use crate::api::convert::{duration, share};
+use crate::api::convert::{duration, fractions};
 use crate::api::names;
 use crate::engine::amount::{Amount, ResourceList, describe, sum};
 use crate::view::is_gpu;
@@ -72,7 +72,7 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
         }
         names::PREEMPTIBLE => Ok(()),
         names::GPU_FRACTION => {
-            text.split(',').try_for_each(|one| share(one.trim()).map(|_| ()))?;
+            fractions(text)?;
             match whole_devices(object) {
                 several if several.values().any(|amount| *amount > Amount::units(1)) => {
                     Err(format!("a pod that asks for {} needs no share of one", describe(&several)))
@@ -104,7 +104,18 @@ pub fn whole_devices(object: &Value) -> ResourceList {
 #[must_use]
 pub fn warnings(object: &Value) -> Vec<String> {
     let whole = whole_devices(object);
-    if annotation(object, names::GPU_FRACTION).is_none() || whole.is_empty() {
+    let Some(text) = annotation(object, names::GPU_FRACTION) else { return Vec::new() };
+    let shares = fractions(text).unwrap_or_default();
+    if shares.len() > 1 && object["kind"] != "Job" {
+        return vec![format!(
+            "sluice: of the shares {text} in annotation {} the first counts, because what a pod asks for cannot be \
+             changed once it is there; a Job would get the first that fits",
+            names::GPU_FRACTION
+        )];
+    }
+    // One whole device is the most wanted of several shares, as the containers may say too.
+    let one = Amount::units(1);
+    if whole.is_empty() || shares.first() == Some(&one) && whole.values().eq([&one]) {
         return Vec::new();
     }
     vec![format!(

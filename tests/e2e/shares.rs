@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use sluice::view::Teams;
-use sluice_harness::World;
+use sluice_harness::{World, eventually, patience};
 
 use crate::pods::explained;
-use crate::support::{Job, SLUICE, complete, nodes, running};
+use crate::support::{Job, SLUICE, complete, nodes, running, team};
 
 /// One device that is sliced in two, and a team that owns it.
 const TEAM: &str = "
@@ -77,6 +77,51 @@ async fn two_halves_share_a_device_and_count_as_one() {
         };
         world.until(what, admitted).await?;
         running(world, "a", 2).await?;
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_makes_do_with_less_under_load_and_asks_for_all_again() {
+    World::run("sizes", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}{}", nodes(1, 2), team("a", 1), team("b", 1))).await?;
+        world.kubectl.apply(&Job::new("a", "own").lasts(Duration::from_secs(30)).manifest()).await?;
+        running(world, "a", 1).await?;
+        let half = Job::new("b", "half").gpus(0).wishes("gpu-fraction", "0.5").lasts(Duration::from_secs(8));
+        world.kubectl.apply(&half.manifest()).await?;
+        running(world, "b", 1).await?;
+        let less = Job::new("a", "less").wishes("gpu-fraction", "1,0.7,0.4").manifest();
+        world.kubectl.apply(&less).await?;
+        running(world, "a", 2).await?;
+        let limits = "jsonpath={.spec.template.spec.containers[0].resources.limits.nvidia\\.com/gpu}";
+        let asks =
+            async |name: &str| world.kubectl.ok(&["get", "job", name, "--namespace=a", "-o", limits]).await;
+        let asked = asks("less").await?;
+        ensure!(asked.is_empty(), "at 0.4 of a GPU it asks kube-scheduler for none, not for {asked:?}");
+        let record = "jsonpath={.metadata.annotations.sluice\\.dev/admission}";
+        let record = world.kubectl.ok(&["get", "job", "less", "--namespace=a", "-o", record]).await?;
+        ensure!(record.contains("\"share\":\"0.4\""), "{record}");
+        let sentence = explained(world, "a", "less", "Borrowed").await?;
+        ensure!(sentence.contains("0.4 of a GPU instead of 1"), "{sentence}");
+        // The same manifest again is no change, neither of what it was granted nor of what it asks for.
+        world.kubectl.apply(&less).await?;
+        ensure!(asks("less").await?.is_empty(), "an unchanged manifest undoes what was granted");
+        // b takes its own GPU back; the Job waits, and its template says what it wants most again.
+        complete(world, "b", 1).await?;
+        world.kubectl.apply(&Job::new("b", "owner").manifest()).await?;
+        running(world, "b", 1).await?;
+        let restored = async || match asks("less").await {
+            Ok(asked) if asked == "1" => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+        eventually("its template asks for a whole GPU again", patience(), restored).await?;
+        // Once there is room for all of it, it gets all of it.
+        complete(world, "a", 1).await?;
+        let sentence = explained(world, "a", "less", "Guaranteed").await?;
+        ensure!(!sentence.contains("instead"), "{sentence}");
+        ensure!(asks("less").await? == "1", "the whole GPU it was granted");
+        running(world, "a", 1).await?;
         Ok(())
     })
     .await;

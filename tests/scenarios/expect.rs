@@ -135,17 +135,23 @@ impl Place {
 struct Admitted {
     at: Seconds,
     place: Place,
+    /// The share of a GPU that it made do with; the full size without any.
+    share: Option<String>,
 }
 
 impl TryFrom<String> for Admitted {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
+        let (text, share) = match text.split_once(" at ") {
+            Some((text, share)) => (text.to_owned(), Some(share.to_owned())),
+            None => (text, None),
+        };
         let (at, place) = match text.split_once(' ') {
             Some((at, place)) => (at, Place::try_from(place.to_owned())?),
             None => (text.as_str(), Place::Any),
         };
-        Ok(Self { at: Seconds::try_from(at.to_owned())?, place })
+        Ok(Self { at: Seconds::try_from(at.to_owned())?, place, share })
     }
 }
 
@@ -263,10 +269,9 @@ fn admissions(expected: &Expectation, got: &Outcome, from_the_beginning: &BTreeS
         let decided = &workload.admissions
             [usize::from(from_the_beginning.contains(&key)).min(workload.admissions.len())..];
         let same = decided.len() == wanted.len()
-            && decided
-                .iter()
-                .zip(wanted)
-                .all(|(got, wanted)| got.at == wanted.at && wanted.place.is(&got.nodes));
+            && decided.iter().zip(wanted).all(|(got, wanted)| {
+                got.at == wanted.at && wanted.place.is(&got.nodes) && got.share == wanted.share
+            });
         if !same {
             lines.push(format!("{key}: expected admissions {wanted:?}; got {decided:?}"));
         }

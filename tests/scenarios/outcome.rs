@@ -77,6 +77,9 @@ pub struct Admission {
     pub at: Seconds,
     /// Pods per node.
     pub nodes: BTreeMap<String, u32>,
+    /// The share of a GPU that it made do with, if that is less than it wants most.
+    #[serde(default)]
+    pub share: Option<String>,
 }
 
 /// An eviction.

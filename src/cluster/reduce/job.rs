@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::wire;
 use super::shape::shape;
 use super::{
-    Facts, Managed, annotation, controller, created, eviction, gates, instant, label, name, record,
+    Facts, Managed, Sizes, annotation, controller, created, eviction, gates, instant, label, name, record,
     share_device, uid, version, wishes,
 };
 use crate::api::names;
@@ -91,9 +91,15 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     } else {
         user_affinity.as_deref().and_then(|text| serde_json::from_str(text).ok())
     };
+    let share = record.as_ref().and_then(|record| record.share.as_deref());
+    let choice = Sizes::of(metadata, spec, share).filter(|_| !over);
+    let sizes = choice.as_ref().map(|choice| choice.requests(spec)).unwrap_or_default();
     let mut shape = if over { PodShape::default() } else { shape(spec, affinity.as_ref()) };
-    let share = wishes.share.filter(|_| !over);
+    let share = wishes.share.filter(|_| !over && sizes.is_empty());
     let whole_device = share.and_then(|share| share_device(&mut shape.requests, share));
+    if let Some(full) = sizes.first() {
+        shape.requests = full.requests.clone();
+    }
     Some(Box::new(Managed {
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().map(Name::from),
@@ -126,6 +132,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             replica: None,
             annotated: metadata.annotations.is_some(),
             whole_device,
+            sizes: choice.map(Arc::new),
             other: None,
         },
         workload: Workload {
@@ -139,6 +146,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             submitted: created(metadata),
             pods,
             shape,
+            sizes,
             pools: wishes.pools,
             resumable: true,
             expendable: false,

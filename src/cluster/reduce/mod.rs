@@ -16,12 +16,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time as MetaTime};
 use kube::core::ObjectMeta;
 
-use super::wire::PodSpec;
+use super::wire::{PodSpec, Quantities};
 use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
+use crate::api::sizes::{Choice, are_at, limits_at, speaks_of};
 use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::model::{Name, Time, Topology, Workload};
+use crate::engine::model::{Name, Size, Time, Topology, Workload};
 use crate::view::is_gpu;
 
 /// A Job or a bare pod that Sluice manages, with what its patches will need.
@@ -86,8 +87,49 @@ pub struct Facts {
     pub annotated: bool,
     /// What a pod that needs only a share of a device asks for all the same: kube-scheduler counts that.
     pub whole_device: Option<(Name, Amount)>,
+    /// With which sizes of its pods a Job would make do, and what they ask for now.
+    pub sizes: Option<Arc<Sizes>>,
     /// Of an object of another kind, what its table says and its patches need.
     pub other: Option<Arc<other::Other>>,
+}
+
+/// The sizes of a Job's pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The limits of their first container as the template says now.
+    pub limits: Quantities,
+    /// What of them depends on the size, the most wanted first.
+    pub choices: Vec<Choice>,
+}
+
+impl Sizes {
+    /// The sizes that its mark tells of, if the template asks for one of them: that of the admission, or else
+    /// the most wanted. What somebody has changed since is counted as it is written.
+    fn of(metadata: &ObjectMeta, spec: &PodSpec, share: Option<&str>) -> Option<Self> {
+        let choices: Vec<Choice> = serde_json::from_str(annotation(metadata, names::GPU_SIZES)?).ok()?;
+        let resources = &spec.containers.first()?.resources;
+        let limits = resources.limits.clone().unwrap_or_default();
+        let granted = share.and_then(|share| choices.iter().find(|choice| choice.share == share));
+        let asked = resources.requests.iter().flatten().any(|(resource, _)| speaks_of(&choices, resource));
+        let now = granted.or(choices.first()).filter(|now| !asked && are_at(&limits, &choices, now));
+        now.is_some().then_some(Self { limits, choices })
+    }
+
+    /// What a pod of the template requests at each of them, beside what does not depend on the size.
+    fn requests(&self, spec: &PodSpec) -> Vec<Size> {
+        let at = |choice: &Choice| {
+            let share = choice.amount()?;
+            let mut spec = spec.clone();
+            let first = spec.containers.first_mut()?;
+            first.resources.limits = Some(limits_at(&self.limits, &self.choices, choice));
+            let mut requests = shape::requests(&spec);
+            if choice.limits.is_empty() {
+                requests.entry(USUAL_DEVICE.into()).or_insert(share);
+            }
+            Some(Size { share, requests })
+        };
+        self.choices.iter().filter_map(at).collect()
+    }
 }
 
 /// An object's version as a number that grows with each change; 0 when there is none.
@@ -198,8 +240,7 @@ fn wishes(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Wishes
         share: annotation(metadata, names::GPU_FRACTION)
             // What the pods ask for by themselves instead is counted like any request.
             .filter(|_| annotation(metadata, names::GPU_OFFER).is_none())
-            .and_then(|text| text.split(',').next())
-            .and_then(|first| crate::api::convert::share(first).ok()),
+            .and_then(|text| crate::api::convert::fractions(text).ok()?.first().copied()),
         user: annotation(metadata, names::USER).and_then(stated),
         expendable: annotation(metadata, names::PREEMPTIBLE) == Some("true"),
     }

@@ -118,6 +118,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
             pods: gang.pods,
             min_pods: None,
             shape: if over { PodShape::default() } else { gang.shape },
+            sizes: Vec::new(),
             topology: wishes.topology,
             user: wishes.user,
             pools: wishes.pools,

@@ -207,6 +207,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             replica: replica(metadata),
             annotated: metadata.annotations.is_some(),
             whole_device,
+            sizes: None,
             other: None,
         },
         workload: Workload {
@@ -220,6 +221,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             submitted: created(metadata),
             pods: 1,
             shape,
+            sizes: Vec::new(),
             pools: wishes.pools,
             resumable: false,
             expendable: wishes.expendable,
