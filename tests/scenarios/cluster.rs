@@ -208,8 +208,13 @@ fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
         }
     }
     let annotations = &manifest["metadata"]["annotations"];
-    let share = annotations["sluice.dev/gpu-fraction"].as_str();
+    // Of several it is the most wanted; what it makes do with is told with its admissions.
+    let share = annotations["sluice.dev/gpu-fraction"].as_str().and_then(|text| text.split(',').next());
     let mut share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
+    if share == Some(1000) {
+        pod.insert(GPU.to_owned(), 1000);
+        share = None;
+    }
     let enough = offers.iter().filter(|(_, part)| share.is_some_and(|share| **part >= share));
     if let Some((offer, _)) = enough.min_by_key(|(_, part)| **part) {
         pod.insert(offer.clone(), 1000);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluice::engine::amount::Amount;
 use sluice::scenario::RunningOn;
 
 use crate::cluster::{Asked, Cluster, Milli};
@@ -18,8 +19,22 @@ struct Hold {
     team: String,
     node: String,
     pods: u32,
+    /// The share of a GPU that each makes do with, in thousandths, where that is less than it wants most.
+    less: Option<i64>,
     from: Seconds,
     until: Seconds,
+}
+
+impl Hold {
+    /// What each of the pods takes, and the part of it that is a share of one GPU.
+    fn pod(&self, cluster: &Cluster) -> (Milli, Option<i64>) {
+        let asked = &cluster.asked[&self.workload];
+        let mut pod = asked.pod.clone();
+        if let Some(less) = self.less {
+            pod.insert("nvidia.com/gpu".to_owned(), less);
+        }
+        (pod, self.less.or(asked.share))
+    }
 }
 
 /// Every breach of a law, a line each.
@@ -65,16 +80,19 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
     let mut holds = Vec::new();
     // By node, how many pods were granted when; those granted last go first.
     let mut running: BTreeMap<&str, Vec<(Seconds, u32)>> = BTreeMap::new();
-    let mut close = |node: &str, since: Seconds, pods: u32, until: Seconds| {
+    let mut close = |node: &str, less: Option<i64>, since: Seconds, pods: u32, until: Seconds| {
         let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
         let until = until.min(lost);
         if pods > 0 && until >= since {
             let (workload, team) = (workload.key(), workload.team.clone());
-            holds.push(Hold { workload, team, node: node.to_owned(), pods, from: since, until });
+            holds.push(Hold { workload, team, node: node.to_owned(), pods, less, from: since, until });
         }
     };
     let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
+    // All pods of a run are alike.
+    let mut less = None;
     for (admission, told) in runs(workload) {
+        less = admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli());
         for (node, batches) in &mut running {
             let wanted = admission.nodes.get(*node).copied().unwrap_or(0);
             let mut surplus = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
@@ -82,7 +100,7 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
                 let Some((since, pods)) = batches.pop() else { break };
                 let gone = pods.min(surplus);
                 surplus -= gone;
-                close(node, since, gone, later(admission.at));
+                close(node, less, since, gone, later(admission.at));
                 if pods > gone {
                     batches.push((since, pods - gone));
                 }
@@ -97,7 +115,7 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
         }
         if let Some(told) = told {
             for (node, batches) in std::mem::take(&mut running) {
-                batches.into_iter().for_each(|(since, pods)| close(node, since, pods, later(told.at)));
+                batches.into_iter().for_each(|(since, pods)| close(node, less, since, pods, later(told.at)));
             }
         }
     }
@@ -107,7 +125,7 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
         (_, finished) => finished.unwrap_or(NEVER),
     };
     for (node, batches) in running {
-        batches.into_iter().for_each(|(since, pods)| close(node, since, pods, ended));
+        batches.into_iter().for_each(|(since, pods)| close(node, less, since, pods, ended));
     }
     holds
 }
@@ -129,6 +147,7 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
             team: String::new(),
             node: node.to_owned(),
             pods,
+            less: None,
             from: Seconds(0),
             until: asked.duration.map_or(NEVER, Seconds),
         }));
@@ -140,14 +159,12 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
 fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut held: BTreeMap<&str, (Milli, i64, Vec<i64>)> = BTreeMap::new();
     for hold in now {
-        let asked = &cluster.asked[&hold.workload];
+        let (pod, share) = hold.pod(cluster);
         let (sum, whole, shares) = held.entry(&hold.node).or_default();
-        add(sum, &asked.pod, i64::from(hold.pods));
-        match asked.share {
+        add(sum, &pod, i64::from(hold.pods));
+        match share {
             Some(share) => shares.extend((0..hold.pods).map(|_| share)),
-            None => {
-                *whole += asked.pod.get("nvidia.com/gpu").copied().unwrap_or(0) / 1000 * i64::from(hold.pods)
-            }
+            None => *whole += pod.get("nvidia.com/gpu").copied().unwrap_or(0) / 1000 * i64::from(hold.pods),
         }
     }
     let mut lines = Vec::new();
@@ -216,7 +233,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
         let Some(team) = cluster.teams.get(&hold.team) else { continue };
         let asked = &cluster.asked[&hold.workload];
         let queue = asked.queue.as_deref().unwrap_or(&team.default_queue);
-        add(queues.entry((&hold.team, queue)).or_default(), &asked.pod, i64::from(hold.pods));
+        add(queues.entry((&hold.team, queue)).or_default(), &hold.pod(cluster).0, i64::from(hold.pods));
     }
     for ((team, queue), sum) in queues {
         let limit = cluster.teams[team].queue_limits.get(queue).into_iter().flatten();
@@ -239,7 +256,7 @@ fn by_team<'a>(cluster: &'a Cluster, now: &[&Hold]) -> BTreeMap<(&'a str, &'a st
         let Some(node) = cluster.nodes.get(&hold.node) else { continue };
         for team in cluster.path(&hold.team) {
             let sum = sums.entry((&node.pool, team)).or_default();
-            add(sum, &cluster.asked[&hold.workload].pod, i64::from(hold.pods));
+            add(sum, &hold.pod(cluster).0, i64::from(hold.pods));
         }
     }
     sums
@@ -348,9 +365,10 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         let from = |hold: &&Hold| hold.from < at || hold.from == at && at_once(&hold.workload);
         let before: Vec<&Hold> = holds.iter().filter(from).filter(|hold| at <= hold.until).collect();
         let size = |victim: &&Workload| {
-            let held = before.iter().filter(|hold| hold.workload == victim.key()).map(|hold| hold.pods);
             let mut sum = Milli::new();
-            add(&mut sum, &cluster.asked[&victim.key()].pod, i64::from(held.sum::<u32>()));
+            for hold in before.iter().filter(|hold| hold.workload == victim.key()) {
+                add(&mut sum, &hold.pod(cluster).0, i64::from(hold.pods));
+            }
             sum
         };
         let sizes: Vec<Milli> = victims.iter().map(size).collect();
