@@ -20,6 +20,8 @@ use super::model::{Name, Time};
 const REMEMBERED: usize = 64;
 /// The fewest runs that say anything.
 const FEWEST: usize = 4;
+/// The fewest runs that say when another one ends.
+const TELLING: usize = 32;
 
 /// What runs have in common; what is absent is left open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,15 +65,16 @@ pub struct Length {
     pub likely: Duration,
     /// It takes no longer than its limit, or, without one, nine of ten like it take no longer.
     pub late: Duration,
+    /// Of how many runs like it that is known.
+    pub runs: usize,
 }
 
 impl Length {
-    /// Whether it says when a workload ends that has been running for `elapsed`: nine of ten like it still
-    /// take at most a quarter longer than half of them do.
+    /// Whether it says when a workload ends: so many runs like it are known, and of each ten eight took as long as
+    /// the others but for a twentieth. What varies more is good for an estimate, but nothing to reserve room by.
     #[must_use]
-    pub fn tells(&self, elapsed: Duration) -> bool {
-        let left = |length: Duration| length.saturating_sub(elapsed);
-        left(self.late).saturating_mul(4) <= left(self.likely).saturating_mul(5)
+    pub fn tells(&self) -> bool {
+        self.runs >= TELLING && self.late.saturating_mul(20) <= self.early.saturating_mul(21)
     }
 }
 
@@ -109,26 +112,26 @@ impl History {
         let kinds = kinds(books, entry);
         // Whoever runs beyond its limit is not bound by it.
         let Some(limit) = limit(books, entry).filter(|limit| *limit > elapsed) else {
-            let [early, likely, late] =
-                deciles(&self.runs, &kinds, millis(elapsed))?.map(Duration::from_millis);
-            return Some(Length { early, likely, late });
+            let (runs, deciles) = deciles(&self.runs, &kinds, millis(elapsed))?;
+            let [early, likely, late] = deciles.map(Duration::from_millis);
+            return Some(Length { early, likely, late, runs });
         };
         let parts = deciles(&self.parts, &kinds, part_of(elapsed, limit));
-        let [early, likely, _] = parts.map_or([limit; 3], |parts| {
+        let (runs, [early, likely, _]) = parts.map_or((0, [limit; 3]), |(runs, parts)| {
             // No sooner than at once, rounded as the parts are.
             let length = |part: u64| part_to(part, limit).clamp(elapsed, limit);
-            parts.map(length)
+            (runs, parts.map(length))
         });
-        Some(Length { early, likely, late: limit })
+        Some(Length { early, likely, late: limit, runs })
     }
 }
 
-/// The first, fifth and ninth decile of what is longer than `elapsed`, of the closest kind of which
+/// How many are longer than `elapsed`, and their first, fifth and ninth decile, of the closest kind of which
 /// enough is known.
-fn deciles(known: &BTreeMap<Kind, Runs>, kinds: &[Kind], elapsed: u64) -> Option<[u64; 3]> {
+fn deciles(known: &BTreeMap<Kind, Runs>, kinds: &[Kind], elapsed: u64) -> Option<(usize, [u64; 3])> {
     let mut longer = kinds.iter().filter_map(|kind| known.get(kind)).map(|runs| runs.beyond(elapsed));
     let longer = longer.find(|runs| runs.len() >= FEWEST)?;
-    Some([1, 5, 9].map(|decile| quantile(longer, decile, 10)))
+    Some((longer.len(), [1, 5, 9].map(|decile| quantile(longer, decile, 10))))
 }
 
 /// The part that a run is of a limit, in millionths.
@@ -182,16 +185,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_are_not_alike_say_nothing_of_an_end() {
-        let length = |likely, late| Length {
-            early: Duration::from_secs(1),
-            likely: Duration::from_secs(likely),
+    fn runs_that_are_few_or_not_alike_say_nothing_of_an_end() {
+        let length = |runs, early, late| Length {
+            early: Duration::from_secs(early),
+            likely: Duration::from_secs(late),
             late: Duration::from_secs(late),
+            runs,
         };
-        assert!(length(40, 50).tells(Duration::ZERO));
-        assert!(!length(40, 51).tells(Duration::ZERO));
-        assert!(!length(40, 50).tells(Duration::from_secs(1)), "39 s and 49 s are left");
-        assert!(length(10, 10).tells(Duration::from_secs(10)));
+        assert!(length(TELLING, 100, 105).tells());
+        assert!(!length(TELLING, 100, 106).tells());
+        assert!(!length(TELLING - 1, 100, 100).tells());
     }
 
     #[test]

@@ -162,7 +162,7 @@ fn expected(
     elapsed: Duration,
 ) -> Option<Time> {
     let limited = known.limit.is_some_and(|limit| limit > elapsed);
-    let length = history.length(books, entry, elapsed).filter(|length| limited || length.tells(elapsed))?;
+    let length = history.length(books, entry, elapsed).filter(|length| limited || length.tells())?;
     Some(known.started.after(length.late))
 }
 
