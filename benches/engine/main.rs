@@ -6,7 +6,9 @@
 //! and the plan that follows. What that plan leaves for further plans waits until the next step, for
 //! whatever is new goes before it: that is a cluster in which something happens all the time. How many
 //! further plans one step entails when nothing else happens is counted and timed apart, after that.
+//! Times are processor time, so that whatever else runs on the machine is left out.
 
+mod clock;
 mod random;
 mod report;
 mod world;
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use sluice_engine::decision::Effort;
 
+use clock::processor_time;
 use report::{Figures, Rest, Row};
 use world::{Size, World};
 
@@ -120,21 +123,21 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     for _ in 0..size.pending {
         world.submit();
     }
-    let begun = Instant::now();
+    let begun = processor_time();
     world.plan();
-    let first_plan = begun.elapsed();
+    let first_plan = processor_time() - begun;
     world.settle();
-    eprintln!("  first plan {first_plan:.1?}, at rest after {:.1?}", begun.elapsed());
+    eprintln!("  first plan {first_plan:.1?}, settled after {:.1?}", processor_time() - begun);
 
     let before = world.engine.effort();
     let (mut times, mut by_step) = (Vec::new(), BTreeMap::new());
     let (mut decisions, started) = (0, Instant::now());
     let (limit, mut left_over) = (Duration::from_secs(arguments.seconds), 0);
     while times.len() < arguments.steps && started.elapsed() < limit {
-        let begun = Instant::now();
+        let begun = processor_time();
         let step = world.step();
         decisions += world.plan();
-        let time = begun.elapsed();
+        let time = processor_time() - begun;
         times.push(time);
         by_step.entry(step).or_insert_with(Vec::new).push(time);
         left_over += usize::from(world.engine.has_more());

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{CellAlignment, Table, presets};
 use sluice_engine::decision::Effort;
 
+use crate::clock::processor_time;
 use crate::world::{Size, World};
 
 /// So many steps at most are planned to the end.
@@ -46,12 +47,12 @@ impl Rest {
         let left_over = left_over as u64;
         let started = Instant::now();
         let drain = |world: &mut World| {
-            let (begun, mut plans) = (Instant::now(), 0);
+            let (begun, mut plans) = (processor_time(), 0);
             while world.engine.has_more() && started.elapsed() < limit {
                 world.plan();
                 plans += 1;
             }
-            (plans, begun.elapsed(), !world.engine.has_more())
+            (plans, processor_time() - begun, !world.engine.has_more())
         };
         let (plans, sum, mut ended) = drain(world);
         let mut rest = Self { left_over, steps: 0, plans, sum };

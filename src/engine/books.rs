@@ -25,6 +25,10 @@ use super::users::Part;
 use super::vector::{PODS, Resources, Vector};
 
 mod pools;
+mod register;
+
+use register::Register;
+pub use register::Place;
 
 #[derive(Clone, Debug)]
 struct PodEntry {
@@ -54,7 +58,7 @@ pub struct Books {
     /// The teams and their accounts.
     pub forest: Forest,
     pools: BTreeMap<Name, Pool>,
-    workloads: BTreeMap<WorkloadId, Entry>,
+    workloads: Register,
     pods: BTreeMap<PodId, PodEntry>,
     /// Pods whose owner is no managed workload (yet), by that owner.
     strays: BTreeMap<WorkloadId, BTreeSet<PodId>>,
@@ -107,17 +111,17 @@ impl Books {
 
     /// Those for whom a team's own account in a pool pays, whatever their phase, the newest first.
     pub fn holders(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &Entry> {
-        self.holders.of_team(pool, team).filter_map(|id| self.workloads.get(id))
+        self.holders.of_team(pool, team).filter_map(|place| self.workloads.at(place))
     }
 
     /// Those of a team that run, or are about to, and may be evicted or made smaller, the newest first.
     pub fn yielding(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &Entry> {
-        self.stakes.yielding(pool, team).filter_map(|id| self.workloads.get(id))
+        self.stakes.yielding(pool, team).filter_map(|(_, place)| self.workloads.at(place))
     }
 
     /// Those that hold room on a node, by identity, with how many pods of theirs.
     pub fn occupants(&self, node: NodeIx) -> impl Iterator<Item = (&Entry, u32)> {
-        let entries = self.holders.on_node(node).filter_map(|id| self.workloads.get(id));
+        let entries = self.holders.on_node(node).filter_map(|(_, place)| self.workloads.at(place));
         entries.filter_map(move |entry| entry.charge.nodes.get(&node).map(|pods| (entry, *pods)))
     }
 
@@ -261,6 +265,7 @@ impl Books {
                 Entry {
                     workload: workload.clone(),
                     team,
+                    place: 0,
                     need: need.clone(),
                     phase: Phase::Pending,
                     charge: Charge::default(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::astray::Strayed;
+use super::books::Place;
 use super::devices::Holder;
 use super::forest::{Forest, PoolIx, TeamIx};
 use super::model::{Admission, Name, Observed, PodShape, SETTLE, Time, Workload};
@@ -85,6 +86,8 @@ pub struct Entry {
     pub workload: Workload,
     /// Its team.
     pub team: TeamIx,
+    /// Where the books keep it.
+    pub place: Place,
     /// What one pod needs, its slot included.
     pub need: Vector,
     /// What one pod demands of a node; alike for all that are. Nodes it has strayed from are left out.

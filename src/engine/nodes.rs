@@ -29,6 +29,14 @@ struct Free {
     nodes: usize,
 }
 
+/// Room that was taken out of sight.
+#[derive(Debug)]
+pub struct Concealed<'a> {
+    room: Vec<(NodeIx, &'a Vector, u32)>,
+    /// The revisions of its nodes before and after.
+    revisions: BTreeMap<NodeIx, (u64, u64)>,
+}
+
 /// All nodes ever heard of.
 #[derive(Clone, Debug, Default)]
 pub struct NodeTable {
@@ -47,6 +55,10 @@ pub struct NodeTable {
     /// The nodes that changed, in order; so many older changes have been forgotten.
     changes: Vec<NodeIx>,
     forgotten: u64,
+    /// By node: a number that is the same as long as the node is.
+    revisions: Vec<u64>,
+    /// The last of these that was given.
+    revision: u64,
     /// What is worked out of all this for the kinds of pods that are asked for.
     kinds: RefCell<Index>,
 }
@@ -62,6 +74,7 @@ impl NodeTable {
         self.names.push(name.clone());
         self.states.push(None);
         self.adds.push(None);
+        self.revisions.push(0);
         self.index.insert(name.clone(), index);
         index
     }
@@ -132,6 +145,34 @@ impl NodeTable {
         let demand = self.demand(need);
         self.entries[index].nominate(need, &demand, times);
         self.touch_room(index);
+    }
+
+    /// Takes room out of sight, so many pods of a need on each node, until it is shown again.
+    pub fn hide<'a>(&mut self, room: impl Iterator<Item = (NodeIx, &'a Vector, u32)>) -> Concealed<'a> {
+        let mut hidden = Concealed { room: room.collect(), revisions: BTreeMap::new() };
+        for (index, need, pods) in &hidden.room {
+            let before = self.revisions[*index];
+            self.nominate(*index, need, i64::from(*pods));
+            let revisions = hidden.revisions.entry(*index).or_insert((before, before));
+            revisions.1 = self.revisions[*index];
+        }
+        hidden
+    }
+
+    /// Shows what was taken out of sight. A node on which nothing else has changed since then is as it was.
+    pub fn show(&mut self, hidden: &Concealed<'_>) {
+        let mut unchanged = hidden.revisions.clone();
+        unchanged.retain(|index, (_, after)| self.revisions[*index] == *after);
+        for (index, need, pods) in &hidden.room {
+            self.nominate(*index, need, -i64::from(*pods));
+            // Shares may have come to lie on other devices.
+            if !self.demand(need).shares().is_empty() {
+                unchanged.remove(index);
+            }
+        }
+        for (index, (before, _)) in unchanged {
+            self.revisions[index] = before;
+        }
     }
 
     /// Takes note of a workload that has not been seen before, and may run in these pools.
@@ -217,6 +258,8 @@ impl NodeTable {
     }
 
     fn changed(&mut self, index: NodeIx) {
+        self.revision += 1;
+        self.revisions[index] = self.revision;
         self.add_up(index);
         if self.changes.len() > 2 * self.entries.len() + 1024 {
             let old = self.changes.len() / 2;

@@ -113,7 +113,8 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
         turns.flat_map(|(_, turn)| engine.pending.ahead_of(&turn.holder)).collect();
     overtaking.into_iter().for_each(|class| engine.pending.wake(class));
     for change in rooms.catch_up(&engine.books) {
-        order.stale.extend(engine.pending.teams_waiting_for(change.room, change.total));
+        // For whom there was enough before is in the order, or has been looked at.
+        order.stale.extend(engine.pending.teams_waiting_for(change.room, change.before, change.total));
     }
     let mut classes: BTreeSet<ClassIx> = BTreeSet::new();
     for (pool, team) in engine.books.forest.take_touched() {

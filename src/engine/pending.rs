@@ -328,20 +328,19 @@ impl Pending {
         classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
     }
 
-    /// The first of every class of the other teams asked for that might start, were there room: whoever
-    /// watches for something is known not to be owed any.
-    pub fn firsts_of_others(
-        &self,
-        team: TeamIx,
-        asked_for: impl Fn(TeamIx) -> bool,
-    ) -> impl Iterator<Item = &WorkloadId> {
-        let teams = self.index.keys().filter(move |other| **other != team && asked_for(**other));
-        let ready = |team: &TeamIx| self.ready.get(team).into_iter().flatten().map(|(_, class)| *class);
-        let undecided = |team: &TeamIx| self.undecided_of.get(team).into_iter().flatten().copied();
-        let doubtful = |team: &TeamIx| self.doubtful_of.get(team).into_iter().flatten().copied();
-        let classes = teams.flat_map(move |team| ready(team).chain(undecided(team)).chain(doubtful(team)));
-        let classes = classes.filter_map(|class| self.classes.get(&class));
-        classes.filter_map(|class| class.waiting.first()).map(Rank::id)
+    /// The first of every class that might be owed room and start, were it there, of the teams asked for:
+    /// whoever watches for something is known not to be owed any.
+    pub fn firsts_owed(&self, asked_for: impl Fn(TeamIx) -> bool) -> impl Iterator<Item = &WorkloadId> {
+        let doubtful = self.doubtful.range((false, 0, 0)..(true, 0, 0)).map(|(_, _, class)| *class);
+        let doubtful = doubtful.filter_map(|class| self.classes.get(&class));
+        let doubtful = doubtful.filter(|class| asked_for(class.team)).collect::<Vec<_>>();
+        let ready = self.ready.iter().filter(|(team, _)| asked_for(**team));
+        let ready = ready.flat_map(|(_, firsts)| firsts).map(|(_, class)| *class);
+        let undecided = self.undecided_of.iter().filter(|(team, _)| asked_for(**team));
+        let undecided = undecided.flat_map(|(_, classes)| classes).copied();
+        let others: Vec<ClassIx> = ready.chain(undecided).collect();
+        let others = others.into_iter().filter_map(|class| self.classes.get(&class));
+        doubtful.into_iter().chain(others).filter_map(|class| class.waiting.first()).map(Rank::id)
     }
 
     /// Notes that somebody of these teams is still to be looked at.
@@ -354,10 +353,11 @@ impl Pending {
         std::mem::take(&mut self.stirred)
     }
 
-    /// The teams with somebody for whom room for `pods` of a shape is enough.
-    pub fn teams_waiting_for(&self, room: RoomIx, pods: u64) -> impl Iterator<Item = TeamIx> + '_ {
-        let teams = self.gate_teams.get(&room).into_iter();
-        teams.flat_map(move |teams| teams.range(..(pods + 1, 0))).map(|((_, team), _)| *team)
+    /// The teams with somebody for whom room for `pods` of a shape is enough, and for `before` was not.
+    pub fn teams_waiting_for(&self, room: RoomIx, before: u64, pods: u64) -> impl Iterator<Item = TeamIx> + '_ {
+        let teams = self.gate_teams.get(&room).filter(|_| before < pods).into_iter();
+        let opened = (before + 1, 0)..(pods + 1, 0);
+        teams.flat_map(move |teams| teams.range(opened.clone())).map(|((_, team), _)| *team)
     }
 
     /// The first of the team that may be able to start, given how many pods of which shape find room.

@@ -81,16 +81,12 @@ fn hidden(turn: &Turn, opening: &Opening) -> Hidden {
 
 /// Does something while such room is out of sight.
 fn out_of_sight<T>(engine: &mut Engine, hidden: &[Hidden], act: impl FnOnce(&mut Engine) -> T) -> T {
-    let nominate = |engine: &mut Engine, times: i64| {
-        for Hidden { need, placement, .. } in hidden {
-            for (node, pods) in placement {
-                engine.books.nodes.nominate(*node, need, times * i64::from(*pods));
-            }
-        }
-    };
-    nominate(engine, 1);
+    let room = hidden.iter().flat_map(|Hidden { need, placement, .. }| {
+        placement.iter().map(move |(node, pods)| (*node, need, *pods))
+    });
+    let concealed = engine.books.nodes.hide(room);
     let result = act(engine);
-    nominate(engine, -1);
+    engine.books.nodes.show(&concealed);
     result
 }
 
@@ -130,6 +126,9 @@ fn stays_whole(
     candidate: &Candidate,
     comes: &Placement,
 ) -> bool {
+    if !opening.placement.keys().any(|node| comes.contains_key(node)) {
+        return true;
+    }
     let earlier = earlier(engine, pool, (turn, opening), Some(respected));
     out_of_sight(engine, &earlier, |engine| {
         let mut shared = opening.placement.iter().filter_map(|place| Some((place, comes.get(place.0)?)));
@@ -535,22 +534,29 @@ fn surplus_pods(
     respected: &[(Turn, Opening)],
 ) -> Placement {
     let demand = engine.books.nodes.demand(&candidate.need);
-    let earlier = earlier(engine, pool, (turn, opening), Some(respected));
-    let mut surplus = Placement::new();
-    for (node, reserved) in &opening.placement {
+    let fits = |(node, reserved): (&NodeIx, &u32)| {
         let fits = placement::fits_on(&engine.books, *node, &demand, Room::Now).min(candidate.pods);
+        (fits > 0).then_some((*node, *reserved, fits))
+    };
+    let roomy: Vec<(NodeIx, u32, u32)> = opening.placement.iter().filter_map(fits).collect();
+    let mut surplus = Placement::new();
+    if roomy.is_empty() {
+        return surplus;
+    }
+    let earlier = earlier(engine, pool, (turn, opening), Some(respected));
+    for (node, reserved, fits) in &roomy {
         let allowed = out_of_sight(engine, &earlier, |engine| {
             let harmless = |more: u32| {
                 holds_on(engine, turn, opening, (*node, *reserved), Some((&candidate.need, more)))
             };
-            let (mut allowed, mut harmful) = (0, fits + 1);
+            let (mut allowed, mut harmful) = (0, *fits + 1);
             while harmful - allowed > 1 {
                 let middle = u32::midpoint(allowed, harmful);
                 if harmless(middle) { allowed = middle } else { harmful = middle }
             }
             allowed
         });
-        if allowed < fits {
+        if allowed < *fits {
             // What will be free later may be more than what is free now, so as many are taken off as it
             // takes for no more than those to be left.
             let settled = placement::fits_on(&engine.books, *node, &demand, Room::Settled(&Freed::new()));

@@ -42,6 +42,8 @@ impl Room {
 pub struct Change {
     /// Which.
     pub room: RoomIx,
+    /// How many pods found room before.
+    pub before: u64,
     /// How many pods find room now.
     pub total: u64,
 }
@@ -90,8 +92,9 @@ impl Rooms {
         let mut changes = Vec::new();
         for (index, room) in &mut self.rooms {
             let total = room.count(books);
-            if std::mem::replace(&mut room.total, total) != total {
-                changes.push(Change { room: *index, total });
+            let before = std::mem::replace(&mut room.total, total);
+            if before != total {
+                changes.push(Change { room: *index, before, total });
             }
         }
         changes

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::books::Books;
+use super::books::{Books, Place};
 use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Time, WorkloadId};
@@ -15,7 +15,7 @@ use super::vector::Vector;
 pub type Priority = (i32, i32);
 
 /// A workload, after those that were admitted later.
-type Newest = (Reverse<Option<Time>>, WorkloadId);
+type Newest = (Reverse<Option<Time>>, WorkloadId, Place);
 
 /// What one workload adds to the sums.
 #[derive(Clone, Debug)]
@@ -51,6 +51,7 @@ impl Stake {
             newest: (
                 Reverse(entry.phase.admission().map(|admission| admission.at)),
                 entry.workload.id.clone(),
+                entry.place,
             ),
             runs,
             preemptible,
@@ -158,9 +159,9 @@ impl Stakes {
     }
 
     /// Those of a team that might yield something, the newest first.
-    pub fn yielding(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = &WorkloadId> {
+    pub fn yielding(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = (&WorkloadId, Place)> {
         let sums = self.0.get(&(pool, team)).into_iter();
-        sums.flat_map(|sums| &sums.yielding).map(|(_, id)| id)
+        sums.flat_map(|sums| &sums.yielding).map(|(_, id, place)| (id, *place))
     }
 
     /// The different least parts that can be had of one of a team.

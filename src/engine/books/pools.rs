@@ -37,7 +37,7 @@ impl Books {
             self.forest.add_capacity(pool, &capacity, 1);
         }
         // A placement planned for a node that has gone is no longer charged to it.
-        let affected: Vec<WorkloadId> = self.holders.on_node(index).cloned().collect();
+        let affected: Vec<WorkloadId> = self.holders.on_node(index).map(|(id, _)| id.clone()).collect();
         for id in affected {
             self.recharge(&id);
         }

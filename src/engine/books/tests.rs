@@ -112,7 +112,7 @@ fn told(books: &Books, stakes: &Stakes, pool: PoolIx, team: TeamIx) -> impl Part
         let all = amounts(stakes.running_below(pool, team, priority));
         (all, amounts(stakes.evictable_below(pool, team, priority)))
     });
-    let yielding: Vec<WorkloadId> = stakes.yielding(pool, team).cloned().collect();
+    let yielding: Vec<WorkloadId> = stakes.yielding(pool, team).map(|(id, _)| id.clone()).collect();
     let parts: Vec<Vec<(usize, i64)>> =
         stakes.parts(pool, team).map(|part| part.nonzero().collect()).collect();
     let name = books.forest.team(team).name.clone();

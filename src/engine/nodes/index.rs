@@ -95,6 +95,8 @@ pub struct Fitting {
     /// By node: whether it may hold such pods, and how many more of them.
     admits: Vec<bool>,
     fits: Vec<Fits>,
+    /// By node: the revision of it that is known.
+    revisions: Vec<Option<u64>>,
     totals: Totals,
     /// The nodes on which one more finds room once all has settled.
     roomy: BTreeSet<NodeIx>,
@@ -174,6 +176,7 @@ impl Fitting {
         if self.admits.len() < all {
             self.admits.resize(all, false);
             self.fits.resize(all, Fits::default());
+            self.revisions.resize(all, None);
             if self.tree.len() < 2 * all {
                 self.ordered = None;
             }
@@ -194,6 +197,10 @@ impl Fitting {
     }
 
     fn update(&mut self, table: &NodeTable, pool: usize, shape: &PodShape, node: NodeIx) {
+        let revision = Some(table.revisions[node]);
+        if std::mem::replace(&mut self.revisions[node], revision) == revision {
+            return;
+        }
         let entry = &table.entries[node];
         let open = entry.node.as_ref().filter(|node| node.schedulable && entry.pool == pool);
         let admits = open.is_some_and(|node| fit::admits(node, shape));

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
@@ -91,7 +92,11 @@ impl Search<'_> {
                 state: state.clone(),
                 nodes: nodes.to_vec(),
                 candidates: Vec::new(),
-                owed_others: OnceCell::new(),
+                owed_waiting: if ground == Ground::Surplus {
+                    OnceCell::from(Rc::clone(self.owed_waiting()))
+                } else {
+                    OnceCell::new()
+                },
                 wide: false,
                 foresees: true,
                 confined: false,

@@ -27,6 +27,7 @@ mod refill;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::books::Books;
 use super::entry::Entry;
@@ -176,8 +177,8 @@ struct Search<'a> {
     /// The nodes on which the claimant is to be placed.
     nodes: Vec<NodeIx>,
     candidates: Vec<Candidate<'a>>,
-    /// Those of other teams who wait and are owed; worked out when asked for.
-    owed_others: OnceCell<Vec<&'a Entry>>,
+    /// Those who wait and are owed; worked out when asked for.
+    owed_waiting: OnceCell<Rc<[&'a Entry]>>,
     /// Whether more is to be looked at than usual.
     wide: bool,
     /// Whether those count as old enough who will be before they end.
@@ -240,6 +241,7 @@ pub fn search(
     let Scene { books, pending, history, promised, hidden } = scene;
     let owed_outright = books.forest.owed(claimant.pool, claimant.team, claimant.total, &Imagined::new());
     let mut best: Option<(Cost, Victims)> = None;
+    let mut owed_waiting = OnceCell::new();
     for (ground, moves) in [(Ground::Owed, false), (Ground::Owed, true), (Ground::Surplus, false)] {
         let due = match (ground, moves) {
             (Ground::Owed, false) => true,
@@ -265,7 +267,7 @@ pub fn search(
             state: State::default(),
             nodes: claimant.nodes.to_vec(),
             candidates: Vec::new(),
-            owed_others: OnceCell::new(),
+            owed_waiting: std::mem::take(&mut owed_waiting),
             wide: false,
             foresees: false,
             confined: false,
@@ -284,6 +286,7 @@ pub fn search(
             search.gather(barred);
             proposal = search.best();
         }
+        owed_waiting = search.owed_waiting.clone();
         found.bounded |= search.bounded;
         found.tried += search.effort();
         if let Some((cost, victims)) = proposal

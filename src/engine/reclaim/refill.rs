@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::super::entry::Entry;
 use super::super::forest::Imagined;
 use super::super::model::WorkloadId;
-use super::super::placement::Freed;
+use super::super::placement::{Freed, Placement};
 use super::super::rules::{free, lending_allows, occupy, preemptible, priority_of};
 use super::outcome::Outcome;
 use super::{Ground, Hidden, Search};
@@ -87,32 +87,36 @@ impl Search<'_> {
         waiting.extend(going.take(KINDS).map(|entry| (entry, 1)));
         waiting.extend(self.waiting().take(KINDS));
         for _ in 0..STARTS {
-            let next = waiting
-                .iter()
-                .enumerate()
-                .filter(|(_, (entry, count))| *count > 0 && self.starts(entry, imagined, &freed))
-                .min_by_key(|(_, (entry, _))| {
-                    let owed = forest.owed(pool, entry.team, &entry.least_total(), imagined);
-                    let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
-                    (Reverse(owed), share, entry.workload.submitted, entry.workload.id.clone())
-                })
-                .map(|(position, _)| position);
-            let Some(next) = next else { return };
-            let (entry, count) = &mut waiting[next];
-            *count -= 1;
-            let Some(room) = self.find_room(entry, entry.least_pods(), &freed) else { return };
+            let mut order: Vec<usize> = (0..waiting.len()).filter(|place| waiting[*place].1 > 0).collect();
+            order.sort_by_cached_key(|place| {
+                let entry = waiting[*place].0;
+                let owed = forest.owed(pool, entry.team, &entry.least_total(), imagined);
+                let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
+                (Reverse(owed), share, entry.workload.submitted, &entry.workload.id)
+            });
+            let mut room = None;
+            for place in order {
+                let (entry, count) = &mut waiting[place];
+                room = self.starts(entry, imagined, &freed).map(|room| (*entry, room));
+                // Who cannot start now cannot when there is less room either.
+                *count = if room.is_some() { *count - 1 } else { 0 };
+                if room.is_some() {
+                    break;
+                }
+            }
+            let Some((entry, room)) = room else { return };
             occupy(&mut freed, &entry.need, &room);
             forest.imagine(imagined, entry.team, &entry.least_total(), 1);
         }
     }
 
-    /// Whether somebody who waits could start in what is imagined.
-    fn starts(&self, entry: &Entry, imagined: &Imagined, freed: &Freed) -> bool {
+    /// Where somebody who waits could start in what is imagined.
+    fn starts(&self, entry: &Entry, imagined: &Imagined, freed: &Freed) -> Option<Placement> {
         let (books, forest, pool) = (self.books, &self.books.forest, self.claimant.pool);
         let total = entry.least_total();
         let owed = forest.owed(pool, entry.team, &total, imagined);
-        forest.over_limit(pool, entry.team, &total, imagined, true).is_none()
-            && (owed || preemptible(books, entry) && lending_allows(books, entry.team, pool, &total, freed))
-            && self.find_room(entry, entry.least_pods(), freed).is_some()
+        let allowed = forest.over_limit(pool, entry.team, &total, imagined, true).is_none()
+            && (owed || preemptible(books, entry) && lending_allows(books, entry.team, pool, &total, freed));
+        allowed.then(|| self.find_room(entry, entry.least_pods(), freed)).flatten()
     }
 }
