@@ -27,8 +27,8 @@ use super::vector::{PODS, Resources, Vector};
 mod pools;
 mod register;
 
-use register::Register;
 pub use register::Place;
+use register::Register;
 
 #[derive(Clone, Debug)]
 struct PodEntry {

@@ -354,7 +354,12 @@ impl Pending {
     }
 
     /// The teams with somebody for whom room for `pods` of a shape is enough, and for `before` was not.
-    pub fn teams_waiting_for(&self, room: RoomIx, before: u64, pods: u64) -> impl Iterator<Item = TeamIx> + '_ {
+    pub fn teams_waiting_for(
+        &self,
+        room: RoomIx,
+        before: u64,
+        pods: u64,
+    ) -> impl Iterator<Item = TeamIx> + '_ {
         let teams = self.gate_teams.get(&room).filter(|_| before < pods).into_iter();
         let opened = (before + 1, 0)..(pods + 1, 0);
         teams.flat_map(move |teams| teams.range(opened.clone())).map(|((_, team), _)| *team)

@@ -159,7 +159,11 @@ impl Stakes {
     }
 
     /// Those of a team that might yield something, the newest first.
-    pub fn yielding(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = (&WorkloadId, Place)> {
+    pub fn yielding(
+        &self,
+        pool: PoolIx,
+        team: TeamIx,
+    ) -> impl DoubleEndedIterator<Item = (&WorkloadId, Place)> {
         let sums = self.0.get(&(pool, team)).into_iter();
         sums.flat_map(|sums| &sums.yielding).map(|(_, id, place)| (id, *place))
     }
