@@ -12,7 +12,7 @@ use super::nodes::{NodeIx, NodeTable};
 /// Workloads by the account that pays for them, the newest first, and by node, by identity.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
-    by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<(Newest, WorkloadId, Place)>>,
+    by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<Holding>>,
     /// Those that hold room on a node or were admitted to it, be it there or not.
     by_node: BTreeMap<NodeIx, BTreeSet<(WorkloadId, Place)>>,
 }
@@ -20,7 +20,10 @@ pub struct Holders {
 /// When a workload was admitted, the latest first; those that were not come last.
 type Newest = Reverse<Option<Time>>;
 
-fn newest(entry: &Entry) -> (Newest, WorkloadId, Place) {
+/// A workload that holds something, after those that were admitted later.
+type Holding = (Newest, WorkloadId, Place);
+
+fn newest(entry: &Entry) -> Holding {
     let admitted = entry.phase.admission().map(|admission| admission.at);
     (Reverse(admitted), entry.workload.id.clone(), entry.place)
 }
