@@ -152,7 +152,8 @@ impl Books {
         team.queue(entry.workload.queue.as_ref()).ok_or(Reason::UnknownQueue)
     }
 
-    /// Takes note of an event. [`Event::WriteFailed`] and [`Event::PodsAstray`] are not for the books.
+    /// Takes note of an event. [`Event::WriteFailed`], [`Event::PodsAstray`] and [`Event::PodsReady`] are not for
+    /// the books.
     pub fn apply(&mut self, event: Event) -> Effect {
         match event {
             Event::TeamApplied(team) => self.set_team(&team.name.clone(), Some(team)),
@@ -172,7 +173,7 @@ impl Books {
             Event::WorkloadRemoved(id) => self.remove_workload(&id),
             Event::PodApplied(pod) => self.set_pod(pod),
             Event::PodRemoved(id) => self.remove_pod(&id),
-            Event::WriteFailed { .. } | Event::PodsAstray(_) => Effect::Tighter,
+            Event::WriteFailed { .. } | Event::PodsAstray(_) | Event::PodsReady(_) => Effect::Tighter,
         }
     }
 

@@ -139,12 +139,21 @@ pub enum EvictReason {
     NodeLost,
     /// Pods of it could not be started where it was admitted to, and find no other place beside the rest.
     NotPlaced,
+    /// Not all of its pods became ready in the time that its queue gives them.
+    NotReady,
 }
 
 impl EvictReason {
     /// Every reason, for metrics that must exist before the first event.
-    pub const ALL: [Self; 6] =
-        [Self::Reclaimed, Self::Preempted, Self::FairShare, Self::Moved, Self::NodeLost, Self::NotPlaced];
+    pub const ALL: [Self; 7] = [
+        Self::Reclaimed,
+        Self::Preempted,
+        Self::FairShare,
+        Self::Moved,
+        Self::NodeLost,
+        Self::NotPlaced,
+        Self::NotReady,
+    ];
 
     /// The machine-readable code.
     #[must_use]
@@ -156,6 +165,7 @@ impl EvictReason {
             Self::Moved => "Moved",
             Self::NodeLost => "NodeLost",
             Self::NotPlaced => "NotPlaced",
+            Self::NotReady => "NotReady",
         }
     }
 }
@@ -207,6 +217,8 @@ pub enum Reason {
     NoRoom,
     /// Its pods could not be started on the only nodes that fit them; these are tried again later.
     NotPlaced,
+    /// Not all of its pods became ready in time when it ran last; it is tried again after a pause.
+    NotReady,
     /// The room is there in total but too scattered.
     Fragmented,
     /// A team on its path is at its limit.
@@ -253,6 +265,7 @@ impl Reason {
             Self::NoNodeFits => "NoNodeFits",
             Self::NoRoom => "NoRoom",
             Self::NotPlaced => "NotPlaced",
+            Self::NotReady => "NotReady",
             Self::Fragmented => "Fragmented",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",

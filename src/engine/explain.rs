@@ -63,10 +63,14 @@ pub fn verdict(engine: &Engine, id: &WorkloadId) -> Option<Verdict> {
             };
             let nodes = nodes.join(", ");
             let less = less(entry, admission.share);
+            let ready = match engine.gangs.awaited(entry, admission) {
+                Some((there, of)) => format!("; {there} of {of} pods are ready, and all have to be soon"),
+                None => String::new(),
+            };
             at(
                 State::Running,
                 reason,
-                format!("runs {how} of pool {} (pods by node: {nodes}){less}", admission.pool),
+                format!("runs {how} of pool {} (pods by node: {nodes}){less}{ready}", admission.pool),
             )
         }
         Phase::Failing(Some(_)) => at(
@@ -115,6 +119,11 @@ fn waits(engine: &Engine, entry: &Entry) -> Option<Verdict> {
         .find(|claim| claim.id == *id)
         .map(|claim| pending(Reason::WaitingForEviction, refused(engine, claim)))
         .or_else(|| waiting_in_queue(engine, id))
+        .or_else(|| {
+            let rest = engine.gangs.rest(id)?;
+            let told = format!("{}; tried again after a pause of {} s", rest.message, rest.pause.as_secs());
+            Some(pending(Reason::NotReady, told))
+        })
         .or_else(|| {
             let failure = engine.failures.get(id)?;
             Some(pending(
@@ -388,12 +397,13 @@ pub fn less(entry: &Entry, share: Option<Amount>) -> String {
 
 /// Why a workload must go.
 pub fn evicted(
-    books: &Books,
+    engine: &Engine,
     victim: &Entry,
     claimant: Option<&WorkloadId>,
     reason: EvictReason,
     now: Time,
 ) -> String {
+    let books = &engine.books;
     let ran = victim.phase.admission().map_or(0, |admission| now.since(admission.at).as_secs());
     let for_whom = claimant.map(|claimant| label(books, claimant)).unwrap_or_default();
     match reason {
@@ -421,7 +431,20 @@ pub fn evicted(
             let strayed = victim.strayed.as_deref().map(stuck).unwrap_or_default();
             format!("{strayed}, and there is no other place beside the rest; {ran} s since its start")
         }
+        EvictReason::NotReady => {
+            engine.gangs.rest(&victim.workload.id).map(|rest| rest.message.clone()).unwrap_or_default()
+        }
     }
+}
+
+/// Why a gang goes back whose pods have not come up.
+pub fn not_ready(queue: &Queue, there: u32, of: u32, after: Duration) -> String {
+    let most = queue.ready_timeout.unwrap_or_default().as_secs();
+    format!(
+        "{there} of {of} pods were ready {} s after its admission; queue {} allows {most} s for all of them",
+        after.as_secs(),
+        queue.name
+    )
 }
 
 /// Why a workload must shrink.

@@ -37,6 +37,7 @@ mod packing;
 mod pass;
 mod pending;
 mod placement;
+mod ready;
 mod reclaim;
 mod reserve;
 mod rooms;
@@ -69,6 +70,7 @@ use forest::{PoolIx, TeamIx};
 use history::History;
 use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId, backoff};
 use pending::{ClassIx, ClassKey, Pending, Rank};
+use ready::Gangs;
 use reserve::Turns;
 use rooms::Rooms;
 use timeline::Timeline;
@@ -101,6 +103,8 @@ pub struct Engine {
     failures: BTreeMap<WorkloadId, Failure>,
     /// Whose pods are not where they were to go.
     astrays: Astrays,
+    /// Whose pods are to be ready by when.
+    gangs: Gangs,
     /// How many pods of which shape find room.
     rooms: Rooms,
     /// What those who run might yield.
@@ -173,7 +177,14 @@ impl Engine {
                 astray::note(self, astray.clone());
                 return;
             }
-            Event::WorkloadApplied(workload) => Some(workload.id.clone()),
+            Event::PodsReady(told) => {
+                ready::tell(self, told);
+                return;
+            }
+            Event::WorkloadApplied(workload) => {
+                ready::forgive_changed(self, workload);
+                Some(workload.id.clone())
+            }
             Event::WorkloadRemoved(id) => Some(id.clone()),
             Event::PodApplied(_) | Event::PodRemoved(_) => None,
             Event::TeamApplied(_) | Event::TeamRemoved(_) => {
@@ -208,6 +219,7 @@ impl Engine {
                 self.spent.remove(&id);
             }
             self.timers.note(&mut self.books, &id, before.as_ref(), now);
+            self.gangs.note(&self.books, &id, before.as_ref(), now);
             if let Some(entry) = self.books.get(&id).filter(|entry| entry.phase == Phase::Finished)
                 && !entry.removed
                 && before != Some(Phase::Finished)
@@ -238,6 +250,7 @@ impl Engine {
         }
         self.end_pauses(now);
         astray::lift(self, now);
+        ready::lift(self, now);
         let mut actions = timers::fire(self, now);
         reserve::fire(self, now);
         let mut plan = pass::run(self, now);
@@ -261,6 +274,7 @@ impl Engine {
             reserve::next(self),
             defragment::next(self),
             self.astrays.next(),
+            ready::next(self),
         ]
         .into_iter()
         .flatten()
@@ -362,7 +376,7 @@ impl Engine {
             Event::PodApplied(pod) => {
                 pod.workload.as_ref().is_none_or(|owner| self.books.get(owner).is_none())
             }
-            Event::PodRemoved(_) | Event::WriteFailed { .. } => false,
+            Event::PodRemoved(_) | Event::WriteFailed { .. } | Event::PodsReady(_) => false,
             Event::WorkloadRemoved(_)
             | Event::PodsAstray(_)
             | Event::TeamApplied(_)
@@ -469,8 +483,10 @@ impl Engine {
     /// Puts a workload where it belongs: among those that wait, or not.
     fn queue_up(&mut self, id: &WorkloadId) {
         self.timers.arm(&mut self.books, id);
+        self.gangs.arm(&self.books, id);
         let waits = self.books.get(id).filter(|entry| {
-            entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0 && !self.pauses(id)
+            let wants = entry.phase == Phase::Pending && !entry.removed && entry.workload.pods > 0;
+            wants && !self.pauses(id) && self.gangs.rest(id).is_none()
         });
         match waits {
             Some(entry) if !self.claims.iter().any(|claim| claim.id == *id) => {

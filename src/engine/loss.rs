@@ -8,11 +8,13 @@ use super::entry::{Entry, Phase};
 use super::explain;
 use super::model::{Admission, OnPodLoss, Time, WorkloadId};
 use super::placement::{self, Room};
+use super::ready;
 use super::victims::{evict, resize};
 
 /// Puts right whoever runs by an admission to nodes that are no more.
 pub fn run(engine: &mut Engine, now: Time, plan: &mut Plan) {
     astray::run(engine, now, plan);
+    ready::run(engine, now, plan);
     let lost: Vec<WorkloadId> = engine.books.bereft().cloned().collect();
     for id in lost {
         if engine.pauses(&id) {

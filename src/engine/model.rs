@@ -106,6 +106,8 @@ pub enum Event {
     PodRemoved(PodId),
     /// Pods of a workload that runs are not where its admission has them, and will not get there by themselves.
     PodsAstray(Astray),
+    /// More or fewer pods of a workload are ready than was last told; none are until it is told.
+    PodsReady(PodsReady),
     /// The write of an action failed; the engine decides anew after a back-off.
     WriteFailed {
         /// Whose action it was.
@@ -168,6 +170,9 @@ pub struct Queue {
     pub max_runtime: Option<Duration>,
     /// What happens to a workload that loses some of its pods with their node.
     pub on_pod_loss: OnPodLoss,
+    /// How soon after its admission all pods of a workload with several must be ready, if that is bounded;
+    /// else the whole of it goes back to the queue.
+    pub ready_timeout: Option<Duration>,
 }
 
 /// What follows when a workload has waited for its queue's `max_wait`.
@@ -209,6 +214,7 @@ impl Queue {
             on_max_wait: OnMaxWait::Notify,
             max_runtime: None,
             on_pod_loss: OnPodLoss::Replace,
+            ready_timeout: None,
         }
     }
 }
@@ -553,4 +559,16 @@ pub struct Astray {
     pub stuck: BTreeMap<Name, u32>,
     /// What kube-scheduler, or the node's state, says about it.
     pub message: String,
+}
+
+/// How many pods of a workload are up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodsReady {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// How many pods of it are ready now.
+    pub ready: u32,
+    /// How many pods of it have succeeded so far, in all of its runs. Those that make it want fewer pods
+    /// ([`Workload::pods`]) may be left out.
+    pub succeeded: u32,
 }

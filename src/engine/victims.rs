@@ -79,7 +79,7 @@ pub fn evict(
 ) {
     let Some(entry) = engine.books.get(id) else { return };
     let Phase::Running(admission) = entry.phase.clone() else { return };
-    let message = explain::evicted(&engine.books, entry, claimant, reason, now);
+    let message = explain::evicted(engine, entry, claimant, reason, now);
     engine.books.set_phase(id, Phase::Stopping(admission));
     plan.actions.push(Action::Evict { workload: id.clone(), claimant: claimant.cloned(), reason, message });
 }

@@ -14,6 +14,7 @@ mod order;
 mod placement;
 mod pods;
 mod purity;
+mod ready;
 mod shares;
 mod sizes;
 mod time;

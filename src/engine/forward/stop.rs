@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::model::{Event, Name, Observed, Pod, PodId, Time, WorkloadId};
+use super::super::model::{Event, Name, Observed, Pod, PodId, PodsReady, Time, WorkloadId};
 use super::Run;
 use super::item::{Item, Place};
 use super::life::Happening;
@@ -16,6 +16,12 @@ impl Run {
         let nodes: Vec<Name> = admission.nodes.keys().cloned().collect();
         self.set_places(id, &nodes);
         self.fill(id);
+        // Nothing keeps a pod of a run from becoming ready at once.
+        if let Some(item) = self.items.get(id).filter(|item| item.pods.len() > 1) {
+            let ready = u32::try_from(item.running().count()).unwrap_or(u32::MAX);
+            let told = PodsReady { workload: id.clone(), ready, succeeded: item.done };
+            self.engine.apply(Event::PodsReady(told), self.now);
+        }
         self.time_adopted(id);
     }
 
