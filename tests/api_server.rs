@@ -58,6 +58,10 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         (json!({"queues": [{"name": "a"}, {"name": "a"}]}), "spec.queues[1]: Duplicate value"),
         (queue(json!({"name": "a", "maxWait": "soon"})), "spec.queues[0].maxWait"),
         (queue(json!({"name": "a", "onPodLoss": "Cry"})), "spec.queues[0].onPodLoss"),
+        (
+            queue(json!({"name": "a", "readyTimeout": "0s"})),
+            "spec.queues[0].readyTimeout: Invalid value: pods need some time to become ready",
+        ),
         (queue(json!({"name": "A.b"})), "spec.queues[0].name"),
         (queue(json!({"name": "a", "onMaxWait": "Cry", "maxWait": "1h"})), "spec.queues[0].onMaxWait"),
         (

@@ -129,6 +129,11 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
             .map(|text| duration(text).map_err(|problem| Problem::new(format!("{path}.{field}"), problem)))
             .transpose()
     };
+    let ready_timeout = parse("readyTimeout", &queue.ready_timeout)?;
+    if ready_timeout == Some(Duration::ZERO) {
+        let problem = "pods need some time to become ready: leave it out or give more than 0s";
+        return Err(Problem::new(format!("{path}.readyTimeout"), problem));
+    }
     Ok(model::Queue {
         name: queue.name.as_str().into(),
         priority: queue.priority,
@@ -148,6 +153,7 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
             OnPodLoss::Replace => model::OnPodLoss::Replace,
             OnPodLoss::Restart => model::OnPodLoss::Restart,
         },
+        ready_timeout,
     })
 }
 
@@ -499,5 +505,18 @@ mod tests {
         let message =
             "Team vision: spec.queues[0].onMaxWait: Fail says what follows after maxWait, which is not set";
         assert_eq!(queue("onMaxWait: Fail"), Err(message.to_owned()));
+    }
+
+    #[test]
+    fn pods_are_given_some_time_to_become_ready() {
+        let timeout = |text: &str| {
+            let team = team(&format!("{{queues: [{{name: q{text}}}]}}"))?;
+            Ok::<_, String>(team.queues[0].ready_timeout)
+        };
+        assert_eq!(timeout(""), Ok(None));
+        assert_eq!(timeout(", readyTimeout: 5m"), Ok(Some(Duration::from_secs(300))));
+        let message = "Team vision: spec.queues[0].readyTimeout: pods need some time to become ready: leave it out \
+                       or give more than 0s";
+        assert_eq!(timeout(", readyTimeout: 0s"), Err(message.to_owned()));
     }
 }

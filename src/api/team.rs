@@ -133,9 +133,14 @@ pub struct TeamQuota {
 /// A class of service inside a team.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.onMaxWait == 'Notify' || has(self.maxWait)")
-    .message("onMaxWait says what follows after maxWait, which is not set")
-    .field_path(".onMaxWait"))]
+#[x_kube(
+    validation = Rule::new("self.onMaxWait == 'Notify' || has(self.maxWait)")
+        .message("onMaxWait says what follows after maxWait, which is not set")
+        .field_path(".onMaxWait"),
+    validation = Rule::new("!has(self.readyTimeout) || duration(self.readyTimeout) > duration('0s')")
+        .message("pods need some time to become ready: leave it out or give more than 0s")
+        .field_path(".readyTimeout")
+)]
 pub struct TeamQueue {
     /// Its name, unique in the team.
     #[schemars(schema_with = "schema::dns_label")]
@@ -179,6 +184,11 @@ pub struct TeamQueue {
     /// puts the whole workload back in the queue.
     #[serde(default)]
     pub on_pod_loss: OnPodLoss,
+    /// How soon after its admission all pods of a workload with several must be ready, e.g. 10m; else the whole
+    /// of it goes back in the queue and rests, longer each time. Without it they may take as long as they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
+    pub ready_timeout: Option<String>,
     /// The PriorityClass of pods that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]

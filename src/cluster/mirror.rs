@@ -13,6 +13,7 @@ use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::replicas::{self, Replicas};
 use super::table::{Seen, Step, Table, Versioned};
+use super::up::Up;
 use crate::directory::{Membership, Places};
 use crate::engine::model::{Event, Name, Node, Observed, Pod, PodId, WorkloadId};
 use crate::kinds::{Kind, Kinds};
@@ -53,6 +54,8 @@ pub struct Mirror {
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
     replicas: Replicas,
+    /// How many pods of each workload are up.
+    up: Up,
     /// Jobs of which something has changed that may concern the places of their pods.
     stirred: BTreeSet<WorkloadId>,
     /// What the webhook knows of the places of pods.
@@ -145,18 +148,25 @@ impl Mirror {
                 self.job_steps(Makers::Others(place), steps.unwrap_or_default());
             }
             Change::Pod(seen) => {
+                // A pod that has ended is not kept, so this is seen here or never.
+                if let Seen::Object(uid, now) = &seen
+                    && let Some(pod) = self.pods.get(uid).and_then(|before| before.holds.as_ref())
+                    && let Some(owner) = pod.workload.as_ref().filter(|_| now.succeeded)
+                {
+                    self.up.succeeded(owner);
+                }
                 let steps = self.pods.take(seen);
                 self.pod_steps(steps);
             }
         }
-        take(&mut self.events)
+        self.told()
     }
 
     /// Takes the answer to a write on a Job as if the watch had brought it.
     pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
         let steps = self.jobs.take_own(seen.uid.clone(), self.kin.sorted(seen));
         self.job_steps(Makers::Jobs, steps);
-        take(&mut self.events)
+        self.told()
     }
 
     /// Takes the answer to a write on an object of another kind as if the watch had brought it.
@@ -167,14 +177,31 @@ impl Mirror {
         let seen = self.kin.sorted(seen);
         let steps = self.kin.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
         self.job_steps(Makers::Others(place), steps.unwrap_or_default());
-        take(&mut self.events)
+        self.told()
     }
 
     /// Takes the answer to a write on a pod as if the watch had brought it.
     pub fn take_own_pod(&mut self, seen: PodSeen) -> Vec<Event> {
         let steps = self.pods.take_own(seen.uid.clone(), seen);
         self.pod_steps(steps);
-        take(&mut self.events)
+        self.told()
+    }
+
+    /// What the engine is to be told, how many pods of gangs are up after what is said of these.
+    fn told(&mut self) -> Vec<Event> {
+        let mut events = take(&mut self.events);
+        let mut gangs = self.up.take_changed();
+        gangs.extend(events.iter().filter_map(|event| match event {
+            Event::WorkloadApplied(workload) => Some(workload.id.clone()),
+            _ => None,
+        }));
+        for id in gangs {
+            let state = self.workload(&id).map(|(managed, _)| &managed.workload.state);
+            if matches!(state, Some(Observed::Admitted(admission)) if admission.pods > 1) {
+                events.push(Event::PodsReady(self.up.of(&id)));
+            }
+        }
+        events
     }
 
     /// Has everybody looked at who has pods on their way: it may lead to a node that is closed now.
@@ -233,10 +260,12 @@ impl Mirror {
                     let now = self.workload(&id).map(|(managed, _)| managed);
                     self.events.extend(told(team.as_ref(), now));
                 }
-                groups::Change::Gone(id, team) if !team.is_empty() => {
-                    self.events.push(Event::WorkloadRemoved(id));
+                groups::Change::Gone(id, team) => {
+                    self.up.forget(&id);
+                    if !team.is_empty() {
+                        self.events.push(Event::WorkloadRemoved(id));
+                    }
                 }
-                groups::Change::Gone(..) => {}
             }
         }
     }
@@ -292,6 +321,7 @@ impl Mirror {
                     }
                     self.places.put(&uid, None);
                     self.stirred.insert(WorkloadId(uid.clone()));
+                    self.up.forget(&WorkloadId(uid.clone()));
                     self.leaving.remove(&WorkloadId(uid));
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)
@@ -312,6 +342,7 @@ impl Mirror {
             };
             let group_before = before.as_ref().and_then(group_of);
             let replica_before = before.as_ref().and_then(replicas::key);
+            let was_ready = before.as_ref().is_some_and(|before| before.ready);
             let (held_before, belonged, managed_before) =
                 before.map_or((None, None, None), |before| (before.holds, before.belongs, before.managed));
             if let Some(now) = self.pods.get_mut(&uid) {
@@ -341,15 +372,25 @@ impl Mirror {
             for key in BTreeSet::from([group_before, group]).into_iter().flatten() {
                 self.look_at_group(&key);
             }
-            self.pod_moved(uid, held_before.as_ref(), belonged.as_ref());
+            self.pod_moved(uid, held_before.as_ref(), belonged.as_ref(), was_ready);
         }
     }
 
     /// Takes note of what a pod holds and whose it is, where that is not what it was.
-    fn pod_moved(&mut self, uid: Name, held_before: Option<&Pod>, belonged: Option<&WorkloadId>) {
+    fn pod_moved(
+        &mut self,
+        uid: Name,
+        held_before: Option<&Pod>,
+        belonged: Option<&WorkloadId>,
+        was_ready: bool,
+    ) {
         let now = self.pods.get(&uid);
         let (holds, belongs) =
             (now.and_then(|seen| seen.holds.as_ref()), now.and_then(|seen| seen.belongs.as_ref()));
+        let owner_before = held_before.and_then(|pod| pod.workload.as_ref());
+        let owner = holds.and_then(|pod| pod.workload.as_ref());
+        let ready = now.is_some_and(|seen| seen.ready);
+        self.up.ready(owner_before.filter(|_| was_ready), owner.filter(|_| ready));
         if belonged != belongs {
             if let Some(workload) = belonged
                 && let Some(pods) = self.pods_of.get_mut(workload)
@@ -376,9 +417,9 @@ impl Mirror {
         let pods = self.pods_of.get(&WorkloadId(uid.clone())).cloned().unwrap_or_default();
         for pod in pods {
             let Some(seen) = self.pods.get_mut(&pod) else { continue };
-            let (held, belonged) = (seen.holds.clone(), seen.belongs.clone());
+            let (held, belonged, ready) = (seen.holds.clone(), seen.belongs.clone(), seen.ready);
             self.kin.attribute(seen);
-            self.pod_moved(pod, held.as_ref(), belonged.as_ref());
+            self.pod_moved(pod, held.as_ref(), belonged.as_ref(), ready);
         }
     }
 }

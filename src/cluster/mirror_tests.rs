@@ -217,3 +217,57 @@ fn the_places_of_pods_outlast_a_mirror_as_long_as_their_jobs() {
     first.take(saw_job(3, json!({})));
     assert!(!known(), "it waits again");
 }
+
+/// A pod of the Job, by its number.
+fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
+    let owner =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);
+    let mut object = json!({
+        "metadata": {"name": format!("j-{number}"), "namespace": "ns", "uid": format!("pod-{number}"),
+            "resourceVersion": version.to_string(), "ownerReferences": owner},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    json_patch::merge(&mut object, &patch);
+    let seen = pod(&serde_json::from_value(object).expect("a pod"));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+/// How many pods of the Job the events say are ready, and how many have succeeded.
+fn up(events: &[Event]) -> Option<(u32, u32)> {
+    events.iter().find_map(|event| match event {
+        Event::PodsReady(told) if &*told.workload.0 == "job" => Some((told.ready, told.succeeded)),
+        _ => None,
+    })
+}
+
+#[test]
+fn it_is_told_how_many_pods_of_a_gang_are_up() {
+    let record = r#"{"pool":"p","nodes":{"n1":3},"pods":3,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+    let admitted = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": record}},
+        "spec": {"suspend": false, "parallelism": 3, "completions": 3},
+    });
+    let mut mirror = labelled();
+    assert_eq!(up(&mirror.take(saw_gang_pod(1, 0, json!({})))), None, "its Job is not known yet");
+    assert_eq!(up(&mirror.take(saw_job(2, admitted))), Some((1, 0)));
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    assert_eq!(up(&mirror.take(saw_gang_pod(3, 1, not_ready))), None, "nothing has changed");
+    assert_eq!(up(&mirror.take(saw_gang_pod(4, 1, json!({})))), Some((2, 0)));
+    assert_eq!(up(&mirror.take(saw_gang_pod(5, 1, json!({"metadata": {"labels": {"a": "b"}}})))), None);
+    let succeeded = json!({"status": {"phase": "Succeeded"}});
+    assert_eq!(up(&mirror.take(saw_gang_pod(6, 0, succeeded.clone()))), Some((1, 1)));
+    assert_eq!(up(&mirror.take(saw_gang_pod(7, 0, succeeded))), None, "once");
+    let ending = json!({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}});
+    assert_eq!(up(&mirror.take(saw_gang_pod(8, 1, ending))), Some((0, 1)), "it is about to end");
+}
+
+#[test]
+fn of_a_single_pod_it_is_not_told() {
+    let mut mirror = labelled();
+    let admitted = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false},
+    });
+    assert_eq!(up(&mirror.take(saw_job(1, admitted))), None);
+    assert_eq!(up(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
+}

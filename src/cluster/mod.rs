@@ -15,5 +15,6 @@ pub mod reduce;
 pub mod replicas;
 pub mod status;
 pub mod table;
+mod up;
 pub mod watch;
 pub mod wire;

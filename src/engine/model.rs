@@ -568,7 +568,6 @@ pub struct PodsReady {
     pub workload: WorkloadId,
     /// How many pods of it are ready now.
     pub ready: u32,
-    /// How many pods of it have succeeded so far, in all of its runs. Those that make it want fewer pods
-    /// ([`Workload::pods`]) may be left out.
+    /// How many pods of it have succeeded so far, in all of its runs that were seen.
     pub succeeded: u32,
 }

@@ -131,7 +131,7 @@ impl Gangs {
     pub fn awaited(&self, entry: &Entry, admission: &Admission) -> Option<(u32, u32)> {
         let gang = self.gangs.get(&entry.workload.id).filter(|gang| gang.due.is_some())?;
         let run = gang.run.as_ref()?;
-        Some((gang.there(run), needed(entry, admission)))
+        Some((gang.there(run), gang.needed(run, entry, admission)))
     }
 
     /// Lets a workload start whenever it can.
@@ -144,15 +144,25 @@ impl Gangs {
 }
 
 impl Gang {
+    /// How many pods of a run have done their work.
+    fn done(&self, run: &Run) -> u32 {
+        self.succeeded.saturating_sub(run.before)
+    }
+
     /// How many pods of a run are up, or were and have done their work.
     fn there(&self, run: &Run) -> u32 {
-        self.ready.saturating_add(self.succeeded.saturating_sub(run.before))
+        self.ready.saturating_add(self.done(run))
+    }
+
+    /// How many must be: those granted, unless fewer are wanted now for another reason than what is done.
+    fn needed(&self, run: &Run, entry: &Entry, admission: &Admission) -> u32 {
+        admission.pods.min(entry.workload.pods.saturating_add(self.done(run)))
     }
 
     /// Takes note of it if all pods are up; that makes up for the runs before.
     fn look(&mut self, entry: &Entry, admission: &Admission) -> bool {
         let Some(run) = self.run.as_ref().filter(|run| !run.up) else { return false };
-        let up = self.there(run) >= needed(entry, admission);
+        let up = self.there(run) >= self.needed(run, entry, admission);
         if let Some(run) = self.run.as_mut().filter(|_| up) {
             run.up = true;
         }
@@ -168,11 +178,6 @@ impl Gang {
         let returns = entry.workload.resumable || entry.workload.expendable;
         (returns && run.found.is_none_or(|found| found < due)).then_some(due)
     }
-}
-
-/// How many pods must be up: those granted, unless so many are not wanted any more.
-fn needed(entry: &Entry, admission: &Admission) -> u32 {
-    admission.pods.min(entry.workload.pods)
 }
 
 /// Sets of times of workloads.
@@ -230,17 +235,23 @@ pub fn lift(engine: &mut Engine, now: Time) {
 /// When a gang's time is up, or one has rested.
 #[must_use]
 pub fn next(engine: &Engine) -> Option<Time> {
-    let due = engine.gangs.due.iter().find(|(_, id)| !engine.pauses(id));
+    let due = engine.gangs.due.iter().find(|(_, id)| can_go(engine, id));
     [due, engine.gangs.resting.first()].into_iter().flatten().map(|(at, _)| *at).min()
+}
+
+/// Whether nothing else is being done with a workload: what is, brings it to another phase or fails, and
+/// either asks for a plan.
+fn can_go(engine: &Engine, id: &WorkloadId) -> bool {
+    let runs = |entry: &Entry| matches!(entry.phase, Phase::Running(_));
+    engine.books.get(id).is_some_and(runs) && !engine.pauses(id)
 }
 
 /// Puts those back whose time is up.
 pub fn run(engine: &mut Engine, now: Time, plan: &mut Plan) {
     let passed = engine.gangs.due.iter().take_while(|(at, _)| *at <= now);
-    let due: Vec<WorkloadId> = passed.map(|(_, id)| id).filter(|id| !engine.pauses(id)).cloned().collect();
+    let due: Vec<WorkloadId> = passed.map(|(_, id)| id).filter(|id| can_go(engine, id)).cloned().collect();
     for id in due {
         put_back(engine, &id, now, plan);
-        // Its phase has changed by this decision, or by another since the time was set.
         engine.gangs.arm(&engine.books, &id);
     }
 }

@@ -258,3 +258,49 @@ async fn end(world: &World, namespace: &str, job: &str) -> Result<()> {
     world.kubectl.ok(&["delete", "job", job, "--namespace", namespace, "--cascade=foreground"]).await?;
     running(world, namespace, 0).await.map(drop)
 }
+
+/// One pod of a gang is up and one is held by a gate of somebody else: after its queue's time the whole gang
+/// goes back and rests, and another has its room. That one comes up in time and stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_does_not_come_up_goes_back_whole() {
+    World::run("readiness", SLUICE, 1, async |world| {
+        let queues = "  queues: [{name: training, readyTimeout: 15s}]\n---";
+        let team = team("a", 4).replacen("---", queues, 1);
+        world.apply(&format!("{}{team}", nodes(1, 4))).await?;
+        let gang = |name: &str| indexed(name, 2, 2);
+        let stuck = gang("stuck").pod_spec("schedulingGates: [{name: example.com/data}]");
+        world.kubectl.apply(&stuck.manifest()).await?;
+        world
+            .until("the gang has its pods", |view| {
+                let pods = view.pods.iter().filter(|pod| pod.job.as_deref() == Some("stuck")).count();
+                if pods == 2 { Ok(()) } else { Err(view.summary("a")) }
+            })
+            .await?;
+        let pods = world.kubectl.ok(&["get", "pods", "--namespace=a", "-o", "name"]).await?;
+        let first = pods.lines().next().context("there are no pods")?;
+        let open = r#"{"spec":{"schedulingGates":null}}"#;
+        world.kubectl.ok(&["patch", first, "--namespace=a", "--type=merge", "-p", open]).await?;
+        running(world, "a", 1).await?;
+        told(world, "a", "stuck", "Evicted", "NotReady: 1 of 2 pods were ready").await?;
+        let view = queued(world, "a", 1).await?;
+        let job = job_of(&view, "stuck")?;
+        ensure!(job.eviction.as_ref().is_some_and(|note| note.reason == "NotReady"), "{job:?}");
+
+        let says = verdict(world, "stuck").await?;
+        ensure!(says.contains("1 of 2 pods were ready"), "{says}");
+        world.kubectl.apply(&gang("sound").manifest()).await?;
+        running(world, "a", 2).await?;
+        world
+            .stays("the gang that is up runs", Duration::from_secs(18), |view| {
+                let stays =
+                    view.job("a", "sound").is_some_and(|job| job.admitted() && job.eviction.is_none());
+                if stays { Ok(()) } else { Err(view.summary("a")) }
+            })
+            .await?;
+        let metrics = world.replicas[0].get("/metrics").await?;
+        let counted = r#"sluice_evicted_total{reason="NotReady",team="a"} 1"#;
+        ensure!(metrics.contains(counted), "{metrics}");
+        Ok(())
+    })
+    .await;
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{Event, PodsReady, Queue, Team, Time, WorkloadId};
+use sluice_engine::model::{Event, Observed, PodsReady, Queue, Team, Time, WorkloadId};
 
 use super::turns::seconds;
 use super::world::{Stage, World, team};
@@ -183,8 +183,15 @@ fn pods_that_have_done_their_work_in_this_run_count_as_up() {
     let mut world = World::new(&[4], vec![patient(60)]);
     let id = gang(&mut world, "gang", 3);
     tell(&mut world, &id, 1, 1);
+    let mut fewer = world.items[&id].workload.clone();
+    let Stage::Running(admission) = &world.items[&id].stage else { panic!("it does not run") };
+    (fewer.pods, fewer.state) = (2, Observed::Admitted(admission.clone()));
+    world.engine.apply(Event::WorkloadApplied(fewer), world.now);
+    let said = world.engine.verdict(&id).expect("it is known").message;
+    assert!(said.contains("; 2 of 3 pods"), "one is up of the two that are wanted still: {said}");
     let actions = pass(&mut world, 60);
-    assert!(put_back(&mut world, &id, &actions).starts_with("2 of 3 pods"));
+    let message = put_back(&mut world, &id, &actions);
+    assert!(message.starts_with("2 of 3 pods"), "{message}");
     tell(&mut world, &id, 0, 1);
     assert_eq!(world.plan(), []);
     pass(&mut world, 30);

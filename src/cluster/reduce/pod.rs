@@ -32,6 +32,10 @@ pub struct PodSeen {
     pub belongs: Option<WorkloadId>,
     /// What it holds; `None` once it has ended, or while nothing counts on it.
     pub holds: Option<Pod>,
+    /// Whether it is ready, and not about to end.
+    pub ready: bool,
+    /// Whether it has come to its end with success.
+    pub succeeded: bool,
     /// The workload it is by itself, if Sluice's gate is or was on it.
     pub managed: Option<Box<Managed>>,
     /// The group it says it belongs to, if it is managed.
@@ -105,6 +109,8 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             node: pod.spec.node_name.as_deref().map(Name::from),
             requests: requests(&pod.spec),
         }),
+        ready: counts && pod.metadata.deletion_timestamp.is_none() && is_ready(pod),
+        succeeded: pod.status.phase.as_deref() == Some("Succeeded"),
         way: (counts && managed.is_none()).then(|| way(pod)).flatten(),
         managed,
         group,
@@ -146,6 +152,11 @@ fn way(pod: &wire::Pod) -> Option<Box<Way>> {
 
 fn ended(pod: &wire::Pod) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+fn is_ready(pod: &wire::Pod) -> bool {
+    let mut conditions = pod.status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
