@@ -153,7 +153,7 @@ impl Timeline {
 }
 
 /// When a workload ends at the latest that has been running for `elapsed`: when its limit says, else, if
-/// runs like it are alike, when nine of ten of them have ended.
+/// many like it took the same time, when nine of ten of them have ended.
 fn expected(
     books: &Books,
     history: &History,
