@@ -168,7 +168,7 @@ spec:
   quotas: [{guaranteed: {nvidia.com/gpu: 2}}]
   queues:
   - {name: training}
-  - {name: interactive, priority: 100, preemptible: false, limit: {nvidia.com/gpu: 1}, maxRuntime: 5s}
+  - {name: interactive, priority: 100, preemptible: false, limit: {nvidia.com/gpu: 1}, maxRuntime: 10s}
 ---
 apiVersion: v1
 kind: Namespace
@@ -187,9 +187,10 @@ async fn a_notebook_keeps_to_what_its_queue_allows() {
             notebook.replace("labels: {app: web}\n", "labels: {app: web, sluice.dev/queue: interactive}\n");
         world.kubectl.apply(&notebook).await?;
         let view = running(world, "a", 1).await?;
+        let first = view.running("a").next().context("it has gone")?.name.clone();
+        let view = world.until("the second waits", |view| gated(view, "a").map(drop)).await?;
         let second = gated(&view, "a").map_err(anyhow::Error::msg)?;
         explained(world, "a", &second, "QueueLimit").await?;
-        let first = view.running("a").next().context("it has gone")?.name.clone();
         let note = told(world, "a", &first, "MaxRuntime").await?;
         ensure!(note.contains("interactive"), "{note}");
         let path = format!(
