@@ -349,9 +349,9 @@ impl Search<'_> {
         self.build_up(&order, &[node])
     }
 
-    /// Of those who may go whole on a node, the set that costs least by the first criteria of a set's cost, as far
-    /// as one resource and the quota of others tell, with those; `None` where that takes somebody who straddles a
-    /// guarantee, or where there are too many to try every set.
+    /// The set of those who may go whole on a node that costs least, with the first criteria of that cost, as far
+    /// as one resource and the quota of others tell. `None` where somebody would have to straddle a guarantee, or
+    /// where there are too many to try every set.
     fn least_on_node(&self, node: NodeIx, items: &[Item]) -> Option<((bool, i128, u32), Vec<Item>)> {
         let resource = scarcest(self.books, self.claimant.need)?;
         let missing = self.claimant.need.get(resource) - self.free(node, resource);
