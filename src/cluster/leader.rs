@@ -91,8 +91,8 @@ enum Step {
     Renew,
     /// It is free: take it.
     Take,
-    /// Another holds it.
-    Wait,
+    /// Another holds it, and if nothing changes, until then.
+    Wait(Instant),
 }
 
 /// Decides what to do about a lease, given when this record of it was first seen.
@@ -112,9 +112,9 @@ fn step(lease: &Lease, candidate: &Candidate, seen: &mut Option<Sighting>, now: 
     };
     let stated = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
     let patience = stated.map_or(candidate.duration, Duration::from_secs);
-    let expired = now.saturating_duration_since(sighting.first_seen) >= patience;
+    let expires = sighting.first_seen + patience;
     *seen = Some(sighting);
-    if expired { Step::Take } else { Step::Wait }
+    if now >= expires { Step::Take } else { Step::Wait(expires) }
 }
 
 /// The lease as this candidate writes it.
@@ -149,18 +149,21 @@ pub fn campaign(
         let mut seen = None;
         loop {
             let asked = Instant::now();
+            let mut again = asked + period;
             match timeout(period * 2, round(&api, &candidate, &mut seen)).await {
-                Ok(Ok(true)) => {
+                Ok(Ok(Held::Here)) => {
                     // Counted from when we asked, and a period short of what the others wait.
                     sender.send_replace(Some(asked + candidate.duration - period));
                 }
-                Ok(Ok(false)) => {
+                Ok(Ok(Held::Elsewhere { expires })) => {
                     sender.send_replace(None);
+                    // A dead holder's lease is taken when it runs out, not up to a period later.
+                    again = expires.map_or(again, |expires| again.min(expires));
                 }
                 Ok(Err(error)) => tracing::warn!(%error, "the lease could not be read or written"),
                 Err(_) => tracing::warn!("the API server does not answer about the lease"),
             }
-            if stop.run_until_cancelled(tokio::time::sleep_until(asked + period)).await.is_none() {
+            if stop.run_until_cancelled(tokio::time::sleep_until(again)).await.is_none() {
                 break;
             }
         }
@@ -172,8 +175,16 @@ pub fn campaign(
     (Claim(receiver), run)
 }
 
-/// Reads the lease once and does what is to be done; true when it is ours afterwards.
-async fn round(api: &Api<Lease>, candidate: &Candidate, seen: &mut Option<Sighting>) -> kube::Result<bool> {
+/// Whose the lease is after a look at it.
+enum Held {
+    /// Ours.
+    Here,
+    /// Another's; if known, when it runs out unless it is renewed.
+    Elsewhere { expires: Option<Instant> },
+}
+
+/// Reads the lease once and does what is to be done.
+async fn round(api: &Api<Lease>, candidate: &Candidate, seen: &mut Option<Sighting>) -> kube::Result<Held> {
     let params = PostParams::default();
     let Some(lease) = api.get_opt(names::NAME).await? else {
         let metadata = ObjectMeta { name: Some(names::NAME.to_owned()), ..ObjectMeta::default() };
@@ -181,17 +192,19 @@ async fn round(api: &Api<Lease>, candidate: &Candidate, seen: &mut Option<Sighti
         return won(api.create(&params, &written(&fresh, candidate, true)).await);
     };
     match step(&lease, candidate, seen, Instant::now()) {
-        Step::Wait => Ok(false),
+        Step::Wait(expires) => Ok(Held::Elsewhere { expires: Some(expires) }),
         Step::Renew => won(api.replace(names::NAME, &params, &written(&lease, candidate, false)).await),
         Step::Take => won(api.replace(names::NAME, &params, &written(&lease, candidate, true)).await),
     }
 }
 
 /// That another was faster is an outcome, not an error.
-fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
+fn won(answer: kube::Result<Lease>) -> kube::Result<Held> {
     match answer {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
+        Ok(_) => Ok(Held::Here),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+            Ok(Held::Elsewhere { expires: None })
+        }
         Err(error) => Err(error),
     }
 }
@@ -246,9 +259,10 @@ mod tests {
     #[test]
     fn anothers_lease_is_taken_when_its_record_has_stood_still_for_its_duration() {
         let (start, mut seen) = (Instant::now(), None);
-        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start), Step::Wait);
-        let almost = start + LEASE - Duration::from_millis(1);
-        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, almost), Step::Wait);
+        let until = start + LEASE;
+        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start), Step::Wait(until));
+        let almost = until - Duration::from_millis(1);
+        assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, almost), Step::Wait(until));
         assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start + LEASE), Step::Take);
     }
 
@@ -257,7 +271,7 @@ mod tests {
         let (start, mut seen) = (Instant::now(), None);
         step(&lease(Some("other"), "1"), &me(), &mut seen, start);
         let later = start + LEASE;
-        assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later), Step::Wait);
+        assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later), Step::Wait(later + LEASE));
         assert_eq!(step(&lease(Some("other"), "2"), &me(), &mut seen, later + LEASE), Step::Take);
     }
 
