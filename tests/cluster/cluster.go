@@ -29,6 +29,7 @@ type settings struct {
 	EtcdPort       int      `json:"etcdPort"`
 	EtcdPeerPort   int      `json:"etcdPeerPort"`
 	AuditReads     bool     `json:"auditReads,omitempty"`
+	PodGroups      bool     `json:"podGroups,omitempty"`
 	APIServerFlags []string `json:"apiserverFlags,omitempty"`
 }
 

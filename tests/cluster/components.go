@@ -68,8 +68,14 @@ func apiserverCommand(c *cluster, self string) []string {
 		"--audit-log-path=" + c.path("audit.log"),
 		"--audit-log-maxsize=4096", // MB; a rotated log would spoil counts
 	}
+	if c.PodGroups {
+		argv = append(argv, podGroupGates, "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+	}
 	return append(argv, c.APIServerFlags...)
 }
+
+// podGroupGates has a component know PodGroups, an alpha feature.
+const podGroupGates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 
 // enabledControllers are those that Jobs, pods, nodes and people's accounts depend on.
 // Volumes, services and certificates are left out, to start faster.
@@ -85,14 +91,18 @@ var enabledControllers = []string{
 
 func controllerManagerCommand(c *cluster, self string) []string {
 	kubeconfig := c.kubeconfig("kube-controller-manager")
-	return []string{self, "kube-controller-manager",
+	controllers := strings.Join(enabledControllers, ",")
+	if c.PodGroups {
+		controllers += ",podgroup-protection-controller"
+	}
+	argv := []string{self, "kube-controller-manager",
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--service-account-private-key-file=" + c.path("service-accounts.key"),
 		"--root-ca-file=" + c.path("ca.crt"),
 		"--use-service-account-credentials=true",
-		"--controllers=" + strings.Join(enabledControllers, ","),
+		"--controllers=" + controllers,
 		"--leader-elect=false",
 		"--secure-port=0",
 		// With the defaults, this would be the slowest part of the machine.
@@ -101,16 +111,24 @@ func controllerManagerCommand(c *cluster, self string) []string {
 		"--concurrent-job-syncs=10",
 		fmt.Sprintf("--node-monitor-grace-period=%ds", nodeLeaseSeconds),
 	}
+	if c.PodGroups {
+		argv = append(argv, podGroupGates)
+	}
+	return argv
 }
 
 func schedulerCommand(c *cluster, self string) []string {
 	kubeconfig := c.kubeconfig("kube-scheduler")
-	return []string{self, "kube-scheduler",
+	argv := []string{self, "kube-scheduler",
 		"--config=" + c.path("kube-scheduler.yaml"),
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--secure-port=0",
 	}
+	if c.PodGroups {
+		argv = append(argv, podGroupGates)
+	}
+	return argv
 }
 
 func kwokCommand(c *cluster, self string) []string {

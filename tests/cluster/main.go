@@ -20,6 +20,7 @@ Usage: sluice-cluster COMMAND [--name NAME | --dir DIR] [options]
                --port BASE            first of three ports (0: free ones; default 16443)
                --fresh                forget the data of earlier runs
                --audit                log reads too, not only writes
+               --pod-groups           serve PodGroups, and schedule gangs by them (alpha)
                --apiserver-flag FLAG  one more flag for kube-apiserver; repeatable
   down       stop the cluster; --purge also deletes its directory
   status     list the processes of the cluster; exit code 1 unless all run
@@ -82,6 +83,7 @@ func runTool(command string, args []string) error {
 		flags.IntVar(&up.port, "port", unsetPort, "first of three ports")
 		flags.BoolVar(&up.fresh, "fresh", false, "forget the data of earlier runs")
 		flags.BoolVar(&up.auditReads, "audit", false, "log reads too")
+		flags.BoolVar(&up.podGroups, "pod-groups", false, "serve PodGroups")
 		flags.Func("apiserver-flag", "one more flag for kube-apiserver", func(value string) error {
 			up.apiserverFlags = append(up.apiserverFlags, value)
 			return nil

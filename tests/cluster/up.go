@@ -18,6 +18,7 @@ type upOptions struct {
 	port           int
 	fresh          bool
 	auditReads     bool
+	podGroups      bool
 	apiserverFlags []string
 }
 
@@ -48,7 +49,7 @@ func (c *cluster) up(options upOptions) error {
 	if err := c.choosePorts(options.port); err != nil {
 		return err
 	}
-	c.AuditReads, c.APIServerFlags = options.auditReads, options.apiserverFlags
+	c.AuditReads, c.PodGroups, c.APIServerFlags = options.auditReads, options.podGroups, options.apiserverFlags
 
 	began := time.Now()
 	for _, prepare := range []func() error{c.makeCredentials, c.writeConfigs, c.saveSettings, c.clearLogs} {
@@ -75,7 +76,7 @@ func (c *cluster) refuseChange(options upOptions) error {
 	case options.port > 0 && options.port != c.Port:
 		return fmt.Errorf("the cluster is running on port %d; stop it with `sluice-cluster down` first", c.Port)
 	case len(options.apiserverFlags) > 0 && !slices.Equal(options.apiserverFlags, c.APIServerFlags),
-		options.auditReads && !c.AuditReads:
+		options.auditReads && !c.AuditReads, options.podGroups && !c.PodGroups:
 		return errors.New("the cluster is running with other flags; stop it with `sluice-cluster down` first")
 	}
 	return nil
