@@ -124,6 +124,8 @@ pub struct Directory {
     pub shares: BTreeMap<Name, ResourceList>,
     /// The kinds besides Job and Pod whose objects are workloads.
     pub kinds: Kinds,
+    /// Whether gangs get a PodGroup.
+    pub pod_groups: bool,
     /// The places of pods.
     pub places: Places,
 }

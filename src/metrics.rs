@@ -60,7 +60,7 @@ pub struct Metrics {
 }
 
 /// What a write does, as a label.
-pub const WRITES: [&str; 11] = [
+pub const WRITES: [&str; 12] = [
     "admit",
     "resize",
     "evict",
@@ -70,6 +70,7 @@ pub const WRITES: [&str; 11] = [
     "place",
     "remake",
     "disruption",
+    "pod_group",
     "event",
     "status",
 ];

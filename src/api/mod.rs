@@ -4,6 +4,7 @@ pub mod affinity;
 pub mod convert;
 pub mod names;
 pub mod node_pool;
+pub mod pod_group;
 pub mod record;
 mod schema;
 pub mod seats;

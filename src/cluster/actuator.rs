@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::call::{Caller, Failure, Pace};
 use super::leader::Claim;
+use super::pod_groups::{self, PodGroup};
 use super::reduce::job::{JobSeen, job};
 use super::reduce::other::other;
 use super::reduce::pod::{PodSeen, pod};
@@ -88,6 +89,8 @@ pub struct Write {
     pub disrupted: Vec<Name>,
     /// The sentence they are marked with.
     pub message: String,
+    /// The PodGroup that must be there first.
+    pub group: Option<PodGroup>,
 }
 
 /// What is done to an object.
@@ -232,6 +235,11 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
     }
     if let Purpose::Remake { lost } = write.purpose {
         return remake(caller, write, lost).await.map_or_else(failed, |()| End::Gone);
+    }
+    if let Some(group) = &write.group
+        && let Err(failure) = pod_groups::ensure(caller, write, group).await
+    {
+        return failed(failure);
     }
     match &write.deed {
         Deed::Each(writes) => all_or_none(caller, writes).await,
@@ -426,6 +434,6 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
-fn unsendable(error: kube::core::request::Error) -> Failure {
+pub(super) fn unsendable(error: kube::core::request::Error) -> Failure {
     Failure::Refused(error.to_string())
 }

@@ -37,6 +37,8 @@ pub enum Change {
     Other(usize, Seen<JobSeen>),
     /// Of a pod.
     Pod(Seen<PodSeen>),
+    /// Whether PodGroups can be made.
+    PodGroups(bool),
 }
 
 /// The cluster as far as decisions and patches need it.
@@ -60,6 +62,8 @@ pub struct Mirror {
     stirred: BTreeSet<WorkloadId>,
     /// What the webhook knows of the places of pods.
     places: Places,
+    /// Whether PodGroups can be made, once that is known.
+    pod_groups: Option<bool>,
     unlabelled_default: i32,
     directory_changed: bool,
     events: Vec<Event>,
@@ -157,6 +161,10 @@ impl Mirror {
                 }
                 let steps = self.pods.take(seen);
                 self.pod_steps(steps);
+            }
+            Change::PodGroups(can_be_made) => {
+                self.directory_changed = true;
+                self.pod_groups = Some(can_be_made);
             }
         }
         self.told()

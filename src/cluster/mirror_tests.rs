@@ -167,8 +167,10 @@ fn the_directory_is_complete_once_every_list_it_rests_on_is() {
     {
         mirror.take(seen);
     }
+    assert!(mirror.directory().is_some_and(|directory| !directory.complete), "are there PodGroups?");
+    mirror.take(Change::PodGroups(true));
     let directory = mirror.directory().expect("changed");
-    assert!(directory.complete);
+    assert!(directory.complete && directory.pod_groups);
     assert_eq!(directory.namespaces.len(), 1);
 }
 

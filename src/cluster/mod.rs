@@ -11,6 +11,7 @@ pub mod mirror;
 pub mod others;
 pub mod patch;
 pub mod place;
+pub mod pod_groups;
 pub mod reduce;
 pub mod replicas;
 pub mod status;

@@ -20,7 +20,7 @@ use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::{Flaw, Seen};
-use super::{others, wire};
+use super::{others, pod_groups, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
 use crate::engine::model::{Name, Time};
@@ -42,6 +42,7 @@ struct Watched<K, T> {
 pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSet<()> {
     let mut watches = JoinSet::new();
     others::start(client, kinds, changes, &mut watches);
+    watches.spawn(pod_groups::follow(client.clone(), changes.clone()));
     let mut source = Source { client, changes, watches: &mut watches };
     source.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
     source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });

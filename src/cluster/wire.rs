@@ -140,6 +140,16 @@ pub struct PodSpec {
     pub priority: Option<i32>,
     /// The longest it may run.
     pub active_deadline_seconds: Option<i64>,
+    /// The group that is scheduled as one.
+    pub scheduling_group: Option<SchedulingGroup>,
+}
+
+/// A group of pods that is scheduled as one.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGroup {
+    /// The name of the PodGroup.
+    pub pod_group_name: Option<String>,
 }
 
 /// A scheduling gate.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::api::record::{Eviction, Record};
 use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::patch::{self, Failure, Grant, Pin};
+use crate::cluster::pod_groups::PodGroup;
 use crate::cluster::reduce::{Facts, Managed};
 use crate::engine::decision::{Action, FailReason};
 use crate::engine::model::{Admission, Name, Observed, Workload, WorkloadKind};
@@ -95,6 +96,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, deed: Deed, message: String
         deed,
         disrupted: Vec::new(),
         message,
+        group: None,
     }
 }
 
@@ -109,6 +111,14 @@ pub fn admission_of(
     let record = Record::from(admission);
     let grants = grants(managed, admission);
     admission_by(managed, version, Purpose::Admit, &record, (grants, pin), message)
+}
+
+/// The PodGroup that a Job's pods look for once it is admitted; nothing if Sluice has named none. All of them
+/// start or none, unless fewer may be left to start at another time.
+pub fn pod_group_of(managed: &Managed, admission: &Admission, may_be_there: bool) -> Option<PodGroup> {
+    let gang = managed.facts.gang.as_deref()?;
+    let together = gang.together.then_some(admission.pods);
+    Some(PodGroup { name: gang.group.clone(), together, may_be_there })
 }
 
 /// The write that lets a workload run as a record says.

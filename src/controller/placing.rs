@@ -202,5 +202,6 @@ fn write(mirror: &Mirror, pod: &Name, node: Option<&Name>, purpose: Purpose) -> 
         other: None,
         disrupted: Vec::new(),
         message: String::new(),
+        group: None,
     })
 }

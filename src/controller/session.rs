@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 
 use super::Controller;
 use super::decided::{
-    Decided, admission_of, carried_out, eviction_of, failure_of, places, record, resize_of, still_holds,
-    write_on,
+    Decided, admission_of, carried_out, eviction_of, failure_of, places, pod_group_of, record, resize_of,
+    still_holds, write_on,
 };
 use super::grouped;
 use super::placing::Placing;
@@ -18,7 +18,7 @@ use super::questions::{Question, answer};
 use super::refusals::Refusals;
 use super::restores::Restores;
 use crate::api::record::{Eviction, timestamp};
-use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose};
+use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose, Write};
 use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::patch;
@@ -240,7 +240,10 @@ impl Session {
                 if let Some(seats) = pin.seats(&managed.facts, admission.into()) {
                     self.mirror.places().expect(&id.0, seats);
                 }
-                admission_of(managed, version, admission, pin, message)
+                let may_be_there = !decided.first || decided.tries > 1;
+                let group = pod_group_of(managed, admission, may_be_there);
+                let group = group.filter(|_| self.mirror.pod_groups());
+                Write { group, ..admission_of(managed, version, admission, pin, message) }
             }
             Action::Evict { claimant, reason, message, .. } => {
                 let note = note(claimant.as_ref(), reason.code());

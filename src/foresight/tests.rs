@@ -92,6 +92,7 @@ impl Cluster {
             };
         }
         changes.extend(listed!(Namespace, Team, Pool, Node, Class, Job, Pod));
+        changes.push(Change::PodGroups(false));
         let (mut mirror, mut engine) = (Mirror::default(), Engine::new());
         for event in changes.into_iter().flat_map(|change| mirror.take(change)) {
             engine.apply(event, now());

@@ -109,6 +109,7 @@ impl World {
                 mirror.take(change);
             }
         }
+        mirror.take(Change::PodGroups(false));
         Self {
             mirror,
             directory: Directory::default(),

@@ -11,7 +11,7 @@ use super::other::left_to_parent;
 use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
-use super::{shares, wishes};
+use super::{gang, shares, wishes};
 use crate::api::names;
 use crate::api::record::Record;
 
@@ -117,6 +117,7 @@ fn create(view: &View<'_>, request: &Request, editor: &mut Editor) -> Result<(),
     }
     stamp(editor, &standing, true);
     editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], request.user_info.username.as_str());
+    gang::name(view, request, editor);
     shares::offer(view, editor, &["spec", "template", "spec"], true)?;
     let affinity = request.object.pointer("/spec/template/spec/affinity/nodeAffinity");
     let elastic = annotation(&request.object, names::MIN_PARALLELISM).is_some();
@@ -173,6 +174,7 @@ fn update(
     if old.admitted() {
         shares::keep(editor, &request.old_object);
     }
+    gang::keep(editor, &request.old_object);
     // So are the gates with which its pods wait for their places.
     let path = ["spec", "template", "spec", "schedulingGates"];
     let gates = |object: &Value| object["spec"]["template"]["spec"]["schedulingGates"].clone();

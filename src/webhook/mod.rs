@@ -4,6 +4,7 @@
 //! second replica could contradict. What it knows lags behind the API server by moments, so before it
 //! refuses a Job for a team, queue or pool that is not there, it waits a little for news of it.
 
+mod gang;
 mod job;
 mod membership;
 mod object;

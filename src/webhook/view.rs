@@ -42,6 +42,12 @@ impl<'a> View<'a> {
         &self.directory.kinds
     }
 
+    /// Whether the API server knows PodGroups, of the version that is known here.
+    #[must_use]
+    pub fn pod_groups(&self) -> bool {
+        self.directory.pod_groups
+    }
+
     /// Whose a namespace is. The API server asks only about namespaces that carry the label, so one
     /// without a team is one whose label has not been seen yet.
     pub fn namespace(&self, name: &str) -> Option<&'a Membership> {

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::gang::is_grouped;
 use super::object::{annotation, label};
 use super::view::View;
 use crate::api::convert::{duration, fractions};
@@ -60,6 +61,11 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             let parallelism = object["spec"]["parallelism"].as_u64().unwrap_or(1);
             if object["kind"] == "Job" && u64::from(fewest) > parallelism {
                 return Err(format!("{fewest} is more than spec.parallelism {parallelism}"));
+            }
+            if object["kind"] == "Job" && is_grouped(object) {
+                return Err(
+                    "the parallelism of a Job whose pods are of a PodGroup cannot be changed".to_owned()
+                );
             }
             Ok(())
         }

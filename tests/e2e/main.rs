@@ -4,6 +4,7 @@ mod boundaries;
 mod certificates;
 mod deletion;
 mod elastic;
+mod gangs;
 mod groups;
 mod kinds;
 mod limits;

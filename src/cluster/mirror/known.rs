@@ -27,7 +27,8 @@ impl Mirror {
     }
 
     fn directory_complete(&self) -> bool {
-        self.namespaces.complete() && self.teams.complete() && self.pools.complete()
+        let listed = self.namespaces.complete() && self.teams.complete() && self.pools.complete();
+        listed && self.pod_groups.is_some()
     }
 
     /// The directory for the webhook, if it has changed since the last call.
@@ -58,7 +59,14 @@ impl Mirror {
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
             kinds: self.kin.kinds().clone(),
+            pod_groups: self.pod_groups(),
         })
+    }
+
+    /// Whether gangs get a PodGroup.
+    #[must_use]
+    pub fn pod_groups(&self) -> bool {
+        self.pod_groups == Some(true)
     }
 
     /// A managed workload and the version its patches must meet.

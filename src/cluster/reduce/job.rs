@@ -9,10 +9,11 @@ use serde_json::Value;
 use super::super::wire;
 use super::shape::shape;
 use super::{
-    Facts, Managed, Sizes, annotation, controller, created, eviction, gates, instant, label, name, record,
-    share_device, uid, version, wishes,
+    Facts, Gang, Managed, Sizes, annotation, controller, created, eviction, gates, instant, label, name,
+    record, share_device, uid, version, wishes,
 };
 use crate::api::names;
+use crate::api::pod_group::is_own;
 use crate::api::record::{Record, time};
 use crate::api::seats::Seats;
 use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
@@ -81,7 +82,9 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     };
     let over = state == Observed::Finished;
     let wishes = wishes(metadata, job.spec.active_deadline_seconds);
-    let min_pods = wishes.min_pods.map(|fewest| fewest.min(pods));
+    // The API server refuses to change the parallelism of a gang that has a PodGroup.
+    let may_change = job.spec.template.spec.scheduling_group.is_none();
+    let min_pods = wishes.min_pods.filter(|_| may_change).map(|fewest| fewest.min(pods));
     let elastic = min_pods.is_some_and(|fewest| fewest < pods);
     let admitted = matches!(state, Observed::Admitted(_));
     let spec = &job.spec.template.spec;
@@ -134,6 +137,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
             whole_device,
             sizes: choice.map(Arc::new),
             other: None,
+            gang: gang(job, parallelism).filter(|_| !over).map(Box::new),
         },
         workload: Workload {
             id: WorkloadId(uid(metadata)),
@@ -167,6 +171,13 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
 fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
     let granted = record.filter(|record| record.pods == parallelism);
     granted.and_then(|record| record.wanted).unwrap_or(parallelism)
+}
+
+/// The PodGroup that Sluice has named for its pods.
+fn gang(job: &wire::Job, parallelism: u32) -> Option<Gang> {
+    let group = job.spec.template.spec.scheduling_group.as_ref()?.pod_group_name.as_deref()?;
+    let together = job.spec.completions.is_none_or(|all| all <= i64::from(parallelism));
+    is_own(group).then(|| Gang { group: group.into(), together })
 }
 
 /// How many pods have still to succeed, at most.

@@ -210,3 +210,24 @@ fn a_finished_job_tells_how_long_its_last_run_took() {
     assert_eq!(ran(admitted(), status("Suspended", None)), None, "it has not ended");
     assert_eq!(ran(json!({}), status("Failed", None)), None, "it never ran");
 }
+
+#[test]
+fn a_job_whose_pods_are_of_a_pod_group_keeps_its_parallelism() {
+    let of_group = |name: &str, completions: Value| {
+        seen(json!({
+            "metadata": {"annotations": {"sluice.dev/min-parallelism": "1"}},
+            "spec": {"completions": completions, "template": {"spec": {"schedulingGroup": {"podGroupName": name}}}},
+        }))
+        .managed
+        .expect("managed")
+    };
+    for (completions, together) in [(json!(2), true), (Value::Null, true), (json!(4), false)] {
+        let managed = of_group("sluice-train-0815", completions.clone());
+        assert_eq!(managed.workload.min_pods, None);
+        assert!(!managed.workload.resizable, "the API server would refuse it");
+        let expected = Gang { group: "sluice-train-0815".into(), together };
+        assert_eq!(managed.facts.gang.as_deref(), Some(&expected), "{completions}");
+    }
+    let own = of_group("train", json!(2));
+    assert_eq!((own.facts.gang, own.workload.min_pods), (None, None), "its user makes that one");
+}

@@ -91,6 +91,17 @@ pub struct Facts {
     pub sizes: Option<Arc<Sizes>>,
     /// Of an object of another kind, what its table says and its patches need.
     pub other: Option<Arc<other::Other>>,
+    /// The PodGroup that Sluice has named for the pods of a Job.
+    pub gang: Option<Box<Gang>>,
+}
+
+/// The PodGroup of a Job's pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// Its name.
+    pub group: Name,
+    /// Whether all pods run at the same time, so that none is ever to start by itself.
+    pub together: bool,
 }
 
 /// The sizes of a Job's pods.

@@ -220,6 +220,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             whole_device,
             sizes: None,
             other: None,
+            gang: None,
         },
         workload: Workload {
             id: WorkloadId(uid(metadata)),

@@ -449,3 +449,53 @@ async fn a_job_from_before_the_label_does_not_grow_past_its_pods() {
     assert!(lowered.allowed && !lowered.patched);
     assert!(!ask(Ask::update(before, job(json!({"spec": {"parallelism": 5}})))).await.allowed);
 }
+
+/// The PodGroup that a new Job is given, where there are such.
+async fn group_of(change: Value) -> Option<String> {
+    let there = Directory { pod_groups: true, ..directory() };
+    let answer = ask(Ask { directory: there, ..Ask::create(job(change)) }).await;
+    assert!(answer.allowed, "{}", answer.message);
+    Some(answer.object["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"].as_str()?.to_owned())
+}
+
+#[tokio::test]
+async fn a_gang_names_a_pod_group_where_there_are_such() {
+    assert_eq!(ask(Ask::create(job(json!({})))).await.object, queued(json!({})), "nowhere else");
+    for (what, change, expected) in [
+        ("a gang", json!({}), Some("sluice-train-0815")),
+        ("one with as many completions", json!({"spec": {"completions": 4}}), Some("sluice-train-0815")),
+        (
+            "one without a name yet",
+            json!({"metadata": {"name": null, "generateName": "night-"}}),
+            Some("sluice-night-0815"),
+        ),
+        ("one that its user holds back", json!({"spec": {"suspend": true}}), Some("sluice-train-0815")),
+        ("a single pod", json!({"spec": {"parallelism": 1}}), None),
+        ("one that needs one pod", json!({"spec": {"completions": 1}}), None),
+        ("one that does its work in turns", json!({"spec": {"completions": 5}}), None),
+        ("an elastic one", json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}}), None),
+        (
+            "one of its user's own group",
+            json!({"spec": {"template": {"spec": {"schedulingGroup": {"podGroupName": "mine"}}}}}),
+            Some("mine"),
+        ),
+    ] {
+        assert_eq!(group_of(change).await.as_deref(), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_keeps_its_pod_group_and_its_parallelism_with_it() {
+    let group =
+        json!({"spec": {"template": {"spec": {"schedulingGroup": {"podGroupName": "sluice-train-1"}}}}});
+    let grouped = || with(queued(json!({})), group.clone());
+    let replaced = ask(Ask::update(grouped(), queued(json!({})))).await;
+    assert!(replaced.allowed, "{}", replaced.message);
+    assert_eq!(replaced.object, grouped(), "a manifest that replaces the Job has never had it");
+    let elastic = with(grouped(), json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}}));
+    assert_eq!(
+        ask(Ask::update(grouped(), elastic)).await.message,
+        "Job ns/train: annotation sluice.dev/min-parallelism: the parallelism of a Job whose pods are of a PodGroup \
+         cannot be changed"
+    );
+}

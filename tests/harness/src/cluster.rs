@@ -70,22 +70,31 @@ impl Cluster {
     /// Starts a new control plane on free ports. The name is made different in every checkout of the
     /// sources, so that two of them can be tested at the same time.
     pub async fn up(name: &str) -> Result<Self> {
+        Self::up_with(name, &[]).await
+    }
+
+    /// The same with more flags, as `--pod-groups`.
+    pub async fn up_with(name: &str, flags: &[&str]) -> Result<Self> {
         let checkout = project()
             .to_string_lossy()
             .bytes()
             .fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
-        Self::up_as(&format!("{name}-{:04x}", checkout & 0xffff), Some(0)).await
+        Self::start_as(&format!("{name}-{:04x}", checkout & 0xffff), Some(0), flags).await
     }
 
     /// Starts a new control plane with exactly this name; on its default ports when none are given.
     /// What an earlier one of this name has left is forgotten.
     pub async fn up_as(name: &str, port: Option<u16>) -> Result<Self> {
+        Self::start_as(name, port, &[]).await
+    }
+
+    async fn start_as(name: &str, port: Option<u16>, flags: &[&str]) -> Result<Self> {
         let cluster = Self::of(name, Self::build().await?)?;
         let mut up = vec!["up".to_owned(), "--fresh".to_owned()];
         if let Some(port) = port {
             up.extend(["--port".to_owned(), port.to_string()]);
         }
-        let up: Vec<&str> = up.iter().map(String::as_str).collect();
+        let up: Vec<&str> = up.iter().map(String::as_str).chain(flags.iter().copied()).collect();
         cluster.command(&up).await?;
         Ok(cluster)
     }

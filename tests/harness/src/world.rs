@@ -40,7 +40,11 @@ impl World {
 
     /// The same with other options, of which identity and URL are set for each replica.
     pub async fn up_with(name: &str, options: Options, replicas: usize) -> Result<Self> {
-        let cluster = Cluster::up(name).await?;
+        Self::up_on(Cluster::up(name).await?, options, replicas).await
+    }
+
+    /// The same on a control plane that runs.
+    pub async fn up_on(cluster: Cluster, options: Options, replicas: usize) -> Result<Self> {
         let service = Service::start().await?;
         let client = cluster.client(User::Admin).await?;
         let kubectl = cluster.kubectl(User::Admin);
@@ -83,7 +87,18 @@ impl World {
         replicas: usize,
         test: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) {
-        let mut world = match Self::up_with(name, options, replicas).await {
+        Self::run_on(Cluster::up(name).await, options, replicas, test).await;
+    }
+
+    /// The same on a control plane that has been started.
+    pub async fn run_on(
+        cluster: Result<Cluster>,
+        options: Options,
+        replicas: usize,
+        test: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) {
+        let scene = async { Self::up_on(cluster?, options, replicas).await };
+        let mut world = match scene.await {
             Ok(world) => world,
             Err(error) => panic!("cannot set the scene: {error:?}"),
         };

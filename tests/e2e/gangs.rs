@@ -1,0 +1,127 @@
+//! Gangs where the API server has PodGroups, by which kube-scheduler starts all of their pods or none.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use sluice::api::names;
+use sluice_harness::{Cluster, Options, World, eventually, patience};
+
+use crate::support::{Job, SLUICE, nodes, queued, running, team};
+
+/// Carries out a test where PodGroups are served.
+async fn with_pod_groups(name: &str, test: impl AsyncFnOnce(&mut World) -> Result<()>) {
+    let cluster = Cluster::up_with(name, &["--pod-groups"]).await;
+    World::run_on(cluster, Options::new(SLUICE), 1, test).await;
+}
+
+/// The objects of a kind in team a's namespace.
+async fn list(world: &World, kind: &str) -> Result<Vec<Value>> {
+    let list = world.kubectl.ok(&["get", kind, "--namespace=a", "-o", "json"]).await?;
+    let list: Value = serde_json::from_str(&list)?;
+    Ok(list["items"].as_array().context("a list")?.clone())
+}
+
+/// The one PodGroup there is.
+async fn pod_group(world: &World) -> Result<Value> {
+    let groups = list(world, "podgroups").await?;
+    ensure!(groups.len() == 1, "not one PodGroup: {groups:?}");
+    groups.into_iter().next().context("a PodGroup")
+}
+
+fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// Four GPUs on two nodes, of which `b` owns all and `a` borrows what it can get.
+async fn set_the_scene(world: &World) -> Result<()> {
+    world.apply(&format!("{}{}{}", nodes(2, 2), team("a", 0), team("b", 4))).await
+}
+
+/// Has the owner take a GPU for a moment, so that the gang goes back and starts again with so many pods.
+async fn evict_for_a_moment(world: &World, owner: &str, pods: usize) -> Result<()> {
+    let owner = Job::new("b", owner).lasts(Duration::from_secs(2));
+    world.kubectl.apply(&owner.manifest()).await?;
+    queued(world, "a", 1).await?;
+    running(world, "a", pods).await?;
+    Ok(())
+}
+
+/// What Sluice has written on the PodGroups of team a.
+fn written(world: &World) -> Result<Vec<String>> {
+    let writes = world.cluster.audit().by(names::ACCOUNT)?;
+    let writes = writes.into_iter().filter(|write| write.resource == "podgroups" && write.namespace == "a");
+    Ok(writes.map(|write| write.verb).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_has_one_pod_group_from_its_first_admission_to_its_end() {
+    with_pod_groups("gangs", async |world| {
+        set_the_scene(world).await?;
+        let gang = Job::new("a", "gang").spec("parallelism: 4").spec("completions: 4");
+        world.kubectl.apply(&gang.spec("completionMode: Indexed").manifest()).await?;
+        let view = running(world, "a", 4).await?;
+        let group = pod_group(world).await?;
+        let name = group["metadata"]["name"].as_str().context("a name")?;
+        ensure!(name.starts_with("sluice-gang-"), "{name}");
+        ensure!(group["spec"]["schedulingPolicy"]["gang"]["minCount"] == 4, "{group}");
+        let job = view.job("a", "gang").context("the Job has gone")?;
+        ensure!(group["metadata"]["ownerReferences"][0]["uid"] == job.uid.as_str(), "{group}");
+        for pod in list(world, "pods").await? {
+            ensure!(pod["spec"]["schedulingGroup"]["podGroupName"] == name, "{pod}");
+        }
+
+        evict_for_a_moment(world, "first", 4).await?;
+        let again = pod_group(world).await?;
+        ensure!(uid(&again) == uid(&group), "the PodGroup is another after an eviction");
+        ensure!(written(world)? == ["create"], "{:?}", written(world)?);
+
+        // Kubernetes keeps it for as long as there are pods.
+        world.kubectl.ok(&["delete", "podgroup", name, "--namespace=a", "--wait=false"]).await?;
+        evict_for_a_moment(world, "second", 4).await?;
+        let anew = pod_group(world).await?;
+        ensure!(uid(&anew) != uid(&group) && anew["metadata"]["name"] == name, "{anew}");
+        ensure!(anew["spec"]["schedulingPolicy"]["gang"]["minCount"] == 4, "{anew}");
+
+        world.kubectl.ok(&["delete", "job", "gang", "--namespace=a", "--wait=false"]).await?;
+        eventually("the PodGroup goes with its Job", patience(), async || {
+            match list(world, "podgroups").await {
+                Ok(groups) if groups.is_empty() => Ok(()),
+                left => Err(format!("{left:?}")),
+            }
+        })
+        .await
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_gang_comes_up_by_itself() {
+    with_pod_groups("gang-rest", async |world| {
+        set_the_scene(world).await?;
+        // Two go to one node and one to the other, each to its own place: so they are gated first.
+        let gang = Job::new("a", "gang").spec("parallelism: 3").spec("completions: 3");
+        let gang = gang.manifest().replace("  name: gang\n", "  generateName: gang-\n");
+        world.kubectl.create(&gang).await?;
+        let view = running(world, "a", 3).await?;
+        let group = pod_group(world).await?;
+        ensure!(group["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3, "{group}");
+
+        let done = view.running("a").next().context("a pod")?.name.clone();
+        let succeeds = r#"{"status":{"phase":"Succeeded"}}"#;
+        let patch = ["patch", "pod", &done, "--namespace=a", "--subresource=status", "-p", succeeds];
+        world.kubectl.ok(&patch).await?;
+        running(world, "a", 2).await?;
+        // The owner needs all that is there.
+        let owner = Job::new("b", "owner").spec("parallelism: 4").lasts(Duration::from_secs(2));
+        world.kubectl.apply(&owner.manifest()).await?;
+        queued(world, "a", 1).await?;
+        running(world, "a", 2).await?;
+        let smaller = pod_group(world).await?;
+        ensure!(smaller["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2, "{smaller}");
+        ensure!(smaller["metadata"]["name"] == group["metadata"]["name"], "{smaller}");
+        ensure!(written(world)? == ["create", "delete", "create"], "{:?}", written(world)?);
+        Ok(())
+    })
+    .await;
+}
