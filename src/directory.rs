@@ -61,6 +61,8 @@ struct Book {
     /// As records are being written. Pods are made of an admission as soon as the API server has it, which
     /// may be before its answer is here.
     coming: BTreeMap<Name, Arc<Seats>>,
+    /// The Jobs of whose gangs some pods have succeeded, by UID.
+    thinned: BTreeSet<Name>,
 }
 
 impl Places {
@@ -90,10 +92,30 @@ impl Places {
         book.coming.insert(Arc::clone(job), Arc::new(seats));
     }
 
+    /// Whether some pods of a Job's gang have succeeded, so that the rest is too few for its PodGroup.
+    #[must_use]
+    pub fn thinned(&self, job: &str) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).thinned.contains(job)
+    }
+
+    /// Notes whether some pods of a Job's gang have succeeded.
+    pub fn thin(&self, job: &Name, thinned: bool) {
+        if self.thinned(job) == thinned {
+            return;
+        }
+        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if thinned {
+            book.thinned.insert(Arc::clone(job));
+        } else {
+            book.thinned.remove(job);
+        }
+    }
+
     /// Keeps only the Jobs that are there.
     pub fn keep(&self, there: impl Fn(&Name) -> bool) {
         let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
         book.seen.retain(|job, _| there(job));
+        book.thinned.retain(there);
     }
 
     /// Forgets what was expected of any Job: nobody waits for the answers any more.

@@ -312,6 +312,7 @@ impl Mirror {
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
                     self.places.put(&uid, now.and_then(|now| now.facts.seats.as_ref()));
+                    self.places.thin(&uid, now.is_some_and(thinned));
                     let changed = before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload);
                     let team = before.as_deref().map(|managed| &managed.workload.team);
                     let event = changed.then(|| told(team, now)).flatten();
@@ -328,6 +329,7 @@ impl Mirror {
                         self.kin.unlink(&uid);
                     }
                     self.places.put(&uid, None);
+                    self.places.thin(&uid, false);
                     self.stirred.insert(WorkloadId(uid.clone()));
                     self.up.forget(&WorkloadId(uid.clone()));
                     self.leaving.remove(&WorkloadId(uid));
@@ -469,6 +471,12 @@ fn complete(
     } else if !managed.workload.kind.is_pods() {
         managed.workload.priority = unlabelled_default;
     }
+}
+
+/// Whether fewer pods of a gang are left to succeed than were admitted, and wait for each other.
+fn thinned(managed: &Managed) -> bool {
+    let Observed::Admitted(admission) = &managed.workload.state else { return false };
+    managed.facts.gang.is_some() && managed.workload.pods < admission.pods
 }
 
 /// A Job suspended by its user carries no time of that; the first look at it stands.

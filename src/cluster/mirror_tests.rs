@@ -273,3 +273,26 @@ fn of_a_single_pod_it_is_not_told() {
     assert_eq!(up(&mirror.take(saw_job(1, admitted))), None);
     assert_eq!(up(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
 }
+
+#[test]
+fn a_gang_of_which_some_have_succeeded_is_known_until_it_starts_anew() {
+    let mut mirror = labelled();
+    let places = mirror.directory().expect("changed").places;
+    let mut look = |version, suspend: bool, succeeded: u32, pods: u32| {
+        let record = RECORD.replace(r#"1},"pods":1"#, &format!(r#"{pods}}},"pods":{pods}"#));
+        mirror.take(saw_job(
+            version,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/admission": record}},
+                "spec": {"suspend": suspend, "parallelism": 3, "completions": 3, "template": {"spec": {
+                    "schedulingGroup": {"podGroupName": "sluice-j-0815"}}}},
+                "status": {"succeeded": succeeded},
+            }),
+        ));
+        places.thinned("job")
+    };
+    assert!(!look(1, false, 0, 3));
+    assert!(look(2, false, 1, 3));
+    assert!(!look(3, true, 1, 3), "it is stopped");
+    assert!(!look(4, false, 1, 2), "it is as many as are to start");
+}

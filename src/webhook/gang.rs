@@ -1,9 +1,12 @@
 //! The PodGroup of a Job whose pods start all or none: named here at create, the only time that can be done, and
 //! made by the leader before the Job is admitted.
+//!
+//! kube-scheduler does not count pods that have ended. So a pod that is made anew when others of its gang have
+//! succeeded would wait for ever for as many as there were: it goes without.
 
 use serde_json::Value;
 
-use super::object::annotation;
+use super::object::{annotation, controller};
 use super::patch::Editor;
 use super::review::Request;
 use super::view::View;
@@ -34,6 +37,16 @@ pub fn keep(editor: &mut Editor, before: &Value) {
     }
 }
 
+/// Has a pod that is made anew start by itself, if of its gang some have succeeded.
+pub fn leave(view: &View<'_>, editor: &mut Editor) {
+    let pod = editor.object();
+    let own = pod["spec"]["schedulingGroup"]["podGroupName"].as_str().is_some_and(is_own);
+    let thinned = || controller(pod).is_some_and(|job| view.thinned(&job.uid));
+    if own && thinned() {
+        editor.remove(&["spec", "schedulingGroup"]);
+    }
+}
+
 /// Whether a Job names a PodGroup. The API server refuses to change the parallelism of one that is a gang.
 pub fn is_grouped(job: &Value) -> bool {
     group(job).is_object()
@@ -44,11 +57,14 @@ fn group(job: &Value) -> &Value {
 }
 
 /// Whether all pods of a Job run at the same time. One that does its work in turns has fewer of them in the last
-/// turn, which kube-scheduler would not start; an elastic one changes its parallelism.
+/// turn, and one that goes on when an index has failed for good has fewer from then on, which kube-scheduler would
+/// not start; an elastic one changes its parallelism.
 fn is_gang(job: &Value) -> bool {
     let parallelism = job["spec"]["parallelism"].as_u64().unwrap_or(1);
     let completions = job["spec"]["completions"].as_u64();
     let elastic = annotation(job, names::MIN_PARALLELISM).is_some();
     let pods = completions.map_or(parallelism, |completions| completions.min(parallelism));
-    pods > 1 && completions.is_none_or(|all| all <= parallelism) && !elastic && !is_grouped(job)
+    let whole =
+        completions.is_none_or(|all| all <= parallelism) && job["spec"]["backoffLimitPerIndex"].is_null();
+    pods > 1 && whole && !elastic && !is_grouped(job)
 }

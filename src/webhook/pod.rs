@@ -11,7 +11,7 @@ use super::other::left_to_parent;
 use super::patch::Editor;
 use super::review::{Request, Verdict};
 use super::view::View;
-use super::{shares, wishes};
+use super::{gang, shares, wishes};
 use crate::api::affinity::{REQUIRED_TERMS, pinned};
 use crate::api::names;
 use crate::kinds::nodes_of;
@@ -50,10 +50,13 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
     if request.operation != "CREATE" || request.by_sluice() {
         return Verdict::pass();
     }
-    if of_job(request) && pin::waits(&request.object) {
-        return pin::mutate(view, request);
-    }
     let mut editor = Editor::new(&request.object);
+    if of_job(request) {
+        gang::leave(view, &mut editor);
+        if pin::waits(&request.object) {
+            pin::place(view, &mut editor);
+        }
+    }
     pin(&mut editor);
     if exempt(request) || left_to_parent(view.kinds(), &request.object) {
         let (patch, _) = editor.finish();

@@ -81,6 +81,12 @@ impl<'a> View<'a> {
         self.noted(self.directory.places.of(job))
     }
 
+    /// Whether some pods of a Job's gang have succeeded.
+    #[must_use]
+    pub fn thinned(&self, job: &str) -> bool {
+        self.directory.places.thinned(job)
+    }
+
     /// The PriorityClass that a queue gives; many give none.
     pub fn priority_class(&self, team: &Name, queue: &Name) -> Option<Name> {
         self.directory.queue_priority_classes.get(&(Arc::clone(team), Arc::clone(queue))).cloned()

@@ -107,10 +107,15 @@ async fn what_is_left_of_a_gang_comes_up_by_itself() {
         let group = pod_group(world).await?;
         ensure!(group["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3, "{group}");
 
-        let done = view.running("a").next().context("a pod")?.name.clone();
-        let succeeds = r#"{"status":{"phase":"Succeeded"}}"#;
-        let patch = ["patch", "pod", &done, "--namespace=a", "--subresource=status", "-p", succeeds];
-        world.kubectl.ok(&patch).await?;
+        let mut pods = view.running("a").map(|pod| pod.name.clone());
+        for (phase, left) in [("Succeeded", 2), ("Failed", 1)] {
+            let pod = pods.next().context("a pod")?;
+            let status = format!(r#"{{"status":{{"phase":"{phase}"}}}}"#);
+            let patch = ["patch", "pod", &pod, "--namespace=a", "--subresource=status", "-p", &status];
+            world.kubectl.ok(&patch).await?;
+            running(world, "a", left).await?;
+        }
+        // Its controller makes the one that has failed anew, and there are never three again.
         running(world, "a", 2).await?;
         // The owner needs all that is there.
         let owner = Job::new("b", "owner").spec("parallelism: 4").lasts(Duration::from_secs(2));

@@ -473,6 +473,7 @@ async fn a_gang_names_a_pod_group_where_there_are_such() {
         ("a single pod", json!({"spec": {"parallelism": 1}}), None),
         ("one that needs one pod", json!({"spec": {"completions": 1}}), None),
         ("one that does its work in turns", json!({"spec": {"completions": 5}}), None),
+        ("one whose indexes fail by themselves", json!({"spec": {"backoffLimitPerIndex": 1}}), None),
         ("an elastic one", json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}}), None),
         (
             "one of its user's own group",

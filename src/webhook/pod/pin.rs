@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::super::object::annotation;
 use super::super::patch::Editor;
-use super::super::review::{Request, Verdict};
 use super::super::view::View;
 use crate::api::affinity::pinned;
 use crate::api::names;
@@ -22,24 +21,22 @@ pub fn waits(pod: &Value) -> bool {
 }
 
 /// Lets a pod that its Job's controller makes go to its place, if that is known.
-pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
-    let pod = &request.object;
+pub fn place(view: &View<'_>, editor: &mut Editor) {
+    let pod = editor.object();
     let node = annotation(pod, INDEX).and_then(|index| index.parse().ok()).and_then(|index| {
         let job = owner(pod)?;
         view.places(job)?.node_of(index).cloned()
     });
-    let Some(node) = node else { return Verdict::pass() };
-    let mut editor = Editor::new(pod);
+    let Some(node) = node else { return };
     let affinity = pod["spec"].get("affinity");
-    editor.set(&["spec", "affinity"], pinned(affinity, &[&node]));
+    let led = pinned(affinity, &[&node]);
     let others: Vec<Value> = gates(pod).iter().filter(|gate| !is_ours(gate)).cloned().collect();
+    editor.set(&["spec", "affinity"], led);
     if others.is_empty() {
         editor.remove(&["spec", "schedulingGates"]);
     } else {
         editor.set(&["spec", "schedulingGates"], Value::Array(others));
     }
-    let (patch, _) = editor.finish();
-    Verdict::Allow { patch, warnings: Vec::new() }
 }
 
 fn gates(pod: &Value) -> &[Value] {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::directory::Directory;
-use crate::webhook::testing::{ALICE, Ask, ask, with};
+use crate::webhook::testing::{ALICE, Ask, ask, directory, with};
 
 fn pod(change: Value) -> Value {
     let plain = json!({
@@ -108,4 +108,25 @@ async fn a_wrong_pod_is_refused() {
 async fn a_pod_of_a_namespace_just_labelled_is_gated() {
     let answer = ask(Ask { directory: Directory::default(), ..Ask::create(pod(json!({}))) }).await;
     assert_eq!(answer.object["spec"]["schedulingGates"], json!([{"name": "sluice.dev/admission"}]));
+}
+
+#[tokio::test]
+async fn a_pod_of_a_gang_that_is_made_anew_starts_by_itself_once_others_have_succeeded() {
+    const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
+    let of_group = |name: &str| {
+        let group = json!({"spec": {"schedulingGroup": {"podGroupName": name}}});
+        pod(with(owned_by("Job"), group))
+    };
+    let thinned = directory();
+    thinned.places.thin(&"1".into(), true);
+    for (what, directory, user, object, stays) in [
+        ("all are there yet", directory(), JOBS, of_group("sluice-x-0815"), true),
+        ("some have succeeded", thinned.clone(), JOBS, of_group("sluice-x-0815"), false),
+        ("a group of its user's own", thinned.clone(), JOBS, of_group("mine"), true),
+        ("a user claims to be the Job", thinned, ALICE, of_group("sluice-x-0815"), true),
+    ] {
+        let answer = ask(Ask { user, directory, ..Ask::create(object) }).await;
+        assert!(answer.allowed, "{}", answer.message);
+        assert_eq!(answer.object["spec"]["schedulingGroup"].is_object(), stays, "{what}");
+    }
 }
