@@ -1,10 +1,13 @@
 //! What the watches leave in memory, and what each change means to the engine.
 
+mod devices;
 mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
+use self::devices::keep_counted;
+use super::dra::{Dra, News};
 use super::groups::{self, Groups};
 use super::kin::Kin;
 use super::reduce::Managed;
@@ -39,6 +42,8 @@ pub enum Change {
     Pod(Seen<PodSeen>),
     /// Whether PodGroups can be made.
     PodGroups(bool),
+    /// Of what there is of claimed devices.
+    Devices(News),
 }
 
 /// The cluster as far as decisions and patches need it.
@@ -52,6 +57,7 @@ pub struct Mirror {
     jobs: Table<JobSeen>,
     pods: Table<PodSeen>,
     kin: Kin,
+    dra: Dra,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
@@ -112,6 +118,7 @@ impl Mirror {
                 }
             }
             Change::Node(seen) => {
+                let seen = self.with_devices(seen);
                 for step in self.nodes.take(seen) {
                     let (closed, event) = match step {
                         // A kubelet's heartbeat changes nothing that matters here.
@@ -122,7 +129,10 @@ impl Mirror {
                             let changed = now.filter(|node| before.as_ref() != Some(node));
                             (closed, changed.map(|node| Event::NodeApplied(node.clone())))
                         }
-                        Step::Gone(name, _) => (true, Some(Event::NodeRemoved(name))),
+                        Step::Gone(name, _) => {
+                            self.dra.forget(&name);
+                            (true, Some(Event::NodeRemoved(name)))
+                        }
                     };
                     self.events.extend(event);
                     if closed {
@@ -166,6 +176,7 @@ impl Mirror {
                 self.directory_changed = true;
                 self.pod_groups = Some(can_be_made);
             }
+            Change::Devices(news) => self.take_devices(news),
         }
         self.told()
     }
@@ -250,7 +261,7 @@ impl Mirror {
         });
         for (managed, grouped) in jobs.chain(pods).filter(|(managed, _)| which(managed)) {
             let before = managed.workload.clone();
-            complete(&self.namespaces, &self.classes, self.unlabelled_default, managed);
+            complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
             if before != managed.workload && !grouped {
                 self.events.extend(told(Some(&before.team), Some(managed)));
             }
@@ -295,9 +306,13 @@ impl Mirror {
                         Makers::Others(place) => self.kin.tables.get_mut(place),
                     };
                     let now = table.and_then(|table| table.get_mut(&uid));
+                    let claimed = now.as_ref().and_then(|seen| seen.managed.as_ref()?.claims.as_deref());
+                    let claimed_before = before.as_deref().and_then(|before| before.claims.as_deref());
+                    self.dra.note(&uid, claimed_before, claimed);
                     if let Some(now) = now.and_then(|seen| seen.managed.as_deref_mut()) {
                         keep_since(now, before.as_deref());
-                        complete(&self.namespaces, &self.classes, self.unlabelled_default, now);
+                        keep_counted(now.claims.as_deref_mut(), claimed_before);
+                        complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, now);
                     }
                     let seen = self.makers(which).and_then(|table| table.get(&uid));
                     let parent = seen.and_then(|seen| seen.controller.as_ref());
@@ -328,6 +343,8 @@ impl Mirror {
                     if matches!(which, Makers::Others(_)) {
                         self.kin.unlink(&uid);
                     }
+                    let claimed = before.managed.as_deref().and_then(|managed| managed.claims.as_deref());
+                    self.dra.note(&uid, claimed, None);
                     self.places.put(&uid, None);
                     self.places.thin(&uid, false);
                     self.stirred.insert(WorkloadId(uid.clone()));
@@ -352,13 +369,14 @@ impl Mirror {
             };
             let group_before = before.as_ref().and_then(group_of);
             let replica_before = before.as_ref().and_then(replicas::key);
+            self.count_pod(&uid, before.as_ref());
             let was_ready = before.as_ref().is_some_and(|before| before.ready);
             let (held_before, belonged, managed_before) =
                 before.map_or((None, None, None), |before| (before.holds, before.belongs, before.managed));
             if let Some(now) = self.pods.get_mut(&uid) {
                 self.kin.attribute(now);
                 if let Some(managed) = now.managed.as_deref_mut() {
-                    complete(&self.namespaces, &self.classes, self.unlabelled_default, managed);
+                    complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
                 }
             }
             let now = self.pods.get(&uid);
@@ -455,14 +473,22 @@ fn complete(
     namespaces: &Table<NamespaceSeen>,
     classes: &Table<ClassSeen>,
     unlabelled_default: i32,
+    dra: &Dra,
     managed: &mut Managed,
 ) {
     let membership = namespaces.get(&managed.workload.namespace).and_then(|seen| seen.membership.as_ref());
     let Membership { team, queue } =
         membership.cloned().unwrap_or_else(|| Membership { team: "".into(), queue: None });
+    if let Some(claims) = managed.claims.as_deref() {
+        managed.workload.shape.requests.clone_from(&claims.plain);
+        managed.workload.sizes.clone_from(&claims.sizes);
+    }
     // Where kube-scheduler counts whole devices, so must Sluice, or it would admit more than there is.
     if let Some((device, amount)) = &managed.facts.whole_device {
         managed.workload.shape.requests.insert(device.clone(), *amount);
+    }
+    if let Some(claims) = managed.claims.as_deref_mut() {
+        dra.count(claims, &mut managed.workload);
     }
     managed.workload.team = team;
     managed.workload.queue = managed.own_queue.clone().or(queue);

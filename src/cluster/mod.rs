@@ -2,6 +2,7 @@
 
 pub mod actuator;
 pub mod call;
+pub mod dra;
 pub mod events;
 pub mod fault;
 pub mod groups;

@@ -93,7 +93,7 @@ async fn watch(api: &Api<DynamicObject>, place: usize, watched: &Watched, change
 }
 
 /// Whether a watch has failed because its kind is not served any more, or not to us.
-fn withdrawn(error: &watcher::Error) -> bool {
+pub fn withdrawn(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
         WatchError(status) => matches!(status.code, 403 | 404),

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
@@ -20,20 +19,20 @@ use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::{Flaw, Seen};
-use super::{others, pod_groups, wire};
+use super::{dra, others, pod_groups, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
 use crate::engine::model::{Name, Time};
 use crate::kinds::Kinds;
 
 /// How objects of one kind are keyed, read and passed on.
-struct Watched<K, T> {
+pub struct Watched<K, T> {
     /// The key of an object.
-    key: fn(&K) -> Name,
+    pub key: fn(&K) -> Name,
     /// What is kept of it.
-    read: fn(&K) -> Result<T, Flaw>,
+    pub read: fn(&K) -> Result<T, Flaw>,
     /// Whose message it is.
-    wrap: fn(Seen<T>) -> Change,
+    pub wrap: fn(Seen<T>) -> Change,
 }
 
 /// Starts every watch; they send to `changes` until the set is dropped. Each begins with a list that
@@ -43,6 +42,7 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSe
     let mut watches = JoinSet::new();
     others::start(client, kinds, changes, &mut watches);
     watches.spawn(pod_groups::follow(client.clone(), changes.clone()));
+    dra::watch::start(client, changes, &mut watches);
     let mut source = Source { client, changes, watches: &mut watches };
     source.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
     source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });
@@ -78,7 +78,8 @@ pub fn now() -> Time {
     Time(jiff::Timestamp::now().as_millisecond())
 }
 
-fn named<K: Resource>(object: &K) -> Name {
+/// The name of an object, its key among those without a namespace.
+pub fn named<K: Resource>(object: &K) -> Name {
     object.meta().name.as_deref().unwrap_or_default().into()
 }
 
@@ -112,16 +113,26 @@ impl Source<'_> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
         T: Send + 'static,
     {
-        let events = watcher(Api::<K>::all(self.client.clone()), watcher::Config::default());
-        self.watches.spawn(pass_on(events.default_backoff().boxed(), watched, self.changes.clone()));
+        let (client, changes) = (self.client.clone(), self.changes.clone());
+        // Kinds that are always there come back after any error.
+        self.watches.spawn(async move {
+            follow(Api::all(client), &watched, &changes, |_| false).await;
+        });
     }
 }
 
-async fn pass_on<K: Resource<DynamicType = ()>, T>(
-    mut events: BoxStream<'static, watcher::Result<watcher::Event<K>>>,
-    watched: Watched<K, T>,
-    changes: Sender<Change>,
-) {
+/// Passes on what is seen until an error after which it `ends`; false when nobody listens.
+pub async fn follow<K, T>(
+    api: Api<K>,
+    watched: &Watched<K, T>,
+    changes: &Sender<Change>,
+    ends: fn(&watcher::Error) -> bool,
+) -> bool
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => Seen::ListBegins,
@@ -140,11 +151,15 @@ async fn pass_on<K: Resource<DynamicType = ()>, T>(
             }
             Err(error) => {
                 tracing::warn!(kind = %K::kind(&()), %error, "watch failed, it starts again");
+                if ends(&error) {
+                    return true;
+                }
                 continue;
             }
         };
         if changes.send((watched.wrap)(seen)).await.is_err() {
-            return;
+            return false;
         }
     }
+    true
 }

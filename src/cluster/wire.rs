@@ -142,6 +142,8 @@ pub struct PodSpec {
     pub active_deadline_seconds: Option<i64>,
     /// The group that is scheduled as one.
     pub scheduling_group: Option<SchedulingGroup>,
+    /// The devices it claims.
+    pub resource_claims: Option<Vec<core::v1::PodResourceClaim>>,
 }
 
 /// A group of pods that is scheduled as one.
@@ -182,7 +184,7 @@ pub struct Resources {
 
 /// How far a pod has come.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
@@ -190,6 +192,8 @@ pub struct PodStatus {
     pub reason: Option<String>,
     /// What is said of it.
     pub conditions: Option<Vec<Condition>>,
+    /// The claims that were made for it.
+    pub resource_claim_statuses: Option<Vec<core::v1::PodResourceClaimStatus>>,
 }
 
 /// A `v1` Node.

@@ -80,7 +80,7 @@ impl Refusals {
 
 /// Whether there may be something to tell of a workload that only its owner can change.
 fn to_be_told(workload: &Workload) -> bool {
-    matches!(workload.state, Observed::Queued | Observed::Unready(Unready::Unlike))
+    matches!(workload.state, Observed::Queued | Observed::Unready(Unready::Unlike | Unready::Uncounted(_)))
 }
 
 /// Whether a reason will not pass by waiting.
@@ -92,5 +92,6 @@ fn refuses(reason: Reason) -> bool {
             | Reason::UnknownTeam
             | Reason::UnknownQueue
             | Reason::UnlikePods
+            | Reason::Uncounted
     )
 }

@@ -205,6 +205,8 @@ pub enum Reason {
     Incomplete,
     /// Its pods do not ask for the same, so that they cannot be placed as one.
     UnlikePods,
+    /// What it asks for by claims cannot be counted.
+    Uncounted,
     /// Not looked at yet.
     NotYetConsidered,
     /// It runs within its team's guarantee.
@@ -259,6 +261,7 @@ impl Reason {
             Self::HeldByUser => "HeldByUser",
             Self::Incomplete => "Incomplete",
             Self::UnlikePods => "UnlikePods",
+            Self::Uncounted => "Uncounted",
             Self::NotYetConsidered => "NotYetConsidered",
             Self::Guaranteed => "Guaranteed",
             Self::Borrowed => "Borrowed",

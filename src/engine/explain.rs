@@ -102,6 +102,9 @@ fn held(state: &Observed) -> Verdict {
              requests, node selector, affinity, tolerations, queue, pools, topology and priority"
                 .to_owned(),
         ),
+        Observed::Unready(Unready::Uncounted(why)) => {
+            pending(Reason::Uncounted, format!("what it asks for cannot be counted: {why}"))
+        }
         _ => Verdict {
             state: State::Held,
             reason: Reason::HeldByUser,

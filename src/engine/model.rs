@@ -484,7 +484,7 @@ pub struct Topology {
 pub enum Observed {
     /// Its user holds it back; it is not in the queue.
     OnHold,
-    /// It is made of several objects that cannot be queued as one yet.
+    /// It cannot be queued as it is: it is made of several objects, or leaves open what it asks for.
     Unready(Unready),
     /// It waits for admission and nothing of it runs.
     Queued,
@@ -504,8 +504,8 @@ pub enum Observed {
     Finished,
 }
 
-/// Why several objects cannot be queued as one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why objects cannot be queued as one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unready {
     /// Not all of its pods are there.
     Missing {
@@ -516,6 +516,8 @@ pub enum Unready {
     },
     /// Its pods do not ask for the same.
     Unlike,
+    /// What its pods ask for cannot be counted, for this reason.
+    Uncounted(Name),
 }
 
 /// The record of an admission.

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Factor, Kind, Pointer, Role};
+use crate::cluster::reduce::claims::{PodClaim, claims};
 use crate::cluster::reduce::shape::shape;
 use crate::cluster::wire::{Container, PodSpec, Resources};
 use crate::engine::amount::{Amount, ResourceList, sum};
@@ -25,6 +26,8 @@ pub struct Gang {
     pub pods: u32,
     /// What each of them needs, with what rides along.
     pub shape: PodShape,
+    /// What pods of the roles claim, of each that differs in that.
+    pub claims: Vec<Vec<PodClaim>>,
     /// The class that its largest role names.
     pub class: Option<Name>,
     /// The templates of all roles whose pods go where the gang goes.
@@ -38,8 +41,16 @@ pub struct Gang {
 struct Part {
     pods: u32,
     shape: PodShape,
+    claims: Vec<PodClaim>,
     class: Option<Name>,
     template: Option<Pointer>,
+}
+
+impl Part {
+    /// Whether its pods ask for devices.
+    fn is_heavy(&self) -> bool {
+        has_device(&self.shape.requests) || !self.claims.is_empty()
+    }
 }
 
 /// What an object of this kind asks for, where `affinity` gives what its user wrote into a template.
@@ -55,21 +66,24 @@ pub fn gang(kind: &Kind, object: &Value, affinity: &dyn Fn(&Pointer) -> Option<V
             }
         }
     }
-    let heavy_alone = parts.iter().any(|part| has_device(&part.shape.requests));
+    let heavy_alone = parts.iter().any(Part::is_heavy);
     let (heavy, light): (Vec<Part>, Vec<Part>) =
-        parts.into_iter().partition(|part| !heavy_alone || has_device(&part.shape.requests));
+        parts.into_iter().partition(|part| !heavy_alone || part.is_heavy());
     let Some(largest) = heavy.iter().max_by_key(|part| part.pods) else { return gang };
     gang.pods = heavy.iter().fold(0u32, |sum, part| sum.saturating_add(part.pods));
     gang.class = largest.class.clone();
     gang.shape = largest.shape.clone();
     for part in &heavy {
-        if part.shape != gang.shape {
+        if part.shape != gang.shape || part.claims != largest.claims {
             gang.inexact = Some(format!(
                 "its roles differ, so each of the {} pods is counted as the largest of them",
                 gang.pods
             ));
         }
         cover(&mut gang.shape, &part.shape);
+        if !part.claims.is_empty() && !gang.claims.contains(&part.claims) {
+            gang.claims.push(part.claims.clone());
+        }
     }
     gang.templates.extend(heavy.into_iter().filter_map(|part| part.template));
     for part in light {
@@ -116,6 +130,7 @@ fn part(
         return Ok(Some(Part {
             pods,
             shape: shape(&spec, affinity(&at).as_ref()),
+            claims: claims(&spec, None),
             class: spec.priority_class_name.as_deref().map(Name::from),
             template: Some(at),
         }));
@@ -129,7 +144,7 @@ fn part(
     }
     let spec =
         PodSpec { containers: vec![Container { resources, restart_policy: None }], ..PodSpec::default() };
-    Ok(Some(Part { pods, shape: shape(&spec, None), class: None, template: None }))
+    Ok(Some(Part { pods, shape: shape(&spec, None), claims: Vec::new(), class: None, template: None }))
 }
 
 fn number(factor: &Factor, there: &Value) -> u32 {

@@ -20,6 +20,7 @@ use crate::api::names;
 use crate::api::node_pool::NodePool;
 use crate::api::record::Record;
 use crate::api::team::Team;
+use crate::cluster::dra;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::table::Seen;
@@ -110,6 +111,9 @@ impl World {
             }
         }
         mirror.take(Change::PodGroups(false));
+        for news in dra::News::nothing() {
+            mirror.take(Change::Devices(news));
+        }
         Self {
             mirror,
             directory: Directory::default(),

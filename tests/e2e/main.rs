@@ -3,6 +3,7 @@
 mod boundaries;
 mod certificates;
 mod deletion;
+mod dra;
 mod elastic;
 mod gangs;
 mod groups;

@@ -24,6 +24,7 @@ impl Mirror {
             && self.jobs.complete()
             && self.pods.complete()
             && self.kin.complete()
+            && self.dra.complete()
     }
 
     fn directory_complete(&self) -> bool {
@@ -83,7 +84,7 @@ impl Mirror {
     /// The workload that an object which is not there would be.
     #[must_use]
     pub fn would_be(&self, mut managed: Managed) -> Workload {
-        complete(&self.namespaces, &self.classes, self.unlabelled_default, &mut managed);
+        complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
         managed.workload
     }
 

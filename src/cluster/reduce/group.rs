@@ -14,6 +14,8 @@ pub fn gathering(id: &WorkloadId, name: &Name, pods: &[&PodSeen], running: u32) 
     let there = count(pods.len()).saturating_add(running);
     let state = if there < size {
         Observed::Unready(Unready::Missing { there, of: size })
+    } else if let Some(why) = members().find_map(|member| member.claims.as_ref()?.uncounted.clone()) {
+        Observed::Unready(Unready::Uncounted(why))
     } else if members().any(|member| !alike(member, first)) {
         Observed::Unready(Unready::Unlike)
     } else {

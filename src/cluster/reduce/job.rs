@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::super::wire;
+use super::claims::{Claims, claims};
 use super::shape::shape;
 use super::{
     Facts, Gang, Managed, Sizes, annotation, controller, created, eviction, gates, instant, label, name,
@@ -103,7 +104,10 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     if let Some(full) = sizes.first() {
         shape.requests = full.requests.clone();
     }
+    let namespace = name(metadata.namespace.as_ref());
+    let claims = Claims::of_template(&namespace, vec![claims(spec, None)], &shape.requests, &sizes);
     Some(Box::new(Managed {
+        claims: claims.filter(|_| !over),
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().map(Name::from),
         facts: Facts {
@@ -142,7 +146,7 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
         workload: Workload {
             id: WorkloadId(uid(metadata)),
             kind: WorkloadKind::Job,
-            namespace: name(metadata.namespace.as_ref()),
+            namespace,
             name: name(metadata.name.as_ref()),
             team: "".into(),
             queue: None,

@@ -1,5 +1,6 @@
 //! Kubernetes object in, engine value out: pure functions, one file a kind.
 
+pub mod claims;
 pub mod group;
 pub mod job;
 pub mod node;
@@ -24,6 +25,7 @@ use crate::api::sizes::{Choice, are_at, limits_at, speaks_of};
 use crate::engine::amount::{Amount, ResourceList};
 use crate::engine::model::{Name, Size, Time, Topology, Workload};
 use crate::view::is_gpu;
+use claims::Claims;
 
 /// A Job or a bare pod that Sluice manages, with what its patches will need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct Managed {
     pub class: Option<Name>,
     /// What patches need.
     pub facts: Facts,
+    /// What its pods ask for by claims; the mirror counts it.
+    pub claims: Option<Box<Claims>>,
 }
 
 /// What the patches on a workload depend on, beyond what the engine knows.

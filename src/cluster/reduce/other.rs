@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use super::claims::Claims;
 use super::job::JobSeen;
 use super::{
     Facts, Managed, annotation, controller, created, eviction, label, name, record, uid, version, wishes,
@@ -81,7 +82,10 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
         let ended = data["status"]["completionTime"].as_str()?.parse::<Timestamp>().ok()?;
         Some(time(ended).since(time(record.at)))
     });
+    let namespace = name(metadata.namespace.as_ref());
+    let claims = Claims::of_template(&namespace, gang.claims, &gang.shape.requests, &[]);
     Some(Box::new(Managed {
+        claims: claims.filter(|_| !over),
         own_queue: label(metadata, names::QUEUE),
         class: gang.class,
         facts: Facts {
@@ -109,7 +113,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
                 api_version: kind.api_version.as_str().into(),
                 kind: kind.kind.as_str().into(),
             },
-            namespace: name(metadata.namespace.as_ref()),
+            namespace,
             name: name(metadata.name.as_ref()),
             team: "".into(),
             queue: None,

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
 use super::super::wire;
+use super::claims::{Claims, claims};
 use super::replica::replica;
 use super::shape::{requests, shape};
 use super::{
@@ -13,6 +14,7 @@ use super::{
 use crate::api::affinity::aim;
 use crate::api::names;
 use crate::api::record::{Group, time};
+use crate::engine::amount::ResourceList;
 use crate::engine::model::{
     Admission, Name, Observed, Pod, PodId, PodShape, Time, Workload, WorkloadId, WorkloadKind,
 };
@@ -40,6 +42,8 @@ pub struct PodSeen {
     pub managed: Option<Box<Managed>>,
     /// The group it says it belongs to, if it is managed.
     pub group: Option<Box<Membership>>,
+    /// What it holds by claims; the mirror counts it.
+    pub claims: Option<Box<Claims>>,
     /// How it comes to its place, if a Job has made it and it has not ended.
     pub way: Option<Box<Way>>,
 }
@@ -85,9 +89,12 @@ pub struct Membership {
 /// Reduces a pod.
 #[must_use]
 pub fn pod(pod: &wire::Pod) -> PodSeen {
-    let managed = managed(pod);
+    let mut managed = managed(pod);
     let waits = managed.as_ref().is_some_and(|managed| managed.workload.state == Observed::Queued);
     let group = managed.as_ref().and_then(|_| membership(&pod.metadata));
+    if let Some(claims) = managed.as_mut().and_then(|managed| managed.claims.as_deref_mut()) {
+        claims.grouped = group.is_some();
+    }
     let together = group.as_ref().and_then(|group| group.admitted.as_ref());
     let workload = match &managed {
         Some(managed) => Some(match together {
@@ -97,7 +104,9 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         None => owning_job(&pod.metadata).map(WorkloadId),
     };
     let counts = !ended(pod) && !waits && (pod.spec.node_name.is_some() || workload.is_some());
+    let requests = if counts { requests(&pod.spec) } else { ResourceList::new() };
     PodSeen {
+        claims: counts.then(|| claimed(pod, &requests)).flatten(),
         uid: uid(&pod.metadata),
         version: version(&pod.metadata),
         name: name(pod.metadata.name.as_ref()),
@@ -107,7 +116,7 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             id: PodId(uid(&pod.metadata)),
             workload,
             node: pod.spec.node_name.as_deref().map(Name::from),
-            requests: requests(&pod.spec),
+            requests,
         }),
         ready: counts && pod.metadata.deletion_timestamp.is_none() && is_ready(pod),
         succeeded: pod.status.phase.as_deref() == Some("Succeeded"),
@@ -115,6 +124,13 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         managed,
         group,
     }
+}
+
+/// What a pod claims, beside what it requests.
+fn claimed(pod: &wire::Pod, requests: &ResourceList) -> Option<Box<Claims>> {
+    let namespace = name(pod.metadata.namespace.as_ref());
+    let roles = vec![claims(&pod.spec, Some(&pod.status))];
+    Claims::of_template(&namespace, roles, requests, &[])
 }
 
 /// Its group as its label, its annotation and the record say; without a size it is a pod like any other.
@@ -187,6 +203,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let share = wishes.share.filter(|_| !over);
     let whole_device = share.and_then(|share| share_device(&mut shape.requests, share));
     Some(Box::new(Managed {
+        claims: claimed(pod, &shape.requests).filter(|_| !over),
         own_queue: label(metadata, names::QUEUE),
         class: pod
             .spec

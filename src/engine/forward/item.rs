@@ -123,7 +123,9 @@ impl Item {
     pub fn change(&mut self, workload: Workload, life: Life) {
         let state = match (&workload.state, &self.workload.state) {
             (Observed::OnHold, state) if *state != Observed::Finished => Observed::OnHold,
-            (Observed::Unready(why), Observed::Queued | Observed::Unready(_)) => Observed::Unready(*why),
+            (Observed::Unready(why), Observed::Queued | Observed::Unready(_)) => {
+                Observed::Unready(why.clone())
+            }
             (Observed::Queued, Observed::OnHold | Observed::Unready(_)) => Observed::Queued,
             (_, state) => state.clone(),
         };

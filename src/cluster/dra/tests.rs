@@ -1,0 +1,209 @@
+//! How devices are counted: on nodes, in workloads, in pods.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::reduce;
+use crate::cluster::reduce::team::NamespaceSeen;
+use crate::directory::Membership;
+use crate::engine::amount::describe;
+use crate::engine::model::{Event, Time};
+
+const GPU: &str = "device.attributes['d'].type == 'gpu'";
+
+fn class(name: &str, resource: Option<&str>, selector: &str) -> Change {
+    let selectors = Some(vec![selector.to_owned()]);
+    let seen = DeviceClassSeen { resource: resource.map(Name::from), selectors };
+    Change::Devices(News::Class(Seen::Object(name.into(), seen)))
+}
+
+/// A slice of the node's own pool, with so many GPUs and a device that is none.
+fn slice(name: &str, node: &str, generation: i64, of: i64, gpus: usize) -> Change {
+    let device = |kind: &str, index: usize| json!({"name": format!("{kind}-{index}"), "attributes": {"type": {"string": kind}}});
+    let mut devices: Vec<Value> = (0..gpus).map(|index| device("gpu", index)).collect();
+    devices.push(device("nic", 0));
+    let object = json!({"metadata": {"name": name}, "spec": {
+        "driver": "d", "nodeName": node, "devices": devices,
+        "pool": {"name": node, "generation": generation, "resourceSliceCount": of},
+    }});
+    let seen = reduce::claims::slice(&serde_json::from_value(object).expect("a slice"));
+    Change::Devices(News::Slice(Seen::Object(name.into(), seen)))
+}
+
+fn node(name: &str, allocatable: Value) -> Change {
+    let object = json!({"metadata": {"name": name}, "status": {"allocatable": allocatable}});
+    let seen = reduce::node::node(&serde_json::from_value(object).expect("a node"));
+    Change::Node(Seen::Object(name.into(), seen))
+}
+
+fn template(name: &str, asked: &[(&str, u64)]) -> Change {
+    let asked = asked.iter().map(|(class, count)| (Name::from(*class), *count)).collect();
+    Change::Devices(News::Template(Seen::Object(key("ns", name), TemplateSeen { asked: Ok(asked) })))
+}
+
+fn claim(name: &str, asked: &[(&str, u64)], carrier: &str) -> Change {
+    let asked = asked.iter().map(|(class, count)| (Name::from(*class), *count)).collect();
+    let seen = ClaimSeen { asked: Ok(asked), carrier: Some(carrier.into()) };
+    Change::Devices(News::Claim(Seen::Object(key("ns", name), seen)))
+}
+
+fn job(annotations: Value, suspend: bool, claims: Value, limits: Value) -> Change {
+    let object = json!({
+        "metadata": {"name": "j", "namespace": "ns", "uid": "job", "annotations": annotations},
+        "spec": {"suspend": suspend, "template": {"spec": {
+            "containers": [{"resources": {"limits": limits}}], "resourceClaims": claims,
+        }}},
+    });
+    let seen = reduce::job::job(&serde_json::from_value(object).expect("a Job"), Time(0));
+    Change::Job(Seen::Object(seen.uid.clone(), seen))
+}
+
+fn held(claims: Value, limits: Value) -> Change {
+    job(json!({"sluice.dev/held": "true"}), true, claims, limits)
+}
+
+fn pod(uid: &str, claims: Value, made: Value) -> Change {
+    let object = json!({
+        "metadata": {"name": uid, "namespace": "ns", "uid": uid},
+        "spec": {"nodeName": "n0", "containers": [{"resources": {"requests": {"cpu": 1}}}], "resourceClaims": claims},
+        "status": {"resourceClaimStatuses": made},
+    });
+    let seen = reduce::pod::pod(&serde_json::from_value(object).expect("a pod"));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+fn labelled() -> Mirror {
+    let mut mirror = Mirror::default();
+    let membership = Some(Membership { team: "vision".into(), queue: None });
+    mirror
+        .take(Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership })));
+    mirror
+}
+
+/// What the last of these says a node offers, a workload asks for or a pod holds.
+fn told(events: &[Event]) -> String {
+    match events.last() {
+        None => "nothing new".to_owned(),
+        Some(Event::NodeApplied(node)) => format!("{} offers {}", node.name, describe(&node.allocatable)),
+        Some(Event::PodApplied(pod)) => format!("{} holds {}", pod.id.0, describe(&pod.requests)),
+        Some(Event::WorkloadApplied(workload)) => match &workload.state {
+            Observed::Unready(Unready::Uncounted(why)) => why.to_string(),
+            _ => format!("asks for {}", describe(&workload.shape.requests)),
+        },
+        Some(other) => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_offers_the_devices_of_whole_pools_in_their_newest_generation() {
+    let mut mirror = Mirror::default();
+    mirror.take(class("gpu", Some("example.com/gpu"), GPU));
+    mirror.take(slice("s0", "n0", 1, 1, 2));
+    let mut after = |change| told(&mirror.take(change));
+    assert_eq!(after(node("n0", json!({"cpu": 4}))), "n0 offers cpu 4, example.com/gpu 2");
+    assert_eq!(after(node("n0", json!({"cpu": 4}))), "nothing new");
+    assert_eq!(after(slice("s0", "n0", 2, 2, 3)), "n0 offers cpu 4", "one of two slices is missing");
+    assert_eq!(after(slice("s1", "n0", 2, 2, 1)), "n0 offers cpu 4, example.com/gpu 4");
+    assert_eq!(
+        after(slice("s2", "n0", 3, 1, 8)),
+        "n0 offers cpu 4, example.com/gpu 8",
+        "the rest is out of date"
+    );
+    let gone = Change::Devices(News::Slice(Seen::Deleted("s2".into())));
+    assert_eq!(after(gone), "n0 offers cpu 4, example.com/gpu 4");
+    assert_eq!(
+        after(node("n0", json!({"cpu": 4, "example.com/gpu": 1}))),
+        "n0 offers cpu 4, example.com/gpu 1"
+    );
+    assert_eq!(after(slice("s3", "n0", 4, 1, 8)), "nothing new", "what the node lists itself stands");
+}
+
+#[test]
+fn classes_say_what_counts_and_as_what() {
+    let mut mirror = Mirror::default();
+    mirror.take(slice("s0", "n0", 1, 1, 2));
+    let mut after = |change| told(&mirror.take(change));
+    assert_eq!(after(node("n0", json!({"cpu": 4}))), "n0 offers cpu 4", "no class, no devices");
+    assert_eq!(after(class("gpu", None, GPU)), "n0 offers cpu 4, deviceclass.resource.kubernetes.io/gpu 2");
+    assert_eq!(after(class("gpu", Some("x/gpu"), GPU)), "n0 offers cpu 4, x/gpu 2");
+    let any = after(class("any", None, "device.driver == 'd'"));
+    assert_eq!(any, "n0 offers cpu 4, deviceclass.resource.kubernetes.io/any 3, x/gpu 2", "counted for each");
+    assert_eq!(
+        after(class("any", Some("x/gpu"), "device.driver == 'd'")),
+        "n0 offers cpu 4, x/gpu 3",
+        "or once"
+    );
+    assert_eq!(
+        after(class("any", None, "unheardOf(device)")),
+        "n0 offers cpu 4, x/gpu 2",
+        "told, not counted"
+    );
+    let gone = Change::Devices(News::Class(Seen::Deleted("gpu".into())));
+    assert_eq!(after(gone), "n0 offers cpu 4");
+}
+
+#[test]
+fn a_job_asks_for_what_its_claims_ask_for() {
+    let mut mirror = labelled();
+    let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    let mut after = |change| told(&mirror.take(change));
+    assert_eq!(after(held(claims.clone(), json!({"cpu": 2}))), "there is no ResourceClaimTemplate t");
+    assert_eq!(after(template("t", &[("gpu", 2)])), "there is no DeviceClass gpu");
+    assert_eq!(after(class("gpu", Some("x/gpu"), GPU)), "asks for cpu 2, x/gpu 2");
+    assert_eq!(after(held(claims, json!({"cpu": 2, "x/gpu": 1}))), "asks for cpu 2, x/gpu 3", "both ways");
+    let gone = Change::Devices(News::Template(Seen::Deleted(key("ns", "t"))));
+    assert_eq!(after(gone), "there is no ResourceClaimTemplate t");
+    assert_eq!(after(template("t", &[("gpu", 4)])), "asks for cpu 2, x/gpu 5");
+    let shared = json!([{"name": "gpu", "resourceClaimName": "c"}]);
+    assert!(after(held(shared, json!({}))).starts_with("ResourceClaim c is one that pods share"));
+}
+
+#[test]
+fn a_class_asked_for_by_its_own_name_counts_as_its_resource() {
+    let mut mirror = labelled();
+    let mut after = |change| told(&mirror.take(change));
+    let by_class = "deviceclass.resource.kubernetes.io/gpu";
+    assert_eq!(after(held(json!([]), json!({by_class: 1}))), format!("asks for {by_class} 1"));
+    assert_eq!(after(class("gpu", Some("x/gpu"), GPU)), "asks for x/gpu 1");
+}
+
+#[test]
+fn what_runs_keeps_what_was_counted_when_its_template_goes() {
+    let mut mirror = labelled();
+    mirror.take(class("gpu", Some("x/gpu"), GPU));
+    mirror.take(template("t", &[("gpu", 2)]));
+    let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    let record = r#"{"pool":"p","nodes":{"n0":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+    let marks = json!({"sluice.dev/held": "true", "sluice.dev/admission": record});
+    let running = || job(marks.clone(), false, claims.clone(), json!({"cpu": 1}));
+    assert_eq!(told(&mirror.take(running())), "asks for cpu 1, x/gpu 2");
+    let gone = Change::Devices(News::Template(Seen::Deleted(key("ns", "t"))));
+    assert_eq!(told(&mirror.take(gone)), "nothing new");
+    assert_eq!(told(&mirror.take(running())), "nothing new");
+}
+
+#[test]
+fn a_pod_holds_what_its_claims_were_given() {
+    let mut mirror = labelled();
+    mirror.take(class("gpu", Some("x/gpu"), GPU));
+    mirror.take(template("t", &[("gpu", 2)]));
+    let own = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    let made = json!([{"name": "gpu", "resourceClaimName": "p-gpu-1"}]);
+    let mut after = |change| told(&mirror.take(change));
+    assert_eq!(after(pod("p", own.clone(), json!([]))), "p holds cpu 1, x/gpu 2");
+    assert_eq!(after(pod("p", own, made)), "nothing new", "the claim itself is not known yet");
+    assert_eq!(after(claim("p-gpu-1", &[("gpu", 3)], "p")), "p holds cpu 1, x/gpu 3");
+    let gone = Change::Devices(News::Template(Seen::Deleted(key("ns", "t"))));
+    assert_eq!(after(gone), "nothing new", "the claim says it all");
+    // A claim that pods share is held by the first of them.
+    let shared = || json!([{"name": "gpu", "resourceClaimName": "c"}]);
+    assert_eq!(after(claim("c", &[("gpu", 1)], "q")), "nothing new");
+    assert_eq!(after(pod("q", shared(), json!([]))), "q holds cpu 1, x/gpu 1");
+    assert_eq!(after(pod("r", shared(), json!([]))), "r holds cpu 1");
+    let events = mirror.take(claim("c", &[("gpu", 1)], "r"));
+    assert_eq!(
+        (told(&events[..1]), told(&events)),
+        ("q holds cpu 1".to_owned(), "r holds cpu 1, x/gpu 1".to_owned())
+    );
+}
