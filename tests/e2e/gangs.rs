@@ -7,6 +7,7 @@ use serde_json::Value;
 use sluice::api::names;
 use sluice_harness::{Cluster, Options, World, eventually, patience};
 
+use crate::placement::faults;
 use crate::support::{Job, SLUICE, nodes, queued, running, team};
 
 /// Carries out a test where PodGroups are served.
@@ -93,6 +94,11 @@ async fn a_gang_has_one_pod_group_from_its_first_admission_to_its_end() {
         .await
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_pod_of_a_gang_that_cannot_start_goes_elsewhere() {
+    with_pod_groups("gang-faults", async |world| faults(world).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -133,17 +133,19 @@ metadata:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_cannot_get_to_their_places_or_lose_them_are_put_right() {
-    World::run("faults", SLUICE, 1, async |world| {
-        world.apply(&format!("{}{TEAM}", nodes(2, 4))).await?;
-        a_foreign_pod_takes_a_planned_place(world).await?;
-        world.apply(&nodes(3, 4)).await?;
-        a_node_is_closed_between_decision_and_binding(world).await?;
-        world.apply(&nodes(4, 4)).await?;
-        a_node_is_lost_under_a_gang(world).await?;
-        world.apply(&nodes(4, 4)).await?;
-        a_node_is_lost_under_a_gang_that_starts_whole(world).await
-    })
-    .await;
+    World::run("faults", SLUICE, 1, async |world| faults(world).await).await;
+}
+
+/// One fault after the other, each put right before the next.
+pub async fn faults(world: &World) -> Result<()> {
+    world.apply(&format!("{}{TEAM}", nodes(2, 4))).await?;
+    a_foreign_pod_takes_a_planned_place(world).await?;
+    world.apply(&nodes(3, 4)).await?;
+    a_node_is_closed_between_decision_and_binding(world).await?;
+    world.apply(&nodes(4, 4)).await?;
+    a_node_is_lost_under_a_gang(world).await?;
+    world.apply(&nodes(4, 4)).await?;
+    a_node_is_lost_under_a_gang_that_starts_whole(world).await
 }
 
 /// The gang of two finds one of its two nodes taken; with no third one it goes back and says why.

@@ -144,6 +144,9 @@ fn membership(metadata: &ObjectMeta) -> Option<Box<Membership>> {
 /// The annotation in which the Job controller writes a pod's number.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
+/// How kube-scheduler begins what it says of a pod that could start, but for another of its PodGroup that cannot.
+const FOR_ANOTHER: &str = "pod group is unschedulable";
+
 fn way(pod: &wire::Pod) -> Option<Box<Way>> {
     owning_job(&pod.metadata)?;
     let gates = gates(&pod.spec);
@@ -154,6 +157,7 @@ fn way(pod: &wire::Pod) -> Option<Box<Way>> {
     let refused = conditions.find(|condition| {
         (&*condition.type_, &*condition.status, &*condition.reason)
             == ("PodScheduled", "False", "Unschedulable")
+            && !condition.message.starts_with(FOR_ANOTHER)
     });
     Some(Box::new(Way {
         namespace: name(pod.metadata.namespace.as_ref()),
@@ -307,6 +311,21 @@ mod tests {
         let mut ending = owner;
         ending["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
         assert!(seen(ending).holds.is_some(), "a terminating pod still holds its devices");
+    }
+
+    #[test]
+    fn no_node_is_blamed_for_a_pod_that_waits_for_another_of_its_gang() {
+        for (message, refused) in [
+            ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", true),
+            ("pod group is unschedulable, waiting for minCount pods from a gang to be scheduled", false),
+        ] {
+            let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": message});
+            let waits =
+                json!({"metadata": {"ownerReferences": owned()}, "status": {"conditions": [condition]}});
+            let way = seen(waits).way.expect("it has no node yet");
+            assert_eq!(way.refused.is_some(), refused, "{message}");
+        }
     }
 
     #[test]
