@@ -12,6 +12,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::api::names;
 use crate::api::record::time;
+use crate::cluster::dra;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
@@ -93,6 +94,7 @@ impl Cluster {
         }
         changes.extend(listed!(Namespace, Team, Pool, Node, Class, Job, Pod));
         changes.push(Change::PodGroups(false));
+        changes.extend(dra::News::nothing().map(Change::Devices));
         let (mut mirror, mut engine) = (Mirror::default(), Engine::new());
         for event in changes.into_iter().flat_map(|change| mirror.take(change)) {
             engine.apply(event, now());
