@@ -1,12 +1,13 @@
 //! What the watches leave in memory, and what each change means to the engine.
 
 mod devices;
+mod fill;
 mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use self::devices::keep_counted;
+use self::fill::{complete, keep_counted, keep_since, thinned};
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
 use super::kin::Kin;
@@ -17,7 +18,7 @@ use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::replicas::{self, Replicas};
 use super::table::{Seen, Step, Table, Versioned};
 use super::up::Up;
-use crate::directory::{Membership, Places};
+use crate::directory::Places;
 use crate::engine::model::{Event, Name, Node, Observed, Pod, PodId, WorkloadId};
 use crate::kinds::{Kind, Kinds};
 
@@ -465,53 +466,6 @@ fn told(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
         Some(Event::WorkloadApplied(now.workload.clone()))
     } else {
         before.filter(|team| !team.is_empty()).map(|_| Event::WorkloadRemoved(now.workload.id.clone()))
-    }
-}
-
-/// Fills in the team and the default queue of the namespace, and the value of the class.
-fn complete(
-    namespaces: &Table<NamespaceSeen>,
-    classes: &Table<ClassSeen>,
-    unlabelled_default: i32,
-    dra: &Dra,
-    managed: &mut Managed,
-) {
-    let membership = namespaces.get(&managed.workload.namespace).and_then(|seen| seen.membership.as_ref());
-    let Membership { team, queue } =
-        membership.cloned().unwrap_or_else(|| Membership { team: "".into(), queue: None });
-    if let Some(claims) = managed.claims.as_deref() {
-        managed.workload.shape.requests.clone_from(&claims.plain);
-        managed.workload.sizes.clone_from(&claims.sizes);
-    }
-    // Where kube-scheduler counts whole devices, so must Sluice, or it would admit more than there is.
-    if let Some((device, amount)) = &managed.facts.whole_device {
-        managed.workload.shape.requests.insert(device.clone(), *amount);
-    }
-    if let Some(claims) = managed.claims.as_deref_mut() {
-        dra.count(claims, &mut managed.workload);
-    }
-    managed.workload.team = team;
-    managed.workload.queue = managed.own_queue.clone().or(queue);
-    if let Some(class) = &managed.class {
-        managed.workload.priority = classes.get(class).map_or(0, |class| class.value);
-    } else if !managed.workload.kind.is_pods() {
-        managed.workload.priority = unlabelled_default;
-    }
-}
-
-/// Whether fewer pods of a gang are left to succeed than were admitted, and wait for each other.
-fn thinned(managed: &Managed) -> bool {
-    let Observed::Admitted(admission) = &managed.workload.state else { return false };
-    managed.facts.gang.is_some() && managed.workload.pods < admission.pods
-}
-
-/// A Job suspended by its user carries no time of that; the first look at it stands.
-fn keep_since(now: &mut Managed, before: Option<&Managed>) {
-    if let (Observed::Leaving { since, .. }, Some(Observed::Leaving { since: first, .. })) =
-        (&mut now.workload.state, before.map(|managed| &managed.workload.state))
-        && now.facts.eviction.is_none()
-    {
-        *since = *first;
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::reduce::job::job;
 use crate::cluster::reduce::pod::pod;
+use crate::directory::Membership;
 use crate::engine::model::{SETTLE, Time, Workload};
 
 const RECORD: &str = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;

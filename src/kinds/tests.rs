@@ -143,6 +143,19 @@ fn roles_that_differ_are_counted_by_the_largest_and_that_is_told() {
 }
 
 #[test]
+fn who_claims_devices_makes_the_gang_and_others_ride_along() {
+    let mut worker = pod(0, 8);
+    worker["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimTemplateName": "one"}]);
+    let object = json!({"spec": {"mpiReplicaSpecs": {
+        "Launcher": {"replicas": 1, "template": pod(0, 1)}, "Worker": {"replicas": 2, "template": worker},
+    }}});
+    let gang = asks(&entry("MPIJob"), &object);
+    assert_eq!((gang.pods, describe(&gang.shape.requests)), (2, "cpu 9, pods 1".to_owned()));
+    let templates: Vec<_> = gang.claims.iter().flatten().map(|claim| claim.template.as_deref()).collect();
+    assert_eq!(templates, [Some("one")]);
+}
+
+#[test]
 fn a_launcher_that_asks_for_nodes_of_its_own_does_not_ride_along() {
     let mut object = examples().pop().expect("there are examples").1;
     object["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["nodeSelector"] =

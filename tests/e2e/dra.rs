@@ -14,7 +14,7 @@ use sluice_harness::{View, World};
 use crate::pods::explained;
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
-/// A class of devices, and what each of two nodes has: two devices of the class, and one of none.
+/// A class of devices, and what each of two nodes has: three devices of the class, and one of none.
 fn devices() -> String {
     let mut text = "
 apiVersion: resource.k8s.io/v1
@@ -44,6 +44,7 @@ spec:
   devices:
   - {{name: gpu-a, {gpu}}}
   - {{name: gpu-b, {gpu}}}
+  - {{name: gpu-c, {gpu}}}
   - {{name: gpu-small, {small}}}
 ---"
         ));
@@ -109,12 +110,23 @@ async fn claimed_devices_count_against_quotas_and_are_reclaimed() {
         let teams = format!("{}{}", team("a", 2), team("b", 2)).replace("nvidia.com/gpu", "example.com/gpu");
         world.apply(&format!("{bare}{teams}")).await?;
         world.kubectl.apply(&format!("{}{}", devices(), template("a", "one"))).await?;
-        for name in ["a-0", "a-1", "a-2", "a-3", "a-4"] {
-            let lasts = if name == "a-0" { Duration::from_secs(40) } else { Duration::from_secs(3600) };
+        // Somebody without a team has one of the six.
+        let foreign = "
+apiVersion: v1
+kind: Pod
+metadata: {name: foreign, namespace: default}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+  containers: [{name: main, image: registry.example/other}]
+";
+        world.kubectl.apply(&format!("{}{foreign}", template("default", "one"))).await?;
+        running(world, "default", 1).await?;
+        for name in ["a-0", "a-1", "a-2", "a-3", "a-4", "a-5"] {
+            let lasts = if name == "a-0" { Duration::from_secs(30) } else { Duration::from_secs(3600) };
             world.kubectl.apply(&claiming("a", name, "one").lasts(lasts).manifest()).await?;
         }
-        // As many as there are devices of the class: the fifth waits, and the small devices are none of it.
-        let view = running(world, "a", 4).await?;
+        // As many as there are devices of the class left: the last waits, and the small devices are none of it.
+        let view = running(world, "a", 5).await?;
         given_where_recorded(world, &view, "a").await?;
         let waits: Vec<&str> =
             view.jobs_in("a").filter(|job| job.queued()).map(|job| job.name.as_str()).collect();
@@ -124,7 +136,7 @@ async fn claimed_devices_count_against_quotas_and_are_reclaimed() {
         let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
         let row = teams.teams.iter().find(|row| row.team == "a");
         let used = row.map(|row| (row.used.get("example.com/gpu"), row.borrowed.get("example.com/gpu")));
-        ensure!(used == Some((Some(&"4".to_owned()), Some(&"2".to_owned()))), "{row:?}");
+        ensure!(used == Some((Some(&"5".to_owned()), Some(&"3".to_owned()))), "{row:?}");
 
         // The owner asks for its own, once by a claim whose template comes late and once by the resource's name.
         world.kubectl.apply(&claiming("b", "by-claim", "late").manifest()).await?;
@@ -137,11 +149,11 @@ async fn claimed_devices_count_against_quotas_and_are_reclaimed() {
         let view = running(world, "b", 2).await?;
         given_where_recorded(world, &view, "b").await?;
         // Two of the borrowers are back in the queue; when the owner's own Job ends, one resumes.
-        let view = running(world, "a", 2).await?;
+        let view = running(world, "a", 3).await?;
         given_where_recorded(world, &view, "a").await?;
         queued(world, "a", 3).await?;
         complete(world, "a", 1).await?;
-        let view = running(world, "a", 2).await?;
+        let view = running(world, "a", 3).await?;
         given_where_recorded(world, &view, "a").await?;
         Ok(())
     })

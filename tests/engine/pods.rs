@@ -126,6 +126,20 @@ fn a_refused_eviction_is_told_to_whom_it_keeps_waiting() {
 }
 
 #[test]
+fn what_cannot_be_counted_is_not_in_the_queue() {
+    let mut engine = engine(&[4], &[("a", 4)]);
+    let unready = Observed::Unready(Unready::Uncounted("there is no such template".into()));
+    let open = Workload { state: unready, ..group("a", "g", 1) };
+    engine.apply(Event::WorkloadApplied(open.clone()), Time(0));
+    assert!(engine.plan(Time(0)).actions.is_empty());
+    let verdict = engine.verdict(&open.id).expect("it is known");
+    assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Uncounted));
+    assert_eq!(verdict.message, "what it asks for cannot be counted: there is no such template");
+    engine.apply(Event::WorkloadApplied(group("a", "g", 1)), Time(1));
+    assert!(matches!(&engine.plan(Time(1)).actions[..], [Action::Admit { .. }]));
+}
+
+#[test]
 fn a_group_waits_until_all_of_its_pods_are_there() {
     let mut engine = engine(&[4], &[("a", 4)]);
     let missing = |there| Observed::Unready(Unready::Missing { there, of: 3 });

@@ -5,12 +5,13 @@
 //! its claims ask of the class, and all else (teams, quotas, places) is as with any resource.
 
 mod selector;
+mod supply;
 mod values;
 pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::selector::{Language, Selector};
+use self::supply::Supply;
 use super::reduce::claims::{
     Asked, CLASS_PREFIX, ClaimSeen, Claims, DeviceClassSeen, PodClaim, SliceSeen, TemplateSeen,
 };
@@ -74,52 +75,30 @@ enum Source {
 /// All that is known of claimed devices.
 #[derive(Debug, Default)]
 pub struct Dra {
-    language: Language,
-    slices: Table<SliceSeen>,
-    classes: Table<DeviceClassSeen>,
+    supply: Supply,
     templates: Table<TemplateSeen>,
     claims: Table<ClaimSeen>,
-    /// What of each class selects; none for a class that cannot be evaluated.
-    selectors: BTreeMap<Name, Vec<Selector>>,
-    /// The devices of each slice, by the resource they count as.
-    matched: BTreeMap<Name, ResourceList>,
-    /// The slices of each pool.
-    pools: BTreeMap<(Name, Name), BTreeSet<Name>>,
-    /// The slices of each node.
-    of_node: BTreeMap<Name, BTreeSet<Name>>,
-    /// What has been added to what each node lists itself.
-    added: BTreeMap<Name, BTreeSet<Name>>,
     /// Who asks for what comes from where.
     users: BTreeMap<Source, BTreeSet<Name>>,
-    /// What has been said in the log.
-    told: BTreeSet<String>,
 }
 
 impl Dra {
     /// Whether every first list has been read to its end.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.slices.complete()
-            && self.classes.complete()
-            && self.templates.complete()
-            && self.claims.complete()
+        self.supply.complete() && self.templates.complete() && self.claims.complete()
     }
 
     /// Takes note of a message; whom it concerns.
     pub fn take(&mut self, news: News) -> Concerns {
         match news {
-            News::Slice(seen) => {
-                let steps = self.slices.take(seen);
-                self.slice_steps(steps)
-            }
-            News::Class(seen) => {
-                let steps = self.classes.take(seen);
-                let changed = steps.into_iter().any(|step| match step {
-                    Step::Put(name, before) => self.classes.get(&name) != before.as_ref(),
-                    Step::Gone(..) => true,
-                });
-                if changed { self.class_changed() } else { Concerns::default() }
-            }
+            News::Slice(seen) => Concerns { nodes: self.supply.take_slice(seen), ..Concerns::default() },
+            News::Class(seen) => match self.supply.take_class(seen) {
+                None => Concerns::default(),
+                Some(nodes) => {
+                    Concerns { nodes, users: self.users.get(&Source::Classes).cloned().unwrap_or_default() }
+                }
+            },
             News::Template(seen) => {
                 let steps = self.templates.take(seen);
                 let same = |name: &Name, before: &TemplateSeen| self.templates.get(name) == Some(before);
@@ -138,156 +117,19 @@ impl Dra {
         Concerns { users: users.collect(), ..Concerns::default() }
     }
 
-    fn slice_steps(&mut self, steps: Vec<Step<SliceSeen>>) -> Concerns {
-        let mut touched = BTreeSet::new();
-        for step in steps {
-            let (name, before) = match step {
-                Step::Put(name, before) => (name, before),
-                Step::Gone(name, before) => (name, Some(before)),
-            };
-            let now = self.slices.get(&name);
-            if now == before.as_ref() {
-                continue;
-            }
-            if let Some(before) = &before {
-                remove(&mut self.pools, &before.pool, &name);
-                if let Some(node) = &before.node {
-                    remove(&mut self.of_node, node, &name);
-                    touched.insert((before.pool.clone(), Some(node.clone())));
-                }
-            }
-            match now {
-                Some(now) => {
-                    self.pools.entry(now.pool.clone()).or_default().insert(name.clone());
-                    if let Some(node) = &now.node {
-                        self.of_node.entry(node.clone()).or_default().insert(name.clone());
-                    }
-                    touched.insert((now.pool.clone(), now.node.clone()));
-                    self.look_at_slice(&name);
-                }
-                None => drop(self.matched.remove(&name)),
-            }
-        }
-        let mut nodes = BTreeSet::new();
-        for (pool, node) in touched {
-            // One slice decides whether the others of its pool are out of date.
-            let slices = self.pools.get(&pool).into_iter().flatten().filter_map(|name| self.slices.get(name));
-            nodes.extend(slices.filter_map(|slice| slice.node.clone()).chain(node));
-        }
-        Concerns { nodes, ..Concerns::default() }
-    }
-
-    fn class_changed(&mut self) -> Concerns {
-        self.selectors.clear();
-        for (name, class) in self.classes.iter() {
-            let read = |text: &String| self.language.read(text);
-            let selectors = class.selectors.as_ref().ok_or("a selector is not in CEL".to_owned());
-            match selectors.and_then(|texts| texts.iter().map(read).collect::<Result<Vec<_>, _>>()) {
-                Ok(selectors) => drop(self.selectors.insert(name.clone(), selectors)),
-                Err(problem) => tell(&mut self.told, &format!("DeviceClass {name}"), &problem),
-            }
-        }
-        let slices: Vec<Name> = self.slices.iter().map(|(name, _)| name.clone()).collect();
-        for name in slices {
-            self.look_at_slice(&name);
-        }
-        let users = self.users.get(&Source::Classes).cloned().unwrap_or_default();
-        Concerns { nodes: self.of_node.keys().cloned().collect(), users }
-    }
-
-    /// Counts the devices of a slice. One that several classes select counts for each of their resources, because
-    /// claims of these are counted apart; but once where they have the same resource.
-    fn look_at_slice(&mut self, name: &Name) {
-        let Some(slice) = self.slices.get(name).filter(|slice| slice.node.is_some()) else {
-            self.matched.remove(name);
-            return;
-        };
-        let driver = &slice.pool.0;
-        if slice.sharing > 0 {
-            let problem =
-                "has devices that share counters, of which not all can be had at once; they are not counted";
-            tell(&mut self.told, &format!("driver {driver}"), problem);
-        }
-        let mut counted = ResourceList::new();
-        for device in &slice.devices {
-            let shown = match self.language.show(driver, device) {
-                Ok(shown) => shown,
-                Err(problem) => {
-                    tell(&mut self.told, &format!("a device of {driver}, which is not counted"), &problem);
-                    continue;
-                }
-            };
-            let mut resources = BTreeSet::new();
-            for (class, selectors) in &self.selectors {
-                let selects = selectors.iter().try_fold(true, |all, one| Ok(all && shown.matches(one)?));
-                match selects {
-                    Ok(true) => drop(resources.insert(resource_of(&self.classes, class))),
-                    Ok(false) => {}
-                    Err(problem) => {
-                        let problem: String = problem;
-                        tell(
-                            &mut self.told,
-                            &format!("DeviceClass {class} on devices of {driver}"),
-                            &problem,
-                        );
-                    }
-                }
-            }
-            for resource in resources {
-                let count = counted.entry(resource).or_default();
-                *count = *count + Amount::units(1);
-            }
-        }
-        self.matched.insert(name.clone(), counted);
-    }
-
-    /// What a node has by its slices, of pools that are whole in their newest generation.
-    fn amounts(&self, node: &Name) -> ResourceList {
-        let mut amounts = ResourceList::new();
-        for name in self.of_node.get(node).into_iter().flatten() {
-            let Some(slice) = self.slices.get(name) else { continue };
-            let pool = || {
-                let names = self.pools.get(&slice.pool).into_iter().flatten();
-                names.filter_map(|name| self.slices.get(name))
-            };
-            let newest = pool().map(|one| one.generation).max();
-            let there = pool().filter(|one| Some(one.generation) == newest).count();
-            if Some(slice.generation) == newest && i64::try_from(there) == Ok(slice.of) {
-                amounts = sum(&amounts, self.matched.get(name).unwrap_or(&ResourceList::new()));
-            }
-        }
-        amounts
-    }
-
-    /// Adds what a node has by its slices to what it lists as allocatable itself. Of what it lists, that stands:
-    /// there kube-scheduler asks the device plugin too, and devices offered both ways are the same ones.
+    /// Adds what drivers offer on a node to what it lists itself.
     pub fn offer(&mut self, node: &mut Node) {
-        let mut added = BTreeSet::new();
-        for (resource, amount) in self.amounts(&node.name) {
-            let listed = node.allocatable.get(&resource).copied().unwrap_or(Amount::ZERO);
-            if listed == Amount::ZERO {
-                node.allocatable.insert(resource.clone(), amount);
-                added.insert(resource);
-            }
-        }
-        if added.is_empty() {
-            self.added.remove(&node.name);
-        } else {
-            self.added.insert(node.name.clone(), added);
-        }
+        self.supply.offer(node);
     }
 
     /// The same for a node to which it has been done before.
     pub fn offer_again(&mut self, node: &mut Node) {
-        for resource in self.added.remove(&node.name).unwrap_or_default() {
-            node.allocatable.remove(&resource);
-        }
-        self.offer(node);
+        self.supply.offer_again(node);
     }
 
     /// Forgets a node.
     pub fn forget(&mut self, node: &Name) {
-        self.added.remove(node);
+        self.supply.forget(node);
     }
 
     /// Takes note of what somebody's count depends on.
@@ -392,7 +234,7 @@ impl Dra {
             .asked
             .as_ref()
             .map_err(|why| Name::from(format!("ResourceClaimTemplate {name}: {why}").as_str()))?;
-        match devices.iter().find(|(class, _)| self.classes.get(class).is_none()) {
+        match devices.iter().find(|(class, _)| !self.supply.knows(class)) {
             Some((class, _)) => Err(format!("there is no DeviceClass {class}").as_str().into()),
             None => Ok(Some(devices)),
         }
@@ -401,7 +243,7 @@ impl Dra {
     fn add(&self, to: &mut ResourceList, devices: &[(Name, u64)]) {
         for (class, count) in devices {
             let amount = Amount::units(i64::try_from(*count).unwrap_or(i64::MAX).min(MOST));
-            let entry = to.entry(resource_of(&self.classes, class)).or_default();
+            let entry = to.entry(self.supply.resource_of(class)).or_default();
             *entry = *entry + amount;
         }
     }
@@ -411,7 +253,7 @@ impl Dra {
         let mut renamed = ResourceList::new();
         for (resource, amount) in requests {
             let class = resource.strip_prefix(CLASS_PREFIX);
-            let resource = class.map_or_else(|| resource.clone(), |class| resource_of(&self.classes, class));
+            let resource = class.map_or_else(|| resource.clone(), |class| self.supply.resource_of(class));
             let entry = renamed.entry(resource).or_default();
             *entry = *entry + *amount;
         }
@@ -421,12 +263,6 @@ impl Dra {
 
 /// More devices than any claim can have.
 const MOST: i64 = 1 << 20;
-
-/// The resource that the devices of a class count as.
-fn resource_of(classes: &Table<DeviceClassSeen>, class: &str) -> Name {
-    let named = classes.get(class).and_then(|class| class.resource.clone());
-    named.unwrap_or_else(|| format!("{CLASS_PREFIX}{class}").as_str().into())
-}
 
 /// The keys of what is another than before.
 fn changed<T>(steps: Vec<Step<T>>, same: impl Fn(&Name, &T) -> bool) -> Vec<Name> {
@@ -447,19 +283,13 @@ fn sources(claims: &Claims) -> BTreeSet<Source> {
     each.chain([Source::Classes]).collect()
 }
 
+/// Takes a name out of an index.
 fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Name>>, key: &K, name: &Name) {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);
         if names.is_empty() {
             index.remove(key);
         }
-    }
-}
-
-/// Says once of each what is wrong with it.
-fn tell(told: &mut BTreeSet<String>, what: &str, problem: &str) {
-    if told.insert(what.to_owned()) {
-        tracing::warn!(what, problem, "devices cannot be counted");
     }
 }
 

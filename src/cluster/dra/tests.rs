@@ -207,3 +207,19 @@ fn a_pod_holds_what_its_claims_were_given() {
         ("q holds cpu 1".to_owned(), "r holds cpu 1, x/gpu 1".to_owned())
     );
 }
+
+#[test]
+fn a_group_waits_for_the_template_of_its_pods() {
+    let mut mirror = labelled();
+    mirror.take(class("gpu", Some("x/gpu"), GPU));
+    let object = json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": {"sluice.dev/group": "g"},
+            "annotations": {"sluice.dev/group-size": "1"}},
+        "spec": {"containers": [], "schedulingGates": [{"name": "sluice.dev/admission"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
+    });
+    let seen = reduce::pod::pod(&serde_json::from_value(object).expect("a pod"));
+    let mut after = |change| told(&mirror.take(change));
+    assert_eq!(after(Change::Pod(Seen::Object("p".into(), seen))), "there is no ResourceClaimTemplate t");
+    assert_eq!(after(template("t", &[("gpu", 1)])), "asks for x/gpu 1");
+}

@@ -4,6 +4,7 @@ use super::super::dra::{Concerns, News};
 use super::super::reduce::claims::{ClaimSeen, Claims, DeviceClassSeen, SliceSeen, TemplateSeen};
 use super::super::reduce::pod::PodSeen;
 use super::super::table::{Seen, Step, Versioned};
+use super::fill::keep_counted;
 use super::{Makers, Mirror};
 use crate::engine::model::{Event, Name, Node};
 
@@ -68,19 +69,6 @@ impl Mirror {
 /// What a pod claims, be it only as a workload that waits.
 fn claims_of(seen: &PodSeen) -> Option<&Claims> {
     seen.claims.as_deref().or_else(|| seen.managed.as_ref()?.claims.as_deref())
-}
-
-/// What the same claims came to when that was last known is remembered.
-pub(super) fn keep_counted(now: Option<&mut Claims>, before: Option<&Claims>) {
-    if let (Some(now), Some(before)) = (now, before)
-        && now.roles.iter().flatten().map(|claim| (&claim.template, &claim.shared)).eq(before
-            .roles
-            .iter()
-            .flatten()
-            .map(|claim| (&claim.template, &claim.shared)))
-    {
-        now.counted.clone_from(&before.counted);
-    }
 }
 
 /// Sluice does not write these: what the watch says comes in order.

@@ -10,7 +10,8 @@ use super::super::fault::{Fault, fault};
 use super::super::reduce::Managed;
 use super::super::reduce::pod::PodSeen;
 use super::super::reduce::team::{NamespaceSeen, PoolSeen};
-use super::{Mirror, complete};
+use super::Mirror;
+use super::fill::complete;
 use crate::directory::{Directory, Places};
 use crate::engine::model::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
 

@@ -1,0 +1,243 @@
+//! What there is to be claimed: the devices that drivers offer and classes select, by node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::remove;
+use super::selector::{Language, Selector};
+use crate::cluster::reduce::claims::{CLASS_PREFIX, DeviceClassSeen, SliceSeen};
+use crate::cluster::table::{Seen, Step, Table};
+use crate::engine::amount::{Amount, ResourceList, sum};
+use crate::engine::model::{Name, Node};
+
+/// All devices that are offered.
+#[derive(Debug, Default)]
+pub struct Supply {
+    language: Language,
+    slices: Table<SliceSeen>,
+    classes: Table<DeviceClassSeen>,
+    /// What each class selects by; nothing of a class that cannot be read.
+    selectors: BTreeMap<Name, Vec<Selector>>,
+    /// Of each device of a slice, the classes that select it.
+    selected: BTreeMap<Name, Vec<BTreeSet<Name>>>,
+    /// The slices of each pool.
+    pools: BTreeMap<(Name, Name), BTreeSet<Name>>,
+    /// The slices of each node.
+    of_node: BTreeMap<Name, BTreeSet<Name>>,
+    /// What has been added to what each node lists itself.
+    added: BTreeMap<Name, BTreeSet<Name>>,
+    /// What has been said in the log.
+    told: BTreeSet<String>,
+}
+
+impl Supply {
+    /// Whether the first lists have been read to their ends.
+    pub fn complete(&self) -> bool {
+        self.slices.complete() && self.classes.complete()
+    }
+
+    /// Whether there is such a class.
+    pub fn knows(&self, class: &str) -> bool {
+        self.classes.get(class).is_some()
+    }
+
+    /// The resource that the devices of a class count as.
+    pub fn resource_of(&self, class: &str) -> Name {
+        let named = self.classes.get(class).and_then(|class| class.resource.clone());
+        named.unwrap_or_else(|| format!("{CLASS_PREFIX}{class}").as_str().into())
+    }
+
+    /// Takes note of a slice; the nodes that may have something else.
+    pub fn take_slice(&mut self, seen: Seen<SliceSeen>) -> BTreeSet<Name> {
+        let mut touched = BTreeSet::new();
+        for step in self.slices.take(seen) {
+            let (name, before) = match step {
+                Step::Put(name, before) => (name, before),
+                Step::Gone(name, before) => (name, Some(before)),
+            };
+            let now = self.slices.get(&name);
+            if now == before.as_ref() {
+                continue;
+            }
+            if let Some(before) = &before {
+                remove(&mut self.pools, &before.pool, &name);
+                if let Some(node) = &before.node {
+                    remove(&mut self.of_node, node, &name);
+                    touched.insert((before.pool.clone(), Some(node.clone())));
+                }
+            }
+            match now {
+                Some(now) => {
+                    self.pools.entry(now.pool.clone()).or_default().insert(name.clone());
+                    if let Some(node) = &now.node {
+                        self.of_node.entry(node.clone()).or_default().insert(name.clone());
+                    }
+                    touched.insert((now.pool.clone(), now.node.clone()));
+                    self.look_at_slice(&name, None);
+                }
+                None => {
+                    self.selected.remove(&name);
+                }
+            }
+        }
+        let mut nodes = BTreeSet::new();
+        for (pool, node) in touched {
+            // One slice decides whether the others of its pool are out of date.
+            let slices = self.pools.get(&pool).into_iter().flatten().filter_map(|name| self.slices.get(name));
+            nodes.extend(slices.filter_map(|slice| slice.node.clone()).chain(node));
+        }
+        nodes
+    }
+
+    /// Takes note of a class; the nodes that may have something else, if anything has changed.
+    pub fn take_class(&mut self, seen: Seen<DeviceClassSeen>) -> Option<BTreeSet<Name>> {
+        let mut any = false;
+        for step in self.classes.take(seen) {
+            let (name, before) = match step {
+                Step::Put(name, before) => (name, before),
+                Step::Gone(name, before) => (name, Some(before)),
+            };
+            let now = self.classes.get(&name);
+            if now == before.as_ref() {
+                continue;
+            }
+            any = true;
+            if now.map(|class| &class.selectors) != before.as_ref().map(|class| &class.selectors) {
+                self.selectors_changed(&name);
+            }
+        }
+        any.then(|| self.of_node.keys().cloned().collect())
+    }
+
+    fn selectors_changed(&mut self, name: &Name) {
+        self.selectors.remove(name);
+        let itself = format!("DeviceClass {name} ");
+        self.told.retain(|what| !what.starts_with(&itself));
+        if let Some(class) = self.classes.get(name) {
+            let read = |text: &String| self.language.read(text);
+            let selectors = class.selectors.as_ref().ok_or("a selector is not in CEL".to_owned());
+            match selectors.and_then(|texts| texts.iter().map(read).collect::<Result<Vec<_>, _>>()) {
+                Ok(selectors) => drop(self.selectors.insert(name.clone(), selectors)),
+                Err(problem) => self.tell(format!("DeviceClass {name} selects nothing"), &problem),
+            }
+        }
+        let slices: Vec<Name> = self.selected.keys().cloned().collect();
+        for slice in slices {
+            self.look_at_slice(&slice, Some(name));
+        }
+    }
+
+    /// Finds out which of all classes, or whether this one, selects each device of a slice.
+    fn look_at_slice(&mut self, name: &Name, only: Option<&Name>) {
+        let slice = self.slices.get(name).filter(|slice| slice.node.is_some());
+        let mut selected = self.selected.remove(name).unwrap_or_default();
+        let Some(slice) = slice else { return };
+        let driver = &slice.pool.0;
+        let mut problems = Vec::new();
+        if slice.sharing > 0 {
+            let problem =
+                "not all of the devices that share counters can be had at once; they are not counted";
+            problems.push((format!("driver {driver}"), problem.to_owned()));
+        }
+        selected.resize(slice.devices.len(), BTreeSet::new());
+        for (device, classes) in slice.devices.iter().zip(&mut selected) {
+            match only {
+                Some(only) => drop(classes.remove(only)),
+                None => classes.clear(),
+            }
+            let shown = match self.language.show(driver, device) {
+                Ok(shown) => shown,
+                Err(problem) => {
+                    problems.push((format!("a device of {driver}"), problem));
+                    continue;
+                }
+            };
+            for (class, selectors) in
+                self.selectors.iter().filter(|(class, _)| only.is_none_or(|only| only == *class))
+            {
+                let selects = selectors.iter().try_fold(true, |all, one| Ok(all && shown.matches(one)?));
+                match selects {
+                    Ok(true) => drop(classes.insert(class.clone())),
+                    Ok(false) => {}
+                    Err(problem) => {
+                        problems.push((format!("DeviceClass {class} on devices of {driver}"), problem))
+                    }
+                }
+            }
+        }
+        self.selected.insert(name.clone(), selected);
+        for (what, problem) in problems {
+            self.tell(what, &problem);
+        }
+    }
+
+    /// The devices of a slice. One that several classes select counts for each of their resources, because claims of
+    /// these are counted apart; but once where they have the same resource.
+    fn counted(&self, slice: &Name) -> ResourceList {
+        let mut counted = ResourceList::new();
+        for classes in self.selected.get(slice).into_iter().flatten() {
+            let resources: BTreeSet<Name> = classes.iter().map(|class| self.resource_of(class)).collect();
+            for resource in resources {
+                let count = counted.entry(resource).or_default();
+                *count = *count + Amount::units(1);
+            }
+        }
+        counted
+    }
+
+    /// What a node has by its slices, of pools that are whole in their newest generation.
+    fn amounts(&self, node: &Name) -> ResourceList {
+        let mut amounts = ResourceList::new();
+        for name in self.of_node.get(node).into_iter().flatten() {
+            let Some(slice) = self.slices.get(name) else { continue };
+            let pool = || {
+                let names = self.pools.get(&slice.pool).into_iter().flatten();
+                names.filter_map(|name| self.slices.get(name))
+            };
+            let newest = pool().map(|one| one.generation).max();
+            let there = pool().filter(|one| Some(one.generation) == newest).count();
+            if Some(slice.generation) == newest && i64::try_from(there) == Ok(slice.of) {
+                amounts = sum(&amounts, &self.counted(name));
+            }
+        }
+        amounts
+    }
+
+    /// Adds what a node has by its slices to what it lists as allocatable itself. Of what it lists, that stands:
+    /// there kube-scheduler asks the device plugin too, and devices offered both ways are the same ones.
+    pub fn offer(&mut self, node: &mut Node) {
+        let mut added = BTreeSet::new();
+        for (resource, amount) in self.amounts(&node.name) {
+            let listed = node.allocatable.get(&resource).copied().unwrap_or(Amount::ZERO);
+            if listed == Amount::ZERO {
+                node.allocatable.insert(resource.clone(), amount);
+                added.insert(resource);
+            }
+        }
+        if added.is_empty() {
+            self.added.remove(&node.name);
+        } else {
+            self.added.insert(node.name.clone(), added);
+        }
+    }
+
+    /// The same for a node to which it has been done before.
+    pub fn offer_again(&mut self, node: &mut Node) {
+        for resource in self.added.remove(&node.name).unwrap_or_default() {
+            node.allocatable.remove(&resource);
+        }
+        self.offer(node);
+    }
+
+    /// Forgets a node.
+    pub fn forget(&mut self, node: &Name) {
+        self.added.remove(node);
+    }
+
+    /// Says once of each what is wrong with it.
+    fn tell(&mut self, what: String, problem: &str) {
+        if !self.told.contains(&what) {
+            tracing::warn!(what, problem, "devices are not counted");
+            self.told.insert(what);
+        }
+    }
+}
