@@ -34,8 +34,8 @@ const LABEL: &str = "pod_group";
 
 /// How long after a look it is looked again whether there are PodGroups: an API server gets them by a restart.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// The same as long as it is not known.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// The same as long as it is not known: until then nothing is decided.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a PodGroup may take to be gone, once no pod is left that names it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait between two looks at one that goes.
@@ -48,7 +48,7 @@ enum Served {
     No,
     /// Other versions than the one known here.
     Otherwise(Vec<String>),
-    /// The version known here, but Sluice may not use it.
+    /// Sluice may not use them, or not even ask.
     Forbidden(String),
     /// All that is needed.
     Yes,
@@ -89,6 +89,14 @@ fn tell(served: &Served, known: bool) {
 }
 
 async fn look(client: &Client) -> kube::Result<Served> {
+    match find(client).await {
+        Err(Error::Api(answer)) if answer.code == 403 => Ok(Served::Forbidden(answer.message)),
+        Err(Error::Api(answer)) if answer.code == 404 => Ok(Served::No),
+        found => found,
+    }
+}
+
+async fn find(client: &Client) -> kube::Result<Served> {
     let request = axum::http::Request::get(format!("/apis/{GROUP}")).body(Vec::new());
     let group: APIGroup = client.request(request.map_err(Error::HttpError)?).await?;
     let mut versions = Vec::new();
@@ -102,11 +110,7 @@ async fn look(client: &Client) -> kube::Result<Served> {
         return Ok(if versions.is_empty() { Served::No } else { Served::Otherwise(versions) });
     }
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
-    match all.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(Served::Yes),
-        Err(Error::Api(answer)) if answer.code == 403 => Ok(Served::Forbidden(answer.message)),
-        Err(error) => Err(error),
-    }
+    all.list_metadata(&ListParams::default().limit(1)).await.map(|_| Served::Yes)
 }
 
 fn resource() -> ApiResource {

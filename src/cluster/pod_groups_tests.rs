@@ -23,6 +23,8 @@ struct Server {
     lingers: u32,
     /// What it says to whoever makes one.
     refuses: Option<u16>,
+    /// What it says to whoever asks about the group.
+    hides: Option<u16>,
     /// The versions of the group, with one kind each.
     versions: Vec<(&'static str, &'static str)>,
     /// Whether Sluice may read PodGroups.
@@ -34,6 +36,7 @@ impl Server {
     fn act(&mut self, method: &str, path: &str, body: &[u8]) -> Response {
         self.asked.push(format!("{method} {}", path.rsplit('/').next().unwrap_or_default()));
         match (method, path.strip_prefix("/apis/scheduling.k8s.io").unwrap_or_default()) {
+            ("GET", "") if self.hides.is_some() => status(self.hides.unwrap_or_default()),
             ("GET", "") => {
                 let version = |(version, _): &(&str, &str)| json!({"version": version, "groupVersion": format!("{GROUP}/{version}")});
                 let versions: Vec<Value> = self.versions.iter().map(version).collect();
@@ -203,5 +206,11 @@ async fn only_the_version_that_is_known_is_used() {
             Arc::new(Mutex::new(Server { versions: versions.clone(), forbids, ..Server::default() }));
         assert_eq!(look(&client(&server)).await.expect("an answer"), expected, "{versions:?}");
         assert_eq!(server.lock().expect("no panic").asked.len(), calls, "{versions:?}");
+    }
+    for (code, expected) in
+        [(404, Some(Served::No)), (403, Some(Served::Forbidden("no".to_owned()))), (503, None)]
+    {
+        let server = Arc::new(Mutex::new(Server { hides: Some(code), ..Server::default() }));
+        assert_eq!(look(&client(&server)).await.ok(), expected, "{code}");
     }
 }
