@@ -225,6 +225,7 @@ mod tests {
             attributes: attributes.map(|(name, attribute)| (name.into(), attribute)).into(),
             capacity: [("memory".into(), "80Gi".to_owned())].into(),
             multiple: false,
+            takes: BTreeMap::new(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::remove;
 use super::selector::{Language, Selector};
-use crate::cluster::reduce::claims::{CLASS_PREFIX, DeviceClassSeen, SliceSeen};
+use crate::cluster::reduce::claims::{CLASS_PREFIX, Device, DeviceClassSeen, SliceSeen};
 use crate::cluster::table::{Seen, Step, Table};
 use crate::engine::amount::{Amount, ResourceList, sum};
 use crate::engine::model::{Name, Node};
@@ -133,11 +133,6 @@ impl Supply {
         let Some(slice) = slice else { return };
         let driver = &slice.pool.0;
         let mut problems = Vec::new();
-        if slice.sharing > 0 {
-            let problem =
-                "not all of the devices that share counters can be had at once; they are not counted";
-            problems.push((format!("driver {driver}"), problem.to_owned()));
-        }
         selected.resize(slice.devices.len(), BTreeSet::new());
         for (device, classes) in slice.devices.iter().zip(&mut selected) {
             match only {
@@ -171,17 +166,62 @@ impl Supply {
     }
 
     /// The devices of a slice. One that several classes select counts for each of their resources, because claims of
-    /// these are counted apart; but once where they have the same resource.
-    fn counted(&self, slice: &Name) -> ResourceList {
+    /// these are counted apart; but once where they have the same resource. Of those that share counters only what
+    /// can all be had at once counts: whole devices, as a rule, and not the parts they can be cut into.
+    fn counted(&self, name: &Name, slice: &SliceSeen) -> ResourceList {
+        let scarce = self.scarce(slice);
         let mut counted = ResourceList::new();
-        for classes in self.selected.get(slice).into_iter().flatten() {
-            let resources: BTreeSet<Name> = classes.iter().map(|class| self.resource_of(class)).collect();
+        for (device, resources) in self.resources(name, slice) {
             for resource in resources {
-                let count = counted.entry(resource).or_default();
-                *count = *count + Amount::units(1);
+                let mut sets = device.takes.keys().map(|(set, _)| set);
+                if !sets.any(|set| scarce.contains(&(resource.clone(), set.as_str()))) {
+                    let count = counted.entry(resource).or_default();
+                    *count = *count + Amount::units(1);
+                }
             }
         }
         counted
+    }
+
+    /// The resources that the devices of a slice count as.
+    fn resources<'a>(
+        &'a self,
+        name: &Name,
+        slice: &'a SliceSeen,
+    ) -> impl Iterator<Item = (&'a Device, BTreeSet<Name>)> {
+        let selected = self.selected.get(name).into_iter().flatten();
+        slice
+            .devices
+            .iter()
+            .zip(selected)
+            .map(|(device, classes)| (device, classes.iter().map(|class| self.resource_of(class)).collect()))
+    }
+
+    /// Which sets of counters of a pool are not enough for all devices of a resource.
+    fn scarce<'a>(&'a self, of: &'a SliceSeen) -> BTreeSet<(Name, &'a str)> {
+        if of.devices.iter().all(|device| device.takes.is_empty()) {
+            return BTreeSet::new();
+        }
+        let names = self.pools.get(&of.pool).into_iter().flatten();
+        let slices = names.filter_map(|name| Some((name, self.slices.get(name)?)));
+        let pool: Vec<_> = slices.filter(|(_, slice)| slice.generation == of.generation).collect();
+        let mut taken: BTreeMap<(Name, &(String, String)), i128> = BTreeMap::new();
+        for (name, slice) in &pool {
+            for (device, resources) in self.resources(name, slice) {
+                for (resource, (counter, amount)) in resources
+                    .iter()
+                    .flat_map(|resource| device.takes.iter().map(move |taken| (resource, taken)))
+                {
+                    *taken.entry((resource.clone(), counter)).or_default() += i128::from(amount.as_milli());
+                }
+            }
+        }
+        let offered = |counter: &(String, String)| {
+            let amounts = pool.iter().filter_map(|(_, slice)| slice.counters.get(counter));
+            amounts.map(|amount| i128::from(amount.as_milli())).max().unwrap_or(0)
+        };
+        let short = taken.into_iter().filter(|((_, counter), taken)| *taken > offered(counter));
+        short.map(|((resource, counter), _)| (resource, counter.0.as_str())).collect()
     }
 
     /// What a node has by its slices, of pools that are whole in their newest generation.
@@ -196,7 +236,7 @@ impl Supply {
             let newest = pool().map(|one| one.generation).max();
             let there = pool().filter(|one| Some(one.generation) == newest).count();
             if Some(slice.generation) == newest && i64::try_from(there) == Ok(slice.of) {
-                amounts = sum(&amounts, &self.counted(name));
+                amounts = sum(&amounts, &self.counted(name, slice));
             }
         }
         amounts

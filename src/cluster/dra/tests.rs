@@ -223,3 +223,40 @@ fn a_group_waits_for_the_template_of_its_pods() {
     assert_eq!(after(Change::Pod(Seen::Object("p".into(), seen))), "there is no ResourceClaimTemplate t");
     assert_eq!(after(template("t", &[("gpu", 1)])), "asks for x/gpu 1");
 }
+
+#[test]
+fn devices_that_share_counters_count_where_all_can_be_had_at_once() {
+    let mut mirror = Mirror::default();
+    mirror.take(class("gpu", Some("x/gpu"), GPU));
+    mirror.take(class("part", Some("x/part"), "device.attributes['d'].type == 'part'"));
+    let seen = |spec: Value| {
+        let mut spec = spec;
+        spec["driver"] = "d".into();
+        spec["nodeName"] = "n0".into();
+        spec["pool"] = json!({"name": "n0", "generation": 1, "resourceSliceCount": 2});
+        let object = json!({"metadata": {"name": "s"}, "spec": spec});
+        reduce::claims::slice(&serde_json::from_value(object).expect("a slice"))
+    };
+    let taken =
+        |set: &str, memory: &str| json!([{"counterSet": set, "counters": {"memory": {"value": memory}}}]);
+    let device = |kind: &str, number: usize, set: &str, memory: &str| {
+        let name = format!("{kind}-{number}");
+        json!({"name": name, "attributes": {"type": {"string": kind}}, "consumesCounters": taken(set, memory)})
+    };
+    let set = |name: &str| json!({"name": name, "counters": {"memory": {"value": "80Gi"}}});
+    let devices = json!([
+        device("gpu", 0, "g0", "80Gi"),
+        device("gpu", 1, "g1", "80Gi"),
+        device("part", 0, "g0", "40Gi"),
+        device("part", 1, "g0", "40Gi"),
+        device("part", 2, "g0", "20Gi"),
+        device("part", 3, "g1", "40Gi"),
+    ]);
+    for (name, spec) in
+        [("s0", json!({"sharedCounters": [set("g0"), set("g1")]})), ("s1", json!({"devices": devices}))]
+    {
+        mirror.take(Change::Devices(News::Slice(Seen::Object(name.into(), seen(spec)))));
+    }
+    // The parts of the first GPU do not all fit on it.
+    assert_eq!(told(&mirror.take(node("n0", json!({"cpu": 4})))), "n0 offers cpu 4, x/gpu 2, x/part 1");
+}

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{
-    DeviceAttribute, DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec,
-    ResourceClaimTemplate, ResourceSlice,
+    Counter, DeviceAttribute, DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim,
+    ResourceClaimSpec, ResourceClaimTemplate, ResourceSlice,
 };
 
 use super::super::wire::{PodSpec, PodStatus};
 use super::name;
-use crate::engine::amount::ResourceList;
+use crate::engine::amount::{Amount, ResourceList};
 use crate::engine::model::{Name, Size};
 
 /// Before the name of a DeviceClass it makes the name of the resource that Kubernetes knows the class by
@@ -213,9 +213,12 @@ pub struct SliceSeen {
     pub node: Option<Name>,
     /// Those that a claim can be given.
     pub devices: Vec<Device>,
-    /// How many are left out because they share something, so that not all can be given at once.
-    pub sharing: usize,
+    /// What devices of the pool share.
+    pub counters: Counters,
 }
+
+/// Amounts by set of counters and counter.
+pub type Counters = BTreeMap<(String, String), Amount>;
 
 /// A device, as far as selectors ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,6 +229,8 @@ pub struct Device {
     pub capacity: BTreeMap<String, String>,
     /// Whether several claims can have it.
     pub multiple: bool,
+    /// What it takes of what devices of its pool share.
+    pub takes: Counters,
 }
 
 /// An attribute of a device.
@@ -260,10 +265,7 @@ pub fn slice(slice: &ResourceSlice) -> SliceSeen {
         let mut taints = device.taints.iter().flatten();
         taints.any(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"))
     };
-    let shares = |device: &k8s_openapi::api::resource::v1::Device| {
-        device.consumes_counters.as_ref().is_some_and(|counters| !counters.is_empty())
-    };
-    let devices = all().filter(|device| !tainted(device) && !shares(device)).map(|device| Device {
+    let devices = all().filter(|device| !tainted(device)).map(|device| Device {
         attributes: device
             .attributes
             .iter()
@@ -277,15 +279,36 @@ pub fn slice(slice: &ResourceSlice) -> SliceSeen {
             .map(|(name, one)| (name.clone(), one.value.0.clone()))
             .collect(),
         multiple: device.allow_multiple_allocations == Some(true),
+        takes: device
+            .consumes_counters
+            .iter()
+            .flatten()
+            .flat_map(|taken| counters(&taken.counter_set, &taken.counters, TOO_MUCH))
+            .collect(),
     });
+    let shared = spec.shared_counters.iter().flatten();
     SliceSeen {
         pool: (spec.driver.as_str().into(), spec.pool.name.as_str().into()),
         generation: spec.pool.generation,
         of: spec.pool.resource_slice_count,
         node: spec.node_name.as_ref().filter(|node| !node.is_empty()).map(|node| name(Some(node))),
         devices: devices.collect(),
-        sharing: all().filter(|device| shares(device)).count(),
+        counters: shared.flat_map(|set| counters(&set.name, &set.counters, Amount::ZERO)).collect(),
     }
+}
+
+/// More than any counter has.
+const TOO_MUCH: Amount = Amount::units(1 << 46);
+
+/// The counters of a set, with something else in place of what cannot be read.
+fn counters<'a>(
+    set: &'a str,
+    counters: &'a BTreeMap<String, Counter>,
+    otherwise: Amount,
+) -> impl Iterator<Item = ((String, String), Amount)> + 'a {
+    counters.iter().map(move |(name, counter)| {
+        ((set.to_owned(), name.clone()), Amount::parse(&counter.value.0).unwrap_or(otherwise))
+    })
 }
 
 fn attribute(from: &DeviceAttribute) -> Attribute {

@@ -94,7 +94,11 @@ fn a_slice_keeps_the_devices_that_a_claim_can_be_given() {
     }});
     let seen = slice(&serde_json::from_value(object).expect("a slice"));
     assert_eq!((&*seen.pool.0, seen.generation, seen.of, seen.node.as_deref()), ("d", 3, 2, Some("n0")));
-    assert_eq!((seen.devices.len(), seen.sharing), (1, 1));
+    assert_eq!(seen.devices.len(), 2);
+    assert_eq!(
+        seen.devices[1].takes[&("c".to_owned(), "memory".to_owned())],
+        Amount::parse("10Gi").expect("10Gi")
+    );
     assert_eq!(seen.devices[0].attributes["type"], Attribute::Text("gpu".into()));
     assert_eq!(seen.devices[0].capacity["memory"], "80Gi");
 }
