@@ -169,6 +169,11 @@ impl Mirror {
                     && let Some(owner) = pod.workload.as_ref().filter(|_| now.succeeded)
                 {
                     self.up.succeeded(owner);
+                    // Its Job may say so only after another has been made anew.
+                    let job = self.jobs.get(&owner.0).and_then(|seen| seen.managed.as_deref());
+                    if job.and_then(thinned).is_some() {
+                        self.places.thin(&owner.0, true);
+                    }
                 }
                 let steps = self.pods.take(seen);
                 self.pod_steps(steps);
@@ -328,7 +333,12 @@ impl Mirror {
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
                     self.places.put(&uid, now.and_then(|now| now.facts.seats.as_ref()));
-                    self.places.thin(&uid, now.is_some_and(thinned));
+                    match now.and_then(thinned) {
+                        Some(true) => self.places.thin(&uid, true),
+                        // Of its pods more may be known.
+                        Some(false) => {}
+                        None => self.places.thin(&uid, false),
+                    }
                     let changed = before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload);
                     let team = before.as_deref().map(|managed| &managed.workload.team);
                     let event = changed.then(|| told(team, now)).flatten();

@@ -295,5 +295,28 @@ fn a_gang_of_which_some_have_succeeded_is_known_until_it_starts_anew() {
     assert!(!look(1, false, 0, 3));
     assert!(look(2, false, 1, 3));
     assert!(!look(3, true, 1, 3), "it is stopped");
-    assert!(!look(4, false, 1, 2), "it is as many as are to start");
+    mirror.take(saw_job(4, json!({})));
+    assert!(!places.thinned("job"), "it waits");
+}
+
+#[test]
+fn a_pod_that_succeeds_thins_its_gang_before_its_job_says_so() {
+    let mut mirror = labelled();
+    let places = mirror.directory().expect("changed").places;
+    let admitted = |version| {
+        let group = json!({"schedulingGroup": {"podGroupName": "sluice-j-0815"}});
+        saw_job(
+            version,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/admission": RECORD}},
+                "spec": {"suspend": false, "template": {"spec": group}},
+            }),
+        )
+    };
+    mirror.take(admitted(1));
+    mirror.take(saw_pod(2, "Running"));
+    assert!(!places.thinned("job"));
+    mirror.take(saw_pod(3, "Succeeded"));
+    mirror.take(admitted(4));
+    assert!(places.thinned("job"));
 }

@@ -39,10 +39,10 @@ pub(super) fn complete(
     }
 }
 
-/// Whether fewer pods of a gang are left to succeed than were admitted, and wait for each other.
-pub(super) fn thinned(managed: &Managed) -> bool {
-    let Observed::Admitted(admission) = &managed.workload.state else { return false };
-    managed.facts.gang.is_some() && managed.workload.pods < admission.pods
+/// Whether a gang that is admitted says that fewer pods are left to succeed than were; nothing if it is none.
+pub(super) fn thinned(managed: &Managed) -> Option<bool> {
+    let Observed::Admitted(admission) = &managed.workload.state else { return None };
+    managed.facts.gang.as_ref().map(|_| managed.workload.pods < admission.pods)
 }
 
 /// A Job suspended by its user carries no time of that; the first look at it stands.
