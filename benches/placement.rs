@@ -22,6 +22,10 @@ struct Arguments {
     /// From what the Jobs' shapes are drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// For how many seconds a pod runs at least, at most three times as long: the shorter, the more a small
+    /// machine is busy with starting pods, and the longer they wait for its scheduler.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
     /// What `cargo bench` adds.
     #[arg(long, hide = true)]
     bench: bool,
@@ -38,7 +42,7 @@ async fn main() -> Result<ExitCode> {
     let world = World::up("placement", env!("CARGO_BIN_EXE_sluice"), 1).await?;
     eprintln!("bench: {} Jobs on {} nodes with 8 GPUs each", arguments.jobs, arguments.nodes);
     world.apply(&setting(arguments.nodes)).await?;
-    let mix = Mix { jobs: arguments.jobs, seed: arguments.seed };
+    let mix = Mix { jobs: arguments.jobs, seed: arguments.seed, shortest: arguments.runs * 1000 };
     let seen = fidelity::run(&world.cluster, "mix", mix, PATIENCE).await?;
     let unseen = fidelity::unseen(&world.replicas).await?;
     println!("{}", table(&seen, unseen));

@@ -24,7 +24,7 @@ use super::start::try_start;
 
 /// So much is tried in vain in one plan before the rest is left for the next one, so that no plan takes
 /// long: a set of victims counts 1.
-const FUEL: usize = 256;
+const FUEL: usize = 64;
 /// What it counts to look at somebody who cannot start.
 const FUEL_A_LOOK: usize = 4;
 /// So many of those whom anything may let start are looked at before anybody else is asked again.

@@ -18,7 +18,7 @@ async fn every_pod_of_a_random_mix_goes_where_the_record_says() {
         let queues = "  queues: [{name: training, preemptible: false}]\n---";
         let team = team("a", 24 * 8).replacen("---", queues, 1);
         world.apply(&format!("{}{team}", nodes(24, 8))).await?;
-        let mix = Mix { jobs: 70, seed: 11 };
+        let mix = Mix { jobs: 70, seed: 11, shortest: 1000 };
         let seen = fidelity::run(&world.cluster, "a", mix, Duration::from_secs(240)).await?;
         ensure!(seen.astray.is_empty(), "{:#?}", seen.astray);
         ensure!(seen.spread > 10 && seen.pods.iter().all(|pods| *pods > 100), "no mix: {seen:?}");

@@ -29,6 +29,9 @@ pub struct Mix {
     pub jobs: usize,
     /// From what their shapes are drawn; the same seed gives the same Jobs.
     pub seed: u64,
+    /// For how many milliseconds a pod runs at least; at most three times as long. The shorter, the more
+    /// the control plane has to do at a time.
+    pub shortest: u32,
 }
 
 /// One Job.
@@ -42,7 +45,7 @@ struct Shape {
 }
 
 impl Mix {
-    /// One to 16 pods of one to eight GPUs, at most 64 together, half of them Indexed, for 1 to 3 s.
+    /// One to 16 pods of one to eight GPUs, at most 64 together, half of them Indexed.
     fn shapes(self) -> Vec<Shape> {
         let mut state = self.seed;
         let mut below = |bound: u32| {
@@ -54,7 +57,7 @@ impl Mix {
             let gpus = [1, 1, 2, 2, 3, 4, 8][below(7) as usize];
             let pods = (1 + below(16)).min(64 / gpus);
             let indexed = below(2) == 0;
-            Shape { name: format!("mix-{job}"), pods, gpus, indexed, milliseconds: 1000 + below(2000) }
+            Shape { name: format!("mix-{job}"), pods, gpus, indexed, milliseconds: self.shortest + below(2 * self.shortest) }
         };
         (0..self.jobs).map(shape).collect()
     }
@@ -323,10 +326,10 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_jobs_and_another_others() {
-        let shapes = |seed| format!("{:?}", Mix { jobs: 50, seed }.shapes());
+        let shapes = |seed| format!("{:?}", Mix { jobs: 50, seed, shortest: 1000 }.shapes());
         assert_eq!(shapes(1), shapes(1));
         assert_ne!(shapes(1), shapes(2));
-        let all = Mix { jobs: 500, seed: 1 }.shapes();
+        let all = Mix { jobs: 500, seed: 1, shortest: 1000 }.shapes();
         assert!(all.iter().all(|shape| (1..=16).contains(&shape.pods) && shape.pods * shape.gpus <= 64));
         assert!(all.iter().any(|shape| shape.indexed) && all.iter().any(|shape| !shape.indexed));
     }
