@@ -57,7 +57,13 @@ impl Mix {
             let gpus = [1, 1, 2, 2, 3, 4, 8][below(7) as usize];
             let pods = (1 + below(16)).min(64 / gpus);
             let indexed = below(2) == 0;
-            Shape { name: format!("mix-{job}"), pods, gpus, indexed, milliseconds: self.shortest + below(2 * self.shortest) }
+            Shape {
+                name: format!("mix-{job}"),
+                pods,
+                gpus,
+                indexed,
+                milliseconds: self.shortest + below(2 * self.shortest),
+            }
         };
         (0..self.jobs).map(shape).collect()
     }

@@ -33,8 +33,10 @@ pub enum Story {
 }
 
 impl Story {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::GreedyTeam, Self::Fragmentation, Self::IdleQuota, Self::Priority];
+    /// All of them, in an order in which they can be told on one cluster: once larger pods have been seen,
+    /// small ones are laid so that room for a few large ones is left on several nodes, and then nobody can
+    /// have eight GPUs of one node without taking from the old.
+    pub const ALL: [Self; 4] = [Self::GreedyTeam, Self::IdleQuota, Self::Fragmentation, Self::Priority];
 
     /// Its title.
     #[must_use]
