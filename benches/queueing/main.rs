@@ -78,6 +78,10 @@ struct Arguments {
     /// Only the jobs of so many days.
     #[arg(long, value_name = "DAYS")]
     until: Option<f64>,
+    /// All jobs but the one with this number: how much of a figure is chance shows when one early job less
+    /// changes it.
+    #[arg(long, value_name = "JOB")]
+    without: Option<usize>,
     /// Sluice: for how many days a started job is not evicted for the sake of fair shares. The default
     /// is longer than any job: borrowers are pushed off by owners only.
     #[arg(long, value_name = "DAYS", default_value_t = 365.0)]
@@ -126,7 +130,8 @@ fn main() -> Result<ExitCode> {
             Which::Philly => trace::philly(&root),
             Which::Venus => trace::venus(&root),
         }?
-        .within(arguments.until);
+        .within(arguments.until)
+        .without(arguments.without);
         let alone = (trace.teams.len() > 1).then(|| private(&trace));
         let alone_waits = alone.as_ref().map(|outcome| waits(&trace, outcome));
         for rule in Rule::value_variants() {

@@ -85,6 +85,15 @@ impl Trace {
         }
         self
     }
+
+    /// All but the job with that number, counted from 0 by submission.
+    #[must_use]
+    pub fn without(mut self, job: Option<usize>) -> Self {
+        if let Some(job) = job.filter(|job| *job < self.jobs.len()) {
+            self.jobs.remove(job);
+        }
+        self
+    }
 }
 
 /// Where the traces lie: `SLUICE_TRACES`, else beside the project.

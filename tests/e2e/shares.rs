@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::ListParams;
 use sluice::view::Teams;
 use sluice_harness::{World, eventually, patience};
 
@@ -33,6 +36,71 @@ metadata:
   labels: {sluice.dev/team: a}
 ---";
 
+/// A device in two partitions that a driver offers as a class; the test stands in for the driver.
+const PARTITIONS: &str = "
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: half.example.com}
+spec:
+  extendedResourceName: example.com/half-gpu
+  selectors:
+  - cel:
+      expression: >-
+        device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'half'
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpu-0}
+spec:
+  driver: gpu.example.com
+  nodeName: gpu-0
+  pool: {name: gpu-0, generation: 1, resourceSliceCount: 1}
+  devices:
+  - {name: left, attributes: {type: {string: half}}}
+  - {name: right, attributes: {type: {string: half}}}
+";
+
+/// A Job that wishes for half a device of the pool.
+fn half(name: &str) -> Job {
+    Job::new("a", name).gpus(0).wishes("gpu-fraction", "0.5").wishes("pool", "sliced")
+}
+
+/// What the team holds of the pool, in GPUs.
+async fn gpus_used(world: &World) -> Result<Option<String>> {
+    let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
+    let row = teams.teams.into_iter().find(|row| row.pool == "sliced");
+    Ok(row.and_then(|row| row.used.get("sluice.dev/gpu").cloned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_becomes_a_request_for_a_device_that_a_driver_offers() {
+    World::run("share-dra", SLUICE, 1, async |world| {
+        let bare = nodes(2, 0)
+            .replace(", nvidia.com/gpu: \"0\"", "")
+            .replace("  annotations:", "  labels: {example.com/sliced: \"true\"}\n  annotations:");
+        let team = TEAM.replace("nvidia.com/gpu.shared", "example.com/half-gpu");
+        world.apply(&format!("{bare}{team}")).await?;
+        world.kubectl.apply(PARTITIONS).await?;
+        world.kubectl.apply(&half("first").lasts(Duration::from_secs(12)).manifest()).await?;
+        world.kubectl.apply(&half("second").manifest()).await?;
+        running(world, "a", 2).await?;
+        world.kubectl.apply(&half("third").manifest()).await?;
+        explained(world, "a", "third", "NoRoom").await?;
+        ensure!(gpus_used(world).await?.as_deref() == Some("1"), "two halves are one GPU");
+        // kube-scheduler has made a claim for each pod and given it a partition of its own.
+        let claims: Api<ResourceClaim> = Api::namespaced(world.client.clone(), "a");
+        let allocations = claims.list(&ListParams::default()).await?.into_iter();
+        let devices = allocations.filter_map(|claim| claim.status?.allocation?.devices?.results).flatten();
+        let mut devices: Vec<String> = devices.map(|device| device.device).collect();
+        devices.sort_unstable();
+        ensure!(devices == ["left", "right"], "given out: {devices:?}");
+        complete(world, "a", 1).await?;
+        running(world, "a", 2).await?;
+        Ok(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_halves_share_a_device_and_count_as_one() {
     World::run("shares", SLUICE, 1, async |world| {
@@ -40,21 +108,13 @@ async fn two_halves_share_a_device_and_count_as_one() {
             .replace("nvidia.com/gpu:", "nvidia.com/gpu.shared:")
             .replace("  annotations:", "  labels: {example.com/sliced: \"true\"}\n  annotations:");
         world.apply(&format!("{node}{TEAM}")).await?;
-        let half =
-            |name: &str| Job::new("a", name).gpus(0).wishes("gpu-fraction", "0.5").wishes("pool", "sliced");
         world.kubectl.apply(&half("first").lasts(Duration::from_secs(12)).manifest()).await?;
         world.kubectl.apply(&half("second").manifest()).await?;
         running(world, "a", 2).await?;
         let asks = "jsonpath={.items[*].spec.containers[0].resources.limits.nvidia\\.com/gpu\\.shared}";
         let asked = world.kubectl.ok(&["get", "pods", "--namespace=a", "-o", asks]).await?;
         ensure!(asked == "1 1", "the pods ask for {asked:?}");
-        let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
-        let used = teams
-            .teams
-            .iter()
-            .find(|row| row.pool == "sliced")
-            .and_then(|row| row.used.get("sluice.dev/gpu"));
-        ensure!(used.is_some_and(|used| used == "1"), "{teams:?}");
+        ensure!(gpus_used(world).await?.as_deref() == Some("1"), "two halves are one GPU");
         // Asked for directly, a slice is the same half, and there is no third one.
         let direct = half("direct").manifest().replace("gpu-fraction: \"0.5\"", "time-limit: \"1h\"");
         let direct = direct.replace("limits: {}", "limits: {nvidia.com/gpu.shared: 1}");
