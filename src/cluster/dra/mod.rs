@@ -180,10 +180,8 @@ impl Dra {
                 None => {}
             }
         }
-        if known {
-            claims.counted = Some(held);
-        } else if claims.counted.is_none() {
-            // Better what can be told than nothing.
+        // Of what is known only in part, what was counted before is nearer the truth, if anything was.
+        if known || claims.counted.is_none() {
             claims.counted = Some(held);
         }
         let none = ResourceList::new();
