@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::call::{Caller, Failure, Pace};
+use super::call::{Caller, Failure, Pace, unsendable};
 use super::leader::Claim;
-use super::pod_groups::{self, PodGroup};
+use super::pod_groups::{self, Owner, PodGroup};
 use super::reduce::job::{JobSeen, job};
 use super::reduce::other::other;
 use super::reduce::pod::{PodSeen, pod};
@@ -91,6 +91,13 @@ pub struct Write {
     pub message: String,
     /// The PodGroup that must be there first.
     pub group: Option<PodGroup>,
+}
+
+impl Write {
+    /// The Job, as the PodGroup knows it.
+    fn owner(&self) -> Owner<'_> {
+        Owner { namespace: &self.namespace, name: &self.name, uid: &self.id.0 }
+    }
 }
 
 /// What is done to an object.
@@ -237,7 +244,7 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
         return remake(caller, write, lost).await.map_or_else(failed, |()| End::Gone);
     }
     if let Some(group) = &write.group
-        && let Err(failure) = pod_groups::ensure(caller, write, group).await
+        && let Err(failure) = pod_groups::ensure(caller, write.owner(), group).await
     {
         return failed(failure);
     }
@@ -432,8 +439,4 @@ fn requests<K: Resource>(write: &Write, kind: &K::DynamicType) -> Request {
 
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
-}
-
-pub(super) fn unsendable(error: kube::core::request::Error) -> Failure {
-    Failure::Refused(error.to_string())
 }

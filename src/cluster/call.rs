@@ -66,6 +66,11 @@ pub enum Failure {
     NotLeading,
 }
 
+/// A request that cannot even be written down is refused.
+pub(super) fn unsendable(error: kube::core::request::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
 /// What became of one call.
 enum Answer<T> {
     Done(T),

@@ -2,6 +2,7 @@
 
 pub mod actuator;
 pub mod call;
+mod devices;
 pub mod dra;
 pub mod events;
 pub mod fault;

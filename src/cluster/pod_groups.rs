@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep};
 
-use super::actuator::{Write, unsendable};
-use super::call::{Caller, Failure};
+use super::call::{Caller, Failure, unsendable};
 use super::mirror::Change;
 use crate::api::names;
 use crate::engine::model::Name;
@@ -123,6 +122,17 @@ fn resource() -> ApiResource {
     }
 }
 
+/// The Job that a PodGroup goes with.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Where it is, and the PodGroup with it.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+}
+
 /// The PodGroup that the pods of an admission look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroup {
@@ -136,7 +146,7 @@ pub struct PodGroup {
 
 impl PodGroup {
     /// As it is made: it goes with the Job that is to be admitted.
-    fn object(&self, write: &Write) -> Value {
+    fn object(&self, job: Owner<'_>) -> Value {
         let policy = match self.together {
             Some(pods) => json!({"gang": {"minCount": pods}}),
             None => json!({"basic": {}}),
@@ -147,9 +157,9 @@ impl PodGroup {
             "kind": resource.kind,
             "metadata": {
                 "name": &*self.name,
-                "namespace": &*write.namespace,
+                "namespace": job.namespace,
                 "ownerReferences": [{
-                    "apiVersion": "batch/v1", "kind": "Job", "name": &*write.name, "uid": &*write.id.0,
+                    "apiVersion": "batch/v1", "kind": "Job", "name": job.name, "uid": job.uid,
                     "controller": true,
                 }],
             },
@@ -198,8 +208,8 @@ enum Next {
 }
 
 impl There {
-    fn next(&self, write: &Write, wanted: &PodGroup) -> Next {
-        let owner = |owner: &OwnerReference| owner.uid == *write.id.0;
+    fn next(&self, job: Owner<'_>, wanted: &PodGroup) -> Next {
+        let owner = |owner: &OwnerReference| owner.uid == job.uid;
         let most = wanted.together.unwrap_or(0);
         let holds = self.spec.scheduling_policy.gang.as_ref().is_some_and(|gang| gang.min_count > most);
         match &self.metadata {
@@ -215,13 +225,13 @@ impl There {
 ///
 /// # Errors
 /// Why it is not.
-pub async fn ensure(caller: &Caller, write: &Write, wanted: &PodGroup) -> Result<(), Failure> {
+pub async fn ensure(caller: &Caller, job: Owner<'_>, wanted: &PodGroup) -> Result<(), Failure> {
     let until = Instant::now() + PATIENCE;
-    let requests = Request::new(DynamicObject::url_path(&resource(), Some(&write.namespace)));
+    let requests = Request::new(DynamicObject::url_path(&resource(), Some(job.namespace)));
     let mut may_be_there = wanted.may_be_there;
     loop {
         if !may_be_there {
-            match make(caller, write, wanted, &requests).await {
+            match make(caller, job, wanted, &requests).await {
                 Err(Failure::Moved) => {}
                 // Either the namespace is gone, and the Job with it, or the kind, and nobody looks for it.
                 Err(Failure::Gone) => return Ok(()),
@@ -237,7 +247,7 @@ pub async fn ensure(caller: &Caller, write: &Write, wanted: &PodGroup) -> Result
             }
             Err(failure) => return Err(failure),
         };
-        match there.next(write, wanted) {
+        match there.next(job, wanted) {
             Next::Go => return Ok(()),
             Next::Leave => {
                 return Err(Failure::Refused(format!("PodGroup {} is not the Job's", wanted.name)));
@@ -254,9 +264,9 @@ pub async fn ensure(caller: &Caller, write: &Write, wanted: &PodGroup) -> Result
 }
 
 /// Makes it; [`Failure::Moved`] if there is one of its name.
-async fn make(caller: &Caller, write: &Write, wanted: &PodGroup, requests: &Request) -> Result<(), Failure> {
+async fn make(caller: &Caller, job: Owner<'_>, wanted: &PodGroup, requests: &Request) -> Result<(), Failure> {
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
-    let body = serde_json::to_vec(&wanted.object(write));
+    let body = serde_json::to_vec(&wanted.object(job));
     let body = body.map_err(|error| Failure::Refused(error.to_string()))?;
     let request = requests.create(&params, body).map_err(unsendable)?;
     match caller.until_known::<IgnoredAny>(Some(LABEL), true, request).await {

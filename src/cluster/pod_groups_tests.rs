@@ -8,10 +8,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::*;
-use crate::cluster::actuator::{Deed, Purpose};
 use crate::cluster::call::Pace;
 use crate::cluster::leader::Claim;
-use crate::engine::model::{WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// What an API server knows and was asked for.
@@ -108,20 +106,8 @@ async fn ensured(server: Server, together: Option<u32>, may_be_there: bool) -> (
     let metrics = Arc::new(Metrics::new().expect("distinct names"));
     let claim = Claim::until(Instant::now() + Duration::from_secs(60));
     let caller = Caller::new(client(&server), claim, metrics, Pace::default());
-    let write = Write {
-        id: WorkloadId("job".into()),
-        kind: WorkloadKind::Job,
-        other: None,
-        namespace: "ns".into(),
-        name: "j".into(),
-        purpose: Purpose::Admit,
-        decision: 1,
-        deed: Deed::Patch(json_patch::Patch::default()),
-        disrupted: Vec::new(),
-        message: String::new(),
-        group: None,
-    };
-    let outcome = ensure(&caller, &write, &PodGroup { name: "g".into(), together, may_be_there }).await;
+    let job = Owner { namespace: "ns", name: "j", uid: "job" };
+    let outcome = ensure(&caller, job, &PodGroup { name: "g".into(), together, may_be_there }).await;
     let after = std::mem::take(&mut *server.lock().expect("no panic"));
     (outcome, after)
 }

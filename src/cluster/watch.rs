@@ -19,7 +19,7 @@ use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::{Flaw, Seen};
-use super::{dra, others, pod_groups, wire};
+use super::{devices, others, pod_groups, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
 use crate::engine::model::{Name, Time};
@@ -42,7 +42,7 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSe
     let mut watches = JoinSet::new();
     others::start(client, kinds, changes, &mut watches);
     watches.spawn(pod_groups::follow(client.clone(), changes.clone()));
-    dra::watch::start(client, changes, &mut watches);
+    devices::start(client, changes, &mut watches);
     let mut source = Source { client, changes, watches: &mut watches };
     source.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
     source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });

@@ -7,7 +7,6 @@
 mod selector;
 mod supply;
 mod values;
-pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,12 +11,12 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{News, key};
-use crate::cluster::mirror::Change;
-use crate::cluster::others::withdrawn;
-use crate::cluster::reduce::claims::{claim, device_class, slice, template};
-use crate::cluster::table::Seen;
-use crate::cluster::watch::{Watched, follow, named};
+use super::dra::{News, key};
+use super::mirror::Change;
+use super::others::withdrawn;
+use super::reduce::claims::{claim, device_class, slice, template};
+use super::table::Seen;
+use super::watch::{Watched, follow, named};
 use crate::engine::model::Name;
 
 /// How long after a look an API that is not served is looked for again: it comes with another API server.
