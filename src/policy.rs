@@ -16,7 +16,7 @@ pub struct Policy {
     #[arg(long, value_parser = pause, value_name = "DURATION")]
     pub defragment_every: Option<Duration>,
     /// For --defragment-every: move nobody who would lose more than so much run time.
-    #[arg(long, value_parser = crate::api::convert::duration, value_name = "DURATION", default_value = "10m",
+    #[arg(long, value_parser = crate::api::values::duration, value_name = "DURATION", default_value = "10m",
         requires = "defragment_every")]
     pub defragment_loss: Duration,
 }
@@ -38,7 +38,7 @@ impl Policy {
 /// # Errors
 /// A sentence for the user.
 fn half_life(text: &str) -> Result<Duration, String> {
-    let duration = crate::api::convert::duration(text)?;
+    let duration = crate::api::values::duration(text)?;
     if duration < Duration::from_secs(1) {
         return Err("what is half forgotten in less than 1s is not remembered at all".to_owned());
     }
@@ -50,7 +50,7 @@ fn half_life(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// A sentence for the user.
 fn pause(text: &str) -> Result<Duration, String> {
-    let duration = crate::api::convert::duration(text)?;
+    let duration = crate::api::values::duration(text)?;
     if duration < Duration::from_secs(60) {
         return Err("moving something more often than once a minute would leave nobody in peace".to_owned());
     }

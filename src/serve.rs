@@ -259,7 +259,7 @@ async fn asked_to_stop() {
 /// # Errors
 /// A sentence for the user.
 fn lease_duration(text: &str) -> Result<Duration, String> {
-    let duration = crate::api::convert::duration(text)?;
+    let duration = crate::api::values::duration(text)?;
     if duration < Duration::from_secs(2) {
         return Err("a lease shorter than 2s would be lost by any hiccup".to_owned());
     }

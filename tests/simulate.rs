@@ -70,12 +70,42 @@ fn a_report_is_written_beside_the_answer() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_takes_no_answer_away() {
+    let directory = with(SCENARIO);
+    let output = simulate(&directory, &["s.yaml", "--report", "no/such/r.html"]);
+    let error = text(&output.stderr);
+    assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+    assert!(error.starts_with("sluice: --report no/such/r.html: "), "{error}");
+    assert!(text(&output.stdout).contains("After 14400s: 2 succeeded."));
+}
+
+#[test]
+fn several_files_are_one_scenario() {
+    let (setting, jobs) = SCENARIO.split_at(SCENARIO.rfind("---").expect("a separator"));
+    let directory = with(setting);
+    std::fs::write(directory.path().join("jobs.yaml"), jobs).expect("written");
+    let together = simulate(&directory, &["s.yaml", "jobs.yaml"]);
+    assert!(text(&together.stdout).contains("After 14400s: 2 succeeded."), "{}", text(&together.stderr));
+    let twice = simulate(&directory, &["s.yaml", "jobs.yaml", "s.yaml"]);
+    let error = text(&twice.stderr);
+    assert!(
+        error.starts_with(
+            "sluice: s.yaml: document 1 (Namespace a): metadata.name: \"a\" is applied at 0s by document 1"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
 fn bad_input_is_one_line_and_exit_code_2() {
     let directory = with(&SCENARIO.replace("kind: Job", "kind: Jobb"));
+    std::fs::write(directory.path().join("empty.yaml"), "# nothing\n").expect("written");
     for (arguments, line) in [
         (&["s.yaml"][..], "sluice: s.yaml: document 4 (Jobb): kind: "),
         (&["none.yaml"][..], "sluice: none.yaml: "),
+        (&["empty.yaml"][..], "sluice: empty.yaml: there is no object in it"),
         (&["--snapshot", "none.yaml"][..], "sluice: none.yaml: "),
+        (&["--snapshot", "empty.yaml"][..], "sluice: empty.yaml: there is no object in it"),
     ] {
         let output = simulate(&directory, arguments);
         let error = text(&output.stderr);

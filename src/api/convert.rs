@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::node_pool::NodePool;
 use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
+use super::values::{duration, is_dns_label};
 use crate::engine::amount::{Amount, ResourceList, ResourceName};
 use crate::engine::model;
 
@@ -255,68 +256,6 @@ fn weights(written: &Quantities) -> Result<ResourceList, Problem> {
     Ok(weights)
 }
 
-/// Parses a duration as Go and Kubernetes write it (`90s`, `1h30m`).
-///
-/// # Errors
-/// A sentence that quotes the text.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let malformed = || format!("{text:?} is not a duration such as 90s, 10m or 24h");
-    let (negative, unsigned) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    // The library panics on a sign in the middle and on numbers that overflow; no such text reaches it.
-    let plain = unsigned.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
-    let moderate =
-        unsigned.len() <= 32 && unsigned.split(|c: char| !c.is_ascii_digit()).all(|run| run.len() <= 10);
-    if unsigned.is_empty() || !plain || !moderate {
-        return Err(malformed());
-    }
-    let parsed: kube::core::Duration = unsigned.parse().map_err(|_| malformed())?;
-    if negative { Err(format!("{text:?} is negative")) } else { Ok(parsed.into()) }
-}
-
-/// Reads a share of one device.
-///
-/// # Errors
-/// A sentence that quotes the text.
-pub fn share(text: &str) -> Result<Amount, String> {
-    Amount::parse(text)
-        .ok()
-        .filter(|share| Amount::ZERO < *share && *share < Amount::units(1))
-        .ok_or_else(|| format!("{text:?} is not a number between 0 and 1 (without the ends)"))
-}
-
-/// Reads a share of one device, or several from the most wanted to the least, the whole of it among them.
-///
-/// # Errors
-/// A sentence that quotes the text.
-pub fn fractions(text: &str) -> Result<Vec<Amount>, String> {
-    if !text.contains(',') {
-        return Ok(vec![share(text.trim())?]);
-    }
-    let whole = Amount::units(1);
-    let one = |text: &str| match Amount::parse(text) {
-        Ok(amount) if amount == whole => Ok(whole),
-        _ => share(text),
-    };
-    let shares: Vec<Amount> = text.split(',').map(|text| one(text.trim())).collect::<Result<_, _>>()?;
-    match shares.iter().enumerate().find(|(place, share)| shares[..*place].contains(share)) {
-        Some((_, twice)) => Err(format!("{text:?} names {} twice", twice.as_units_lossy())),
-        None => Ok(shares),
-    }
-}
-
-/// Whether `text` is a DNS label, and so fits a label's value.
-pub(crate) fn is_dns_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    !text.is_empty()
-        && text.len() <= 63
-        && text.bytes().all(|b| inner(b) || b == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-}
-
 fn dns_label(field: &str, text: &str) -> Result<(), Problem> {
     if is_dns_label(text) {
         Ok(())
@@ -413,19 +352,6 @@ mod tests {
             ),
         ] {
             assert_eq!(team(spec), Err(message.to_owned()), "{spec}");
-        }
-    }
-
-    #[test]
-    fn durations_are_read_as_go_writes_them() {
-        for (text, seconds) in
-            [("90s", 90.0), ("1h30m", 5400.0), ("1.5h", 5400.0), ("0", 0.0), ("500ms", 0.5)]
-        {
-            assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
-        }
-        for text in ["", "1", "h", "1d", "-1s", "1h-2m", "soon", "1 h", "..s", "99999999999999999999999999h"]
-        {
-            assert!(duration(text).is_err(), "{text}");
         }
     }
 

@@ -10,3 +10,4 @@ mod schema;
 pub mod seats;
 pub mod sizes;
 pub mod team;
+pub mod values;

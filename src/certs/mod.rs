@@ -55,7 +55,7 @@ fn https_url(text: &str) -> Result<Uri, String> {
 }
 
 fn lifetime(text: &str) -> Result<Duration, String> {
-    let lifetime = crate::api::convert::duration(text)?;
+    let lifetime = crate::api::values::duration(text)?;
     // Whole seconds are the finest step of a certificate, and a renewal needs some of them.
     if lifetime < Duration::from_secs(6) { Err("must be at least 6s".to_owned()) } else { Ok(lifetime) }
 }

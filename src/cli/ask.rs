@@ -10,6 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::target::Target;
 use super::{Invalid, print, table};
 use crate::view::{NodeRow, ProspectRow, Teams, WorkloadRow};
 
@@ -45,8 +46,15 @@ pub fn queue(options: &Options, team: Option<&str>, all: bool) -> anyhow::Result
 }
 
 /// `sluice explain`.
-pub fn explain(options: &Options, namespace: &str, name: &str) -> anyhow::Result<()> {
-    let found: Vec<WorkloadRow> = ask(options, &format!("/api/v1/workloads/{namespace}/{name}"))?;
+pub fn explain(options: &Options, target: &Target) -> anyhow::Result<()> {
+    let Target { namespace, name, .. } = target;
+    let mut found: Vec<WorkloadRow> = ask(options, &format!("/api/v1/workloads/{namespace}/{name}"))?;
+    let kinds: Vec<String> = found.iter().map(|row| row.kind.clone()).collect();
+    found.retain(|row| target.may_be(&row.kind));
+    if found.is_empty() {
+        let kinds = kinds.join(" and ");
+        return Err(Invalid(format!("there is no {}, but a {kinds} of that name", target.label())).into());
+    }
     print::answer(options.output, &found, |found| table::explain(found))
 }
 

@@ -5,12 +5,14 @@ mod logs;
 mod print;
 mod simulate;
 mod table;
+mod target;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use self::target::Target;
 use crate::kinds::Kinds;
 use crate::kinds::policies::{self, Part};
 use crate::serve;
@@ -45,10 +47,17 @@ enum Command {
     /// Play a scenario without a cluster, with the engine that also runs clusters.
     ///
     /// A scenario is the very objects that one would apply: Namespaces, Teams, NodePools, Nodes,
-    /// PriorityClasses, Jobs and Pods, with annotations `simulate.sluice.dev/…` that say when: `at`,
-    /// `duration`, `count`, `running-on`, `delete-at`, `cordon-at`, `fail-at`. Pods end their
-    /// terminationGracePeriodSeconds after they are told to, at once if it is not set. What is in no team's
-    /// namespace, and pods that name their node, run as load that Sluice does not manage: each pod on the
+    /// PriorityClasses, Jobs and Pods, and for claimed devices (DRA) DeviceClasses, ResourceSlices,
+    /// ResourceClaimTemplates and ResourceClaims.
+    ///
+    /// Annotations `simulate.sluice.dev/…` say when, all in text such as `90s` or `1h30m`: `at` and `delete-at`
+    /// when an object comes and goes (an object applied again later is changed); `duration` how long the pods of
+    /// a Job or Pod run (for ever without it); `count` how many copies there are, named `name-0`, `name-1`, …, of a
+    /// Job, Pod or Node; `running-on` where it runs from the beginning (`n0`, or pods per node: `n0=2,n1=1`);
+    /// `cordon-at` and `fail-at` when a Node is closed or lost.
+    ///
+    /// Pods end their terminationGracePeriodSeconds after they are told to, at once if it is not set. What is in
+    /// no team's namespace, and pods that name their node, run as load that Sluice does not manage: each pod on the
     /// first node by name with room.
     Simulate(simulate::Options),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
@@ -80,9 +89,10 @@ enum Command {
     },
     /// Say why a Job or Pod is where it is: the rule, the numbers and the parties.
     Explain {
-        /// The Job or Pod, NAMESPACE/NAME, or just NAME together with --namespace.
-        #[arg(value_name = "NAMESPACE/NAME")]
-        workload: String,
+        /// The Job, Pod or other workload: NAMESPACE/NAME as `sluice queue` shows it, or as for kubectl NAME,
+        /// KIND/NAME or KIND NAME together with --namespace (`job/train -n vision`).
+        #[arg(value_name = "WORKLOAD", required = true, num_args = 1..=2)]
+        workload: Vec<String>,
         /// Its namespace.
         #[arg(long, short, value_name = "NAME")]
         namespace: Option<String>,
@@ -132,8 +142,7 @@ impl Cli {
             Command::Nodes(options) => ask::nodes(&options),
             Command::Queue { team, all, options } => ask::queue(&options, team.as_deref(), all),
             Command::Explain { workload, namespace, options } => {
-                let (namespace, name) = named(&workload, namespace.as_deref())?;
-                ask::explain(&options, namespace, name)
+                ask::explain(&options, &Target::read(&workload, namespace.as_deref())?)
             }
             Command::WhatIf { file, namespace, options } => {
                 ask::what_if(&options, &file, namespace.as_deref())
@@ -147,16 +156,6 @@ fn table_of_kinds(file: Option<&Path>) -> Result<Kinds, Invalid> {
     Kinds::load(file).map_err(|error| Invalid(error.to_string()))
 }
 
-/// Splits `NAMESPACE/NAME`, or takes the namespace from its own option.
-fn named<'a>(workload: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str), Invalid> {
-    match (workload.split_once('/'), namespace) {
-        (Some((namespace, name)), None) if !namespace.is_empty() && !name.is_empty() => Ok((namespace, name)),
-        (None, Some(namespace)) if !namespace.is_empty() && !workload.is_empty() => Ok((namespace, workload)),
-        (None, None) => Err(Invalid(format!("{workload}: say NAMESPACE/{workload}, or add --namespace"))),
-        _ => Err(Invalid(format!("{workload}: expected NAMESPACE/NAME, or NAME with --namespace"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -166,14 +165,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_workload_is_named_in_two_ways() {
-        assert_eq!(named("a/b", None).ok(), Some(("a", "b")));
-        assert_eq!(named("b", Some("a")).ok(), Some(("a", "b")));
-        for (workload, namespace) in [("b", None), ("/b", None), ("a/", None), ("a/b", Some("c"))] {
-            assert!(named(workload, namespace).is_err(), "{workload} {namespace:?}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! `sluice simulate`: reads scenarios, plays them, prints the outcome.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -19,19 +19,20 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Scenario files, read as one.
+    /// Scenario files (YAML), read as one.
     #[arg(value_name = "FILE", required_unless_present = "snapshot")]
     files: Vec<PathBuf>,
     /// Begin with what runs and waits in a cluster, and put the scenario on top: the output of
     /// `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, or `-` for
-    /// standard input. What runs there ends at its time limit, without one never.
+    /// standard input. What runs there ends at its time limit, without one never. Where devices are claimed (DRA),
+    /// add `deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims`.
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// Also write a page with pictures over time.
+    /// Also write a page with pictures over time, which opens without a network.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// When to stop, such as 1h30m; without it when nothing more can happen.
-    #[arg(long, value_name = "TIME", value_parser = crate::api::convert::duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::api::values::duration)]
     until: Option<Duration>,
     /// How to print the outcome.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
@@ -65,12 +66,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Err(Error::Scenario(error)) => return Err(wrong(error)),
         Err(error) => return Err(error).context("the simulation stopped"),
     };
-    if let Some(file) = &options.report {
-        let named = options.files.iter().chain(&options.snapshot).map(|file| file.display().to_string());
-        let page = simulate::report::page(&outcome, &named.collect::<Vec<_>>().join(", "));
-        std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    print::answer(options.output, &outcome, table::outcome)
+    let written = options.report.as_deref().map_or(Ok(()), |file| report(options, file, &outcome));
+    // What was played is told even where the page cannot be written.
+    print::answer(options.output, &outcome, table::outcome)?;
+    written
+}
+
+fn report(options: &Options, file: &Path, outcome: &Outcome) -> anyhow::Result<()> {
+    let named = options.files.iter().chain(&options.snapshot).map(|file| file.display().to_string());
+    let page = simulate::report::page(outcome, &named.collect::<Vec<_>>().join(", "));
+    let wrong = |error: std::io::Error| Invalid(format!("--report {}: {error}", file.display()));
+    Ok(std::fs::write(file, page).map_err(wrong)?)
 }
 
 fn wrong(error: ScenarioError) -> anyhow::Error {

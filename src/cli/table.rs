@@ -4,13 +4,14 @@ mod outcome;
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::Timestamp;
 
 pub use outcome::outcome;
 
 use crate::view::{Amounts, EtaRow, NodeRow, ProspectRow, Teams, WorkloadRow, is_gpu};
 
+/// A table in which names stay whole, however narrow the terminal is.
 fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table
@@ -19,9 +20,22 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
         .set_header(header);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
+        column.set_constraint(ColumnConstraint::ContentWidth);
     }
     table
 }
+
+/// The same with prose in the last column, which is wrapped where the terminal is too narrow.
+fn with_prose<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = table(header);
+    if let Some(column) = table.column_mut(N - 1) {
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)));
+    }
+    table
+}
+
+/// What prose has at least, in characters.
+const NARROWEST: u16 = 32;
 
 fn shown(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
@@ -76,7 +90,7 @@ pub fn teams(teams: &Teams) -> String {
 
 /// Nodes with a block a GPU: full where it is held, empty where it is free.
 pub fn nodes(nodes: &[NodeRow]) -> String {
-    let mut rows = table(["NODE", "POOL", "STATE", "GPUS", "FREE", "HELD BY"]);
+    let mut rows = with_prose(["NODE", "POOL", "STATE", "GPUS", "FREE", "HELD BY"]);
     right(&mut rows, 4..5);
     for node in nodes {
         let held = node.gpus.saturating_sub(node.gpus_free);

@@ -35,6 +35,12 @@ pub enum ScenarioError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// A file has nothing in it.
+    #[error("{file}: there is no object in it")]
+    Empty {
+        /// The file.
+        file: String,
+    },
     /// A file is not YAML.
     #[error("{origin}: {message}")]
     Syntax {

@@ -9,7 +9,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use serde_json::{Map, Value};
 
 pub use error::{Origin, ScenarioError};
 pub use schedule::{PREFIX, RunningOn};
+
+use crate::api::values::{is_dns_label, is_dns_subdomain};
 
 /// The kinds of objects a scenario may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +36,14 @@ pub enum Kind {
     Node,
     /// A class of priority.
     PriorityClass,
+    /// A class of devices that can be claimed.
+    DeviceClass,
+    /// Devices that a driver offers.
+    ResourceSlice,
+    /// What claims are made from, one for each pod.
+    ResourceClaimTemplate,
+    /// A claim of devices.
+    ResourceClaim,
     /// A Job.
     Job,
     /// A pod of its own.
@@ -42,8 +52,19 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 7] =
-        [Self::Namespace, Self::Team, Self::NodePool, Self::Node, Self::PriorityClass, Self::Job, Self::Pod];
+    pub const ALL: [Self; 11] = [
+        Self::Namespace,
+        Self::Team,
+        Self::NodePool,
+        Self::Node,
+        Self::PriorityClass,
+        Self::DeviceClass,
+        Self::ResourceSlice,
+        Self::ResourceClaimTemplate,
+        Self::ResourceClaim,
+        Self::Job,
+        Self::Pod,
+    ];
 
     /// Its name in the API.
     #[must_use]
@@ -54,6 +75,10 @@ impl Kind {
             Self::NodePool => "NodePool",
             Self::Node => "Node",
             Self::PriorityClass => "PriorityClass",
+            Self::DeviceClass => "DeviceClass",
+            Self::ResourceSlice => "ResourceSlice",
+            Self::ResourceClaimTemplate => "ResourceClaimTemplate",
+            Self::ResourceClaim => "ResourceClaim",
             Self::Job => "Job",
             Self::Pod => "Pod",
         }
@@ -66,6 +91,9 @@ impl Kind {
             Self::Namespace | Self::Node | Self::Pod => "v1",
             Self::Team | Self::NodePool => "sluice.dev/v1alpha1",
             Self::PriorityClass => "scheduling.k8s.io/v1",
+            Self::DeviceClass | Self::ResourceSlice | Self::ResourceClaimTemplate | Self::ResourceClaim => {
+                "resource.k8s.io/v1"
+            }
             Self::Job => "batch/v1",
         }
     }
@@ -73,7 +101,18 @@ impl Kind {
     /// Whether its objects live in namespaces.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
+        self.is_workload() || matches!(self, Self::ResourceClaimTemplate | Self::ResourceClaim)
+    }
+
+    /// Whether its objects are what somebody wants to run.
+    #[must_use]
+    pub fn is_workload(self) -> bool {
         matches!(self, Self::Job | Self::Pod)
+    }
+
+    /// Whether its names are one label of the DNS rather than several with dots between them.
+    fn has_short_names(self) -> bool {
+        matches!(self, Self::Namespace | Self::Team | Self::NodePool)
     }
 }
 
@@ -172,12 +211,17 @@ impl Scenario {
         let mut scenario = Self::default();
         for (file, text) in texts {
             let file: Arc<str> = file.into();
-            for (index, document) in documents(&file, text)?.into_iter().enumerate() {
+            let documents = documents(&file, text)?;
+            if documents.is_empty() {
+                return Err(ScenarioError::Empty { file: file.to_string() });
+            }
+            for (index, document) in documents.into_iter().enumerate() {
                 let origin = Origin { file: Arc::clone(&file), document: index + 1, object: None };
                 scenario.add(origin, document)?;
             }
         }
         scenario.check_nodes()?;
+        scenario.check_twice()?;
         scenario.steps.sort_by_key(|step| step.at);
         Ok(scenario)
     }
@@ -240,6 +284,30 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// An object is applied again to change it, which takes time: twice at once is a slip.
+    fn check_twice(&self) -> Result<(), ScenarioError> {
+        let mut first: BTreeMap<(Kind, &Option<String>, &str, Duration), &Origin> = BTreeMap::new();
+        for step in &self.steps {
+            let Change::Apply(object) = &step.change else { continue };
+            let key = (object.kind, &object.namespace, object.name.as_str(), step.at);
+            if let Some(origin) = first.insert(key, &object.origin) {
+                let (name, file) = (&object.name, &origin.file);
+                let at = format!("{}s", step.at.as_secs_f64());
+                return Err(ScenarioError::Invalid {
+                    origin: object.origin.clone(),
+                    field: "metadata.name".to_owned(),
+                    message: format!(
+                        "{name:?} is applied at {at} by document {} of {file} already",
+                        origin.document
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A field and what is wrong with it.
 type Fault = (String, String);
 
@@ -278,6 +346,7 @@ impl Document {
         };
         let name = text(metadata, "name").map_err(|(field, fault)| (format!("metadata.{field}"), fault))?;
         let name = name.to_owned();
+        check_name(kind, &name).map_err(|fault| ("metadata.name".to_owned(), fault))?;
         let namespace = match metadata.get("namespace") {
             None => kind.is_namespaced().then(|| "default".to_owned()),
             Some(Value::String(namespace)) if kind.is_namespaced() => Some(namespace.clone()),
@@ -353,6 +422,17 @@ fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<&'a str, Fault> {
         Some(_) => Err((key.to_owned(), "is not a text".to_owned())),
         None => Err((key.to_owned(), "is missing".to_owned())),
     }
+}
+
+/// Whether an API server takes a name.
+fn check_name(kind: Kind, name: &str) -> Result<(), String> {
+    if kind.has_short_names() && !is_dns_label(name) {
+        return Err(format!("{name:?} must be 1 to 63 characters of a-z, 0-9 and -"));
+    }
+    if !is_dns_subdomain(name) {
+        return Err(format!("{name:?} must be 1 to 253 characters of a-z, 0-9, - and ."));
+    }
+    Ok(())
 }
 
 /// The documents of a file that are not empty.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Kind;
+use crate::api::values::duration;
 
 /// What all annotations of a scenario begin with.
 pub const PREFIX: &str = "simulate.sluice.dev/";
@@ -46,7 +47,7 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Takes note of one annotation of an object of this kind; the error is what is wrong with it.
     pub fn read(&mut self, kind: Kind, key: &str, value: &str) -> Result<(), String> {
-        let workload = matches!(kind, Kind::Job | Kind::Pod);
+        let workload = kind.is_workload();
         let applies = match key {
             "at" | "delete-at" => true,
             "count" => workload || kind == Kind::Node,
@@ -87,13 +88,6 @@ impl Schedule {
             return Err(("running-on", "what runs from the beginning cannot be applied later".to_owned()));
         }
         Ok(())
-    }
-}
-
-fn duration(value: &str) -> Result<Duration, String> {
-    match value.parse::<kube::core::Duration>() {
-        Ok(duration) if !duration.is_negative() => Ok(duration.into()),
-        _ => Err(format!("{value:?} is not a duration such as 90s or 1m30s")),
     }
 }
 

@@ -112,7 +112,8 @@ fn errors_are_one_line_that_names_file_document_and_field() {
     for (text, expected) in [
         (in_job("{simulate.sluice.dev/att: 1s}"), format!("{key}att]: there is no such annotation")),
         (in_job("{simulate.sluice.dev/at: soon}"), format!("{key}at]: \"soon\" is not a duration")),
-        (in_job("{simulate.sluice.dev/at: -1s}"), format!("{key}at]: \"-1s\" is not a duration")),
+        (in_job("{simulate.sluice.dev/at: -1s}"), format!("{key}at]: \"-1s\" is negative")),
+        (in_job("{simulate.sluice.dev/at: 1h-2m}"), format!("{key}at]: \"1h-2m\" is not a duration")),
         (in_job("{simulate.sluice.dev/count: '0'}"), format!("{key}count]: \"0\" is not a number")),
         (in_job("{simulate.sluice.dev/count: 3}"), format!("{key}count]: 3 is not a text; quote it")),
         (in_job("{simulate.sluice.dev/fail-at: 1s}"), format!("{key}fail-at]: a Job cannot have")),
@@ -130,6 +131,21 @@ fn errors_are_one_line_that_names_file_document_and_field() {
             "apiVersion: batch/v1\nkind: Job\nmetadata: {}\n".to_owned(),
             "s.yaml: document 1 (Job): metadata.name: is missing".to_owned(),
         ),
+        (
+            job("{}").replace("name: x", "name: X_1"),
+            "s.yaml: document 1 (Job): metadata.name: \"X_1\" must be 1 to 253 characters".to_owned(),
+        ),
+        (TEAM.replace("name: a", "name: a.b"), "s.yaml: document 1 (Team): metadata.name: \"a.b\" must be".to_owned()),
+        (
+            in_job("{}") + "---\n" + &job("{}"),
+            "s.yaml: document 3 (Job a/x): metadata.name: \"x\" is applied at 0s by document 2 of s.yaml already"
+                .to_owned(),
+        ),
+        (
+            format!("{}---\n{}", job("{simulate.sluice.dev/count: '2'}"), job("{}").replace("name: x", "name: x-1")),
+            "s.yaml: document 2 (Job a/x-1): metadata.name: \"x-1\" is applied at 0s by document 1 of".to_owned(),
+        ),
+        ("# nothing\n---\n".to_owned(), "s.yaml: there is no object in it".to_owned()),
         ("- 1\n".to_owned(), "s.yaml: document 1: (document): is not an object".to_owned()),
         (format!("{TEAM}---\na: [1\n---\n{TEAM}"), "s.yaml: document 2: ".to_owned()),
         (format!("{TEAM}kind: Team\n"), "s.yaml: document 1: duplicate mapping key: kind".to_owned()),
@@ -138,6 +154,15 @@ fn errors_are_one_line_that_names_file_document_and_field() {
         assert!(error.starts_with(&expected), "expected {expected:?}, got {error:?}");
         assert_eq!(error.lines().count(), 1, "{error:?}");
     }
+}
+
+#[test]
+fn an_object_is_applied_again_later() {
+    let later = TEAM.replace("name: a", "name: a, annotations: {simulate.sluice.dev/at: 5s}");
+    assert_eq!(
+        told(&parse(&format!("{TEAM}---\n{later}")).expect("a scenario")),
+        ["0s apply Team a", "5s apply Team a"]
+    );
 }
 
 #[test]

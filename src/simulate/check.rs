@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_ignored::Path;
 use serde_json::Value;
 
-use super::world::invalid;
+use super::read::invalid;
 use crate::api::convert::FieldError;
 use crate::api::names;
 use crate::engine::amount::Amount;
@@ -48,18 +48,17 @@ pub struct Checker {
 
 impl Checker {
     /// Reads an object as its kind; with `strictly` a field that the kind does not have is an error.
-    pub fn decode<T: DeserializeOwned + Serialize>(
-        &self,
-        object: &Object,
-        strictly: bool,
-    ) -> Result<T, ScenarioError> {
-        let read: T = object.decode()?;
+    pub fn decode<T: DeserializeOwned>(&self, object: &Object, strictly: bool) -> Result<T, ScenarioError> {
+        let read = object.decode()?;
         if !strictly {
             return Ok(read);
         }
-        let known =
-            serde_json::to_value(&read).map_err(|error| invalid(object, "(document)", error.to_string()))?;
-        match unknown(&object.manifest, &known, &mut String::new()) {
+        let mut unknown = None;
+        // It has just been read without an error.
+        let _: Result<T, _> = serde_ignored::deserialize(&object.manifest, |path| {
+            unknown = unknown.take().or_else(|| field_of(&path));
+        });
+        match unknown {
             Some(field) => Err(invalid(object, &field, format!("a {} has no such field", object.kind))),
             None => Ok(read),
         }
@@ -112,39 +111,28 @@ impl Checker {
     }
 }
 
-/// The first field of `written` that `known` lacks. What is empty may have been left out.
-fn unknown(written: &Value, known: &Value, path: &mut String) -> Option<String> {
-    let length = path.len();
-    match (written, known) {
-        (Value::Object(fields), Value::Object(there)) => fields.iter().find_map(|(key, value)| {
-            path.push_str(if length == 0 { "" } else { "." });
-            path.push_str(key);
-            let found = match there.get(key) {
-                Some(known) => unknown(value, known, path),
-                None => (!is_empty(value)).then(|| path.clone()),
-            };
-            path.truncate(length);
-            found
-        }),
-        (Value::Array(items), Value::Array(there)) => {
-            items.iter().zip(there).enumerate().find_map(|(index, (value, known))| {
-                path.push_str(&format!("[{index}]"));
-                let found = unknown(value, known, path);
-                path.truncate(length);
-                found
-            })
-        }
-        _ => None,
-    }
+/// The path of a field that the kind does not have; the kind itself is no field.
+fn field_of(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    written(path, &mut text);
+    (!matches!(text.as_str(), "apiVersion" | "kind")).then_some(text)
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.values().all(is_empty),
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
+fn written(path: &Path, text: &mut String) {
+    match path {
+        Path::Root => {}
+        Path::Seq { parent, index } => {
+            written(parent, text);
+            text.push_str(&format!("[{index}]"));
+        }
+        Path::Map { parent, key } => {
+            written(parent, text);
+            text.push_str(if text.is_empty() { "" } else { "." });
+            text.push_str(key);
+        }
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            written(parent, text);
+        }
     }
 }
 
@@ -153,13 +141,21 @@ fn amounts(object: &Object, list: &Value, field: &str) -> Result<(), ScenarioErr
     for (resource, written) in list.as_object().into_iter().flatten() {
         let text = written.as_str().map_or_else(|| written.to_string(), ToOwned::to_owned);
         let problem = match Amount::parse(&text) {
-            Ok(amount) if amount >= Amount::ZERO => continue,
-            Ok(_) => format!("{text} is negative"),
+            Ok(amount) if amount < Amount::ZERO => format!("{text} is negative"),
+            Ok(amount) if is_device(resource) && amount.as_milli() % 1000 != 0 => {
+                format!("{text} is not a whole number, and {resource} cannot be split")
+            }
+            Ok(_) => continue,
             Err(error) => error.to_string(),
         };
         return Err(invalid(object, &format!("{field}[{resource}]"), problem));
     }
     Ok(())
+}
+
+/// Whether a resource is one that Kubernetes knows by name only, and counts in whole numbers.
+fn is_device(resource: &str) -> bool {
+    resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
 /// The error of a conversion, with where it stands.

@@ -11,6 +11,7 @@ mod ledger;
 mod meter;
 mod outcome;
 mod play;
+mod read;
 pub mod report;
 mod snapshot;
 mod strangers;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::ledger::{Birth, Ledger, Turn};
 use super::meter::Meter;
 use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
+use super::read::invalid;
 use super::snapshot::Snapshot;
 use super::strangers::{self, Strangers};
-use super::world::{News, World, invalid};
+use super::world::{News, World};
 use super::{Error, Options, Progress, eta};
 use crate::engine::Engine;
 use crate::engine::amount::ResourceList;
@@ -151,7 +152,7 @@ impl Play {
         self.tell_world();
         if happened {
             self.meter.pass(now);
-            let offers = |step: &Step| matches!(step.change.object().kind, Kind::Node | Kind::NodePool);
+            let offers = |step: &Step| !step.change.object().kind.is_workload();
             if steps.iter().any(offers) {
                 self.meter.offers(&self.run);
             }
@@ -172,9 +173,10 @@ impl Play {
 
     /// Takes the steps of one instant: what workloads need first, then the rest, each in order.
     fn take(&mut self, now: Duration, steps: &[Step]) -> Result<(), Error> {
-        let is_workload = |object: &Object| matches!(object.kind, Kind::Job | Kind::Pod);
-        let first = |step: &&Step| matches!(&step.change, Change::Apply(object) if !is_workload(object));
-        let submitted = |step: &&Step| matches!(&step.change, Change::Apply(object) if is_workload(object));
+        let first =
+            |step: &&Step| matches!(&step.change, Change::Apply(object) if !object.kind.is_workload());
+        let submitted =
+            |step: &&Step| matches!(&step.change, Change::Apply(object) if object.kind.is_workload());
         let all = steps.iter().filter(submitted).count();
         for step in steps.iter().filter(first) {
             self.step(step, self.began.after(now))?;
@@ -193,7 +195,7 @@ impl Play {
         match &step.change {
             Change::Apply(object) => {
                 let id = World::id(object);
-                if matches!(object.kind, Kind::Job | Kind::Pod) && self.ledger.is_over(&id) {
+                if object.kind.is_workload() && self.ledger.is_over(&id) {
                     return Ok(());
                 }
                 let news = self.world.apply(object, submitted)?;

@@ -1,11 +1,13 @@
 //! The outcome as one HTML page that needs nothing else: pictures over time and the workloads' reasons.
 
 mod chart;
+mod scale;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::outcome::{Outcome, Point, State, WorkloadRow};
+use super::outcome::{Clock, Outcome, Point, State, WorkloadRow};
 use chart::{Chart, Mark};
+use scale::span;
 
 /// More rows than anybody reads; the JSON has them all.
 const MOST_ROWS: usize = 2000;
@@ -45,9 +47,9 @@ fn figures(outcome: &Outcome) -> Markup {
     let summary = &outcome.summary;
     let count = |state: State| outcome.workloads.iter().filter(|row| row.state == state).count();
     let figures = [
-        ("simulated time", outcome.end.to_string()),
+        ("simulated time", told(outcome.end)),
         ("utilization", format!("{:.1} %", summary.utilization * 100.0)),
-        ("mean wait", format!("{:.1} s", summary.mean_wait_seconds)),
+        ("mean wait", span(summary.mean_wait_seconds)),
         ("evictions", summary.evictions.to_string()),
         ("work lost", format!("{:.0} GPU-s", summary.wasted_gpu_seconds)),
         ("succeeded", count(State::Succeeded).to_string()),
@@ -69,20 +71,24 @@ fn teams(outcome: &Outcome) -> Markup {
     let mut keys: Vec<&(String, String)> = points.iter().flat_map(|point| point.teams.keys()).collect();
     keys.sort();
     keys.dedup();
+    // One scale for all, so that they can be compared.
+    let all = points.iter().flat_map(|point| point.teams.values());
+    let most = all.map(|held| held.used.max(held.guaranteed)).fold(0.0, f64::max);
     let chart = |key: &(String, String)| {
         let held = |point: &Point| point.teams.get(key).copied().unwrap_or_default();
         let (team, pool) = key;
-        let most = points.iter().map(|point| held(point).used).fold(0.0, f64::max);
+        let peak = points.iter().map(|point| held(point).used).fold(0.0, f64::max);
         let promised = points.last().map(|point| held(point).guaranteed).unwrap_or_default();
         Chart {
             title: format!("{team}, pool {pool}"),
             description: format!(
-                "{resource} held by team {team} in pool {pool} over time: at most {most}, of {promised} guaranteed."
+                "{resource} held by team {team} in pool {pool} over time: at most {peak}, of {promised} guaranteed."
             ),
             values: points.iter().map(|point| (point.at.0.as_secs_f64(), held(point).used)).collect(),
             line: points.iter().map(|point| (point.at.0.as_secs_f64(), held(point).guaranteed)).collect(),
             marks: evictions(outcome, team),
-            end: outcome.end.0.as_secs_f64(),
+            most,
+            end: end(outcome),
         }
         .draw()
     };
@@ -94,6 +100,20 @@ fn teams(outcome: &Outcome) -> Markup {
         }
         @for key in keys { (chart(key)) }
     }
+}
+
+/// Where the pictures end: where something changes at the very end, it is shown for a while.
+fn end(outcome: &Outcome) -> f64 {
+    let end = outcome.end.0.as_secs_f64();
+    match outcome.timeline.points.last() {
+        Some(last) if last.at == outcome.end => end * 1.04 + 0.1,
+        _ => end,
+    }
+}
+
+/// A time for people; the JSON has it exactly.
+fn told(at: Clock) -> String {
+    span(at.0.as_secs_f64())
 }
 
 /// When workloads of a team were evicted.
@@ -108,7 +128,7 @@ fn evictions(outcome: &Outcome, team: &str) -> Vec<Mark> {
             };
             Mark {
                 at: eviction.at.0.as_secs_f64(),
-                text: format!("{}: {} evicted{whom} ({})", eviction.at, row.label(), eviction.reason),
+                text: format!("{}: {} evicted{whom} ({})", told(eviction.at), row.label(), eviction.reason),
             }
         })
     })
@@ -126,17 +146,17 @@ fn waiting(outcome: &Outcome) -> Markup {
         values,
         line: Vec::new(),
         marks: Vec::new(),
-        end: outcome.end.0.as_secs_f64(),
+        most,
+        end: end(outcome),
     }
     .draw()
 }
 
 fn workloads(rows: &[WorkloadRow]) -> Markup {
-    let nodes = |row: &WorkloadRow| {
+    let nodes = |row: &WorkloadRow| -> Vec<String> {
         let last = row.admissions.last().filter(|_| row.state != State::Pending);
-        let nodes =
-            last.map(|admission| admission.nodes.iter().map(|(node, pods)| format!("{node}: {pods}")));
-        nodes.map(|nodes| nodes.collect::<Vec<_>>().join(", ")).unwrap_or_default()
+        let nodes = last.into_iter().flat_map(|admission| &admission.nodes);
+        nodes.map(|(node, pods)| format!("{node}: {pods}")).collect()
     };
     html! {
         div.scroll {
@@ -155,14 +175,16 @@ fn workloads(rows: &[WorkloadRow]) -> Markup {
                             td { (row.team) }
                             td { (row.queue) }
                             td { span class=(format!("state {}", row.state.to_string().to_lowercase())) { (row.state) } }
-                            td.number { (row.submitted) }
-                            td.number { @if let Some(first) = row.admissions.first() { (first.at) } }
-                            td.number { @if let Some(finished) = row.finished { (finished) } }
+                            td.number { (told(row.submitted)) }
+                            td.number { @if let Some(first) = row.admissions.first() { (told(first.at)) } }
+                            td.number { @if let Some(finished) = row.finished { (told(finished)) } }
                             td.number { @if !row.evictions.is_empty() { (row.evictions.len()) } }
-                            td { (nodes(row)) }
+                            td { @for node in nodes(row) { span.node { (node) } " " } }
                             td {
-                                @if let Some(eta) = row.eta { "expected at " (eta) "; " }
-                                strong { (row.reason) } " " (row.message)
+                                @if row.state != State::Succeeded {
+                                    @if let Some(eta) = row.eta { "expected at " (told(eta)) "; " }
+                                    strong { (row.reason) } " " (row.message)
+                                }
                             }
                         }
                     }

@@ -1,4 +1,5 @@
-//! A cluster's dump: `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`.
+//! A cluster's dump: `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, with
+//! `deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims` where devices are claimed.
 
 use std::io::Read;
 use std::path::Path;
@@ -39,7 +40,7 @@ impl Snapshot {
     /// Reads a dump: Lists, or objects one by one. Kinds that do not matter are left out.
     ///
     /// # Errors
-    /// [`ScenarioError`] when it is not YAML.
+    /// [`ScenarioError`] when it is not YAML, or has no object that matters.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: Arc<str> = name.into();
         let mut snapshot = Self { objects: Vec::new(), taken: Time(0) };
@@ -56,6 +57,9 @@ impl Snapshot {
             for item in items {
                 snapshot.add(&file, index + 1, item);
             }
+        }
+        if snapshot.objects.is_empty() {
+            return Err(ScenarioError::Empty { file: name.to_owned() });
         }
         // What others are told of must be known first.
         snapshot.objects.sort_by_key(|(_, kind, _)| *kind);

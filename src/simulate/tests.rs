@@ -1,3 +1,5 @@
+mod devices;
+
 use super::*;
 use crate::scenario::Scenario;
 
@@ -357,10 +359,25 @@ fn what_an_api_server_would_refuse_is_told_with_file_document_and_field() {
              \"lots\" is not a quantity",
         ),
         (
-            "---\napiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {name: c}\nspec: {quota: []}\n---\n\
-             apiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {name: d}\nspec: {quotes: [{pool: x}]}\n"
-                .to_owned(),
-            "s.yaml: document 7 (Team d): spec.quotes: a Team has no such field",
+            "---\napiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {name: c}\nspec: {quota: []}\n".to_owned(),
+            "s.yaml: document 6 (Team c): spec.quota: a Team has no such field",
+        ),
+        (
+            "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: c, lables: {a: b}}\n".to_owned(),
+            "s.yaml: document 6 (Namespace c): metadata.lables: a Namespace has no such field",
+        ),
+        (
+            job("a/x", 1, "").replace("image: x,", "imag: x,"),
+            "s.yaml: document 6 (Job a/x): spec.template.spec.containers[0].imag: a Job has no such field",
+        ),
+        (
+            job("a/x", 1, "").replace("gpu: 1", "gpu: 1.5"),
+            "s.yaml: document 6 (Job a/x): spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: \
+             1.5 is not a whole number",
+        ),
+        (
+            "---\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: c}\nspec: {selector: []}\n".to_owned(),
+            "s.yaml: document 6 (DeviceClass c): spec.selector: a DeviceClass has no such field",
         ),
         (
             "---\napiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {name: c}\nspec: {weight: -1}\n"
@@ -412,4 +429,15 @@ fn a_run_without_an_end_of_its_own_stops_all_the_same() {
     let parts =
         [node("n0", 2, ""), job("a/x", 2, ""), job("a/y", 2, ""), job("b/z", 2, &notes(&[("at", "7s")]))];
     assert_eq!(outcome(&parts, &Options::default()).end, Clock::seconds(7));
+}
+
+#[test]
+fn a_job_without_annotations_is_applied_again() {
+    let held = job_of("a/x", 1, 1, "", "  suspend: true");
+    let free = job("a/x", 1, &sim("at", "5s"));
+    let released = outcome(&[node("n0", 1, ""), held, free.clone()], &Options::default());
+    assert_eq!(told(&released), ["a/x; 5s on n0=1; Running"]);
+    // Of one that is queued already nothing changes.
+    let again = outcome(&[node("n0", 1, ""), job("a/x", 1, ""), free], &Options::default());
+    assert_eq!(told(&again), ["a/x; 0s on n0=1; Running"]);
 }

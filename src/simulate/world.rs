@@ -7,22 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::PartialObjectMeta;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::check;
 use super::groups::Groups;
+use super::read::{self, deadline, decode_value, invalid, life, longest, node_as_kubelet, refuse_running};
 use super::snapshot::Snapshot;
 use super::strangers::Stranger;
-use crate::api::names;
 use crate::api::node_pool::NodePool;
 use crate::api::record::Record;
 use crate::api::team::Team;
 use crate::cluster::dra;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
+use crate::cluster::reduce::claims::Claims;
 use crate::cluster::table::Seen;
 use crate::cluster::wire;
 use crate::directory::Directory;
@@ -199,6 +200,9 @@ impl World {
 
     /// Reads what is neither a node nor a workload; `strictly` refuses fields that the kind does not have.
     fn definition(&mut self, object: &Object, strictly: bool) -> Result<Change, ScenarioError> {
+        if let Some(news) = read::devices(&self.checker, object, strictly)? {
+            return Ok(Change::Devices(news));
+        }
         let name: Name = object.name.as_str().into();
         Ok(match object.kind {
             Kind::Team => {
@@ -219,7 +223,8 @@ impl World {
                 self.classes.insert(object.name.clone(), (seen.value, seen.global_default));
                 Change::Class(Seen::Object(name, seen))
             }
-            Kind::Namespace | Kind::Node | Kind::Job | Kind::Pod => {
+            _ => {
+                self.checker.decode::<Namespace>(object, strictly)?;
                 self.namespaces.insert(object.name.clone());
                 let metadata: PartialObjectMeta<_> = object.decode()?;
                 Change::Namespace(Seen::Object(name, reduce::team::namespace(&metadata)))
@@ -229,9 +234,12 @@ impl World {
 
     /// Deletes an object; one that is not there any more is nothing.
     pub fn delete(&mut self, object: &Object) -> Vec<News> {
+        if let Some(news) = read::devices_gone(object) {
+            return self.take(Change::Devices(news));
+        }
         let name: Name = object.name.as_str().into();
         match object.kind {
-            Kind::Namespace => self.delete_namespace(&name),
+            Kind::Job | Kind::Pod => self.delete_workload(&Self::id(object)),
             Kind::Team => self.take(Change::Team(Seen::Deleted(name))),
             Kind::NodePool => self.take(Change::Pool(Seen::Deleted(name))),
             Kind::PriorityClass => {
@@ -242,7 +250,7 @@ impl World {
                 self.nodes.remove(&object.name);
                 self.take(Change::Node(Seen::Deleted(name)))
             }
-            Kind::Job | Kind::Pod => self.delete_workload(&Self::id(object)),
+            _ => self.delete_namespace(&name),
         }
     }
 
@@ -375,8 +383,8 @@ impl World {
     fn admitted(&self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
         let mut manifest = object.manifest.clone();
         // The scenario says who submits; on a cluster the API server knows.
-        let note = manifest["metadata"]["annotations"].as_object_mut();
-        let user = note.and_then(|notes| notes.remove(USER)).unwrap_or_default();
+        let notes = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let user = notes.and_then(|notes| notes.remove(USER)).unwrap_or_default();
         let user = user.as_str().unwrap_or_default();
         let refused = |problem: String| check::refused(object, &problem);
         let Some(known) = self.known.get(id) else {
@@ -418,42 +426,47 @@ impl World {
     }
 
     fn submit_stranger(&mut self, object: &Arc<Object>, id: WorkloadId) -> Result<Vec<News>, ScenarioError> {
-        let stranger = if object.kind == Kind::Job {
-            let job: wire::Job = decode_value(object, object.manifest.clone())?;
-            let spec = &job.spec.template.spec;
+        let job: wire::Job;
+        let pod: wire::Pod;
+        let (spec, at, numbers) = if object.kind == Kind::Job {
+            job = decode_value(object, object.manifest.clone())?;
             let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
             let pods = count(job.spec.parallelism).unwrap_or(1);
-            Stranger {
-                id: id.clone(),
-                shape: reduce::shape::shape(spec, spec.affinity.as_ref()),
-                pods,
-                completions: count(job.spec.completions).unwrap_or(pods),
-                life: life(object),
-                held: job.spec.suspend == Some(true),
-                bound: None,
-            }
+            let completions = count(job.spec.completions).unwrap_or(pods);
+            (
+                &job.spec.template.spec,
+                "spec.template.spec",
+                (pods, completions, job.spec.suspend == Some(true)),
+            )
         } else {
-            let pod: wire::Pod = decode_value(object, object.manifest.clone())?;
-            Stranger {
-                id: id.clone(),
-                shape: reduce::shape::shape(&pod.spec, pod.spec.affinity.as_ref()),
-                pods: 1,
-                completions: 1,
-                life: life(object),
-                held: false,
-                bound: pod.spec.node_name.as_deref().map(Name::from),
-            }
+            pod = decode_value(object, object.manifest.clone())?;
+            (&pod.spec, "spec", (1, 1, false))
         };
-        let (life, shape) = (stranger.life, stranger.shape.clone());
-        let known = Known { object: Arc::clone(object), life, shape, submitted: Time(0) };
-        self.known.insert(id, known);
-        Ok(vec![News::Stranger(stranger)])
+        let mut shape = reduce::shape::shape(spec, spec.affinity.as_ref());
+        let namespace = object.namespace.as_deref().unwrap_or_default().into();
+        let claims = reduce::claims::claims(spec, None);
+        if let Some(claims) = Claims::of_template(&namespace, vec![claims], &shape.requests, &[]) {
+            let wrong = |why: Name| invalid(object, &format!("{at}.resourceClaims"), why.to_string());
+            shape.requests = self.mirror.requests_with(&claims).map_err(wrong)?;
+        }
+        let (pods, completions, held) = numbers;
+        let bound = spec.node_name.as_deref().filter(|_| object.kind == Kind::Pod).map(Name::from);
+        let life = life(object);
+        let known = Known { object: Arc::clone(object), life, shape: shape.clone(), submitted: Time(0) };
+        self.known.insert(id.clone(), known);
+        Ok(vec![News::Stranger(Stranger { id, shape, pods, completions, life, held, bound })])
     }
 
     /// Shows the mirror a change; what it makes of it.
     fn take(&mut self, change: Change) -> Vec<News> {
         let events = self.mirror.take(change);
         events.into_iter().map(|event| self.news(event)).collect()
+    }
+
+    /// Whether pods of a workload claim devices.
+    fn claims(&self, id: &WorkloadId) -> bool {
+        let parts = self.mirror.workload(id).into_iter().chain(self.mirror.members(id));
+        parts.into_iter().any(|(managed, _)| managed.claims.is_some())
     }
 
     fn news(&self, event: Event) -> News {
@@ -465,10 +478,14 @@ impl World {
                 let all = members.iter().filter_map(|id| Some(self.known.get(id)?.life));
                 let life = longest(all).or_else(|| known.map(|known| known.life)).unwrap_or_default();
                 let workload = match known {
+                    // What pods claim the mirror has counted.
                     Some(known) => Workload {
                         // A group is submitted when it is complete, which the mirror has worked out.
                         submitted: if members.is_empty() { known.submitted } else { workload.submitted },
-                        shape: known.shape.clone(),
+                        shape: match self.claims(&workload.id) {
+                            true => PodShape { requests: workload.shape.requests, ..known.shape.clone() },
+                            false => known.shape.clone(),
+                        },
                         resizable: workload.kind == WorkloadKind::Job,
                         ..workload
                     },
@@ -485,72 +502,3 @@ impl World {
 
 /// The annotation by which a scenario says who submits; on a cluster the webhook writes it.
 const USER: &str = "sluice.dev/user";
-
-/// How the pods of a Job or Pod behave.
-fn life(object: &Object) -> Life {
-    let job = object.kind == Kind::Job;
-    let spec = &object.manifest["spec"];
-    let pod = if job { &spec["template"]["spec"] } else { spec };
-    let completions = spec["completions"].as_u64().filter(|_| job);
-    Life {
-        run: object.duration,
-        completions: completions.and_then(|number| u32::try_from(number).ok()),
-        grace: Duration::from_secs(pod["terminationGracePeriodSeconds"].as_u64().unwrap_or(0)),
-    }
-}
-
-/// How pods behave that are one workload: as the one of them that takes longest.
-fn longest(lives: impl Iterator<Item = Life>) -> Option<Life> {
-    lives.reduce(|left, right| Life {
-        run: left.run.zip(right.run).map(|(left, right)| left.max(right)),
-        grace: left.grace.max(right.grace),
-        ..left
-    })
-}
-
-/// A group runs from the beginning only as a whole, which no pod can say by itself.
-fn refuse_running(object: &Object) -> Result<(), ScenarioError> {
-    if object.running_on.is_none() {
-        return Ok(());
-    }
-    let field = "metadata.annotations[simulate.sluice.dev/running-on]";
-    let message =
-        format!("does not go together with the label {}: a group starts when it is whole", names::GROUP);
-    Err(invalid(object, field, message))
-}
-
-/// How long each run of a Job or pod may take by its own word.
-fn deadline(object: &Object) -> Option<Duration> {
-    object.manifest["spec"]["activeDeadlineSeconds"].as_u64().map(Duration::from_secs)
-}
-
-/// A node with what its kubelet would have told: that it is ready, its name as a label, and as much
-/// allocatable as it has.
-fn node_as_kubelet(manifest: &Value) -> Value {
-    let mut node = manifest.clone();
-    let labels = &mut node["metadata"]["labels"];
-    if labels["kubernetes.io/hostname"].is_null() {
-        labels["kubernetes.io/hostname"] = manifest["metadata"]["name"].clone();
-    }
-    let status = &mut node["status"];
-    if status["allocatable"].is_null() {
-        status["allocatable"] = status["capacity"].clone();
-    }
-    let told = |conditions: &Vec<Value>| conditions.iter().any(|condition| condition["type"] == "Ready");
-    if !status["conditions"].as_array().is_some_and(told) {
-        let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.push(json!({"type": "Ready", "status": "True"}));
-        status["conditions"] = conditions.into();
-    }
-    node
-}
-
-fn decode_value<T: DeserializeOwned>(object: &Object, value: Value) -> Result<T, ScenarioError> {
-    serde_path_to_error::deserialize(value)
-        .map_err(|error| invalid(object, &error.path().to_string(), error.inner().to_string()))
-}
-
-/// A field of an object that cannot be taken.
-pub fn invalid(object: &Object, field: &str, message: String) -> ScenarioError {
-    ScenarioError::Invalid { origin: object.origin.clone(), field: field.to_owned(), message }
-}

@@ -13,9 +13,10 @@ use super::object::annotation;
 use super::patch::Editor;
 use super::view::View;
 use super::wishes::whole_devices;
-use crate::api::convert::{WHOLE, fractions, is_fine};
+use crate::api::convert::{WHOLE, is_fine};
 use crate::api::names;
 use crate::api::sizes::{Choice, are_at, limits_at, speaks_of, written};
+use crate::api::values::fractions;
 use crate::engine::amount::{Amount, ResourceList, ResourceName};
 use crate::engine::model::DEFAULT_POOL;
 

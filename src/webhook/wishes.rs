@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::gang::is_grouped;
 use super::object::{annotation, label};
 use super::view::View;
-use crate::api::convert::{duration, fractions};
 use crate::api::names;
+use crate::api::values::{duration, fractions};
 use crate::engine::amount::{Amount, ResourceList, describe, sum};
 use crate::view::is_gpu;
 

@@ -141,7 +141,13 @@ impl Cluster {
                 let offers = pool.map(|(_, spec)| amounts(&spec["shares"])).unwrap_or_default();
                 self.asked.insert(key(object), asked(object, member, &offers));
             }
-            Kind::Namespace | Kind::NodePool | Kind::PriorityClass => {}
+            Kind::Namespace
+            | Kind::NodePool
+            | Kind::PriorityClass
+            | Kind::DeviceClass
+            | Kind::ResourceSlice
+            | Kind::ResourceClaimTemplate
+            | Kind::ResourceClaim => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a simulation came to, as tables.
 
-use super::{right, shown, table};
+use super::{right, shown, table, with_prose};
 use crate::simulate::{Outcome, State, TeamRow, WorkloadRow};
 use crate::view::is_gpu;
 
@@ -8,7 +8,7 @@ use crate::view::is_gpu;
 pub fn outcome(outcome: &Outcome) -> String {
     let mut parts = vec![workloads(&outcome.workloads), teams(&outcome.teams)];
     if let Some(decisions) = &outcome.events {
-        let mut rows = table(["TIME", "ACTION", "RULE", "WORKLOAD", "FOR", "WHY"]);
+        let mut rows = with_prose(["TIME", "ACTION", "RULE", "WORKLOAD", "FOR", "WHY"]);
         right(&mut rows, 0..1);
         for decision in decisions {
             let claimant = decision.claimant.as_deref().unwrap_or_default();
@@ -24,7 +24,7 @@ pub fn outcome(outcome: &Outcome) -> String {
 }
 
 fn workloads(workloads: &[WorkloadRow]) -> String {
-    let mut rows = table([
+    let mut rows = with_prose([
         "WORKLOAD",
         "TEAM",
         "QUEUE",
@@ -45,13 +45,14 @@ fn workloads(workloads: &[WorkloadRow]) -> String {
             format!("{}{borrowed}", nodes.collect::<Vec<_>>().join(", "))
         });
         let why = match row.state {
-            State::Succeeded | State::Running => String::new(),
+            State::Succeeded => String::new(),
+            State::Running if !row.team.is_empty() => String::new(),
             _ => format!("{}: {}", row.reason, row.message),
         };
         let evictions = row.evictions.len();
         rows.add_row([
             row.label(),
-            row.team.clone(),
+            if row.team.is_empty() { "-".to_owned() } else { row.team.clone() },
             row.queue.clone(),
             row.state.to_string(),
             row.submitted.to_string(),

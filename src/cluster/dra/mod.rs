@@ -168,6 +168,11 @@ impl Dra {
         }
     }
 
+    /// What pods request, with what they claim; the error says why that cannot be told.
+    pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
+        Ok(self.by_resource(&sum(&claims.plain, &self.asked(claims)?)))
+    }
+
     /// What a pod of this UID holds, with what it was given by claims.
     pub fn held(&self, pod: &Name, claims: &mut Claims) -> ResourceList {
         let mut held = ResourceList::new();

@@ -6,6 +6,7 @@ use super::super::reduce::pod::PodSeen;
 use super::super::table::{Seen, Step, Versioned};
 use super::fill::keep_counted;
 use super::{Makers, Mirror};
+use crate::engine::amount::ResourceList;
 use crate::engine::model::{Event, Name, Node};
 
 impl Mirror {
@@ -23,6 +24,11 @@ impl Mirror {
         for uid in users {
             self.look_again(uid);
         }
+    }
+
+    /// What pods request of which nothing else is known, with what they claim; the error says why that cannot be told.
+    pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
+        self.dra.requests_with(claims)
     }
 
     /// A look at a node with the devices that drivers offer there.

@@ -198,7 +198,7 @@ fn created(metadata: &ObjectMeta) -> Time {
 
 /// A duration as people write it in annotations (`90m`, `1h30m`); `None` when it is not one.
 fn duration(text: &str) -> Option<Duration> {
-    crate::api::convert::duration(text.trim()).ok()
+    crate::api::values::duration(text.trim()).ok()
 }
 
 /// The scheduling gates of a pod, by name.
@@ -255,7 +255,7 @@ fn wishes(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Wishes
         share: annotation(metadata, names::GPU_FRACTION)
             // What the pods ask for by themselves instead is counted like any request.
             .filter(|_| annotation(metadata, names::GPU_OFFER).is_none())
-            .and_then(|text| crate::api::convert::fractions(text).ok()?.first().copied()),
+            .and_then(|text| crate::api::values::fractions(text).ok()?.first().copied()),
         user: annotation(metadata, names::USER).and_then(stated),
         expendable: annotation(metadata, names::PREEMPTIBLE) == Some("true"),
     }

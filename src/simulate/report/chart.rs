@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
+use super::scale::{amounts, number, span, times};
+
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 150.0;
 const LEFT: f64 = 44.0;
@@ -31,6 +33,8 @@ pub struct Chart {
     pub line: Vec<(f64, f64)>,
     /// What happened.
     pub marks: Vec<Mark>,
+    /// The largest value there is room for, at least.
+    pub most: f64,
     /// Where time ends.
     pub end: f64,
 }
@@ -38,7 +42,8 @@ pub struct Chart {
 impl Chart {
     /// The picture with its caption.
     pub fn draw(&self) -> Markup {
-        let most = self.values.iter().chain(&self.line).map(|(_, value)| *value).fold(1.0, f64::max);
+        let most =
+            self.values.iter().chain(&self.line).map(|(_, value)| *value).fold(self.most.max(1.0), f64::max);
         let x = |at: f64| LEFT + at / self.end.max(0.001) * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - value / most * (HEIGHT - TOP - BOTTOM);
         let steps = |points: &[(f64, f64)]| {
@@ -62,19 +67,18 @@ impl Chart {
             }
             None => String::new(),
         };
-        let times = (0..=4_u8).map(|part| self.end * f64::from(part) / 4.0);
         html! {
             figure {
                 figcaption { (self.title) }
                 svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" {
                     title { (self.title) }
                     desc { (self.description) }
-                    @for value in [0.0, most / 2.0, most] {
+                    @for value in amounts(most) {
                         line.rule x1=(LEFT) x2=(WIDTH - RIGHT) y1=(number(y(value))) y2=(number(y(value))) {}
                         text x=(LEFT - 6.0) y=(number(y(value) + 4.0)) text-anchor="end" { (number(value)) }
                     }
-                    @for at in times {
-                        text x=(number(x(at))) y=(HEIGHT - 6.0) text-anchor=(anchor(at, self.end)) { (number(at)) " s" }
+                    @for at in times(self.end) {
+                        text x=(number(x(at))) y=(HEIGHT - 6.0) text-anchor=(anchor(x(at))) { (span(at)) }
                     }
                     path.area d=(area) {}
                     @if !self.line.is_empty() { path.line d=(steps(&self.line)) {} }
@@ -87,21 +91,17 @@ impl Chart {
     }
 }
 
-fn anchor(at: f64, end: f64) -> &'static str {
-    if at <= 0.0 {
-        "start"
-    } else if at >= end {
-        "end"
-    } else {
-        "middle"
+/// At which of its ends a text stands where it is, so that it stays within the picture.
+fn anchor(x: f64) -> &'static str {
+    match x {
+        x if x < LEFT + NEAR => "start",
+        x if x > WIDTH - RIGHT - NEAR => "end",
+        _ => "middle",
     }
 }
 
-/// A number with at most one decimal.
-fn number(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map(ToOwned::to_owned).unwrap_or(text)
-}
+/// About half the width of a text.
+const NEAR: f64 = 16.0;
 
 /// A count as a number to draw.
 #[expect(clippy::cast_precision_loss, reason = "drawn, a few hundred pixels high")]

@@ -1,0 +1,104 @@
+//! Claimed devices in scenarios.
+
+use super::*;
+
+/// A class of devices, and four of which the class selects three.
+const DEVICES: &str = "---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: big.example.com}
+spec:
+  extendedResourceName: nvidia.com/gpu
+  selectors:
+  - cel: {expression: \"device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0\"}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n0}
+spec:
+  driver: gpu.example.com
+  nodeName: n0
+  pool: {name: n0, generation: 1, resourceSliceCount: 1}
+  devices:
+  - {name: gpu-0, capacity: {memory: {value: 80Gi}}}
+  - {name: gpu-1, capacity: {memory: {value: 80Gi}}}
+  - {name: gpu-2, capacity: {memory: {value: 80Gi}}}
+  - {name: small, capacity: {memory: {value: 16Gi}}}
+";
+
+fn template(namespace: &str, notes: &str) -> String {
+    format!(
+        "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n\
+         metadata: {{name: one, namespace: {namespace}, annotations: {{{notes}}}}}\n\
+         spec: {{spec: {{devices: {{requests: [{{name: gpu, exactly: {{deviceClassName: big.example.com}}}}]}}}}}}\n"
+    )
+}
+
+/// A Job each of whose pods claims a device.
+fn claiming(label: &str, notes: &str) -> String {
+    let claims = "|      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]";
+    job_of(label, 1, 0, notes, claims)
+}
+
+#[test]
+fn claimed_devices_count_as_on_a_cluster() {
+    let bare = node("n0", 0, "").replace("nvidia.com/gpu: 0", "cpu: 8");
+    let scenario = [
+        bare,
+        DEVICES.into(),
+        template("a", ""),
+        template("b", &sim("at", "20s")),
+        claiming("a/x", &notes(&[("count", "4")])),
+        claiming("b/owner", &notes(&[("at", "10s"), ("duration", "30s")])),
+    ];
+    let at = |seconds| {
+        let options = Options { until: Some(Duration::from_secs(seconds)), ..Options::default() };
+        outcome(&scenario, &options)
+    };
+    // The small device is none of the class: three run, the fourth waits.
+    let before = at(15);
+    let states: Vec<State> = before.workloads.iter().map(|row| row.state).collect();
+    assert_eq!(states, [State::Running, State::Running, State::Running, State::Pending, State::Pending]);
+    assert_eq!(before.teams[0].used["nvidia.com/gpu"], "3");
+    assert_eq!(before.nodes[0].free["nvidia.com/gpu"], "0");
+    assert_eq!(
+        (before.workloads[3].reason.as_str(), before.workloads[4].reason.as_str()),
+        ("NoRoom", "Uncounted")
+    );
+    assert!(before.workloads[4].message.contains("there is no ResourceClaimTemplate one"));
+    // With its template the owner can be counted, and takes back what is borrowed of it.
+    let after = at(25);
+    let owner = &after.workloads[4];
+    assert_eq!((owner.state, owner.admissions[0].at.to_string()), (State::Running, "20s".to_owned()));
+    assert_eq!(after.summary.evictions, 1);
+}
+
+#[test]
+fn devices_come_and_go_and_are_claimed_without_sluice_too() {
+    let bare = node("n0", 0, "").replace("nvidia.com/gpu: 0", "cpu: 8");
+    let late = DEVICES.replacen(
+        "metadata: {name: n0}",
+        "metadata: {name: n0, annotations: {simulate.sluice.dev/at: 5s}}",
+        1,
+    );
+    let foreign = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: foreign, namespace: default}\n\
+                   spec: {resourceClaims: [{name: gpu, resourceClaimTemplateName: one}], containers: [{name: main}]}\n";
+    let parts = [
+        bare,
+        late,
+        template("a", ""),
+        template("default", ""),
+        foreign.into(),
+        claiming("a/x", &notes(&[("count", "3")])),
+    ];
+    let told = told(&outcome(&parts, &Options { until: Some(Duration::from_secs(9)), ..Options::default() }));
+    assert_eq!(told[0], "default/foreign; 5s on n0=1; Running", "{told:?}");
+    let running = told.iter().filter(|row| row.ends_with("Running")).count();
+    assert_eq!(running, 3, "{told:?}");
+    let lost = [parts[..3].concat(), foreign.into()];
+    let error = error(&lost);
+    assert!(
+        error.contains("(Pod default/foreign): spec.resourceClaims: there is no ResourceClaimTemplate one"),
+        "{error}"
+    );
+}
