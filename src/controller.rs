@@ -27,9 +27,9 @@ pub use questions::{Asker, Candidate, Question, answer};
 pub use readiness::Readiness;
 use session::Session;
 
+use crate::cluster::clock::now;
 use crate::cluster::events::Notices;
 use crate::cluster::leader::Claim;
-use crate::cluster::watch::now;
 use crate::directory::SharedDirectory;
 use crate::engine::model::{Settings, Time};
 use crate::kinds::Kinds;

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::record::timestamp;
+use crate::cluster::clock::now;
 use crate::cluster::reduce::{self, Managed};
-use crate::cluster::watch::now;
 use crate::cluster::wire;
 use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;

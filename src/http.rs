@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
-use crate::cluster::watch::now;
+use crate::cluster::clock::now;
 use crate::controller::{Asker, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::foresight::{Foresight, Unanswered};

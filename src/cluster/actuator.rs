@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::call::{Caller, Failure, Pace, unsendable};
+use super::clock::now;
 use super::leader::Claim;
 use super::pod_groups::{self, Owner, PodGroup};
 use super::reduce::job::{JobSeen, job};
 use super::reduce::other::other;
 use super::reduce::pod::{PodSeen, pod};
 use super::reduce::uid;
-use super::watch::now;
 use super::{patch, wire};
 use crate::api::names;
 use crate::engine::model::{Name, WorkloadId, WorkloadKind};

@@ -12,11 +12,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::dra::{News, key};
+use super::follow::{Watched, follow, named, withdrawn};
 use super::mirror::Change;
-use super::others::withdrawn;
 use super::reduce::claims::{claim, device_class, slice, template};
 use super::table::Seen;
-use super::watch::{Watched, follow, named};
 use crate::engine::model::Name;
 
 /// How long after a look an API that is not served is looked for again: it comes with another API server.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::reduce::Managed;
 use super::reduce::job::JobSeen;
 use super::reduce::pod::PodSeen;
+use super::reduce::roles::has_device;
 use super::table::{Seen, Table};
 use crate::engine::model::{Name, WorkloadId};
-use crate::kinds::{Kinds, has_device};
+use crate::kinds::Kinds;
 
 /// More objects than stand one above another between any workload and its pods.
 const DEEPEST: usize = 8;

@@ -2,10 +2,12 @@
 
 pub mod actuator;
 pub mod call;
+pub mod clock;
 mod devices;
 pub mod dra;
 pub mod events;
 pub mod fault;
+mod follow;
 pub mod groups;
 pub mod kin;
 pub mod leader;

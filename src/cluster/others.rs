@@ -12,11 +12,13 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::clock::now;
+use super::follow::withdrawn;
 use super::mirror::Change;
 use super::reduce::other::other;
 use super::reduce::uid;
 use super::table::Seen;
-use super::watch::now;
+
 use crate::kinds::{Kinds, Watched};
 
 /// How long after a look a kind that is not served is looked for again.
@@ -90,16 +92,4 @@ async fn watch(api: &Api<DynamicObject>, place: usize, watched: &Watched, change
         }
     }
     true
-}
-
-/// Whether a watch has failed because its kind is not served any more, or not to us.
-pub fn withdrawn(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    match error {
-        WatchError(status) => matches!(status.code, 403 | 404),
-        InitialListFailed(Error::Api(status))
-        | WatchStartFailed(Error::Api(status))
-        | WatchFailed(Error::Api(status)) => matches!(status.code, 403 | 404),
-        _ => false,
-    }
 }

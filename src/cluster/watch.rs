@@ -2,38 +2,26 @@
 
 use std::fmt::Debug;
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
+use super::clock::now;
+use super::follow::{Watched, follow, named};
 use super::mirror::Change;
 use super::reduce::job::job;
 use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
-use super::table::{Flaw, Seen};
+use super::table::Flaw;
 use super::{devices, others, pod_groups, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
-use crate::engine::model::{Name, Time};
 use crate::kinds::Kinds;
-
-/// How objects of one kind are keyed, read and passed on.
-pub struct Watched<K, T> {
-    /// The key of an object.
-    pub key: fn(&K) -> Name,
-    /// What is kept of it.
-    pub read: fn(&K) -> Result<T, Flaw>,
-    /// Whose message it is.
-    pub wrap: fn(Seen<T>) -> Change,
-}
 
 /// Starts every watch; they send to `changes` until the set is dropped. Each begins with a list that
 /// is not older than this call.
@@ -72,17 +60,6 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSe
 
 type Guarded<K> = DeserializeGuard<K>;
 
-/// The time on the wall.
-#[must_use]
-pub fn now() -> Time {
-    Time(jiff::Timestamp::now().as_millisecond())
-}
-
-/// The name of an object, its key among those without a namespace.
-pub fn named<K: Resource>(object: &K) -> Name {
-    object.meta().name.as_deref().unwrap_or_default().into()
-}
-
 fn read_team(object: &Guarded<Team>) -> Result<team::TeamSeen, Flaw> {
     let readable = readable(object)?;
     team::team(readable).map_err(|problem| Flaw { generation: readable.metadata.generation, problem })
@@ -119,47 +96,4 @@ impl Source<'_> {
             follow(Api::all(client), &watched, &changes, |_| false).await;
         });
     }
-}
-
-/// Passes on what is seen until an error after which it `ends`; false when nobody listens.
-pub async fn follow<K, T>(
-    api: Api<K>,
-    watched: &Watched<K, T>,
-    changes: &Sender<Change>,
-    ends: fn(&watcher::Error) -> bool,
-) -> bool
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let seen = match event {
-            Ok(watcher::Event::Init) => Seen::ListBegins,
-            Ok(watcher::Event::InitDone) => Seen::ListEnds,
-            Ok(watcher::Event::Delete(object)) => Seen::Deleted((watched.key)(&object)),
-            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                let key = (watched.key)(&object);
-                match (watched.read)(&object) {
-                    Ok(read) => Seen::Object(key, read),
-                    Err(flaw) => {
-                        let (kind, problem) = (K::kind(&()), &flaw.problem);
-                        tracing::warn!(%kind, name = %key, problem, "unreadable object; what was known of it stays");
-                        Seen::Unreadable(key, flaw)
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "watch failed, it starts again");
-                if ends(&error) {
-                    return true;
-                }
-                continue;
-            }
-        };
-        if changes.send((watched.wrap)(seen)).await.is_err() {
-            return false;
-        }
-    }
-    true
 }

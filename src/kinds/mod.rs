@@ -6,7 +6,6 @@
 mod edit;
 mod pointer;
 pub mod policies;
-mod roles;
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +18,6 @@ use thiserror::Error;
 
 pub use edit::{nodes_of, place, unplace};
 pub use pointer::Pointer;
-pub use roles::{Gang, gang, has_device};
 
 /// The table that is built into the program.
 const BUILT_IN: &str = include_str!("../../policies/kinds.yaml");

@@ -7,6 +7,7 @@ pub mod node;
 pub mod other;
 pub mod pod;
 pub mod replica;
+pub mod roles;
 pub mod shape;
 pub mod team;
 

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use super::claims::Claims;
 use super::job::JobSeen;
+use super::roles::{Gang, gang};
 use super::{
     Facts, Managed, annotation, controller, created, eviction, label, name, record, uid, version, wishes,
 };
 use crate::api::names;
 use crate::api::record::time;
 use crate::engine::model::{Admission, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
-use crate::kinds::{Gang, Kind, Pointer, Watched, gang};
+use crate::kinds::{Kind, Pointer, Watched};
 
 /// What the patches on an object of another kind depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]

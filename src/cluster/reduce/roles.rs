@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Factor, Kind, Pointer, Role};
-use crate::cluster::reduce::claims::{PodClaim, claims};
-use crate::cluster::reduce::shape::shape;
-use crate::cluster::wire::{Container, PodSpec, Resources};
+use super::super::wire::{Container, PodSpec, Resources};
+use super::claims::{PodClaim, claims};
+use super::shape::shape;
 use crate::engine::amount::{Amount, ResourceList, sum};
 use crate::engine::model::{Name, NodeTerm, PodShape};
+use crate::kinds::{Factor, Kind, Pointer, Role};
 
 /// What an object asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,3 +188,7 @@ fn rides_along(part: &Part, gang: &PodShape) -> bool {
     let alike = own.node_selector == gang.node_selector && own.node_terms == gang.node_terms;
     (anywhere || alike) && gang.tolerations.iter().all(|toleration| own.tolerations.contains(toleration))
 }
+
+#[cfg(test)]
+#[path = "roles_tests.rs"]
+mod tests;

@@ -1,0 +1,9 @@
+//! The clock of the edge; the engine has none.
+
+use crate::engine::model::Time;
+
+/// The time on the wall.
+#[must_use]
+pub fn now() -> Time {
+    Time(jiff::Timestamp::now().as_millisecond())
+}

@@ -1,0 +1,84 @@
+//! One watch: what it lists, then what changes, passed on for as long as somebody listens.
+
+use std::fmt::Debug;
+
+use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Error, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::Sender;
+
+use super::mirror::Change;
+use super::table::{Flaw, Seen};
+use crate::engine::model::Name;
+
+/// How objects of one kind are keyed, read and passed on.
+pub struct Watched<K, T> {
+    /// The key of an object.
+    pub key: fn(&K) -> Name,
+    /// What is kept of it.
+    pub read: fn(&K) -> Result<T, Flaw>,
+    /// Whose message it is.
+    pub wrap: fn(Seen<T>) -> Change,
+}
+
+/// The name of an object, its key among those without a namespace.
+pub fn named<K: Resource>(object: &K) -> Name {
+    object.meta().name.as_deref().unwrap_or_default().into()
+}
+
+/// Passes on what is seen until an error after which it `ends`; false when nobody listens.
+pub async fn follow<K, T>(
+    api: Api<K>,
+    watched: &Watched<K, T>,
+    changes: &Sender<Change>,
+    ends: fn(&watcher::Error) -> bool,
+) -> bool
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let seen = match event {
+            Ok(watcher::Event::Init) => Seen::ListBegins,
+            Ok(watcher::Event::InitDone) => Seen::ListEnds,
+            Ok(watcher::Event::Delete(object)) => Seen::Deleted((watched.key)(&object)),
+            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                let key = (watched.key)(&object);
+                match (watched.read)(&object) {
+                    Ok(read) => Seen::Object(key, read),
+                    Err(flaw) => {
+                        let (kind, problem) = (K::kind(&()), &flaw.problem);
+                        tracing::warn!(%kind, name = %key, problem, "unreadable object; what was known of it stays");
+                        Seen::Unreadable(key, flaw)
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), %error, "watch failed, it starts again");
+                if ends(&error) {
+                    return true;
+                }
+                continue;
+            }
+        };
+        if changes.send((watched.wrap)(seen)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether a watch has failed because its kind is not served any more, or not to us.
+pub fn withdrawn(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status) => matches!(status.code, 403 | 404),
+        InitialListFailed(Error::Api(status))
+        | WatchStartFailed(Error::Api(status))
+        | WatchFailed(Error::Api(status)) => matches!(status.code, 403 | 404),
+        _ => false,
+    }
+}
