@@ -39,7 +39,7 @@ lint:
 # Property tests draw the same cases every time, so that red means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test simulate --test scenarios
+	cargo test --workspace --lib --bins --examples --test engine --test manifests --test rooms --test simulate --test scenarios
 
 soak: export PROPTEST_CASES ?= 5000
 soak: ## the laws over many more random worlds than in the tests, others every time

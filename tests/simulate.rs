@@ -1,7 +1,7 @@
 //! The command `sluice simulate` as a user meets it.
 
 use std::io::Write;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -94,6 +94,16 @@ fn several_files_are_one_scenario() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn a_scenario_comes_from_standard_input_too() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.args(["simulate", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut sluice = command.spawn().expect("sluice runs");
+    sluice.stdin.take().expect("its input").write_all(SCENARIO.as_bytes()).expect("written");
+    let output = sluice.wait_with_output().expect("sluice ends");
+    assert!(text(&output.stdout).contains("After 14400s: 2 succeeded."));
 }
 
 #[test]

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Scenario files (YAML), read as one.
+    /// Scenario files (YAML), read as one; `-` is standard input.
     #[arg(value_name = "FILE", required_unless_present = "snapshot")]
     files: Vec<PathBuf>,
     /// Begin with what runs and waits in a cluster, and put the scenario on top: the output of

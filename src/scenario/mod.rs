@@ -192,17 +192,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads a scenario from files.
+    /// Reads a scenario from files; one named `-` is standard input.
     pub fn load<P: AsRef<Path>>(files: &[P]) -> Result<Self, ScenarioError> {
-        let mut texts = Vec::with_capacity(files.len());
-        for file in files {
-            let file = file.as_ref();
-            let name = file.display().to_string();
-            match std::fs::read_to_string(file) {
-                Ok(text) => texts.push((name, text)),
-                Err(source) => return Err(ScenarioError::Unreadable { file: name, source }),
-            }
-        }
+        let named = files.iter().map(|file| Ok((file.as_ref().display().to_string(), read(file.as_ref())?)));
+        let texts: Vec<(String, String)> = named.collect::<Result<_, ScenarioError>>()?;
         Self::parse(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
     }
 
@@ -433,6 +426,16 @@ fn check_name(kind: Kind, name: &str) -> Result<(), String> {
         return Err(format!("{name:?} must be 1 to 253 characters of a-z, 0-9, - and ."));
     }
     Ok(())
+}
+
+/// The text of a file; of standard input, if that is named `-`.
+pub(crate) fn read(file: &Path) -> Result<String, ScenarioError> {
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    text.map_err(|source| ScenarioError::Unreadable { file: file.display().to_string(), source })
 }
 
 /// The documents of a file that are not empty.

@@ -1,7 +1,6 @@
 //! A cluster's dump: `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, with
 //! `deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims` where devices are claimed.
 
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::engine::model::Time;
-use crate::scenario::{Kind, Origin, ScenarioError, documents};
+use crate::scenario::{Kind, Origin, ScenarioError, documents, read};
 
 /// The objects of a cluster at one time.
 #[derive(Clone, Debug)]
@@ -26,15 +25,7 @@ impl Snapshot {
     /// # Errors
     /// [`ScenarioError`] when it cannot be read or is not YAML.
     pub fn load(file: &Path) -> Result<Self, ScenarioError> {
-        let name = file.display().to_string();
-        let mut text = String::new();
-        let read = if name == "-" {
-            std::io::stdin().read_to_string(&mut text).map(|_| ())
-        } else {
-            std::fs::read_to_string(file).map(|read| text = read)
-        };
-        read.map_err(|source| ScenarioError::Unreadable { file: name.clone(), source })?;
-        Self::parse(&name, &text)
+        Self::parse(&file.display().to_string(), &read(file)?)
     }
 
     /// Reads a dump: Lists, or objects one by one. Kinds that do not matter are left out.

@@ -12,7 +12,7 @@ use sluice::view::Teams;
 use sluice_harness::{View, World};
 
 use crate::pods::explained;
-use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
+use crate::support::{Job, SLUICE, complete, nodes_with, queued, running, team_of};
 
 /// A class of devices, and what each of two nodes has: three devices of the class, and one of none.
 fn devices() -> String {
@@ -106,9 +106,8 @@ async fn given_where_recorded(world: &World, view: &View, namespace: &str) -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn claimed_devices_count_against_quotas_and_are_reclaimed() {
     World::run("dra", SLUICE, 1, async |world| {
-        let bare = nodes(2, 0).replace(", nvidia.com/gpu: \"0\"", "");
-        let teams = format!("{}{}", team("a", 2), team("b", 2)).replace("nvidia.com/gpu", "example.com/gpu");
-        world.apply(&format!("{bare}{teams}")).await?;
+        let team = |name| team_of(name, &["quotas: [{guaranteed: {example.com/gpu: 2}}]"]);
+        world.apply(&format!("{}{}{}", nodes_with(2, "", ""), team("a"), team("b"))).await?;
         world.kubectl.apply(&format!("{}{}", devices(), template("a", "one"))).await?;
         // Somebody without a team has one of the six.
         let foreign = "

@@ -7,25 +7,7 @@ use sluice::view::{EtaRow, ProspectRow, WorkloadRow};
 use sluice_harness::{World, eventually, patience};
 use tokio::process::Command;
 
-use crate::support::{Job, SLUICE, complete, nodes, running};
-
-const TEAM: &str = "
-apiVersion: sluice.dev/v1alpha1
-kind: Team
-metadata: {name: a}
-spec:
-  quotas:
-  - guaranteed: {nvidia.com/gpu: 2}
-  queues:
-  - {name: short, maxWait: 4s, onMaxWait: Fail, maxRuntime: 16s}
-  - {name: patient}
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: a
-  labels: {sluice.dev/team: a}
----";
+use crate::support::{Job, SLUICE, complete, nodes, quota, running, team_of};
 
 /// What the command says.
 async fn says(world: &World, arguments: &[&str]) -> Result<String> {
@@ -53,7 +35,9 @@ async fn expected(world: &World, name: &str) -> Result<EtaRow> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_or_runs_too_long_fails_and_says_why() {
     World::run("limits", SLUICE, 1, async |world| {
-        world.apply(&format!("{}{TEAM}", nodes(1, 2))).await?;
+        let queues =
+            "queues: [{name: short, maxWait: 4s, onMaxWait: Fail, maxRuntime: 16s}, {name: patient}]";
+        world.apply(&format!("{}{}", nodes(1, 2), team_of("a", &[&quota(2), queues]))).await?;
         world.kubectl.apply(&Job::new("a", "runs").gpus(2).manifest()).await?;
         running(world, "a", 1).await?;
         world.kubectl.apply(&Job::new("a", "waits").gpus(2).manifest()).await?;

@@ -252,6 +252,11 @@ async fn priority_goes_as_simulated() {
     parity("priority").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn claimed_devices_go_as_simulated() {
+    parity("claimed-devices").await;
+}
+
 /// A scenario among the examples that is not compared would be forgotten without this.
 #[test]
 fn every_scenario_among_the_examples_is_compared() {
@@ -266,5 +271,5 @@ fn every_scenario_among_the_examples_is_compared() {
         })
         .collect();
     scenarios.sort();
-    assert_eq!(scenarios, ["fragmentation", "greedy-team", "idle-quota", "priority"]);
+    assert_eq!(scenarios, ["claimed-devices", "fragmentation", "greedy-team", "idle-quota", "priority"]);
 }

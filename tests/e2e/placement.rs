@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use sluice_harness::fidelity::{self, Mix};
 use sluice_harness::{JobView, View, World, eventually, patience};
 
-use crate::support::{Job, SLUICE, nodes, queued, running, team};
+use crate::pods::pod;
+use crate::support::{Job, SLUICE, namespace, nodes, queued, quota, running, team_of};
 
 const SCHEDULER: &str = "kube-scheduler";
 
@@ -15,8 +16,7 @@ const SCHEDULER: &str = "kube-scheduler";
 async fn every_pod_of_a_random_mix_goes_where_the_record_says() {
     World::run("fidelity", SLUICE, 1, async |world| {
         // Nobody is moved for another, so every Job starts once.
-        let queues = "  queues: [{name: training, preemptible: false}]\n---";
-        let team = team("a", 24 * 8).replacen("---", queues, 1);
+        let team = team_of("a", &[&quota(24 * 8), "queues: [{name: training, preemptible: false}]"]);
         world.apply(&format!("{}{team}", nodes(24, 8))).await?;
         let mix = Mix { jobs: 70, seed: 11, shortest: 1000 };
         let seen = fidelity::run(&world.cluster, "a", mix, Duration::from_secs(240)).await?;
@@ -107,29 +107,11 @@ async fn verdict(world: &World, name: &str) -> Result<String> {
 }
 
 /// A team with two namespaces: in `a` lost pods are made anew, in `whole` their workload starts again.
-const TEAM: &str = "
-apiVersion: sluice.dev/v1alpha1
-kind: Team
-metadata: {name: a}
-spec:
-  quotas:
-  - guaranteed: {nvidia.com/gpu: 16}
-  queues:
-  - {name: training}
-  - {name: whole, onPodLoss: Restart}
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: a
-  labels: {sluice.dev/team: a}
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: whole
-  labels: {sluice.dev/team: a, sluice.dev/queue: whole}
----";
+fn team_with_both() -> String {
+    let queues = "queues: [{name: training}, {name: whole, onPodLoss: Restart}]";
+    let whole = namespace("whole", "a", "sluice.dev/queue: whole");
+    format!("{}{whole}", team_of("a", &[&quota(16), queues]))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_cannot_get_to_their_places_or_lose_them_are_put_right() {
@@ -138,7 +120,7 @@ async fn pods_that_cannot_get_to_their_places_or_lose_them_are_put_right() {
 
 /// One fault after the other, each put right before the next.
 pub async fn faults(world: &World) -> Result<()> {
-    world.apply(&format!("{}{TEAM}", nodes(2, 4))).await?;
+    world.apply(&format!("{}{}", nodes(2, 4), team_with_both())).await?;
     a_foreign_pod_takes_a_planned_place(world).await?;
     world.apply(&nodes(3, 4)).await?;
     a_node_is_closed_between_decision_and_binding(world).await?;
@@ -152,20 +134,8 @@ pub async fn faults(world: &World) -> Result<()> {
 async fn a_foreign_pod_takes_a_planned_place(world: &World) -> Result<()> {
     let before = admitted_only(world, &indexed("ousted", 2, 3), "ousted").await?;
     ensure!(before.len() == 2, "it was admitted to {before:?}");
-    let foreign = format!(
-        "
-apiVersion: v1
-kind: Pod
-metadata: {{name: foreign, namespace: default}}
-spec:
-  nodeName: {}
-  containers:
-  - name: main
-    image: registry.example/foreign
-    resources: {{limits: {{nvidia.com/gpu: 4}}}}
-",
-        before[0]
-    );
+    let on_node = format!("spec:\n  nodeName: {}", before[0]);
+    let foreign = pod("default", "foreign", 4, "").replacen("spec:", &on_node, 1);
     world.kubectl.apply(&foreign).await?;
     world.cluster.start(SCHEDULER).await?;
     let view = queued(world, "a", 1).await?;
@@ -266,8 +236,7 @@ async fn end(world: &World, namespace: &str, job: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_that_does_not_come_up_goes_back_whole() {
     World::run("readiness", SLUICE, 1, async |world| {
-        let queues = "  queues: [{name: training, readyTimeout: 15s}]\n---";
-        let team = team("a", 4).replacen("---", queues, 1);
+        let team = team_of("a", &[&quota(4), "queues: [{name: training, readyTimeout: 15s}]"]);
         world.apply(&format!("{}{team}", nodes(1, 4))).await?;
         let gang = |name: &str| indexed(name, 2, 2);
         let stuck = gang("stuck").pod_spec("schedulingGates: [{name: example.com/data}]");

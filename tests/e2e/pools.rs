@@ -6,60 +6,26 @@ use anyhow::{Result, ensure};
 use sluice_harness::{View, World};
 
 use crate::pods::explained;
-use crate::support::{Job, SLUICE, queued, running};
-
-const TEAM: &str = "
-apiVersion: sluice.dev/v1alpha1
-kind: NodePool
-metadata: {name: large}
-spec:
-  nodeSelector: {example.com/gpu: large}
-  topology: [example.com/rack]
----
-apiVersion: sluice.dev/v1alpha1
-kind: NodePool
-metadata: {name: small}
-spec:
-  nodeSelector: {example.com/gpu: small}
----
-apiVersion: sluice.dev/v1alpha1
-kind: Team
-metadata: {name: a}
-spec:
-  quotas:
-  - pool: large
-    guaranteed: {nvidia.com/gpu: 20}
-  - pool: small
-    guaranteed: {nvidia.com/gpu: 4}
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: a
-  labels: {sluice.dev/team: a}
----";
+use crate::support::{Job, SLUICE, node, pool, queued, running, team_of};
 
 /// A node of four GPUs.
-fn node(name: &str, gpu: &str, rack: &str) -> String {
-    format!(
-        "
-apiVersion: v1
-kind: Node
-metadata:
-  name: {name}
-  labels: {{example.com/gpu: {gpu}, example.com/rack: {rack}}}
-status:
-  capacity: &resources {{cpu: \"64\", memory: 512Gi, pods: \"110\", nvidia.com/gpu: \"4\"}}
-  allocatable: *resources
----"
-    )
+fn gpu_node(name: &str, gpu: &str, rack: &str) -> String {
+    node(name, &format!("example.com/gpu: {gpu}, example.com/rack: {rack}"), "nvidia.com/gpu: \"4\"")
 }
 
-/// Two racks of two large nodes each, and a small one.
+/// Two racks of two large nodes each, and a small one; a team that owns all of it.
 fn cluster() -> String {
     let large = [("r0-0", "r0"), ("r0-1", "r0"), ("r1-0", "r1"), ("r1-1", "r1")];
-    let large: String = large.map(|(name, rack)| node(name, "large", rack)).concat();
-    format!("{large}{}{TEAM}", node("small", "small", "r0"))
+    let large = large.map(|(name, rack)| gpu_node(name, "large", rack)).concat();
+    let quotas = "quotas: [{pool: large, guaranteed: {nvidia.com/gpu: 20}}, {pool: small, guaranteed: {nvidia.com/gpu: 4}}]";
+    [
+        large,
+        gpu_node("small", "small", "r0"),
+        pool("large", &["nodeSelector: {example.com/gpu: large}", "topology: [example.com/rack]"]),
+        pool("small", &["nodeSelector: {example.com/gpu: small}"]),
+        team_of("a", &[quotas]),
+    ]
+    .concat()
 }
 
 /// A Job of so many pods that fill a node each.
@@ -168,7 +134,7 @@ async fn follows(world: &World, rack: &[String]) -> Result<()> {
 
     submit(world, &job("three", 1, "large")).await?;
     explained(world, "a", "three", "NoRoom").await?;
-    world.apply(&node("r2-0", "large", "r2")).await?;
+    world.apply(&gpu_node("r2-0", "large", "r2")).await?;
     ensure!(runs(world, 5, "three").await? == ["r2-0"], "there is a new node");
     Ok(())
 }

@@ -7,7 +7,7 @@ use sluice::api::names;
 use sluice_harness::{View, World, eventually, patience};
 
 use crate::pods::{explained, told};
-use crate::support::{Job, SLUICE, nodes, running, team};
+use crate::support::{Job, SLUICE, nodes, quota, running, team, team_of};
 
 /// A Deployment or StatefulSet `web` whose pods have one GPU each, with more lines in its spec.
 fn replicas(kind: &str, namespace: &str, count: usize, annotations: &str, spec: &str) -> String {
@@ -160,27 +160,12 @@ async fn a_replica_that_is_evicted_comes_back_and_queues() {
     .await;
 }
 
-const INTERACTIVE: &str = "
-apiVersion: sluice.dev/v1alpha1
-kind: Team
-metadata: {name: a}
-spec:
-  quotas: [{guaranteed: {nvidia.com/gpu: 2}}]
-  queues:
-  - {name: training}
-  - {name: interactive, priority: 100, preemptible: false, limit: {nvidia.com/gpu: 1}, maxRuntime: 10s}
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: a
-  labels: {sluice.dev/team: a}
----";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notebook_keeps_to_what_its_queue_allows() {
     World::run("notebook", SLUICE, 1, async |world| {
-        world.apply(&format!("{}{INTERACTIVE}", nodes(1, 4))).await?;
+        let queues = "queues: [{name: training}, {name: interactive, priority: 100, preemptible: false, \
+                      limit: {nvidia.com/gpu: 1}, maxRuntime: 10s}]";
+        world.apply(&format!("{}{}", nodes(1, 4), team_of("a", &[&quota(2), queues]))).await?;
         let notebook =
             replicas("StatefulSet", "a", 2, "", "  serviceName: web\n  podManagementPolicy: Parallel\n");
         let notebook =

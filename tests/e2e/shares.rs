@@ -10,31 +10,18 @@ use sluice::view::Teams;
 use sluice_harness::{World, eventually, patience};
 
 use crate::pods::explained;
-use crate::support::{Job, SLUICE, complete, nodes, running, team};
+use crate::support::{Job, SLUICE, complete, nodes, nodes_with, pool, running, team, team_of};
 
-/// One device that is sliced in two, and a team that owns it.
-const TEAM: &str = "
-apiVersion: sluice.dev/v1alpha1
-kind: NodePool
-metadata: {name: sliced}
-spec:
-  nodeSelector: {example.com/sliced: \"true\"}
-  shares: {nvidia.com/gpu.shared: \"0.5\"}
----
-apiVersion: sluice.dev/v1alpha1
-kind: Team
-metadata: {name: a}
-spec:
-  quotas:
-  - pool: sliced
-    guaranteed: {sluice.dev/gpu: 1}
----
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: a
-  labels: {sluice.dev/team: a}
----";
+/// What marks the nodes of the pool `sliced`.
+const SLICED: &str = "example.com/sliced: \"true\"";
+
+/// A pool whose nodes offer a device in two halves, and a team that owns one device.
+fn owner_of_one(half: &str) -> String {
+    let selector = format!("nodeSelector: {{{SLICED}}}");
+    let shares = format!("shares: {{{half}: \"0.5\"}}");
+    let team = team_of("a", &["quotas: [{pool: sliced, guaranteed: {sluice.dev/gpu: 1}}]"]);
+    format!("{}{team}", pool("sliced", &[&selector, &shares]))
+}
 
 /// A device in two partitions that a driver offers as a class; the test stands in for the driver.
 const PARTITIONS: &str = "
@@ -75,11 +62,9 @@ async fn gpus_used(world: &World) -> Result<Option<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_becomes_a_request_for_a_device_that_a_driver_offers() {
     World::run("share-dra", SLUICE, 1, async |world| {
-        let bare = nodes(2, 0)
-            .replace(", nvidia.com/gpu: \"0\"", "")
-            .replace("  annotations:", "  labels: {example.com/sliced: \"true\"}\n  annotations:");
-        let team = TEAM.replace("nvidia.com/gpu.shared", "example.com/half-gpu");
-        world.apply(&format!("{bare}{team}")).await?;
+        world
+            .apply(&format!("{}{}", nodes_with(2, SLICED, ""), owner_of_one("example.com/half-gpu")))
+            .await?;
         world.kubectl.apply(PARTITIONS).await?;
         world.kubectl.apply(&half("first").lasts(Duration::from_secs(12)).manifest()).await?;
         world.kubectl.apply(&half("second").manifest()).await?;
@@ -104,10 +89,8 @@ async fn a_share_becomes_a_request_for_a_device_that_a_driver_offers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_halves_share_a_device_and_count_as_one() {
     World::run("shares", SLUICE, 1, async |world| {
-        let node = nodes(1, 2)
-            .replace("nvidia.com/gpu:", "nvidia.com/gpu.shared:")
-            .replace("  annotations:", "  labels: {example.com/sliced: \"true\"}\n  annotations:");
-        world.apply(&format!("{node}{TEAM}")).await?;
+        let node = nodes_with(1, SLICED, "nvidia.com/gpu.shared: \"2\"");
+        world.apply(&format!("{node}{}", owner_of_one("nvidia.com/gpu.shared"))).await?;
         world.kubectl.apply(&half("first").lasts(Duration::from_secs(12)).manifest()).await?;
         world.kubectl.apply(&half("second").manifest()).await?;
         running(world, "a", 2).await?;

@@ -10,15 +10,30 @@ pub const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
 /// So many nodes, `gpu-0` and so on, with so many GPUs each.
 pub fn nodes(count: usize, gpus: usize) -> String {
+    nodes_with(count, "", &format!("nvidia.com/gpu: \"{gpus}\""))
+}
+
+/// So many nodes, `gpu-0` and so on, with these labels, and these resources besides what every node has.
+pub fn nodes_with(count: usize, labels: &str, devices: &str) -> String {
+    node_of("gpu", labels, &format!("simulate.sluice.dev/count: \"{count}\""), devices)
+}
+
+/// A node with these labels, and these resources besides what every node has.
+pub fn node(name: &str, labels: &str, devices: &str) -> String {
+    node_of(name, labels, "", devices)
+}
+
+fn node_of(name: &str, labels: &str, annotations: &str, devices: &str) -> String {
     format!(
         "
 apiVersion: v1
 kind: Node
 metadata:
-  name: gpu
-  annotations: {{simulate.sluice.dev/count: \"{count}\"}}
+  name: {name}
+  labels: {{{labels}}}
+  annotations: {{{annotations}}}
 status:
-  capacity: &resources {{cpu: \"64\", memory: 512Gi, pods: \"110\", nvidia.com/gpu: \"{gpus}\"}}
+  capacity: &resources {{cpu: \"64\", memory: 512Gi, pods: \"110\", {devices}}}
   allocatable: *resources
 ---"
     )
@@ -26,20 +41,39 @@ status:
 
 /// A team with so many guaranteed GPUs, and a namespace of the same name.
 pub fn team(name: &str, gpus: usize) -> String {
+    team_of(name, &[&quota(gpus)])
+}
+
+/// The quotas of a team with so many guaranteed GPUs, as a field of its spec.
+pub fn quota(gpus: usize) -> String {
+    format!("quotas: [{{guaranteed: {{nvidia.com/gpu: {gpus}}}}}]")
+}
+
+/// A team with these fields in its spec, and a namespace of the same name.
+pub fn team_of(name: &str, spec: &[&str]) -> String {
+    let team = object("Team", name, spec);
+    format!("{team}{}", namespace(name, name, ""))
+}
+
+/// A node pool with these fields in its spec.
+pub fn pool(name: &str, spec: &[&str]) -> String {
+    object("NodePool", name, spec)
+}
+
+fn object(kind: &str, name: &str, spec: &[&str]) -> String {
+    let spec: String = spec.iter().map(|field| format!("  {field}\n")).collect();
+    format!("\napiVersion: sluice.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n{spec}---")
+}
+
+/// A namespace of a team, with more labels.
+pub fn namespace(name: &str, team: &str, labels: &str) -> String {
     format!(
         "
-apiVersion: sluice.dev/v1alpha1
-kind: Team
-metadata: {{name: {name}}}
-spec:
-  quotas:
-  - guaranteed: {{nvidia.com/gpu: {gpus}}}
----
 apiVersion: v1
 kind: Namespace
 metadata:
   name: {name}
-  labels: {{sluice.dev/team: {name}}}
+  labels: {{sluice.dev/team: {team}, {labels}}}
 ---"
     )
 }
