@@ -43,7 +43,7 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     for workload in got.workloads.iter().filter(|workload| !workload.team.is_empty()) {
         match cluster.asked.get(&workload.key()) {
-            Some(asked) => holds.extend(held_by(cluster, workload, asked)),
+            Some(asked) => holds.extend(held_by(cluster, got, workload, asked)),
             None => lines.push(format!("{} is not in the scenario", workload.key())),
         }
     }
@@ -63,20 +63,30 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 }
 
 /// Every admission, and the eviction that ended it. One eviction ends one run, even if the next begins in
-/// the same instant.
-fn runs(workload: &Workload) -> Vec<(&Admission, Option<&Eviction>)> {
-    let mut evictions = workload.evictions.iter().peekable();
-    let nexts = workload.admissions.iter().skip(1).map(|next| Some(next.at)).chain([None]);
-    let ends = |next: Option<Seconds>, eviction: &Eviction| next.is_none_or(|next| eviction.at <= next);
-    let told = nexts.map(|next| evictions.next_if(|eviction| ends(next, eviction)));
-    workload.admissions.iter().zip(told.collect::<Vec<_>>()).collect()
+/// the same instant; what came first in an instant is told by the decisions.
+fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option<&'a Eviction>)> {
+    let mut evictions = workload.evictions.iter().enumerate().peekable();
+    let mut runs = Vec::new();
+    for (place, admission) in workload.admissions.iter().enumerate() {
+        let ends = |(told, eviction): &(usize, &Eviction)| match workload.admissions.get(place + 1) {
+            Some(next) if next.at == eviction.at => {
+                let before = |row: Seconds| row == eviction.at;
+                let earlier = workload.evictions[..*told].iter().filter(|other| before(other.at)).count();
+                let began = workload.admissions[..=place].iter().filter(|other| before(other.at)).count();
+                got.admitted_before(&workload.key(), eviction.at, earlier) <= began
+            }
+            next => next.is_none_or(|next| eviction.at < next.at),
+        };
+        runs.push((admission, evictions.next_if(ends).map(|(_, eviction)| eviction)));
+    }
+    runs
 }
 
 /// What a workload held and when: each pod from when it was granted until the workload has ended, or until
 /// the pod was told to stop and its grace period is over, or until its node is lost.
 ///
 /// Pods that end one by one are not told by the simulation, so where it matters elastic ones run for ever.
-fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
+fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked) -> Vec<Hold> {
     let mut holds = Vec::new();
     // By node, how many pods were granted when; those granted last go first.
     let mut running: BTreeMap<&str, Vec<(Seconds, u32)>> = BTreeMap::new();
@@ -91,7 +101,7 @@ fn held_by(cluster: &Cluster, workload: &Workload, asked: &Asked) -> Vec<Hold> {
     let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
     // All pods of a run are alike.
     let mut less = None;
-    for (admission, told) in runs(workload) {
+    for (admission, told) in runs(got, workload) {
         less = admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli());
         for (node, batches) in &mut running {
             let wanted = admission.nodes.get(*node).copied().unwrap_or(0);
@@ -330,10 +340,11 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
         cluster.asked.get(&workload.key()).is_some_and(|asked| asked.running_on.is_some())
     };
     let vain = got.workloads.iter().filter_map(|workload| {
-        let (admission, eviction) = runs(workload)
-            .into_iter()
-            .skip(usize::from(ran_before(workload)))
-            .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
+        let (admission, eviction) =
+            runs(got, workload)
+                .into_iter()
+                .skip(usize::from(ran_before(workload)))
+                .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
         let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
         Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
     });
@@ -359,7 +370,7 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         let at_once = |key: &String| {
             victims.iter().find(|victim| victim.key() == *key).is_none_or(|victim| {
                 let told = |told: Option<&Eviction>| told.is_some_and(|told| told.at == at);
-                runs(victim).iter().any(|(admission, end)| admission.at == at && told(*end))
+                runs(got, victim).iter().any(|(admission, end)| admission.at == at && told(*end))
             })
         };
         let from = |hold: &&Hold| hold.from < at || hold.from == at && at_once(&hold.workload);

@@ -42,6 +42,17 @@ pub struct Outcome {
     /// Every workload.
     pub workloads: Vec<Workload>,
     teams: Vec<TeamFigures>,
+    /// The decisions in order.
+    #[serde(default)]
+    events: Vec<Decision>,
+}
+
+/// A decision, as far as it is looked at.
+#[derive(Clone, Debug, Deserialize)]
+struct Decision {
+    at: Seconds,
+    action: String,
+    workload: String,
 }
 
 /// One workload.
@@ -115,6 +126,22 @@ impl Workload {
 }
 
 impl Outcome {
+    /// How many admissions, changes included, a workload got at a time before an eviction at that time, with so
+    /// many evictions at that time before it; none where no such decision is told.
+    pub fn admitted_before(&self, key: &str, at: Seconds, evictions: usize) -> usize {
+        let mut told = self.events.iter().filter(|event| event.at == at && event.workload == key);
+        let (mut admitted, mut left) = (0, evictions);
+        loop {
+            match told.next().map(|event| event.action.as_str()) {
+                Some("Evicted") if left == 0 => return admitted,
+                Some("Evicted") => left -= 1,
+                Some("Admitted" | "Resized") => admitted += 1,
+                Some(_) => {}
+                None => return 0,
+            }
+        }
+    }
+
     /// The workload `namespace/name`.
     pub fn workload(&self, key: &str) -> Option<&Workload> {
         self.workloads.iter().find(|workload| workload.key() == key)
