@@ -1,6 +1,7 @@
 //! One workload that waits, with everything a decision about it needs.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
@@ -109,7 +110,12 @@ impl Candidate {
     }
 
     /// It, as somebody for whom others may have to go.
-    pub fn claimant<'a>(&'a self, pool: PoolIx, nodes: &'a [NodeIx], spent: bool) -> Claimant<'a> {
+    pub fn claimant<'a>(
+        &'a self,
+        pool: PoolIx,
+        nodes: &'a [NodeIx],
+        taken: Option<&'a BTreeSet<WorkloadId>>,
+    ) -> Claimant<'a> {
         Claimant {
             id: &self.id,
             team: self.team,
@@ -122,7 +128,7 @@ impl Candidate {
             priority: self.priority,
             preemptible: self.preemptible,
             nodes,
-            spent,
+            taken,
         }
     }
 

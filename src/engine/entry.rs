@@ -77,6 +77,22 @@ pub struct Charge {
     pub going: BTreeMap<NodeIx, u32>,
     /// All pods that have been told to stop, those without a node included.
     pub going_pods: u32,
+    /// The others by node, if some have been told to stop.
+    pub left: BTreeMap<NodeIx, u32>,
+}
+
+impl Charge {
+    /// The pods by node that have not been told to stop.
+    #[must_use]
+    pub fn staying(&self) -> &BTreeMap<NodeIx, u32> {
+        if self.going.is_empty() { &self.nodes } else { &self.left }
+    }
+
+    /// How many pods have not been told to stop, those without a node included.
+    #[must_use]
+    pub fn staying_pods(&self) -> u32 {
+        self.pods.saturating_sub(self.going_pods)
+    }
 }
 
 /// A workload with all that is known of it.
@@ -155,11 +171,17 @@ impl Entry {
         if self.sizes.is_empty() { &self.workload.shape } else { &self.shape }
     }
 
-    /// How many of the pods it holds an elastic workload can lose and run on.
+    /// What it holds but for pods that have been told to stop, over all nodes: what there is to be had of it.
+    #[must_use]
+    pub fn keeps(&self) -> Vector {
+        Vector::default().plus(&self.need, i64::from(self.charge.staying_pods()))
+    }
+
+    /// How many of the pods it keeps an elastic workload can lose and run on.
     #[must_use]
     pub fn extra_pods(&self) -> u32 {
         let elastic = self.workload.resizable && self.workload.min_pods.is_some();
-        if elastic { self.charge.pods.saturating_sub(self.least_pods()) } else { 0 }
+        if elastic { self.charge.staying_pods().saturating_sub(self.least_pods()) } else { 0 }
     }
 
     /// What the pods that it must have need together.
@@ -277,6 +299,13 @@ pub fn charge_of(entry: &Entry, pool: PoolIx, nodes: &NodeTable) -> Charge {
             charge.going = charge.nodes.clone();
             charge.going_pods = charge.pods;
         }
+    }
+    let stays = |(node, pods): (&NodeIx, &u32)| {
+        let pods = pods.saturating_sub(charge.going.get(node).copied().unwrap_or(0));
+        (pods > 0).then_some((*node, pods))
+    };
+    if !charge.going.is_empty() {
+        charge.left = charge.nodes.iter().filter_map(stays).collect();
     }
     charge
 }

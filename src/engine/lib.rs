@@ -125,9 +125,8 @@ pub struct Engine {
     wake: Option<Time>,
     /// Goes up whenever something changes that is not the engine's own doing.
     outside: u64,
-    /// Who made claims on the surplus, what `outside` was then, and how many: without a change from
-    /// outside nobody makes many, so that claims cannot chase each other for ever (Law 8).
-    spent: BTreeMap<WorkloadId, (u64, u32)>,
+    /// Who made claims on the surplus.
+    spent: BTreeMap<WorkloadId, Spent>,
     /// How much searching was done.
     effort: Effort,
     /// How much may still be tried in vain in this plan before the rest is left for the next.
@@ -140,6 +139,18 @@ pub struct Engine {
     planned: Time,
     /// Somebody's eviction could not be considered because its start was not confirmed.
     awaits_start: bool,
+}
+
+/// The claims on the surplus that somebody made without a change from outside: nobody makes many, and nobody
+/// takes the same victim twice, so that claims cannot chase each other for ever (Laws 4 and 8).
+#[derive(Clone, Debug, Default)]
+struct Spent {
+    /// What `outside` was then.
+    at: u64,
+    /// How many.
+    claims: u32,
+    /// Who had to go for them.
+    victims: BTreeSet<WorkloadId>,
 }
 
 #[derive(Clone, Debug)]
@@ -406,6 +417,8 @@ impl Engine {
         };
         self.books.set_phase(id, phase);
         self.epoch += 1;
+        // It did not go.
+        self.spent.values_mut().for_each(|spent| _ = spent.victims.remove(id));
         let times = self.failures.get(id).map_or(0, |failure| failure.times);
         let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, times);
         let failure = Failure { times: times + 1, until: Some(now.after(pause)), message };

@@ -67,7 +67,7 @@ pub fn unsaved(entry: &Entry, started: Time, now: Time) -> Duration {
 pub fn work_lost(books: &Books, entry: &Entry, started: Time, now: Time) -> i128 {
     let devices = devices(books, &entry.need);
     let elapsed = i128::try_from(unsaved(entry, started, now).as_millis()).unwrap_or(i128::MAX);
-    i128::from(devices).saturating_mul(i128::from(entry.charge.pods)).saturating_mul(elapsed)
+    i128::from(devices).saturating_mul(i128::from(entry.charge.staying_pods())).saturating_mul(elapsed)
 }
 
 /// Whether idle guarantees that are not lent stay whole when a team takes `total` of the surplus
@@ -94,7 +94,7 @@ pub fn lending_allows(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector,
 /// team yield.
 pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -> bool {
     let mut imagined = Imagined::new();
-    let amount = entry.held();
+    let amount = entry.keeps();
     books.forest.imagine(&mut imagined, entry.team, &amount, -1);
     let lower = books.stakes.evictable_below(entry.charge.pool, entry.team, priority);
     books.forest.imagine(&mut imagined, entry.team, &lower, -1);
@@ -103,13 +103,7 @@ pub fn would_be_owed_again(books: &Books, entry: &Entry, priority: (i32, i32)) -
 
 /// Adds to `freed` what a workload holds on nodes and is not leaving already.
 pub fn free(freed: &mut Freed, entry: &Entry) {
-    let mut staying = entry.charge.nodes.clone();
-    for (node, going) in &entry.charge.going {
-        if let Some(pods) = staying.get_mut(node) {
-            *pods = pods.saturating_sub(*going);
-        }
-    }
-    free_pods(freed, entry, &staying);
+    free_pods(freed, entry, entry.charge.staying());
 }
 
 /// Adds to `freed` what so many pods of a workload hold on nodes.

@@ -42,8 +42,8 @@ impl Stake {
         }
         let runs = matches!(entry.phase, Phase::Running(_));
         let stays = runs || matches!(entry.phase, Phase::Starting(_) | Phase::Resizing { .. });
-        let (preemptible, held) = (preemptible(books, entry), entry.held());
-        let shrinks = entry.workload.resizable && entry.charge.pods > entry.least_pods();
+        let (preemptible, held) = (preemptible(books, entry), entry.keeps());
+        let shrinks = entry.workload.resizable && entry.charge.staying_pods() > entry.least_pods();
         let least = || if shrinks { entry.need.clone() } else { held.clone() };
         Some(Self {
             account: (entry.charge.pool, entry.team),

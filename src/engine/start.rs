@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Engine;
 use super::admit::admit;
 use super::books::Books;
 use super::candidate::{Candidate, find_pool, fits_now, may_borrow, pool_names};
@@ -16,10 +15,11 @@ use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::outlook;
 use super::placement::{self, Freed, Room};
-use super::reclaim::{self, Hidden, Promised, Scene, Victims};
+use super::reclaim::{self, Hidden, Promised, Scene, Take, Victims};
 use super::reserve;
 use super::sizes;
 use super::victims;
+use super::{Engine, Spent};
 
 /// So many claims on the surplus a workload makes at most while nothing changes from outside.
 const MOST_CLAIMS: u32 = 4;
@@ -155,10 +155,10 @@ fn make_room(
     }
     let barred = |id: &WorkloadId| engine.pauses(id);
     let promised: Vec<Promised> = engine.claims.iter().filter_map(|claim| claim.promised(books)).collect();
-    let claims = engine.spent.get(&candidate.id).filter(|(at, _)| *at == engine.outside);
-    let claims = claims.map_or(0, |(_, claims)| *claims);
-    let spent = claims >= MOST_CLAIMS;
-    let claimant = candidate.claimant(pool, nodes, spent);
+    let spent = engine.spent.get(&candidate.id).filter(|spent| spent.at == engine.outside);
+    let mut spent = spent.cloned().unwrap_or(Spent { at: engine.outside, ..Spent::default() });
+    let taken = &spent.victims;
+    let claimant = candidate.claimant(pool, nodes, (spent.claims < MOST_CLAIMS).then_some(taken));
     let scene =
         Scene { books, pending: &engine.pending, history: &engine.history, promised: &promised, hidden };
     let found = reclaim::search(scene, claimant, &barred, now);
@@ -169,7 +169,10 @@ fn make_room(
     engine.effort.bounded += u64::from(found.bounded);
     let Some(Victims { takes, placement, owed }) = found.victims else { return false };
     if !owed {
-        engine.spent.insert(candidate.id.clone(), (engine.outside, claims + 1));
+        spent.claims += 1;
+        let gone = |take: &Take| matches!(take, Take::Whole(_)).then(|| take.id().clone());
+        spent.victims.extend(takes.iter().filter_map(gone));
+        engine.spent.insert(candidate.id.clone(), spent);
     }
     let victims: Vec<Victim> = takes
         .into_iter()

@@ -64,7 +64,7 @@ fn without(engine: &Engine, entry: &Entry, admission: &Admission, pods: &BTreeMa
         let left = there.saturating_sub(pods.get(node).copied().unwrap_or(0));
         (left > 0).then(|| (engine.books.nodes.name(*node).clone(), left))
     };
-    let nodes: BTreeMap<Name, u32> = entry.charge.nodes.iter().filter_map(left).collect();
+    let nodes: BTreeMap<Name, u32> = entry.charge.staying().iter().filter_map(left).collect();
     Admission { pods: nodes.values().sum(), nodes, ..admission.clone() }
 }
 

@@ -2,7 +2,7 @@
 //! state of things that the eviction leads to.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::super::entry::{Entry, Phase};
@@ -65,6 +65,7 @@ impl Search<'_> {
         if starts {
             return Comeback::Peaceful;
         }
+        let nobody = BTreeSet::new();
         let again = Claimant {
             id: &entry.workload.id,
             team: entry.team,
@@ -77,7 +78,7 @@ impl Search<'_> {
             priority: priority_of(books, entry),
             preemptible: true,
             nodes: &nodes,
-            spent: false,
+            taken: Some(&nobody),
         };
         let comeback = |ground: Ground, state: &State| {
             let mut search = Search {
@@ -164,9 +165,10 @@ impl Search<'_> {
         self.promised.iter().any(|mate| mate.team == entry.team && mate.priority < priority)
     }
 
-    /// Whether somebody runs who may be evicted by somebody.
+    /// Whether somebody runs who may be evicted by somebody. Who is about to start counts: it will run by the
+    /// time that anybody comes back.
     pub fn evictable(&self, entry: &Entry) -> bool {
-        matches!(entry.phase, Phase::Running(_)) && preemptible(self.books, entry)
+        matches!(entry.phase, Phase::Running(_) | Phase::Starting(_)) && preemptible(self.books, entry)
     }
 
     /// Whether some set makes the claimant start, and whether one does that cuts into nobody's guarantee.

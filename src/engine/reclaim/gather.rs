@@ -252,7 +252,7 @@ impl<'a> Search<'a> {
             }
         }
         likely.sort_by_key(|(key, entry)| (*key, &entry.workload.id));
-        likely.into_iter().flat_map(|(_, entry)| entry.charge.nodes.keys().copied()).collect()
+        likely.into_iter().flat_map(|(_, entry)| entry.charge.staying().keys().copied()).collect()
     }
 
     /// The nodes on which one pod of the claimant finds room when those go who lose least, in the order of
@@ -295,7 +295,7 @@ impl<'a> Search<'a> {
         let (mut price, mut imagined) = ((0, false, 0_i128), self.state.imagined.clone());
         for straddling in [false, true] {
             there.retain(|Going { young, lost, amount, levels, entry }| {
-                let (held, own) = (entry.held(), entry.team == claimant.team);
+                let (held, own) = (entry.keeps(), entry.team == claimant.team);
                 let straddles = !own && forest.straddles(claimant.pool, levels, &held, &imagined);
                 if missing <= 0 || straddles != straddling {
                     return true;
@@ -333,7 +333,7 @@ impl<'a> Search<'a> {
         };
         let before = room(&freed);
         for candidate in there {
-            let pods = candidate.entry.charge.nodes.get(&node).copied().unwrap_or(0);
+            let pods = candidate.entry.charge.staying().get(&node).copied().unwrap_or(0);
             free_pods(&mut freed, candidate.entry, &BTreeMap::from([(node, pods)]));
         }
         self.admits(node) && room(&freed) > before
@@ -355,6 +355,9 @@ impl<'a> Search<'a> {
         self.looked_at.set(self.looked_at.get() + 1);
         let id = &entry.workload.id;
         if !preemptible(self.books, entry) || barred(id) || self.state.gone.contains(id) {
+            return None;
+        }
+        if self.ground == Ground::Surplus && self.claimant.taken.is_some_and(|taken| taken.contains(id)) {
             return None;
         }
         match &entry.phase {
@@ -384,7 +387,7 @@ impl<'a> Search<'a> {
         }
         let (books, levels) = (self.books, &lender.levels);
         let own = entry.team == self.claimant.team;
-        let (amount, priority) = (entry.held(), priority_of(books, entry));
+        let (amount, priority) = (entry.keeps(), priority_of(books, entry));
         Some(Candidate {
             entry,
             own,
@@ -484,7 +487,7 @@ impl<'a> Search<'a> {
                     lower,
                     c.own && !own_needed,
                 ),
-                (c.lost, Reverse(share), c.priority, c.entry.charge.pods, Reverse(c.started)),
+                (c.lost, Reverse(share), c.priority, c.entry.charge.staying_pods(), Reverse(c.started)),
                 c.entry.workload.id.clone(),
             )
         });

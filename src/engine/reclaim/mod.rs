@@ -26,7 +26,7 @@ mod propose;
 mod refill;
 
 use std::cell::{Cell, OnceCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::books::Books;
@@ -70,8 +70,9 @@ pub struct Claimant<'a> {
     pub preemptible: bool,
     /// The nodes that may hold its pods.
     pub nodes: &'a [NodeIx],
-    /// Whether it has made a claim on the surplus already and nothing has changed from outside since.
-    pub spent: bool,
+    /// Whom it took for claims on the surplus since something last changed from outside: not again. `None` when
+    /// it may make no more such claims.
+    pub taken: Option<&'a BTreeSet<WorkloadId>>,
 }
 
 /// The answer of a search.
@@ -249,7 +250,7 @@ pub fn search(
             (Ground::Owed, true) => owed_outright && best.as_ref().is_none_or(|(cost, _)| cost.straddles()),
             // Who is owed only once others of its own branch are gone may need fewer as a claim on the surplus.
             (Ground::Surplus, _) => {
-                claimant.preemptible && !claimant.spent && (best.is_none() || !owed_outright)
+                claimant.preemptible && claimant.taken.is_some() && (best.is_none() || !owed_outright)
             }
         };
         if !due {

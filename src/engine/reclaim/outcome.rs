@@ -87,8 +87,8 @@ impl<'a> Search<'a> {
                 None => Part {
                     candidate,
                     whole: true,
-                    nodes: entry.charge.nodes.clone(),
-                    pods: entry.charge.pods,
+                    nodes: entry.charge.staying().clone(),
+                    pods: entry.charge.staying_pods(),
                     amount: self.candidates[candidate].amount.clone(),
                 },
                 Some(nodes) => {
@@ -188,7 +188,7 @@ impl<'a> Search<'a> {
             let left = pods.saturating_sub(part.nodes.get(node).copied().unwrap_or(0));
             (left > 0).then_some((*node, left))
         };
-        let staying: Placement = entry.charge.nodes.iter().filter_map(stays).collect();
+        let staying: Placement = entry.charge.staying().iter().filter_map(stays).collect();
         let request = request_of(entry, self.claimant.pool, part.pods);
         let request = Request { beside: (!staying.is_empty()).then_some(&staying), ..request };
         let nodes = placement::eligible(self.books, &request);
@@ -261,7 +261,7 @@ impl<'a> Search<'a> {
                 others.iter().flat_map(|(team, levels)| {
                     let evictable = |other: &&Entry| {
                         self.evictable(other)
-                            && forest.beyond_guarantee(claimant.pool, levels, &other.held(), &with)
+                            && forest.beyond_guarantee(claimant.pool, levels, &other.keeps(), &with)
                     };
                     books.holders(claimant.pool, *team).filter(evictable)
                 })
@@ -286,7 +286,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             let Some(next) = gone.find(|other| root(other.team) == root(waiting.team)) else { return false };
-            forest.imagine(&mut without, next.team, &next.held(), -1);
+            forest.imagine(&mut without, next.team, &next.keeps(), -1);
         }
     }
 
@@ -305,7 +305,7 @@ impl<'a> Search<'a> {
                 return false;
             }
             for other in gone.by_ref().take(more) {
-                free_pods(&mut freed, other, &other.charge.nodes);
+                free_pods(&mut freed, other, other.charge.staying());
             }
             more *= 2;
         }

@@ -64,7 +64,7 @@ impl Search<'_> {
     fn possible(&self) -> bool {
         let mut freed = self.state.freed.clone();
         for candidate in &self.candidates {
-            free_pods(&mut freed, candidate.entry, &candidate.entry.charge.nodes);
+            free_pods(&mut freed, candidate.entry, candidate.entry.charge.staying());
         }
         placement::place(self.books, &self.nodes, &self.request(), Room::Settled(&freed)).is_some()
     }
@@ -76,7 +76,7 @@ impl Search<'_> {
         let extra = candidate.extra;
         let mut counts: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
         let nodes: Vec<(NodeIx, u32)> =
-            candidate.entry.charge.nodes.iter().map(|(node, pods)| (*node, *pods)).collect();
+            candidate.entry.charge.staying().iter().map(|(node, pods)| (*node, *pods)).collect();
         if extra > 0 {
             counts.insert(vec![0; nodes.len()], 0);
             let mut count = vec![0_u32; nodes.len()];
@@ -187,7 +187,7 @@ impl Search<'_> {
     /// The nodes on which something could change: those with room, and those of candidates.
     fn relevant_nodes(&self) -> Vec<NodeIx> {
         let touched: BTreeSet<NodeIx> =
-            self.candidates.iter().flat_map(|c| c.entry.charge.nodes.keys().copied()).collect();
+            self.candidates.iter().flat_map(|c| c.entry.charge.staying().keys().copied()).collect();
         let room = Room::Settled(&self.state.freed);
         let roomy = placement::roomy(self.books, &self.nodes, &self.request(), room);
         let admitted = touched.into_iter().filter(|node| self.admits(*node));
@@ -207,9 +207,9 @@ impl Search<'_> {
     fn items_by_loss(&self) -> Vec<Item> {
         let mut items = Vec::new();
         for (index, candidate) in self.candidates.iter().enumerate() {
-            items.extend(self.pods_by_loss(index, candidate.entry.charge.nodes.keys().copied()));
+            items.extend(self.pods_by_loss(index, candidate.entry.charge.staying().keys().copied()));
         }
-        let holds = |index: &usize| !self.candidates[*index].entry.charge.nodes.is_empty();
+        let holds = |index: &usize| !self.candidates[*index].entry.charge.staying().is_empty();
         items.extend((0..self.candidates.len()).filter(holds).map(Item::Whole));
         items
     }
@@ -218,14 +218,14 @@ impl Search<'_> {
     fn items_by_node(&self, nodes: &[NodeIx]) -> BTreeMap<NodeIx, Vec<Item>> {
         let mut on: BTreeMap<NodeIx, Vec<Item>> = nodes.iter().map(|node| (*node, Vec::new())).collect();
         for index in 0..self.candidates.len() {
-            for node in self.candidates[index].entry.charge.nodes.keys() {
+            for node in self.candidates[index].entry.charge.staying().keys() {
                 if let Some(items) = on.get_mut(node) {
                     items.extend(self.pods_by_loss(index, std::iter::once(*node)));
                 }
             }
         }
         for (index, candidate) in self.candidates.iter().enumerate() {
-            for node in candidate.entry.charge.nodes.keys() {
+            for node in candidate.entry.charge.staying().keys() {
                 if let Some(items) = on.get_mut(node) {
                     items.push(Item::Whole(index));
                 }
@@ -240,7 +240,7 @@ impl Search<'_> {
         if !candidate.takeable || candidate.extra == 0 {
             return Vec::new();
         }
-        let pods_on = |node: &NodeIx| candidate.entry.charge.nodes.get(node).copied().unwrap_or(0);
+        let pods_on = |node: &NodeIx| candidate.entry.charge.staying().get(node).copied().unwrap_or(0);
         let mut nodes: Vec<NodeIx> = nodes.collect();
         // Where it has least, a node becomes whole with the fewest pods.
         nodes.sort_by_key(|node| (pods_on(node), *node));
@@ -280,7 +280,7 @@ impl Search<'_> {
             let entry = self.candidates[item.candidate()].entry;
             let pods = match item {
                 Item::Pod(..) => 1,
-                Item::Whole(_) => i64::from(entry.charge.pods),
+                Item::Whole(_) => i64::from(entry.charge.staying_pods()),
             };
             forest.imagine(&mut imagined, team, &entry.need, -pods);
             if queues.get(&team).is_none_or(std::collections::VecDeque::is_empty) {
@@ -312,7 +312,7 @@ impl Search<'_> {
                     Item::Pod(..) => free_pods(&mut freed, candidate.entry, &BTreeMap::from([(*node, 1)])),
                     Item::Whole(_) => {
                         // Its pods beyond the minimum may be counted already; a price need not be exact.
-                        free_pods(&mut freed, candidate.entry, &candidate.entry.charge.nodes);
+                        free_pods(&mut freed, candidate.entry, candidate.entry.charge.staying());
                         price.0 += usize::from(!candidate.takeable);
                         price.1 +=
                             usize::from(candidate.straddles(self.books, self.claimant.pool, &imagined));
@@ -340,7 +340,7 @@ impl Search<'_> {
         }
         let mut order = items.to_vec();
         let elsewhere = (0..self.candidates.len()).filter(|index| {
-            !self.candidates[*index].entry.charge.nodes.contains_key(&node) && self.helps_quota(*index)
+            !self.candidates[*index].entry.charge.staying().contains_key(&node) && self.helps_quota(*index)
         });
         order.extend(elsewhere.map(Item::Whole));
         if self.confined {
@@ -367,7 +367,7 @@ impl Search<'_> {
         }
         let there = |index: &usize| {
             let entry = self.candidates[*index].entry;
-            let pods = entry.charge.nodes.get(&node).copied().unwrap_or(0);
+            let pods = entry.charge.staying().get(&node).copied().unwrap_or(0);
             entry.need.get(resource).saturating_mul(i64::from(pods))
         };
         let priced = (1_usize..1 << whole.len()).filter_map(|set| {

@@ -5,13 +5,16 @@ use std::cmp::Reverse;
 use super::super::entry::Entry;
 use super::super::forest::Imagined;
 use super::super::model::WorkloadId;
-use super::super::placement::{Freed, Placement};
+use super::super::placement::{self, Freed, Placement, Request, Room};
 use super::super::rules::{free, lending_allows, occupy, preemptible, priority_of};
-use super::outcome::Outcome;
+use super::super::vector::Vector;
+use super::outcome::{Outcome, request_of};
 use super::{Ground, Hidden, Search};
 
 /// So many starts into left-over room are thought through; by then nothing worth mentioning is left.
 const STARTS: usize = 8;
+/// So many pods more are thought through.
+const GROWTH: usize = 32;
 /// Of so many kinds of waiting workloads the first is considered.
 const KINDS: usize = 16;
 
@@ -74,7 +77,7 @@ impl Search<'_> {
         freed
     }
 
-    /// Lets those who wait start in the room that is left over.
+    /// Lets those who wait start in the room that is left over, and then those grow who have started.
     fn refill(&self, outcome: &Outcome, imagined: &mut Imagined) {
         let (forest, pool) = (&self.books.forest, self.claimant.pool);
         let mut freed = self.unhidden(&outcome.freed);
@@ -86,6 +89,9 @@ impl Search<'_> {
         let going = self.books.going().filter(|entry| entry.charge.pool == pool && !promised(entry));
         waiting.extend(going.take(KINDS).map(|entry| (entry, 1)));
         waiting.extend(self.waiting().take(KINDS));
+        let claimant = self.books.get(self.claimant.id);
+        let mut started: Vec<(&Entry, Placement)> =
+            claimant.map(|entry| (entry, outcome.placement.clone())).into_iter().collect();
         for _ in 0..STARTS {
             let mut order: Vec<usize> = (0..waiting.len()).filter(|place| waiting[*place].1 > 0).collect();
             order.sort_by_cached_key(|place| {
@@ -104,19 +110,65 @@ impl Search<'_> {
                     break;
                 }
             }
-            let Some((entry, room)) = room else { return };
+            let Some((entry, room)) = room else { break };
             occupy(&mut freed, &entry.need, &room);
             forest.imagine(imagined, entry.team, &entry.least_total(), 1);
+            started.push((entry, room));
         }
+        self.grow(started, freed, imagined);
+    }
+
+    /// Lets those take more pods who have started with fewer than they want, one pod at a time.
+    fn grow(&self, mut started: Vec<(&Entry, Placement)>, mut freed: Freed, imagined: &mut Imagined) {
+        let (forest, pool) = (&self.books.forest, self.claimant.pool);
+        started.retain(|(entry, _)| entry.workload.pods > entry.least_pods());
+        for _ in 0..GROWTH {
+            let next = (0..started.len()).min_by_key(|place| {
+                let entry = started[*place].0;
+                let owed = forest.owed(pool, entry.team, &entry.need, imagined);
+                let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
+                (Reverse(owed), share, entry.workload.submitted, &entry.workload.id)
+            });
+            let Some(next) = next else { return };
+            let (entry, there) = &mut started[next];
+            match self.one_more(entry, there, imagined, &freed) {
+                Some(room) => {
+                    occupy(&mut freed, &entry.need, &room);
+                    forest.imagine(imagined, entry.team, &entry.need, 1);
+                    room.into_iter().for_each(|(node, pods)| *there.entry(node).or_default() += pods);
+                }
+                None => _ = started.swap_remove(next),
+            }
+        }
+    }
+
+    /// Where one more pod of somebody finds room beside those that are there; `None` if it has all it wants.
+    fn one_more(
+        &self,
+        entry: &Entry,
+        there: &Placement,
+        imagined: &Imagined,
+        freed: &Freed,
+    ) -> Option<Placement> {
+        let (books, pool) = (self.books, self.claimant.pool);
+        let allowed = there.values().sum::<u32>() < entry.workload.pods
+            && self.may_hold(entry, &entry.need, imagined, freed);
+        let request = Request { beside: Some(there), ..request_of(entry, pool, 1) };
+        let nodes = || placement::eligible(books, &request);
+        allowed.then(|| placement::place(books, &nodes(), &request, Room::Settled(freed))).flatten()
     }
 
     /// Where somebody who waits could start in what is imagined.
     fn starts(&self, entry: &Entry, imagined: &Imagined, freed: &Freed) -> Option<Placement> {
-        let (books, forest, pool) = (self.books, &self.books.forest, self.claimant.pool);
-        let total = entry.least_total();
-        let owed = forest.owed(pool, entry.team, &total, imagined);
-        let allowed = forest.over_limit(pool, entry.team, &total, imagined, true).is_none()
-            && (owed || preemptible(books, entry) && lending_allows(books, entry.team, pool, &total, freed));
+        let allowed = self.may_hold(entry, &entry.least_total(), imagined, freed);
         allowed.then(|| self.find_room(entry, entry.least_pods(), freed)).flatten()
+    }
+
+    /// Whether limits and lenders let somebody hold so much more in what is imagined.
+    fn may_hold(&self, entry: &Entry, more: &Vector, imagined: &Imagined, freed: &Freed) -> bool {
+        let (books, forest, pool) = (self.books, &self.books.forest, self.claimant.pool);
+        let owed = forest.owed(pool, entry.team, more, imagined);
+        forest.over_limit(pool, entry.team, more, imagined, true).is_none()
+            && (owed || preemptible(books, entry) && lending_allows(books, entry.team, pool, more, freed))
     }
 }
