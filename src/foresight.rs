@@ -193,7 +193,7 @@ fn reduced(directory: &Directory, mut object: Value, now: Time) -> Result<Box<Ma
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
-    let mut object = stored(directory, "", None, object)?;
+    let (mut object, _) = stored(directory, "", None, object)?;
     object["metadata"]["uid"] = NOBODY.into();
     object["metadata"]["creationTimestamp"] = timestamp(now).to_string().into();
     let job: wire::Job = serde_path_to_error::deserialize(object).map_err(|error| error.to_string())?;

@@ -80,6 +80,23 @@ fn a_report_that_cannot_be_written_takes_no_answer_away() {
 }
 
 #[test]
+fn what_has_no_effect_is_a_warning() {
+    let misspelt = SCENARIO.replace(
+        "simulate.sluice.dev/count",
+        "sluice.dev/pol: x, sluice.dev/queue: x, simulate.sluice.dev/count",
+    );
+    let output = simulate(&with(&misspelt), &["s.yaml", "-o", "json"]);
+    assert!(output.status.success() && output.stdout.starts_with(b"{"));
+    let warned = text(&output.stderr);
+    let place = "sluice: warning: s.yaml: document 4 (Job a/x): annotation sluice.dev";
+    let lines = [
+        format!("{place}/pol has no effect: there is no such annotation"),
+        format!("{place}/queue has no effect: it must be a label"),
+    ];
+    assert_eq!(warned.lines().collect::<Vec<_>>(), lines);
+}
+
+#[test]
 fn several_files_are_one_scenario() {
     let (setting, jobs) = SCENARIO.split_at(SCENARIO.rfind("---").expect("a separator"));
     let directory = with(setting);

@@ -69,6 +69,32 @@ pub const GATE_PLACEMENT: &str = "sluice.dev/placement";
 /// Marks only Sluice may write on Jobs and Pods, besides [`TEAM`] (and [`QUEUE`] once stamped).
 pub const OWN_ANNOTATIONS: [&str; 5] = [HELD, ADMISSION, EVICTION, USER_AFFINITY, USER];
 
+/// What all of the keys above begin with.
+pub const PREFIX: &str = "sluice.dev/";
+/// The labels that mean something on a Job or Pod.
+pub const LABELS: [&str; 5] = [TEAM, QUEUE, GROUP, PLACED, OWN_AFFINITY];
+/// The annotations that mean something there.
+pub const ANNOTATIONS: [&str; 18] = [
+    POOL,
+    TIME_LIMIT,
+    MIN_PARALLELISM,
+    TOPOLOGY_REQUIRED,
+    TOPOLOGY_PREFERRED,
+    CHECKPOINT_INTERVAL,
+    LAST_CHECKPOINT,
+    GPU_FRACTION,
+    GPU_OFFER,
+    GPU_SIZES,
+    GROUP_SIZE,
+    PREEMPTIBLE,
+    HELD,
+    ADMISSION,
+    EVICTION,
+    USER_AFFINITY,
+    NODES,
+    USER,
+];
+
 /// The field manager of every write.
 pub const FIELD_MANAGER: &str = "sluice";
 /// The namespace Sluice runs in.

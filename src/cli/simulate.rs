@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         timeline: options.report.is_some(),
         settings: options.policy.settings(),
     };
-    let mut bar = Bar::new(scenario.steps.len());
+    let mut bar = Bar::new(scenario.steps.len(), options.until);
     let played = simulate::run_with(snapshot.as_ref(), &scenario, &how, &mut |progress| bar.show(progress));
     bar.clear();
     let outcome: Outcome = match played {
@@ -66,6 +66,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Err(Error::Scenario(error)) => return Err(wrong(error)),
         Err(error) => return Err(error).context("the simulation stopped"),
     };
+    for warning in &outcome.warnings {
+        eprintln!("sluice: warning: {warning}");
+    }
     let written = options.report.as_deref().map_or(Ok(()), |file| report(options, file, &outcome));
     // What was played is told even where the page cannot be written.
     print::answer(options.output, &outcome, table::outcome)?;
@@ -87,27 +90,34 @@ fn wrong(error: ScenarioError) -> anyhow::Error {
 struct Bar {
     began: Instant,
     steps: usize,
+    until: Option<Duration>,
     terminal: bool,
     bar: Option<ProgressBar>,
 }
 
 impl Bar {
-    fn new(steps: usize) -> Self {
-        Self { began: Instant::now(), steps, terminal: std::io::stderr().is_terminal(), bar: None }
+    fn new(steps: usize, until: Option<Duration>) -> Self {
+        Self { began: Instant::now(), steps, until, terminal: std::io::stderr().is_terminal(), bar: None }
     }
 
     fn show(&mut self, progress: Progress) {
         if !self.terminal || self.began.elapsed() < PATIENCE {
             return;
         }
+        let whole = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        // Where no end is known, the steps are what can be counted, though what they begin takes its time.
+        let (length, position) = match self.until {
+            Some(until) => (until.as_secs(), progress.now.0.as_secs()),
+            None => (whole(self.steps), whole(progress.steps)),
+        };
         let bar = self.bar.get_or_insert_with(|| {
-            let length = u64::try_from(self.steps).unwrap_or(u64::MAX);
             let bar = ProgressBar::new(length);
-            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, simulated time {msg}");
+            let style = ProgressStyle::with_template("{wide_bar} {msg}");
             style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
         });
-        bar.set_position(u64::try_from(progress.steps).unwrap_or(u64::MAX));
-        bar.set_message(progress.now.to_string());
+        bar.set_position(position);
+        let now = table::span(i64::try_from(progress.now.0.as_secs()).unwrap_or(i64::MAX));
+        bar.set_message(format!("step {} of {}, simulated time {now}", progress.steps, self.steps));
     }
 
     fn clear(&mut self) {

@@ -292,7 +292,7 @@ fn age(since: Timestamp) -> String {
 }
 
 /// So many seconds, in the two largest units.
-fn span(seconds: i64) -> String {
+pub fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

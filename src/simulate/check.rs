@@ -15,30 +15,8 @@ use crate::engine::amount::Amount;
 use crate::scenario::{Kind, Object, Origin, ScenarioError};
 
 /// The names that a refusal may speak of, by the place where they stand.
-const MARKS: [(&str, &[&str]); 2] = [
-    ("metadata.labels", &[names::QUEUE, names::TEAM, names::GROUP]),
-    (
-        "metadata.annotations",
-        &[
-            names::POOL,
-            names::TIME_LIMIT,
-            names::MIN_PARALLELISM,
-            names::TOPOLOGY_REQUIRED,
-            names::TOPOLOGY_PREFERRED,
-            names::CHECKPOINT_INTERVAL,
-            names::LAST_CHECKPOINT,
-            names::GPU_FRACTION,
-            names::GPU_OFFER,
-            names::GPU_SIZES,
-            names::GROUP_SIZE,
-            names::PREEMPTIBLE,
-            names::HELD,
-            names::ADMISSION,
-            names::EVICTION,
-            names::USER_AFFINITY,
-        ],
-    ),
-];
+const MARKS: [(&str, &[&str]); 2] =
+    [("metadata.labels", &names::LABELS), ("metadata.annotations", &names::ANNOTATIONS)];
 
 /// Checks each document once, however many copies it asks for.
 #[derive(Debug, Default)]

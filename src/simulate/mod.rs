@@ -9,6 +9,7 @@ mod eta;
 mod groups;
 mod ledger;
 mod meter;
+mod news;
 mod outcome;
 mod play;
 mod read;

@@ -54,6 +54,9 @@ pub struct Outcome {
     /// The decisions in order, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Decision>>,
+    /// Of what those who submit would be warned, with file and document; not part of the JSON.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
     /// What it looked like over time, where that was asked for; not part of the JSON.
     #[serde(skip)]
     pub timeline: Timeline,

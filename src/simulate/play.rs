@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::ledger::{Birth, Ledger, Turn};
 use super::meter::Meter;
+use super::news::News;
 use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
 use super::read::invalid;
 use super::snapshot::Snapshot;
 use super::strangers::{self, Strangers};
-use super::world::{News, World};
+use super::world::World;
 use super::{Error, Options, Progress, eta};
 use crate::engine::Engine;
 use crate::engine::amount::ResourceList;
@@ -361,6 +362,7 @@ impl Play {
             summary,
             events,
             timeline: self.meter.timeline(),
+            warnings: self.world.warnings(),
         }
     }
 }

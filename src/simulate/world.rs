@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -14,6 +13,7 @@ use serde_json::Value;
 
 use super::check;
 use super::groups::Groups;
+use super::news::News;
 use super::read::{self, deadline, decode_value, invalid, life, longest, node_as_kubelet, refuse_running};
 use super::snapshot::Snapshot;
 use super::strangers::Stranger;
@@ -31,41 +31,6 @@ use crate::engine::forward::Life;
 use crate::engine::model::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 use crate::scenario::{Kind, Object, ScenarioError};
 use crate::webhook::offline::stored;
-
-/// What an object's coming, change or going means.
-#[derive(Debug)]
-pub enum News {
-    /// A change of the world that the engine is told as it is.
-    Event(Event),
-    /// A workload was submitted or changed.
-    Submitted {
-        /// The workload.
-        workload: Workload,
-        /// How it behaves.
-        life: Life,
-        /// How long each of its runs may take.
-        deadline: Option<Duration>,
-        /// The name of the queue it is in.
-        queue: Name,
-        /// The pods it is made of, in order, if it is a group.
-        members: Vec<WorkloadId>,
-    },
-    /// A pod was submitted that is part of a group.
-    Member(Workload, Name),
-    /// A pod of a group that runs was deleted.
-    MemberGone {
-        /// The group.
-        group: WorkloadId,
-        /// Which of its pods, in the order in which they started.
-        number: u32,
-    },
-    /// A workload was deleted.
-    Deleted(WorkloadId),
-    /// Something that Sluice does not manage was submitted.
-    Stranger(Stranger),
-    /// Something that Sluice does not manage was deleted.
-    StrangerGone(WorkloadId),
-}
 
 /// What the mirror does not keep of a workload.
 #[derive(Clone, Debug)]
@@ -89,6 +54,8 @@ pub struct World {
     /// Jobs and Pods that were there before the scenario, by namespace and name.
     there: BTreeSet<(Kind, String, String)>,
     checker: check::Checker,
+    /// Of what those who submit would be warned, once for each document.
+    warnings: BTreeSet<String>,
 }
 
 /// What every cluster has.
@@ -125,6 +92,7 @@ impl World {
             nodes: BTreeMap::new(),
             there: BTreeSet::new(),
             checker: check::Checker::default(),
+            warnings: BTreeSet::new(),
         }
     }
 
@@ -174,6 +142,11 @@ impl World {
             events.extend(self.mirror.take(change));
         }
         Ok(events)
+    }
+
+    /// Of what those who submit were warned, with where that was written.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.iter().cloned().collect()
     }
 
     /// The queue a workload is in.
@@ -380,7 +353,7 @@ impl World {
     }
 
     /// The object as the API server would store it once the webhook has answered.
-    fn admitted(&self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
+    fn admitted(&mut self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
         let mut manifest = object.manifest.clone();
         // The scenario says who submits; on a cluster the API server knows.
         let notes = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
@@ -388,20 +361,26 @@ impl World {
         let user = user.as_str().unwrap_or_default();
         let refused = |problem: String| check::refused(object, &problem);
         let Some(known) = self.known.get(id) else {
-            return stored(&self.directory, user, None, manifest).map_err(refused);
+            let (object_stored, warnings) = stored(&self.directory, user, None, manifest).map_err(refused)?;
+            self.warnings.extend(warnings.iter().map(|warning| {
+                let warning = warning.strip_prefix("sluice: ").unwrap_or(warning);
+                format!("{}: {warning}", object.origin)
+            }));
+            return Ok(object_stored);
         };
-        let before = stored(&self.directory, user, None, known.object.manifest.clone()).map_err(refused)?;
+        let (before, _) =
+            stored(&self.directory, user, None, known.object.manifest.clone()).map_err(refused)?;
         let queued = before.pointer("/metadata/annotations/sluice.dev~1held").is_some();
         let held = manifest["spec"]["suspend"] == Value::Bool(true);
         if queued && held {
-            return stored(&self.directory, user, None, manifest).map_err(refused);
+            return Ok(stored(&self.directory, user, None, manifest).map_err(refused)?.0);
         }
         // What Sluice holds is not released by an apply of the same manifest; what its user holds is
         // released by one that does not hold it.
         manifest["spec"]["suspend"] = (queued || held).into();
         let mut after = before.clone();
         json_patch::merge(&mut after, &manifest);
-        stored(&self.directory, user, Some(&before), after).map_err(refused)
+        Ok(stored(&self.directory, user, Some(&before), after).map_err(refused)?.0)
     }
 
     /// Looks the priority class up, as the API server does when it makes the pods.

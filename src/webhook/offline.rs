@@ -7,7 +7,8 @@ use super::view::View;
 use super::{job, pod};
 use crate::directory::Directory;
 
-/// The Job or Pod as it would be stored when `user` creates it, or changes what was stored `before`.
+/// The Job or Pod as it would be stored when `user` creates it, or changes what was stored `before`; and of what the
+/// user would be warned.
 ///
 /// # Errors
 /// The sentence with which it would be refused.
@@ -16,7 +17,7 @@ pub fn stored(
     user: &str,
     before: Option<&Value>,
     object: Value,
-) -> Result<Value, String> {
+) -> Result<(Value, Vec<String>), String> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     let mut request = Request {
@@ -32,15 +33,16 @@ pub fn stored(
     };
     let view = View::new(directory);
     let verdict = if kind == "Job" { job::mutate(&view, &request) } else { pod::mutate(&view, &request) };
-    match verdict {
+    let warnings = match verdict {
         Verdict::Deny(problem) => return Err(problem),
-        Verdict::Allow { patch, .. } => {
+        Verdict::Allow { patch, warnings } => {
             json_patch::patch(&mut request.object, &patch).map_err(|error| error.to_string())?;
+            warnings
         }
-    }
+    };
     match job::validate(&view, &request) {
         Verdict::Deny(problem) if kind == "Job" => Err(problem),
-        _ => Ok(request.object),
+        _ => Ok((request.object, warnings)),
     }
 }
 
@@ -74,7 +76,8 @@ mod tests {
 
     #[test]
     fn a_job_is_stored_as_the_webhook_leaves_it() {
-        let stored = stored(&directory(), "alice", None, job(json!({}))).expect("it is taken");
+        let (stored, warnings) = stored(&directory(), "alice", None, job(json!({}))).expect("it is taken");
+        assert!(warnings.is_empty(), "{warnings:?}");
         assert_eq!(stored["spec"]["suspend"], true);
         assert_eq!(stored["metadata"]["annotations"][names::HELD], "true");
         assert_eq!(stored["metadata"]["labels"][names::TEAM], "vision");
@@ -82,11 +85,12 @@ mod tests {
 
     #[test]
     fn a_job_that_its_user_lets_go_is_queued() {
-        let held = stored(&directory(), "alice", None, job(json!({"suspend": true}))).expect("it is taken");
+        let (held, _) =
+            stored(&directory(), "alice", None, job(json!({"suspend": true}))).expect("it is taken");
         assert!(held["metadata"]["annotations"][names::HELD].is_null());
         let mut free = held.clone();
         free["spec"]["suspend"] = false.into();
-        let queued = stored(&directory(), "alice", Some(&held), free).expect("it is taken");
+        let (queued, _) = stored(&directory(), "alice", Some(&held), free).expect("it is taken");
         assert_eq!(queued["spec"]["suspend"], true);
         assert_eq!(queued["metadata"]["annotations"][names::HELD], "true");
     }

@@ -80,6 +80,7 @@ fn create(
     }
     stamp(view, request, editor)?;
     editor.set(&[ANNOTATIONS[0], ANNOTATIONS[1], names::USER], request.user_info.username.as_str());
+    warnings.extend(wishes::without_effect(&request.object));
     if let Some(how) = asked(kind, &request.object, &BTreeMap::new()).inexact {
         warnings.push(format!("sluice: {how}"));
     }

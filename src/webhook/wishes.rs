@@ -109,6 +109,32 @@ pub fn whole_devices(object: &Value) -> ResourceList {
 /// What a person should know of wishes that are well-formed.
 #[must_use]
 pub fn warnings(object: &Value) -> Vec<String> {
+    let mut warnings = without_effect(object);
+    warnings.extend(of_shares(object));
+    warnings
+}
+
+/// Labels and annotations that look like Sluice's and are not, such as one misspelt, or a label among the annotations.
+#[must_use]
+pub fn without_effect(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let places = [
+        ("label", "labels", &names::LABELS[..], "an annotation"),
+        ("annotation", "annotations", &names::ANNOTATIONS, "a label"),
+    ];
+    for (kind, place, known, other) in places {
+        let keys = object["metadata"][place].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+        for key in keys.filter(|key| key.starts_with(names::PREFIX) && !known.contains(key)) {
+            let elsewhere = names::LABELS.contains(&key) || names::ANNOTATIONS.contains(&key);
+            let why =
+                if elsewhere { format!("it must be {other}") } else { format!("there is no such {kind}") };
+            warnings.push(format!("sluice: {kind} {key} has no effect: {why}"));
+        }
+    }
+    warnings
+}
+
+fn of_shares(object: &Value) -> Vec<String> {
     let whole = whole_devices(object);
     let Some(text) = annotation(object, names::GPU_FRACTION) else { return Vec::new() };
     let shares = fractions(text).unwrap_or_default();
@@ -165,4 +191,36 @@ fn is_label_key(text: &str) -> bool {
         && name.len() <= 63
         && made_of(prefix, "-.")
         && made_of(name, "-._")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let warned = |labels: Value, annotations: Value| {
+            warnings(&json!({"kind": "Job", "metadata": {"labels": labels, "annotations": annotations}}))
+        };
+        let told = warned(
+            json!({"sluice.dev/pool": "x"}),
+            json!({"sluice.dev/queue": "x", "sluice.dev/limit": "1h"}),
+        );
+        assert_eq!(
+            told,
+            [
+                "sluice: label sluice.dev/pool has no effect: it must be an annotation",
+                "sluice: annotation sluice.dev/limit has no effect: there is no such annotation",
+                "sluice: annotation sluice.dev/queue has no effect: it must be a label",
+            ]
+        );
+        let known = warned(
+            json!({"sluice.dev/queue": "x", "app": "y"}),
+            json!({"sluice.dev/pool": "x", "example.com/z": "1"}),
+        );
+        assert!(known.is_empty(), "{known:?}");
+        assert!(warnings(&json!({"kind": "Job"})).is_empty());
+    }
 }

@@ -48,6 +48,11 @@ async fn what_waits_or_runs_too_long_fails_and_says_why() {
         ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
         let told = says(world, &["explain", "a/next"]).await?;
         ensure!(told.contains("Expected    to start in"), "{told}");
+        let same = says(world, &["explain", "job/next", "-n", "a"]).await?;
+        ensure!(same.starts_with("Job a/next is Pending"), "{same}");
+        let wrong = says(world, &["explain", "po/next", "-n", "a"]).await;
+        let wrong = wrong.unwrap_or_else(|error| error.to_string());
+        ensure!(wrong.contains("there is no po a/next, but a Job of that name"), "{wrong}");
         // What would become of one more is answered without submitting it.
         let file = world.cluster.scratch()?.join("another.yaml");
         let another = Job::new("a", "another").gpus(2).wishes("time-limit", "1m").queue("patient");
