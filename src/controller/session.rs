@@ -1,5 +1,7 @@
 //! One reading of the cluster: the engine, the mirror, and the writes that follow from them.
 
+mod told;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::Controller;
 use super::decided::{
-    Decided, admission_of, carried_out, eviction_of, failure_of, places, pod_group_of, record, resize_of,
+    Decided, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
 };
 use super::grouped;
@@ -20,15 +22,15 @@ use super::restores::Restores;
 use crate::api::record::{Eviction, timestamp};
 use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose, Write};
 use crate::cluster::clock::now;
-use crate::cluster::events::{Notice, Notices};
+use crate::cluster::events::Notices;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::patch;
 use crate::cluster::place;
 use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::decision::{Action, ResizeCause};
-use crate::engine::model::{Event, Name, Observed, Time, WorkloadId, WorkloadKind};
+use crate::engine::decision::Action;
+use crate::engine::model::{Event, Name, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
@@ -350,24 +352,6 @@ impl Session {
         }
     }
 
-    /// Tells the owner of a pod that it was to leave and may not, once for each of its runs.
-    fn tell_blocked(&self, id: &WorkloadId, message: &str) {
-        let Some(decided) = self.decided.get(id) else { return };
-        let (Observed::Admitted(admission), Action::Evict { message: why, .. }) =
-            (&decided.about.state, &decided.action)
-        else {
-            return;
-        };
-        self.notices.publish_each(self.mirror.references(&decided.about), |about| Notice {
-            about,
-            warning: true,
-            reason: "EvictionBlocked",
-            action: "Evict",
-            occasion: format!("{:x}", admission.at.0),
-            note: format!("the API server refused the eviction ({message}); it is asked again: {why}"),
-        });
-    }
-
     /// Takes note of how a write on a pod of a Job ended.
     fn placed(&mut self, pod: &Name, end: End) {
         match end {
@@ -414,80 +398,6 @@ impl Session {
             self.write(&id, now());
         } else {
             self.failed(id, "the object has changed since the decision".into());
-        }
-    }
-
-    /// Counts and tells a decision that has been carried out.
-    fn done(&mut self, decided: &Decided) {
-        let workload = &decided.about;
-        let team = &*workload.team;
-        let queue = self.mirror.queue_of(workload);
-        let about = self.mirror.references(workload);
-        match &decided.action {
-            Action::Admit { admission, message, .. } => {
-                let kind = if admission.borrowed { "borrowed" } else { "guaranteed" };
-                self.metrics.admitted.with_label_values(&[team, &*queue, kind]).inc();
-                if decided.first {
-                    let waited = now().since(workload.submitted).as_secs_f64();
-                    self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
-                }
-                let note = format!("{} in pool {} ({kind}): {message}", places(admission), admission.pool);
-                self.notices.publish_each(about, |about| Notice {
-                    about,
-                    warning: false,
-                    reason: "Admitted",
-                    action: "Admit",
-                    occasion: format!("{:x}", admission.at.0),
-                    note: note.clone(),
-                });
-            }
-            Action::Resize { admission, cause, message, .. } => {
-                if *cause == ResizeCause::Moved {
-                    self.placing.moves(&workload.id);
-                }
-                self.metrics.resized.with_label_values(&[team, cause.code()]).inc();
-                self.notices.publish_each(about, |about| Notice {
-                    about,
-                    warning: *cause == ResizeCause::Shrunk,
-                    reason: cause.code(),
-                    action: "Resize",
-                    occasion: format!("{:x}", now().0),
-                    note: format!("{}: {message}", places(admission)),
-                });
-            }
-            Action::Fail { reason, message, .. } => {
-                self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
-                if workload.kind == WorkloadKind::Job {
-                    // Its controller tells it with the same words when it has ended the Job.
-                    return;
-                }
-                self.notices.publish_each(about, |about| Notice {
-                    about,
-                    warning: true,
-                    reason: reason.code(),
-                    action: "Fail",
-                    occasion: String::new(),
-                    note: message.clone(),
-                });
-            }
-            Action::Evict { reason, message, .. } => {
-                self.metrics.evicted.with_label_values(&[team, reason.code()]).inc();
-                let mut occasion = String::new();
-                if let Observed::Admitted(admission) = &workload.state {
-                    let ran = now().since(admission.at).as_secs_f64();
-                    self.metrics.evicted_after.with_label_values(&[team]).observe(ran);
-                    occasion = format!("{:x}", admission.at.0);
-                }
-                let note = format!("{}: {message}", reason.code());
-                self.notices.publish_each(about, |about| Notice {
-                    about,
-                    warning: true,
-                    reason: "Evicted",
-                    action: "Evict",
-                    occasion: occasion.clone(),
-                    note: note.clone(),
-                });
-            }
         }
     }
 
