@@ -176,21 +176,34 @@ impl NodeEntry {
     /// Adds `times` × `need` to what claimants will take, each share on the tightest device with room
     /// once everything has settled.
     pub fn nominate(&mut self, need: &Vector, demand: &Demand, times: i64) {
-        self.nominated.add(need, times);
-        self.refresh();
-        for (resource, share) in demand.shares() {
-            for _ in 0..times.unsigned_abs() {
-                if times < 0 {
+        if demand.shares().is_empty() {
+            self.nominated.add(need, times);
+            self.refresh();
+            return;
+        }
+        for _ in 0..times.unsigned_abs() {
+            if times < 0 {
+                for (resource, share) in demand.shares() {
                     self.devices.release(*resource, *share);
-                } else {
-                    // Those who are kept room for on a device that is not there yet share it too.
-                    let devices = Space::new(Vector::default(), self.devices.settled(&[]));
-                    let place = devices.best_shared(*resource, *share);
-                    let place = place.and_then(|index| devices.shared()[index].place);
-                    self.devices.seat(*resource, *share, None, place);
                 }
-                self.refresh();
+            } else {
+                self.keep_shares(demand);
             }
+            self.nominated.add(need, times.signum());
+            self.refresh();
+        }
+    }
+
+    /// Keeps the shares of one more pod for a claimant. Where no device has room that is or will be there, those
+    /// who are kept room for on one that is not there yet share that.
+    fn keep_shares(&mut self, demand: &Demand) {
+        let kept = Space::new(Vector::default(), self.devices.settled(&[]));
+        for (resource, share) in demand.shares() {
+            let best = |space: &Space| {
+                space.best_shared(*resource, *share).and_then(|index| space.shared()[index].place)
+            };
+            let place = best(&self.settled).or_else(|| best(&kept));
+            self.devices.seat(*resource, *share, None, place);
         }
     }
 }
