@@ -102,3 +102,16 @@ fn devices_come_and_go_and_are_claimed_without_sluice_too() {
         "{error}"
     );
 }
+
+#[test]
+fn a_dump_has_its_devices_too() {
+    let ready = "status: {conditions: [{type: Ready, status: \"True\"}], allocatable: {cpu: 8}}";
+    let bare = node("n0", 0, "").replace("status: {allocatable: {nvidia.com/gpu: 0}}", ready);
+    let dump = format!("{TEAMS}{bare}{DEVICES}{}", template("a", ""));
+    let snapshot = Snapshot::parse("dump.yaml", &dump).expect("a dump");
+    let jobs = claiming("a/x", &notes(&[("count", "4")]));
+    let scenario = Scenario::parse([("s.yaml", jobs.as_str())]).expect("a scenario");
+    let played = run_with(Some(&snapshot), &scenario, &Options::default(), &mut |_| ()).expect("an outcome");
+    let states: Vec<State> = played.workloads.iter().map(|row| row.state).collect();
+    assert_eq!(states, [State::Running, State::Running, State::Running, State::Pending]);
+}
