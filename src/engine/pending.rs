@@ -1,107 +1,22 @@
 //! Who waits, in order, grouped so that workloads that are alike are looked at once.
 //!
-//! Within a team: whoever has waited for longer than a queue that raises it wants, then queue priority,
-//! then PriorityClass, then, where users take turns, whose user holds least, then submission time (the
-//! place in the queue that an eviction does not take away), then the name in natural order. Workloads
-//! that cannot be told apart by any decision form a class; when the first of a class cannot start, none
-//! can. Where users take turns a class is of one user, so what that user holds moves whole classes.
+//! Within a team the order is the one of [`rank`]. Workloads that cannot be told apart by any decision form
+//! a class; when the first of a class cannot start, none can. Where users take turns a class is of one user,
+//! so what that user holds moves whole classes.
 
-use std::cmp::{Ordering, Reverse};
+mod rank;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::decision::Verdict;
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Name, PodShape, Size, Time, Topology, WorkloadId};
+use super::model::{Name, PodShape, Size, Topology, WorkloadId};
 use super::rooms::RoomIx;
 use super::share::Ratio;
 use super::users::{Part, UserOf};
-
-/// A workload's rank inside its team; compares less when it goes first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
-    raised: Reverse<bool>,
-    priority: Reverse<(i32, i32)>,
-    /// What its user holds; nothing inside a class, where all are of one user.
-    held: Part,
-    submitted: Time,
-    name: NaturalName,
-    id: WorkloadId,
-}
-
-impl Rank {
-    /// The rank of a workload of that queue priority and PriorityClass value.
-    #[must_use]
-    pub fn new(priority: (i32, i32), submitted: Time, name: &Name, id: &WorkloadId) -> Self {
-        let name = NaturalName(name.clone());
-        Self { raised: Reverse(false), priority: Reverse(priority), held: 0, submitted, name, id: id.clone() }
-    }
-
-    /// This rank, before all that are not raised if it is.
-    #[must_use]
-    pub fn raised(self, raised: bool) -> Self {
-        Self { raised: Reverse(raised), ..self }
-    }
-
-    /// This rank when its user holds so much.
-    #[must_use]
-    fn holding(self, held: Part) -> Self {
-        Self { held, ..self }
-    }
-
-    /// Whose rank it is.
-    #[must_use]
-    pub fn id(&self) -> &WorkloadId {
-        &self.id
-    }
-
-    /// When it was submitted.
-    #[must_use]
-    pub fn submitted(&self) -> Time {
-        self.submitted
-    }
-}
-
-/// A name of which runs of digits compare as numbers: `job-2` before `job-10`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct NaturalName(Name);
-
-impl Ord for NaturalName {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (mut left, mut right) = (&*self.0, &*other.0);
-        loop {
-            let (a, rest_a) = next_run(left);
-            let (b, rest_b) = next_run(right);
-            let ordering = match (number(a), number(b)) {
-                (Some(x), Some(y)) => x.len().cmp(&y.len()).then_with(|| x.cmp(y)),
-                _ => a.cmp(b),
-            };
-            if ordering.is_ne() || a.is_empty() {
-                return ordering.then_with(|| self.0.cmp(&other.0));
-            }
-            (left, right) = (rest_a, rest_b);
-        }
-    }
-}
-
-impl PartialOrd for NaturalName {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Splits off the leading run of digits, or of anything else.
-fn next_run(text: &str) -> (&str, &str) {
-    let digit = |c: char| c.is_ascii_digit();
-    let first = text.chars().next().is_some_and(digit);
-    text.split_at(text.find(|c| digit(c) != first).unwrap_or(text.len()))
-}
-
-/// A run of digits without leading zeros; of two such, the longer is the greater number.
-fn number(run: &str) -> Option<&str> {
-    run.starts_with(|c: char| c.is_ascii_digit()).then(|| run.trim_start_matches('0'))
-}
+pub use rank::Rank;
 
 /// What decides about a workload besides its place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -586,29 +501,5 @@ fn put<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: K, item: T, int
         if set.is_empty() {
             sets.remove(&key);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_in_names_compare_as_numbers() {
-        let ordered = ["a", "job-1", "job-2", "job-10", "job-10b", "job-a", "x1y2", "x1y10", "x10"];
-        for pair in ordered.windows(2) {
-            assert!(NaturalName(pair[0].into()) < NaturalName(pair[1].into()), "{pair:?}");
-        }
-        assert_ne!(NaturalName("a01".into()).cmp(&NaturalName("a1".into())), Ordering::Equal);
-    }
-
-    #[test]
-    fn priority_goes_before_age_and_age_before_names() {
-        let id = |name: &str| WorkloadId(name.into());
-        let rank = |priority, time, name: &str| Rank::new(priority, Time(time), &name.into(), &id(name));
-        assert!(rank((1, 0), 5, "b") < rank((0, 9), 1, "a"));
-        assert!(rank((0, 9), 5, "b") < rank((0, 1), 1, "a"));
-        assert!(rank((0, 0), 1, "b") < rank((0, 0), 2, "a"));
-        assert!(rank((0, 0), 1, "a") < rank((0, 0), 1, "b"));
     }
 }

@@ -13,25 +13,24 @@
 //! Before the holder go: who stands before it in its own team, and who is owed its room when the
 //! holder is not. Room already promised to those for whom others leave is theirs.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use super::books::Books;
-use super::candidate::{Candidate, fits_now};
+use super::candidate::Candidate;
 use super::decision::{Reason, ReservationView, Verdict};
-use super::entry::{Entry, Phase};
-use super::explain;
+use super::entry::Phase;
 use super::forest::{PoolIx, TeamIx};
-use super::history;
 use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::pass;
-use super::placement::{self, Freed, Placement, Room};
-use super::reclaim::Hidden;
-use super::timeline::{self, Opening, Until};
-use super::vector::Vector;
+use super::placement;
+use super::timeline::{Opening, Until};
+pub use kept::{Turn, admissible, guarded};
+use kept::{before, hidden_from, holds_on, is_whole, out_of_sight, waits};
 
 /// So many teams have a turn in a pool at most: every one of them is asked again whenever room comes free.
 const TURNS: usize = 16;
@@ -39,131 +38,10 @@ const TURNS: usize = 16;
 /// Who has its turn to start next, by pool and team.
 pub type Turns = BTreeMap<(PoolIx, TeamIx), Turn>;
 
-/// A workload that has its turn in a pool.
-#[derive(Clone, Debug)]
-pub struct Turn {
-    /// Whose it is.
-    pub holder: WorkloadId,
-    team: TeamIx,
-    need: Vector,
-    pods: u32,
-    /// From when on room is reserved for it even if its start cannot be predicted.
-    due: Time,
-    /// What is reserved, if something is.
-    pub opening: Option<Opening>,
-    /// Nothing can be, beside what is promised to other teams; one of these has to start first.
-    crowded: bool,
-    /// When that was decided.
-    pub decided: Time,
-}
-
-impl Turn {
-    /// Whether it is still what the workload asks for.
-    fn is_for(&self, entry: &Entry, candidate: &Candidate) -> bool {
-        matches!(entry.phase, Phase::Pending | Phase::Starting(_))
-            && !entry.removed
-            && candidate.team == self.team
-            && candidate.pods == self.pods
-            && candidate.need.equals(&self.need)
-    }
-}
-
 /// Whether every team that may have a turn in a pool has one.
 #[must_use]
 pub fn is_full(engine: &Engine, pool: PoolIx) -> bool {
     engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX)).count() >= TURNS
-}
-
-/// What is reserved for a turn, as room that others do not see.
-fn hidden(turn: &Turn, opening: &Opening) -> Hidden {
-    Hidden { holder: turn.holder.clone(), need: turn.need.clone(), placement: opening.placement.clone() }
-}
-
-/// Does something while such room is out of sight.
-fn out_of_sight<T>(engine: &mut Engine, hidden: &[Hidden], act: impl FnOnce(&mut Engine) -> T) -> T {
-    let room = hidden.iter().flat_map(|Hidden { need, placement, .. }| {
-        placement.iter().map(move |(node, pods)| (*node, need, *pods))
-    });
-    let concealed = engine.books.nodes.hide(room);
-    let result = act(engine);
-    engine.books.nodes.show(&concealed);
-    result
-}
-
-/// What is reserved on nodes of a turn's for others that its holder has to respect and that are to start no
-/// later; where somebody comes, only for those that it has to respect as well: of the others it takes the place.
-fn earlier(
-    engine: &Engine,
-    pool: PoolIx,
-    (turn, opening): (&Turn, &Opening),
-    comes: Option<&[(Turn, Opening)]>,
-) -> Vec<Hidden> {
-    let Some(holder) = Candidate::of(&engine.books, &turn.holder) else { return Vec::new() };
-    let by_then = |other: &Opening| (other.at.is_none(), other.at) <= (opening.at.is_none(), opening.at);
-    let mut others = respected(engine, &holder.in_pool(&engine.books, pool), pool);
-    others.retain(|(other, theirs)| {
-        comes.is_none_or(|respected| respected.iter().any(|(turn, _)| turn.holder == other.holder))
-            && by_then(theirs)
-            && theirs.placement.keys().any(|node| opening.placement.contains_key(node))
-    });
-    others.iter().map(|(other, theirs)| hidden(other, theirs)).collect()
-}
-
-/// Whether the reserved room is there at the promised time.
-fn is_whole(engine: &mut Engine, pool: PoolIx, turn: &Turn, opening: &Opening) -> bool {
-    let earlier = earlier(engine, pool, (turn, opening), None);
-    out_of_sight(engine, &earlier, |engine| {
-        opening.placement.iter().all(|(node, pods)| holds_on(engine, turn, opening, (*node, *pods), None))
-    })
-}
-
-/// Whether it still is if a candidate comes to these nodes.
-fn stays_whole(
-    engine: &mut Engine,
-    pool: PoolIx,
-    (turn, opening): (&Turn, &Opening),
-    respected: &[(Turn, Opening)],
-    candidate: &Candidate,
-    comes: &Placement,
-) -> bool {
-    if !opening.placement.keys().any(|node| comes.contains_key(node)) {
-        return true;
-    }
-    let earlier = earlier(engine, pool, (turn, opening), Some(respected));
-    out_of_sight(engine, &earlier, |engine| {
-        let mut shared = opening.placement.iter().filter_map(|place| Some((place, comes.get(place.0)?)));
-        shared.all(|((node, pods), more)| {
-            holds_on(engine, turn, opening, (*node, *pods), Some((&candidate.need, *more)))
-        })
-    })
-}
-
-fn holds_on(
-    engine: &Engine,
-    turn: &Turn,
-    opening: &Opening,
-    (node, pods): (NodeIx, u32),
-    more: Option<(&Vector, u32)>,
-) -> bool {
-    let books = &engine.books;
-    // Where ends cannot be predicted everybody ends some day, but nobody may count on it.
-    let ends = |id: &WorkloadId| match opening.at {
-        Some(at) => engine.timeline.end(id).is_some_and(|end| end <= at),
-        None => more.is_none(),
-    };
-    let mut freed = Freed::new();
-    for (entry, there) in books.occupants(node) {
-        let id = &entry.workload.id;
-        if timeline::runs(entry).is_some() && ends(id) {
-            let going = entry.charge.going.get(&node).copied().unwrap_or(0);
-            freed.give(node, id, &entry.need, there.saturating_sub(going));
-        }
-    }
-    if let Some((need, more)) = more {
-        freed.take(node, need, more);
-    }
-    let demand = books.nodes.demand(&turn.need);
-    books.nodes.get(node).open() && placement::fits_on(books, node, &demand, Room::Settled(&freed)) >= pods
 }
 
 /// When the first turn without a reservation gets one although its start cannot be predicted.
@@ -211,10 +89,6 @@ pub fn views(engine: &Engine) -> Vec<ReservationView> {
         })
     };
     engine.turns.iter().filter_map(view).collect()
-}
-
-fn waits(engine: &Engine, id: &WorkloadId) -> bool {
-    engine.books.get(id).is_some_and(|entry| entry.phase == Phase::Pending)
 }
 
 /// Ends the turn of a workload that started, left, or asks for something else; `before` is where it
@@ -336,12 +210,6 @@ fn yields(engine: &Engine, turn: &Turn, candidate: &Candidate) -> bool {
     !waits(engine, &turn.holder) || before(engine, candidate, turn)
 }
 
-/// Whether a candidate goes before the holder of a turn in their team.
-fn before(engine: &Engine, candidate: &Candidate, turn: &Turn) -> bool {
-    let (mine, theirs) = (engine.pending.rank(&candidate.id), engine.pending.rank(&turn.holder));
-    mine.zip(theirs).is_some_and(|(mine, theirs)| mine < theirs)
-}
-
 /// The earliest room for a candidate beside what is reserved for others.
 fn opening(
     engine: &mut Engine,
@@ -352,8 +220,7 @@ fn opening(
     until: Until,
 ) -> Option<Opening> {
     engine.timeline.catch_up(&engine.books, &engine.history, pool, now);
-    let hidden: Vec<Hidden> =
-        respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect();
+    let hidden = hidden_from(engine, candidate, pool);
     out_of_sight(engine, &hidden, |engine| {
         engine.timeline.opening(&engine.books, candidate, pool, nodes, now, until)
     })
@@ -439,8 +306,7 @@ fn put_off(
     let mut times: Vec<Option<Time>> = ends.filter(|end| *end >= now).chain([now]).map(Some).collect();
     times.sort_unstable();
     times.push(None);
-    let hidden: Vec<Hidden> =
-        respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect();
+    let hidden = hidden_from(engine, candidate, pool);
     out_of_sight(engine, &hidden, |engine| {
         let openings = times.into_iter().map(|at| Opening { at, placement: opening.placement.clone() });
         let is_there = |opening: &Opening| {
@@ -449,132 +315,4 @@ fn put_off(
         };
         openings.into_iter().find(is_there)
     })
-}
-
-/// The reservations in a pool that a candidate has to respect.
-fn respected(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Vec<(Turn, Opening)> {
-    // Others may have to go so that it is within all guarantees above its own.
-    let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
-    let mut respected = Vec::new();
-    for ((_, team), turn) in engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX)) {
-        let Some(opening) = turn.opening.as_ref() else { continue };
-        if turn.holder == candidate.id || !waits(engine, &turn.holder) {
-            continue;
-        }
-        let goes_before = if *team == candidate.team {
-            before(engine, candidate, turn)
-        } else {
-            let holder = || Candidate::of(&engine.books, &turn.holder);
-            owed(candidate) && !holder().is_some_and(|holder| owed(&holder))
-        };
-        if !goes_before {
-            respected.push((turn.clone(), opening.clone()));
-        }
-    }
-    respected
-}
-
-/// Whether a team's own guarantee, those above it aside, holds a candidate.
-fn within_own_guarantee(books: &Books, candidate: &Candidate, pool: PoolIx) -> bool {
-    let account = books.forest.account(pool, candidate.team);
-    let total = &candidate.total;
-    let asked = || account.governed().filter(|(index, _)| total.get(*index) > 0);
-    asked().next().is_some()
-        && asked().all(|(index, guaranteed)| account.settled(index) + total.get(index) <= guaranteed)
-}
-
-/// Where a candidate may start that could start at `found` but for reservations; the error says for
-/// whom it has to wait.
-///
-/// # Errors
-/// The verdict on the candidate.
-pub fn admissible(
-    engine: &mut Engine,
-    candidate: &Candidate,
-    pool: PoolIx,
-    nodes: &[NodeIx],
-    found: Placement,
-    now: Time,
-) -> Result<Placement, Verdict> {
-    let all = respected(engine, candidate, pool);
-    let mut respected = all.clone();
-    respected.retain(|(_, opening)| !opening.at.is_some_and(|at| ends_by(engine, candidate, now, at)));
-    let mut harmed = respected.iter();
-    let harmed =
-        harmed.find(|(turn, opening)| !stays_whole(engine, pool, (turn, opening), &all, candidate, &found));
-    let Some((turn, opening)) = harmed else { return Ok(found) };
-    // Elsewhere, or in what the reservations leave of their nodes.
-    let verdict = explain::reserved(&engine.books, turn, opening);
-    let mut barred = Placement::new();
-    for (turn, opening) in &respected {
-        for (node, pods) in surplus_pods(engine, candidate, pool, (turn, opening), &all) {
-            let most = barred.entry(node).or_default();
-            *most = pods.max(*most);
-        }
-    }
-    let barred = Hidden { holder: candidate.id.clone(), need: candidate.need.clone(), placement: barred };
-    let other =
-        out_of_sight(engine, &[barred], |engine| fits_now(&engine.books, candidate, pool, nodes, true));
-    other.ok_or(verdict)
-}
-
-/// Whether a candidate that starts now has ended by then for sure: what others like it took is no promise.
-fn ends_by(engine: &Engine, candidate: &Candidate, now: Time, then: Time) -> bool {
-    let books = &engine.books;
-    let limit = books.get(&candidate.id).and_then(|entry| history::limit(books, entry));
-    limit.is_some_and(|limit| now.after(limit) <= then)
-}
-
-/// On every reserved node, the pods of a candidate that find room there but would take reserved room.
-fn surplus_pods(
-    engine: &mut Engine,
-    candidate: &Candidate,
-    pool: PoolIx,
-    (turn, opening): (&Turn, &Opening),
-    respected: &[(Turn, Opening)],
-) -> Placement {
-    let demand = engine.books.nodes.demand(&candidate.need);
-    let fits = |(node, reserved): (&NodeIx, &u32)| {
-        let fits = placement::fits_on(&engine.books, *node, &demand, Room::Now).min(candidate.pods);
-        (fits > 0).then_some((*node, *reserved, fits))
-    };
-    let roomy: Vec<(NodeIx, u32, u32)> = opening.placement.iter().filter_map(fits).collect();
-    let mut surplus = Placement::new();
-    if roomy.is_empty() {
-        return surplus;
-    }
-    let earlier = earlier(engine, pool, (turn, opening), Some(respected));
-    for (node, reserved, fits) in &roomy {
-        let allowed = out_of_sight(engine, &earlier, |engine| {
-            let harmless = |more: u32| {
-                holds_on(engine, turn, opening, (*node, *reserved), Some((&candidate.need, more)))
-            };
-            let (mut allowed, mut harmful) = (0, *fits + 1);
-            while harmful - allowed > 1 {
-                let middle = u32::midpoint(allowed, harmful);
-                if harmless(middle) { allowed = middle } else { harmful = middle }
-            }
-            allowed
-        });
-        if allowed < *fits {
-            // What will be free later may be more than what is free now, so as many are taken off as it
-            // takes for no more than those to be left.
-            let settled = placement::fits_on(&engine.books, *node, &demand, Room::Settled(&Freed::new()));
-            surplus.insert(*node, settled.saturating_sub(allowed));
-        }
-    }
-    surplus
-}
-
-/// Does something on behalf of a candidate while reserved room that it has to respect is out of sight; it
-/// is told what is hidden.
-pub fn guarded<T>(
-    engine: &mut Engine,
-    candidate: &Candidate,
-    pool: PoolIx,
-    act: impl FnOnce(&mut Engine, &[Hidden]) -> T,
-) -> T {
-    let hidden: Vec<Hidden> =
-        respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect();
-    out_of_sight(engine, &hidden, |engine| act(engine, &hidden))
 }
