@@ -84,6 +84,12 @@ impl Books {
         self.workloads.get(id)
     }
 
+    /// The workload in a place.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Option<&Entry> {
+        self.workloads.at(place)
+    }
+
     /// Every workload, by identity.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.workloads.values()

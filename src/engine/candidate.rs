@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::amount::Amount;
-use super::books::Books;
+use super::books::{Books, Place};
 use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::model::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
@@ -23,6 +23,8 @@ use super::vector::Vector;
 pub struct Candidate {
     /// Its identity.
     pub id: WorkloadId,
+    /// Where its entry is kept.
+    pub place: Place,
     /// Its team.
     pub team: TeamIx,
     /// Whose it is, where users take turns.
@@ -54,6 +56,7 @@ impl Candidate {
         let pods = entry.least_pods();
         Some(Self {
             id: id.clone(),
+            place: entry.place,
             team: entry.team,
             user: books.forest.user_of(entry.team, entry.workload.user.as_ref()),
             shape: Arc::clone(&entry.shape),

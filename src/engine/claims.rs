@@ -1,15 +1,17 @@
 //! Room promised: to those for whom others leave, and to those who move.
 
+use std::sync::Arc;
+
 use super::Engine;
 use super::admit::admit;
-use super::books::Books;
+use super::books::{Books, Place};
 use super::candidate::{Candidate, fits_now};
 use super::decision::Plan;
 use super::entry::{Entry, Phase};
 use super::explain;
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Admission, Time, WorkloadId};
-use super::placement::{self, Freed, Placement, Room};
+use super::model::{Admission, PodShape, Time, Topology, WorkloadId};
+use super::placement::{self, Freed, Placement, Request, Room};
 use super::reclaim::{Promised, Take};
 use super::reserve;
 use super::rules;
@@ -21,9 +23,13 @@ use super::vector::Vector;
 pub struct Claim {
     /// Who waits for it.
     pub id: WorkloadId,
+    place: Place,
     team: TeamIx,
     user: Option<UserOf>,
     pool: PoolIx,
+    shape: Arc<PodShape>,
+    topology: Topology,
+    pods: u32,
     need: Vector,
     total: Vector,
     placement: Placement,
@@ -53,15 +59,42 @@ impl Claim {
     ) -> Self {
         Self {
             id: candidate.id.clone(),
+            place: candidate.place,
             team: candidate.team,
             user: candidate.user.clone(),
             pool,
+            shape: Arc::clone(&candidate.shape),
+            topology: candidate.topology.clone(),
+            pods: candidate.pods,
             need: candidate.need.clone(),
             total: candidate.total.clone(),
             placement,
             victims,
             message,
         }
+    }
+
+    /// Whose promise it is, if that is still known.
+    #[must_use]
+    pub fn entry<'a>(&self, books: &'a Books) -> Option<&'a Entry> {
+        books.at(self.place).filter(|entry| entry.workload.id == self.id)
+    }
+
+    /// Whether its room is not there yet, and will be once those who were told to leave are gone. False also
+    /// where that would take a closer look.
+    fn is_on_its_way(&self, engine: &Engine) -> bool {
+        let request = Request {
+            pool: self.pool,
+            shape: &self.shape,
+            topology: &self.topology,
+            need: &self.need,
+            pods: self.pods,
+            beside: None,
+        };
+        let same = |entry: &Entry| entry.shape == self.shape && entry.workload.topology == self.topology;
+        self.entry(&engine.books).is_some_and(same)
+            && !self.victims.iter().any(|victim| stays(engine, victim))
+            && placement::is_on_its_way(&engine.books, &request, &self.placement)
     }
 
     /// Puts the promised room on the books, or with -1 takes it off.
@@ -78,7 +111,7 @@ impl Claim {
     /// Whose promise it is, as far as others need to know.
     #[must_use]
     pub fn promised(&self, books: &Books) -> Option<Promised> {
-        books.get(&self.id).map(|entry| Promised {
+        self.entry(books).map(|entry| Promised {
             id: self.id.clone(),
             team: self.team,
             priority: rules::priority_of(books, entry),
@@ -105,7 +138,7 @@ impl Claim {
 /// Lets those start whose room has become free; gives up on room that will not come.
 pub fn progress(engine: &mut Engine, now: Time, plan: &mut Plan) {
     for claim in std::mem::take(&mut engine.claims) {
-        match engine.books.get(&claim.id).map(|entry| &entry.phase) {
+        match claim.entry(&engine.books).map(|entry| &entry.phase) {
             Some(Phase::Pending) => {}
             // It moves, and has not stopped yet.
             Some(Phase::Stopping(_) | Phase::Leaving { .. }) => {
@@ -117,9 +150,16 @@ pub fn progress(engine: &mut Engine, now: Time, plan: &mut Plan) {
                 continue;
             }
         }
-        claim.nominate(&mut engine.books, -1);
-        let Some(candidate) = Candidate::of(&engine.books, &claim.id) else { continue };
+        if claim.is_on_its_way(engine) {
+            engine.claims.push(claim);
+            continue;
+        }
+        let Some(candidate) = Candidate::of(&engine.books, &claim.id) else {
+            claim.nominate(&mut engine.books, -1);
+            continue;
+        };
         let candidate = candidate.in_pool(&engine.books, claim.pool);
+        claim.nominate(&mut engine.books, -1);
         let nodes = placement::eligible(&engine.books, &candidate.request(claim.pool));
         if let Some(start) = fits_now(&engine.books, &candidate, claim.pool, &nodes, false) {
             admit(engine, &candidate, claim.pool, start, now, plan);

@@ -376,13 +376,6 @@ impl Forest {
             })
     }
 
-    /// Whether the team holds less of something than its own guarantee.
-    #[must_use]
-    pub fn has_room_in_guarantee(&self, pool: PoolIx, team: TeamIx) -> bool {
-        let own = &self.accounts[pool][team];
-        own.governed().any(|(index, guaranteed)| own.settled(index) < guaranteed)
-    }
-
     /// The part of `of`'s path that a claimant of team `by` must respect: all levels below the
     /// lowest team that both stand under.
     pub fn levels_below_common<'a>(&'a self, of: TeamIx, by: TeamIx) -> impl Iterator<Item = TeamIx> + 'a {

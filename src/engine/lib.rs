@@ -69,6 +69,7 @@ use forecast::{Bounds, Forecast, Prospect};
 use forest::{PoolIx, TeamIx};
 use history::History;
 use model::{Event, Name, Observed, Settings, Time, Workload, WorkloadId, backoff};
+use pass::Order;
 use pending::{ClassIx, ClassKey, Pending, Rank};
 use ready::Gangs;
 use reserve::Turns;
@@ -107,6 +108,8 @@ pub struct Engine {
     gangs: Gangs,
     /// How many pods of which shape find room.
     rooms: Rooms,
+    /// Of which teams somebody has to be looked at next.
+    order: Order,
     /// What those who run might yield.
     yielding: Yielding,
     /// Goes up whenever somebody who could not start may be able to now.
@@ -370,6 +373,7 @@ impl Engine {
         if let Some(half_life) = self.settings.usage_half_life {
             let since = std::mem::replace(&mut self.accrued, now);
             self.books.forest.accrue(now.since(since), half_life);
+            self.order.renew();
         }
     }
 
@@ -518,7 +522,8 @@ impl Engine {
                     user: self.books.forest.user_of(entry.team, workload.user.as_ref()).map(|(_, user)| user),
                 };
                 let priority = rules::priority_of(&self.books, entry);
-                let rank = Rank::new(priority, workload.submitted, &workload.name, id).raised(entry.raised);
+                let rank = Rank::new(priority, workload.submitted, &workload.name, (id, entry.place))
+                    .raised(entry.raised);
                 let team = entry.team;
                 let held = self.books.part_of(team, key.user.as_ref(), &key.pools);
                 self.pending.insert(team, key, rank, held);

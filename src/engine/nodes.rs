@@ -307,6 +307,11 @@ impl NodeTable {
         &self.entries[index]
     }
 
+    /// Every node that was ever heard of.
+    pub fn indices(&self) -> std::ops::Range<NodeIx> {
+        0..self.entries.len()
+    }
+
     /// The name of the node with that index.
     #[must_use]
     pub fn name(&self, index: NodeIx) -> &Name {

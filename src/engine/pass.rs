@@ -39,7 +39,7 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
     (engine.fuel, engine.cut_short) = (FUEL, false);
     loss::run(engine, now, &mut plan);
     claims::progress(engine, now, &mut plan);
-    let mut order = Order::default();
+    let mut order = std::mem::take(&mut engine.order);
     // Who was asked in an earlier plan is not asked again unless something has made room since.
     let (epoch, asked) = std::mem::take(&mut engine.asked);
     let mut asked = Asked(if epoch == engine.epoch { asked } else { BTreeSet::new() });
@@ -47,7 +47,6 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
         wake(engine, &mut rooms, &mut order);
         if engine.fuel == 0 {
             engine.cut_short = true;
-            engine.pending.stir(order.teams());
             break;
         }
         // Whose turn comes next is settled before anybody behind that one starts.
@@ -75,7 +74,7 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
         grow::run(engine, now, &mut plan);
     }
     rooms.retain(|room| engine.pending.waits_for(room));
-    engine.rooms = rooms;
+    (engine.rooms, engine.order) = (rooms, order);
     plan
 }
 
@@ -91,6 +90,7 @@ fn wake(engine: &mut Engine, rooms: &mut Rooms, order: &mut Order) {
         engine.yielding.rebuild(&engine.books);
         engine.books.forest.users.touch_all();
         engine.pending.wake_all();
+        order.renew();
     }
     if engine.epoch != engine.seen_epoch {
         engine.seen_epoch = engine.epoch;
@@ -201,7 +201,7 @@ type Size = (PoolIx, Vec<(usize, i64)>);
 type After = (Share, Reverse<Share>, Time, Name);
 
 /// Where a team stands by its first.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Standing {
     key: Key,
     peers: Option<(Size, After)>,
@@ -211,7 +211,7 @@ impl Standing {
     /// The standing of a team of which that is the first.
     fn of(engine: &Engine, team: TeamIx, first: &Rank) -> Option<Self> {
         let books = &engine.books;
-        let entry = books.get(first.id())?;
+        let entry = books.at(first.place())?;
         let (age, name) = (first.submitted(), books.forest.team(team).name.clone());
         let Some(pool) = first_pool(books, entry) else {
             return Some(Self { key: (Reverse(false), Share::new(), age, name), peers: None });
@@ -239,8 +239,8 @@ impl Standing {
 ///
 /// The smallest share goes first. But of those who ask for as much, who would end with the smaller share
 /// takes that place: else it would evict at once whoever started before it (Law 5).
-#[derive(Default)]
-struct Order {
+#[derive(Clone, Debug, Default)]
+pub struct Order {
     teams: BTreeSet<(Key, TeamIx)>,
     peers: BTreeMap<Size, BTreeSet<(After, TeamIx)>>,
     standings: BTreeMap<TeamIx, Standing>,
@@ -274,9 +274,9 @@ impl Order {
         Some(peers.map_or(*team, |(_, peer)| *peer))
     }
 
-    /// The teams of which somebody has not been looked at yet.
-    fn teams(&self) -> impl Iterator<Item = TeamIx> {
-        self.standings.keys().chain(&self.stale).copied()
+    /// Notes that all shares may have changed.
+    pub fn renew(&mut self) {
+        self.stale.extend(self.standings.keys());
     }
 
     /// Puts a team where it belongs now.

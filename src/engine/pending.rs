@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::books::Place;
 use super::decision::Verdict;
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, PodShape, Size, Topology, WorkloadId};
@@ -106,6 +107,9 @@ struct Class {
 /// The first of a class, in the order of its team.
 type First = (Rank, ClassIx);
 
+/// What the workloads of a class must have to start: so many such pods, lying like that, in one of these pools.
+pub type Wanted = (u32, Arc<PodShape>, Topology, Vec<Name>);
+
 /// All waiting workloads.
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
@@ -123,6 +127,8 @@ pub struct Pending {
     /// nothing is known to have made a difference.
     doubtful: BTreeSet<(bool, u64, ClassIx)>,
     doubtful_of: BTreeMap<TeamIx, BTreeSet<ClassIx>>,
+    /// Classes that may be owed room, by what they must have.
+    hopeful: BTreeMap<Wanted, BTreeSet<(TeamIx, ClassIx)>>,
     /// Classes that wait for room, by team, then by what they wait for.
     gates: BTreeMap<TeamIx, BTreeMap<(RoomIx, u64), BTreeSet<First>>>,
     /// The teams of which somebody waits for so much room, with how many classes.
@@ -243,24 +249,33 @@ impl Pending {
         classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
     }
 
-    /// The first of every class that might be owed room and start, were it there, of the teams asked for:
-    /// whoever watches for something is known not to be owed any.
-    pub fn firsts_owed(&self, asked_for: impl Fn(TeamIx) -> bool) -> impl Iterator<Item = &WorkloadId> {
-        let doubtful = self.doubtful.range((false, 0, 0)..(true, 0, 0)).map(|(_, _, class)| *class);
-        let doubtful = doubtful.filter_map(|class| self.classes.get(&class));
-        let doubtful = doubtful.filter(|class| asked_for(class.team)).collect::<Vec<_>>();
-        let ready = self.ready.iter().filter(|(team, _)| asked_for(**team));
-        let ready = ready.flat_map(|(_, firsts)| firsts).map(|(_, class)| *class);
-        let undecided = self.undecided_of.iter().filter(|(team, _)| asked_for(**team));
-        let undecided = undecided.flat_map(|(_, classes)| classes).copied();
-        let others: Vec<ClassIx> = ready.chain(undecided).collect();
-        let others = others.into_iter().filter_map(|class| self.classes.get(&class));
-        doubtful.into_iter().chain(others).filter_map(|class| class.waiting.first()).map(Rank::id)
+    /// The classes that might be owed room and start, were it there, by what they must have, with the first of one
+    /// and the teams: whoever watches for something is known not to be owed any.
+    pub fn hopeful(&self) -> impl Iterator<Item = (&Wanted, Place, impl Iterator<Item = TeamIx>)> {
+        self.hopeful.iter().filter_map(|(wanted, classes)| {
+            let mut last = None;
+            let teams = classes.iter().map(|(team, _)| *team);
+            let teams = teams.filter(move |team| last.replace(*team) != Some(*team));
+            Some((wanted, self.one_hopeful(wanted)?, teams))
+        })
     }
 
-    /// Notes that somebody of these teams is still to be looked at.
-    pub fn stir(&mut self, teams: impl Iterator<Item = TeamIx>) {
-        self.stirred.extend(teams);
+    /// One of them who must have that.
+    #[must_use]
+    pub fn one_hopeful(&self, wanted: &Wanted) -> Option<Place> {
+        let (_, class) = self.hopeful.get(wanted)?.first()?;
+        self.place_of_first(*class)
+    }
+
+    /// Those of a team who must have that, the first of each class.
+    pub fn hopeful_of(&self, wanted: &Wanted, team: TeamIx) -> impl Iterator<Item = Place> {
+        let classes = self.hopeful.get(wanted).into_iter();
+        let classes = classes.flat_map(move |classes| classes.range((team, 0)..=(team, ClassIx::MAX)));
+        classes.filter_map(|(_, class)| self.place_of_first(*class))
+    }
+
+    fn place_of_first(&self, class: ClassIx) -> Option<Place> {
+        self.classes.get(&class)?.waiting.first().map(Rank::place)
     }
 
     /// The teams of which somebody has become ready since this was last asked.
@@ -434,6 +449,11 @@ impl Pending {
         let Some(first) = class.waiting.first() else { return };
         let first = (first.clone().holding(class.held), number);
         let team = class.team;
+        if !matches!(class.status, Status::Watching(_) | Status::Doubtful { owed: false, .. }) {
+            let ClassKey { least_pods, shape, topology, pools, .. } = &class.key;
+            let wanted = (*least_pods, Arc::clone(shape), topology.clone(), pools.clone());
+            put(&mut self.hopeful, wanted, (team, number), into);
+        }
         match &class.status {
             Status::Ready => {
                 put(&mut self.ready, team, first, into);

@@ -116,12 +116,33 @@ pub fn place_up_to(
         };
     }
     let ask = books.nodes.ask(request.need);
-    // A single pod goes where it costs least, whatever lies around.
-    let roomy = if request.pods == 1 && everywhere { roomy_sites(books, nodes, request, room) } else { None };
+    // A single pod goes where it costs least, whatever lies around; and so do several where nothing lies near.
+    let anywhere = everywhere && (request.pods == 1 || books.topology(request.pool).is_empty());
+    let roomy = if anywhere { roomy_sites(books, nodes, request, room) } else { None };
     let sites = roomy.unwrap_or_else(|| sites(books, nodes, request, room));
     let spread = Spread::new(books, request, &ask, room, sites);
     let pods = spread.most().min(request.pods);
     if pods < least { None } else { spread.place(pods) }
+}
+
+/// Whether pods for which room is kept in these places cannot start yet, there or elsewhere, but will once
+/// everything has settled. False also where that would take a closer look. Cheap.
+#[must_use]
+pub fn is_on_its_way(books: &Books, request: &Request<'_>, kept: &Placement) -> bool {
+    fitting(books, request, |fitting| {
+        // What is kept is not offered to anybody now, so it has to be counted apart.
+        let there =
+            |count: &dyn Fn(NodeIx) -> u32| kept.keys().map(|node| u64::from(count(*node))).sum::<u64>();
+        let elsewhere = fitting.totals().now - there(&|node| fitting.now(node));
+        let most = elsewhere + there(&|node| fitting.unheld(node));
+        let backed = |node: &NodeIx| {
+            let settled = books.nodes.get(*node).settled();
+            request.need.nonzero().all(|(resource, _)| settled.untouched(resource) >= 0)
+        };
+        most < u64::from(request.pods)
+            && fitting.ask().demand.shares().is_empty()
+            && kept.keys().all(|node| fitting.admits(*node) && backed(node))
+    })
 }
 
 /// How many pods find room, were there any number of them.

@@ -4,7 +4,7 @@
 //! Ends are kept in order, so that looking for room walks through as many as it needs.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use super::books::Books;
@@ -47,8 +47,6 @@ pub struct Timeline {
     ends: Ordered,
     /// Those of whom it is to be expected by how long others like them ran.
     guesses: Ordered,
-    /// Those whose end cannot be predicted, by their start.
-    open: Ordered,
 }
 
 /// Room that will be there.
@@ -79,25 +77,23 @@ impl Timeline {
 
     fn set(&mut self, id: &WorkloadId, known: Known) {
         self.forget(id);
-        let (index, at) = self.index(&known);
-        index.entry(known.pool).or_default().insert((at, id.clone()));
+        if let Some((index, end)) = self.index(&known) {
+            index.entry(known.pool).or_default().insert((end, id.clone()));
+        }
         self.known.insert(id.clone(), known);
     }
 
-    /// Where somebody stands, and by which time.
-    fn index(&mut self, known: &Known) -> (&mut Ordered, Time) {
-        match known.end {
-            Some(end) if known.is_sure() => (&mut self.ends, end),
-            Some(end) => (&mut self.guesses, end),
-            None => (&mut self.open, known.started),
-        }
+    /// Where somebody stands whose end is expected, and by which time.
+    fn index(&mut self, known: &Known) -> Option<(&mut Ordered, Time)> {
+        let index = if known.is_sure() { &mut self.ends } else { &mut self.guesses };
+        Some((index, known.end?))
     }
 
     fn forget(&mut self, id: &WorkloadId) {
         let Some(known) = self.known.remove(id) else { return };
-        let (index, at) = self.index(&known);
+        let Some((index, end)) = self.index(&known) else { return };
         if let Some(ids) = index.get_mut(&known.pool) {
-            ids.remove(&(at, id.clone()));
+            ids.remove(&(end, id.clone()));
             if ids.is_empty() {
                 index.remove(&known.pool);
             }
@@ -144,9 +140,9 @@ impl Timeline {
         now: Time,
         until: Until,
     ) -> Option<Opening> {
-        let walk = Walk { timeline: self, books, candidate, pool, nodes, until };
+        let mut walk = Walk::new(self, books, (candidate, pool), nodes, until);
         let (count, placement) = walk.fewest()?;
-        let ends: Option<Vec<Time>> = walk.order().take(count).map(|(end, _)| end).collect();
+        let ends: Option<Vec<Time>> = walk.first(count).iter().map(|(end, _)| *end).collect();
         let at = ends.map(|ends| ends.into_iter().max().map_or(now, |end| end.max(now)));
         Some(Opening { at, placement })
     }
@@ -187,61 +183,57 @@ pub enum Until {
     Before(Time),
 }
 
-/// The way through those who run, in the order in which they end.
+/// One who runs, with when it ends.
+type Ending<'a> = (Option<Time>, &'a Entry);
+
+/// The way through those who run, in the order in which they end: those first for whom limits set that.
 struct Walk<'a> {
-    timeline: &'a Timeline,
     books: &'a Books,
     candidate: &'a Candidate,
     pool: PoolIx,
     nodes: &'a [NodeIx],
-    until: Until,
+    /// As far as was looked, and what comes then.
+    seen: Vec<Ending<'a>>,
+    rest: Box<dyn Iterator<Item = Ending<'a>> + 'a>,
 }
 
 impl<'a> Walk<'a> {
-    /// Everybody there, with when they end: those first for whom limits set that.
-    fn order(&self) -> impl Iterator<Item = (Option<Time>, &'a Entry)> + use<'a> {
-        let (timeline, books, until) = (self.timeline, self.books, self.until);
+    fn new(
+        timeline: &'a Timeline,
+        books: &'a Books,
+        (candidate, pool): (&'a Candidate, PoolIx),
+        nodes: &'a [NodeIx],
+        until: Until,
+    ) -> Self {
         let in_time = move |end: Time| !matches!(until, Until::Before(time) if end >= time);
-        let limited = timeline.ends.get(&self.pool).into_iter().flatten();
+        let limited = timeline.ends.get(&pool).into_iter().flatten();
         let limited = limited.take_while(move |(end, _)| in_time(*end));
         let limited = limited.filter_map(|(end, id)| Some((Some(*end), books.get(id)?)));
-        limited.chain(self.unsure())
+        let unsure = std::iter::once_with(move || unsure(timeline, books, (candidate, pool), until));
+        let rest = Box::new(limited.chain(unsure.flatten()));
+        Self { books, candidate, pool, nodes, seen: Vec::new(), rest }
     }
 
-    /// Those whose end no limit sets, on the emptiest nodes first.
-    fn unsure(&self) -> impl Iterator<Item = (Option<Time>, &'a Entry)> + use<'a> {
-        let (timeline, books) = (self.timeline, self.books);
-        let guessed = timeline.guesses.get(&self.pool).filter(|_| !matches!(self.until, Until::Before(_)));
-        let guessed = guessed.into_iter().flatten().map(|(end, id)| (Some(*end), id));
-        let open = timeline.open.get(&self.pool).filter(|_| self.until == Until::Everybody);
-        let open = open.into_iter().flatten().map(|(_, id)| (None, id));
-        let unsure = guessed.chain(open).filter_map(|(end, id)| Some((end, books.get(id)?)));
-        let mut unsure: Vec<(Option<Time>, &Entry)> = unsure.collect();
-        let scarcest = rules::scarcest(books, &self.candidate.need);
-        unsure.sort_by_cached_key(|(end, entry)| {
-            let free = |node: &NodeIx| {
-                scarcest.map_or(0, |resource| books.nodes.get(*node).settled().amounts().get(resource))
-            };
-            let place = entry.charge.nodes.keys().map(|node| (Reverse(free(node)), *node)).min();
-            (place, end.is_none(), *end, &entry.workload.id)
-        });
-        unsure.into_iter()
+    /// The first so many; fewer if there are no more.
+    fn first(&mut self, count: usize) -> &[Ending<'a>] {
+        let missing = count.saturating_sub(self.seen.len());
+        self.seen.extend(self.rest.by_ref().take(missing));
+        &self.seen[..count.min(self.seen.len())]
     }
 
     /// How many have to end so that there is room, and where it is then.
-    fn fewest(&self) -> Option<(usize, Placement)> {
+    fn fewest(&mut self) -> Option<(usize, Placement)> {
         let enough = self.enough_slots()?;
         if let Some(placement) = self.after(enough) {
             return Some((enough, placement));
         }
         // More room never hurts, so what the slots alone do not show can be searched by halving.
-        let last = self.order().count();
         let (mut low, mut step) = (enough, 1);
         let mut best = loop {
-            let high = (low + step).min(last);
+            let high = low + step;
             match self.after(high) {
                 Some(placement) => break (high, placement),
-                None if high == last => return None,
+                None if self.first(high).len() < high => return None,
                 None => (low, step) = (high, step * 2),
             }
         };
@@ -256,19 +248,19 @@ impl<'a> Walk<'a> {
     }
 
     /// How many have to end so that the nodes have room for as many pods one by one.
-    fn enough_slots(&self) -> Option<usize> {
-        let demand = self.books.nodes.demand(&self.candidate.need);
+    fn enough_slots(&mut self) -> Option<usize> {
+        let books = self.books;
+        let demand = books.nodes.demand(&self.candidate.need);
         let fits = |node: NodeIx, freed: &Freed| {
-            u64::from(placement::fits_on(self.books, node, &demand, Room::Settled(freed)))
+            u64::from(placement::fits_on(books, node, &demand, Room::Settled(freed)))
         };
         let wanted = u64::from(self.candidate.pods);
         let mut freed = Freed::new();
         let request = self.candidate.request(self.pool);
-        let mut total = placement::capacity(self.books, &request, Room::Settled(&freed));
+        let mut total = placement::capacity(books, &request, Room::Settled(&freed));
         let mut count = 0;
-        let mut order = self.order();
         while total < wanted {
-            let (_, entry) = order.next()?;
+            let (_, entry) = *self.first(count + 1).get(count)?;
             count += 1;
             let there: Vec<NodeIx> =
                 entry.charge.nodes.keys().copied().filter(|node| self.usable(*node)).collect();
@@ -288,9 +280,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Where there is room once the first `count` have ended.
-    fn after(&self, count: usize) -> Option<Placement> {
+    fn after(&mut self, count: usize) -> Option<Placement> {
         let mut freed = Freed::new();
-        for (_, entry) in self.order().take(count) {
+        for (_, entry) in self.first(count) {
             rules::free(&mut freed, entry);
         }
         let (candidate, pool) = (self.candidate, self.pool);
@@ -301,4 +293,31 @@ impl<'a> Walk<'a> {
         }
         placement::place(self.books, self.nodes, &candidate.request(pool), Room::Settled(&freed))
     }
+}
+
+/// Those whose end no limit sets, on the emptiest nodes first. Nodes are put in order only as far as asked.
+fn unsure<'a>(
+    timeline: &'a Timeline,
+    books: &'a Books,
+    (candidate, pool): (&Candidate, PoolIx),
+    until: Until,
+) -> impl Iterator<Item = Ending<'a>> + use<'a> {
+    let scarcest = rules::scarcest(books, &candidate.need);
+    let free =
+        |node: NodeIx| scarcest.map_or(0, |resource| books.nodes.get(node).settled().amounts().get(resource));
+    let nodes = if matches!(until, Until::Before(_)) { 0..0 } else { books.nodes.indices() };
+    let mut emptiest: BinaryHeap<_> = nodes.map(|node| (free(node), Reverse(node))).collect();
+    let mut seen = BTreeSet::new();
+    let in_order = std::iter::from_fn(move || emptiest.pop());
+    in_order.flat_map(move |(_, Reverse(node))| {
+        let known = |entry: &Entry| timeline.known.get(&entry.workload.id).filter(|known| known.pool == pool);
+        let there = books.occupants(node).filter_map(|(entry, _)| {
+            let known = known(entry).filter(|known| !known.is_sure())?;
+            let counts = known.end.is_some() || until == Until::Everybody;
+            (counts && seen.insert(entry.place)).then_some((known.end, entry))
+        });
+        let mut there: Vec<Ending<'a>> = there.collect();
+        there.sort_by_key(|(end, entry)| (end.is_none(), *end, &entry.workload.id));
+        there
+    })
 }

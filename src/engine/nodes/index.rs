@@ -152,6 +152,12 @@ impl Fitting {
         self.fits.get(node).map_or(0, |fits| fits.settled)
     }
 
+    /// How many such pods find room on a node in what nobody's pods hold.
+    #[must_use]
+    pub fn unheld(&self, node: NodeIx) -> u32 {
+        self.fits.get(node).map_or(0, |fits| fits.unheld)
+    }
+
     /// Whether a node may hold such pods, whatever room it has.
     #[must_use]
     pub fn admits(&self, node: NodeIx) -> bool {

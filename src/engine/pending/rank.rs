@@ -4,6 +4,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
+use super::super::books::Place;
 use super::super::model::{Name, Time, WorkloadId};
 use super::super::users::Part;
 
@@ -17,14 +18,21 @@ pub struct Rank {
     submitted: Time,
     name: NaturalName,
     id: WorkloadId,
+    /// Where its entry is; ranks differ before this.
+    place: Place,
 }
 
 impl Rank {
-    /// The rank of a workload of that queue priority and PriorityClass value.
+    /// The rank of a workload of that queue priority and PriorityClass value, which is kept in that place.
     #[must_use]
-    pub fn new(priority: (i32, i32), submitted: Time, name: &Name, id: &WorkloadId) -> Self {
-        let name = NaturalName(name.clone());
-        Self { raised: Reverse(false), priority: Reverse(priority), held: 0, submitted, name, id: id.clone() }
+    pub fn new(
+        priority: (i32, i32),
+        submitted: Time,
+        name: &Name,
+        (id, place): (&WorkloadId, Place),
+    ) -> Self {
+        let (name, id) = (NaturalName(name.clone()), id.clone());
+        Self { raised: Reverse(false), priority: Reverse(priority), held: 0, submitted, name, id, place }
     }
 
     /// This rank, before all that are not raised if it is.
@@ -43,6 +51,12 @@ impl Rank {
     #[must_use]
     pub fn id(&self) -> &WorkloadId {
         &self.id
+    }
+
+    /// Where its entry is kept.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     /// When it was submitted.
@@ -108,7 +122,7 @@ mod tests {
     #[test]
     fn priority_goes_before_age_and_age_before_names() {
         let id = |name: &str| WorkloadId(name.into());
-        let rank = |priority, time, name: &str| Rank::new(priority, Time(time), &name.into(), &id(name));
+        let rank = |priority, time, name: &str| Rank::new(priority, Time(time), &name.into(), (&id(name), 0));
         assert!(rank((1, 0), 5, "b") < rank((0, 9), 1, "a"));
         assert!(rank((0, 9), 5, "b") < rank((0, 1), 1, "a"));
         assert!(rank((0, 0), 1, "b") < rank((0, 0), 2, "a"));

@@ -1,7 +1,7 @@
 //! Whether a victim, queued again, would evict somebody in its turn: a search of its own, in the
 //! state of things that the eviction leads to.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -93,11 +93,7 @@ impl Search<'_> {
                 state: state.clone(),
                 nodes: nodes.to_vec(),
                 candidates: Vec::new(),
-                owed_waiting: if ground == Ground::Surplus {
-                    OnceCell::from(Rc::clone(self.owed_waiting()))
-                } else {
-                    OnceCell::new()
-                },
+                owed_waiting: Rc::clone(&self.owed_waiting),
                 wide: false,
                 foresees: true,
                 confined: false,

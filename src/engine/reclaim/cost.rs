@@ -47,45 +47,39 @@ impl Cost {
 }
 
 impl Search<'_> {
-    /// The cost of a set, if it is below `bound`. What is dear to find out is left for last.
-    pub fn cost_below(&self, outcome: &Outcome, bound: Option<&Cost>) -> Option<Cost> {
+    /// What a set costs if none of its victims would evict in its turn: it costs no less.
+    pub fn least_cost(&self, outcome: &Outcome) -> Cost {
         let parts = || outcome.parts.iter().chain(outcome.moved.iter().map(|(part, _)| part));
         let of = |part: &Part| &self.candidates[part.candidate];
-        let straddling = outcome.straddling;
-        let young = parts().any(|part| of(part).young);
-        if bound.is_some_and(|b| (straddling, young) > (b.straddling, b.young)) {
-            return None;
-        }
         let mut priorities: Vec<(i32, i32)> = parts().map(|part| of(part).priority).collect();
         priorities.sort_unstable_by_key(|priority| Reverse(*priority));
         let mut started: Vec<Reverse<Time>> = parts().map(|part| Reverse(of(part).started)).collect();
         started.sort_unstable_by_key(|Reverse(time)| *time);
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).entry.workload.id.clone()).collect();
         ids.sort();
-        let unneeded: Vec<bool> = outcome.parts.iter().map(|part| self.own_unneeded(part, outcome)).collect();
-        let mut cost = Cost {
-            straddling,
-            young,
+        Cost {
+            straddling: outcome.straddling,
+            young: parts().any(|part| of(part).young),
             cascades: 0,
-            own_unneeded: unneeded.iter().filter(|unneeded| **unneeded).count(),
+            own_unneeded: outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).count(),
             // A workload that shrinks goes on with what it has done.
             lost: parts().filter(|part| part.whole).map(|part| of(part).lost).sum(),
             priorities,
             pods: parts().map(|part| part.pods).sum(),
             started,
             ids,
-        };
-        let below = |cost: &Cost| bound.is_none_or(|bound| cost < bound);
-        // Without any cascade it would be the cheapest; if even that is too dear, nothing need be searched.
-        if !below(&cost) {
-            return None;
         }
-        for (part, unneeded) in outcome.parts.iter().zip(unneeded) {
+    }
+
+    /// What a set costs, given what it costs at least.
+    pub fn with_comebacks(&self, mut cost: Cost, outcome: &Outcome) -> Cost {
+        for part in &outcome.parts {
             let comeback = self.comeback(part, outcome);
             cost.cascades += usize::from(comeback != Comeback::Peaceful);
-            cost.straddling += usize::from(unneeded && comeback == Comeback::Straddling);
+            cost.straddling +=
+                usize::from(comeback == Comeback::Straddling && self.own_unneeded(part, outcome));
         }
-        below(&cost).then_some(cost)
+        cost
     }
 
     /// Whether guarantee and limit would hold a victim of the claimant's own team beside it, so that

@@ -20,6 +20,7 @@
 
 mod cascade;
 mod cost;
+mod exposed;
 mod gather;
 mod outcome;
 mod propose;
@@ -27,10 +28,10 @@ mod refill;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
+
 use std::rc::Rc;
 
 use super::books::Books;
-use super::entry::Entry;
 use super::forest::{Imagined, PoolIx, TeamIx};
 use super::history::History;
 use super::model::{PodShape, Time, Topology, WorkloadId};
@@ -39,9 +40,12 @@ use super::pending::Pending;
 use super::placement::{Freed, Placement, Request};
 use super::vector::Vector;
 use cost::Cost;
+use exposed::Alike;
 use gather::Candidate;
 use outcome::Outcome;
 
+/// Where not everybody is looked at, no more sets are tried once so many were and one of them does.
+const ENOUGH: usize = 256;
 /// To look at so many who might be taken takes as long as to try one set.
 const LOOKS: usize = 32;
 
@@ -161,6 +165,9 @@ impl Item {
     }
 }
 
+/// Those who wait and are owed, once somebody has asked.
+type OwedWaiting = Rc<OnceCell<Vec<Alike>>>;
+
 /// The search for one claimant.
 struct Search<'a> {
     books: &'a Books,
@@ -178,8 +185,8 @@ struct Search<'a> {
     /// The nodes on which the claimant is to be placed.
     nodes: Vec<NodeIx>,
     candidates: Vec<Candidate<'a>>,
-    /// Those who wait and are owed; worked out when asked for.
-    owed_waiting: OnceCell<Rc<[&'a Entry]>>,
+    /// Worked out at most once for all searches that one leads to.
+    owed_waiting: OwedWaiting,
     /// Whether more is to be looked at than usual.
     wide: bool,
     /// Whether those count as old enough who will be before they end.
@@ -242,7 +249,7 @@ pub fn search(
     let Scene { books, pending, history, promised, hidden } = scene;
     let owed_outright = books.forest.owed(claimant.pool, claimant.team, claimant.total, &Imagined::new());
     let mut best: Option<(Cost, Victims)> = None;
-    let mut owed_waiting = OnceCell::new();
+    let owed_waiting = OwedWaiting::default();
     for (ground, moves) in [(Ground::Owed, false), (Ground::Owed, true), (Ground::Surplus, false)] {
         let due = match (ground, moves) {
             (Ground::Owed, false) => true,
@@ -268,7 +275,7 @@ pub fn search(
             state: State::default(),
             nodes: claimant.nodes.to_vec(),
             candidates: Vec::new(),
-            owed_waiting: std::mem::take(&mut owed_waiting),
+            owed_waiting: Rc::clone(&owed_waiting),
             wide: false,
             foresees: false,
             confined: false,
@@ -287,7 +294,6 @@ pub fn search(
             search.gather(barred);
             proposal = search.best();
         }
-        owed_waiting = search.owed_waiting.clone();
         found.bounded |= search.bounded;
         found.tried += search.effort();
         if let Some((cost, victims)) = proposal
@@ -306,6 +312,11 @@ impl<'a> Search<'a> {
         self.tried.get() + self.looked_at.get() / LOOKS
     }
 
+    /// Whether it has been looked for long enough, if anything has been found.
+    fn has_tried_enough(&self) -> bool {
+        self.confined && self.effort() > ENOUGH
+    }
+
     fn request(&self) -> Request<'a> {
         let claimant = &self.claimant;
         Request {
@@ -320,16 +331,23 @@ impl<'a> Search<'a> {
 
     /// The cheapest of all sets proposed.
     fn best(&mut self) -> Option<(Cost, Victims)> {
+        let proposals = self.proposals();
+        let outcomes = proposals.iter().filter_map(|items| self.outcome(items, &self.nodes));
+        let mut priced: Vec<(Cost, Outcome)> =
+            outcomes.map(|outcome| (self.least_cost(&outcome), outcome)).collect();
+        // Whether victims would evict in turn is dear to find out: it is asked of those only that would else be
+        // the cheapest.
+        priced.sort_by(|left, right| left.0.cmp(&right.0));
         let mut best: Option<(Cost, Outcome)> = None;
-        for items in self.proposals() {
-            let Some(outcome) = self.outcome(&items, &self.nodes) else { continue };
+        for (least, outcome) in priced {
+            if best.as_ref().is_some_and(|(cost, _)| *cost <= least || self.has_tried_enough()) {
+                break;
+            }
             if !self.is_fair(&outcome) {
                 continue;
             }
-            let bound = best.as_ref().map(|(cost, _)| cost);
-            if let Some(cost) = self.cost_below(&outcome, bound)
-                && self.lasts(&outcome, &cost)
-            {
+            let cost = self.with_comebacks(least, &outcome);
+            if best.as_ref().is_none_or(|(known, _)| cost < *known) && self.lasts(&outcome, &cost) {
                 best = Some((cost, outcome));
             }
         }

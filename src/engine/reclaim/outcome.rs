@@ -1,10 +1,9 @@
 //! What taking a set leads to, if it is allowed and makes the claimant start.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use super::super::entry::Entry;
-use super::super::forest::{Imagined, PoolIx, TeamIx};
+use super::super::forest::{Imagined, PoolIx};
 use super::super::model::WorkloadId;
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Placement, Request, Room};
@@ -213,102 +212,6 @@ impl<'a> Search<'a> {
             let left = count.saturating_sub(claimant + started);
             if left == 0 { None } else { Some((self.books.get(id)?, left)) }
         })
-    }
-
-    /// Those who wait although their own guarantees hold them, the first of each kind.
-    pub fn owed_waiting(&self) -> &Rc<[&'a Entry]> {
-        self.owed_waiting.get_or_init(|| {
-            let (books, pool) = (self.books, self.claimant.pool);
-            let forest = &books.forest;
-            let owed = |entry: &&Entry| forest.own_guarantee_holds(pool, entry.team, &entry.least_total());
-            let firsts = self.pending.firsts_owed(|team| forest.has_room_in_guarantee(pool, team));
-            firsts.filter_map(|id| books.get(id)).filter(owed).collect()
-        })
-    }
-
-    /// Whether somebody of another team waits who is owed what the claimant would take, so that the
-    /// claimant would be evicted in turn.
-    ///
-    /// Where not everybody is looked at, it counts only what mates free: the room of borrowers the other
-    /// could have had before.
-    fn exposed(&self, taken: &[Part], imagined: &Imagined, freed: &Freed) -> bool {
-        let (books, claimant) = (self.books, &self.claimant);
-        let forest = &books.forest;
-        let own = |part: &Part| self.candidates[part.candidate].own;
-        if self.confined && !taken.iter().any(own) {
-            return false;
-        }
-        let mut with = imagined.clone();
-        forest.imagine(&mut with, claimant.team, claimant.total, 1);
-        let started = |waiting: &Entry| self.state.started.contains(&waiting.workload.id);
-        let owed_others = self.owed_waiting().iter().filter(|waiting| waiting.team != claimant.team);
-        let mut owed_others = owed_others.filter(|waiting| !started(waiting)).peekable();
-        let lenders: Vec<TeamIx> = match owed_others.peek() {
-            None => return false,
-            Some(_) if self.confined => Vec::new(),
-            Some(_) => books.teams_holding(claimant.pool).collect(),
-        };
-        owed_others.any(|waiting| {
-            let others = lenders.iter().copied().filter(|team| *team != waiting.team);
-            let others: Vec<(TeamIx, Vec<TeamIx>)> = others
-                .map(|team| (team, forest.levels_below_common(team, waiting.team).collect::<Vec<_>>()))
-                .filter(|(_, levels)| {
-                    forest.any_beyond_guarantee(claimant.pool, levels.iter().copied(), &with)
-                })
-                .collect();
-            // The claimant's room is free again here, as if it had been evicted with all borrowers.
-            let borrowers = || {
-                others.iter().flat_map(|(team, levels)| {
-                    let evictable = |other: &&Entry| {
-                        self.evictable(other)
-                            && forest.beyond_guarantee(claimant.pool, levels, &other.keeps(), &with)
-                    };
-                    books.holders(claimant.pool, *team).filter(evictable)
-                })
-            };
-            self.would_be_owed(waiting, imagined, borrowers()) && self.would_fit(waiting, freed, borrowers())
-        })
-    }
-
-    /// Whether somebody who waits is owed its room once these are gone.
-    fn would_be_owed<'e>(
-        &self,
-        waiting: &Entry,
-        imagined: &Imagined,
-        mut gone: impl Iterator<Item = &'e Entry>,
-    ) -> bool {
-        let (forest, pool, total) = (&self.books.forest, self.claimant.pool, waiting.least_total());
-        let root = |team: TeamIx| forest.team(team).path.last().copied();
-        // Nobody makes room in a guarantee who does not stand under the same team.
-        let mut without = imagined.clone();
-        loop {
-            if forest.owed(pool, waiting.team, &total, &without) {
-                return true;
-            }
-            let Some(next) = gone.find(|other| root(other.team) == root(waiting.team)) else { return false };
-            forest.imagine(&mut without, next.team, &next.keeps(), -1);
-        }
-    }
-
-    /// Whether somebody who waits finds room once `freed` is free and these are gone.
-    fn would_fit<'e>(&self, waiting: &Entry, freed: &Freed, gone: impl Iterator<Item = &'e Entry>) -> bool {
-        let (mut freed, mut gone) = (freed.clone(), gone.peekable());
-        let request = request_of(waiting, self.claimant.pool, waiting.least_pods());
-        let nodes = placement::eligible(self.books, &request);
-        // More room never hurts, so it is looked for again whenever twice as many are gone.
-        let mut more = 1;
-        loop {
-            if placement::place(self.books, &nodes, &request, Room::Settled(&freed)).is_some() {
-                return true;
-            }
-            if gone.peek().is_none() {
-                return false;
-            }
-            for other in gone.by_ref().take(more) {
-                free_pods(&mut freed, other, other.charge.staying());
-            }
-            more *= 2;
-        }
     }
 }
 

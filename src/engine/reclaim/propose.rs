@@ -66,7 +66,7 @@ impl Search<'_> {
         for candidate in &self.candidates {
             free_pods(&mut freed, candidate.entry, candidate.entry.charge.staying());
         }
-        placement::place(self.books, &self.nodes, &self.request(), Room::Settled(&freed)).is_some()
+        placement::most(self.books, &self.nodes, &self.request(), Room::Settled(&freed)) >= self.claimant.pods
     }
 
     /// What may be taken of a candidate; `None` when there are more than `most` ways.
@@ -151,6 +151,9 @@ impl Search<'_> {
             orders.push(by_loss);
         }
         for order in &mut orders {
+            if self.has_tried_enough() && guesses.iter().any(Option::is_some) {
+                break;
+            }
             if self.confined {
                 order.truncate(self.items_among_many());
             }
