@@ -82,6 +82,11 @@ impl Candidate {
     pub fn and_more(mut self, books: &Books, admission: &Admission, pods: u32) -> Self {
         let place = |(name, pods): (&Name, &u32)| books.nodes.find(name).map(|node| (node, *pods));
         self.beside = Some(admission.nodes.iter().filter_map(place).collect());
+        self.with_pods(pods)
+    }
+
+    /// The same workload, asking for so many pods.
+    pub fn with_pods(mut self, pods: u32) -> Self {
         self.pods = pods;
         self.total = Vector::default().plus(&self.need, i64::from(pods));
         self

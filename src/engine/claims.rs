@@ -128,10 +128,12 @@ impl Claim {
     pub fn is_for(&self, entry: &Entry) -> bool {
         let same = |left: &Vector, right: &Vector| left.plus(right, -1).nonzero().next().is_none();
         let wanted = matches!(entry.phase, Phase::Pending | Phase::Stopping(_) | Phase::Leaving { .. });
+        // Who moves may be promised room for more than it must have.
+        let pods = self.pods.clamp(entry.least_pods(), entry.workload.pods);
         wanted
             && entry.team == self.team
             && same(&entry.need, &self.need)
-            && same(&entry.least_total(), &self.total)
+            && same(&Vector::default().plus(&entry.need, i64::from(pods)), &self.total)
     }
 }
 
@@ -158,6 +160,7 @@ pub fn progress(engine: &mut Engine, now: Time, plan: &mut Plan) {
             claim.nominate(&mut engine.books, -1);
             continue;
         };
+        let candidate = candidate.with_pods(claim.pods);
         let candidate = candidate.in_pool(&engine.books, claim.pool);
         claim.nominate(&mut engine.books, -1);
         let nodes = placement::eligible(&engine.books, &candidate.request(claim.pool));

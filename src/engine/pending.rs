@@ -17,7 +17,7 @@ use super::model::{Name, PodShape, Size, Topology, WorkloadId};
 use super::rooms::RoomIx;
 use super::share::Ratio;
 use super::users::{Part, UserOf};
-pub use rank::Rank;
+pub use rank::{NaturalName, Rank};
 
 /// What decides about a workload besides its place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -252,12 +252,16 @@ impl Pending {
     /// The classes that might be owed room and start, were it there, by what they must have, with the first of one
     /// and the teams: whoever watches for something is known not to be owed any.
     pub fn hopeful(&self) -> impl Iterator<Item = (&Wanted, Place, impl Iterator<Item = TeamIx>)> {
-        self.hopeful.iter().filter_map(|(wanted, classes)| {
-            let mut last = None;
-            let teams = classes.iter().map(|(team, _)| *team);
-            let teams = teams.filter(move |team| last.replace(*team) != Some(*team));
-            Some((wanted, self.one_hopeful(wanted)?, teams))
-        })
+        self.hopeful
+            .keys()
+            .filter_map(|wanted| Some((wanted, self.one_hopeful(wanted)?, self.hopeful_teams(wanted))))
+    }
+
+    /// The teams of those who must have that.
+    pub fn hopeful_teams(&self, wanted: &Wanted) -> impl Iterator<Item = TeamIx> {
+        let mut last = None;
+        let teams = self.hopeful.get(wanted).into_iter().flatten().map(|(team, _)| *team);
+        teams.filter(move |team| last.replace(*team) != Some(*team))
     }
 
     /// One of them who must have that.

@@ -266,7 +266,8 @@ fn review(engine: &mut Engine, candidate: &Candidate, pool: PoolIx, nodes: &[Nod
     };
     let mut opening = opening(engine, candidate, pool, nodes, now, until);
     if let Some(found) = opening.take_if(|_| !matches!(until, Until::Before(_))) {
-        opening = Some(put_off(engine, candidate, pool, &turn, &found, now).unwrap_or(found));
+        // A share may be there as long as others are on its device, and not once all of that is kept for somebody.
+        opening = put_off(engine, candidate, pool, &turn, &found, now);
     }
     // Room that is there once those who leave are gone is no earlier than now.
     let sooner = opening.filter(|opening| !matches!(until, Until::Before(at) if opening.at >= Some(at)));

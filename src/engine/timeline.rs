@@ -305,8 +305,16 @@ fn unsure<'a>(
     let scarcest = rules::scarcest(books, &candidate.need);
     let free =
         |node: NodeIx| scarcest.map_or(0, |resource| books.nodes.get(node).settled().amounts().get(resource));
-    let nodes = if matches!(until, Until::Before(_)) { 0..0 } else { books.nodes.indices() };
-    let mut emptiest: BinaryHeap<_> = nodes.map(|node| (free(node), Reverse(node))).collect();
+    let nodes: BTreeSet<NodeIx> = match until {
+        Until::Before(_) => BTreeSet::new(),
+        Until::Predicted => {
+            let guesses = timeline.guesses.get(&pool).into_iter().flatten();
+            let entries = guesses.filter_map(|(_, id)| books.get(id));
+            entries.flat_map(|entry| entry.charge.nodes.keys().copied()).collect()
+        }
+        Until::Everybody => books.nodes.indices().collect(),
+    };
+    let mut emptiest: BinaryHeap<_> = nodes.into_iter().map(|node| (free(node), Reverse(node))).collect();
     let mut seen = BTreeSet::new();
     let in_order = std::iter::from_fn(move || emptiest.pop());
     in_order.flat_map(move |(_, Reverse(node))| {

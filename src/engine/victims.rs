@@ -109,6 +109,8 @@ pub fn resize(
 /// Holds the place to which a workload moves until it has stopped where it runs.
 pub fn hold_for_mover(engine: &mut Engine, id: &WorkloadId, admission: &Admission, to: Placement) {
     let Some(mover) = Candidate::of(&engine.books, id) else { return };
+    // It goes on with as many pods as run: else others would take the room that it gives up in passing.
+    let mover = mover.with_pods(to.values().sum());
     let pool = engine.books.forest.intern_pool(&admission.pool);
     let message = explain::waiting(&engine.books, &to, &[]);
     let claim = Claim::new(&mover, pool, to, Vec::new(), message);

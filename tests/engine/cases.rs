@@ -145,6 +145,27 @@ fn a_straddling_job_goes_only_when_no_other_set_works() {
 }
 
 #[test]
+fn of_those_who_started_at_once_the_last_in_the_queue_goes() {
+    // Told of in the order of their names, submitted in that order, in the opposite one, or all at once.
+    for (step, last) in
+        [(1_000, ["w10", "w11", "w12"]), (-1_000, ["w1", "w2", "w3"]), (0, ["w10", "w11", "w12"])]
+    {
+        let mut world = World::new(&[12], vec![team("a", None, 0, None), team("b", None, 12, None)]);
+        for place in 0..12 {
+            world.now = Time(20_000 + place * step);
+            world.submit(&"a".into(), "train", 0, 1, 1);
+        }
+        world.now = Time(40_000);
+        world.settle();
+        world.now = Time(60_000);
+        let owner = world.submit(&"b".into(), "train", 0, 1, 3);
+        world.settle();
+        let went: BTreeSet<&str> = world.evicted_for[&owner].iter().map(|id| &id.0[2..]).collect();
+        assert_eq!(went, last.into(), "submitted {step} ms after one another");
+    }
+}
+
+#[test]
 fn a_gang_starts_whole_or_not_at_all() {
     let case = Case::new(&[4, 4], &[("a", 0), ("b", 8)]).job("a1", "a", 3, 0).gang("gang", "b", 3, 2);
     case.check("the borrower makes room for all three", &["gang"]);

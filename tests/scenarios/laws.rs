@@ -37,6 +37,11 @@ impl Hold {
     }
 }
 
+/// The share of a GPU that each pod makes do with, in thousandths, where that is less than it wants most.
+fn less_than_wanted(admission: &Admission) -> Option<i64> {
+    admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli())
+}
+
 /// Every breach of a law, a line each.
 pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut holds: Vec<Hold> = Vec::new();
@@ -102,7 +107,7 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
     // All pods of a run are alike.
     let mut less = None;
     for (admission, told) in runs(got, workload) {
-        less = admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli());
+        less = less_than_wanted(admission);
         for (node, batches) in &mut running {
             let wanted = admission.nodes.get(*node).copied().unwrap_or(0);
             let mut surplus = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
@@ -351,8 +356,33 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     vain.collect()
 }
 
-/// Law 3: what is taken of a team for another is beyond its guarantee; of all that is taken at once only
-/// one, the last, may straddle it.
+/// What is kept for those for whom somebody went, until they start.
+fn promised(got: &Outcome) -> Vec<Hold> {
+    let mut promises: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
+    for (_, eviction) in got.evictions() {
+        let starts = got.workload(&eviction.claimant).into_iter().flat_map(|claimant| &claimant.admissions);
+        if let Some(start) = starts.map(|admission| admission.at).find(|start| *start >= eviction.at) {
+            let since = promises.entry((&eviction.claimant, start)).or_insert(eviction.at);
+            *since = eviction.at.min(*since);
+        }
+    }
+    let mut holds = Vec::new();
+    for ((key, until), from) in promises {
+        if let Some(workload) = got.workload(key) {
+            for admission in workload.admissions.iter().filter(|admission| admission.at == until) {
+                let less = less_than_wanted(admission);
+                holds.extend(admission.nodes.iter().map(|(node, pods)| {
+                    let (workload, team, node) = (key.to_owned(), workload.team.clone(), node.clone());
+                    Hold { workload, team, node, pods: *pods, less, from, until }
+                }));
+            }
+        }
+    }
+    holds
+}
+
+/// Law 3: what is taken of a team for another is beyond its guarantee, with what is kept for the team's own
+/// claimants; of all that is taken at once only one, the last, may straddle it.
 fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut taken: BTreeMap<(Seconds, &str, &str), Vec<&Workload>> = BTreeMap::new();
     for (victim, eviction) in got.evictions().filter(|(_, eviction)| eviction.reason != "Moved") {
@@ -361,6 +391,7 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
             taken.entry((eviction.at, &victim.team, &claimant.team)).or_default().push(victim);
         }
     }
+    let promises = promised(got);
     let mut lines = Vec::new();
     for ((at, team, by), victims) in taken {
         if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
@@ -374,7 +405,9 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
             })
         };
         let from = |hold: &&Hold| hold.from < at || hold.from == at && at_once(&hold.workload);
-        let before: Vec<&Hold> = holds.iter().filter(from).filter(|hold| at <= hold.until).collect();
+        let held = holds.iter().filter(|hold| at <= hold.until);
+        let kept = promises.iter().filter(|hold| at < hold.until);
+        let before: Vec<&Hold> = held.chain(kept).filter(from).collect();
         let size = |victim: &&Workload| {
             let mut sum = Milli::new();
             for hold in before.iter().filter(|hold| hold.workload == victim.key()) {

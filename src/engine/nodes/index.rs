@@ -15,7 +15,9 @@ const KINDS: usize = 128;
 /// All kinds that were asked for lately, by pool and shape.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    kinds: BTreeMap<usize, BTreeMap<PodShape, Fitting>>,
+    /// Where each kind is in the list.
+    places: BTreeMap<usize, BTreeMap<PodShape, usize>>,
+    fittings: Vec<Fitting>,
     asked: u64,
 }
 
@@ -23,28 +25,29 @@ impl Index {
     /// What is known of a kind; with nothing known yet, of pods that ask for `ask`.
     pub fn of(&mut self, pool: usize, shape: &PodShape, ask: impl FnOnce() -> Ask) -> &mut Fitting {
         self.asked += 1;
-        let known = self.kinds.get(&pool).is_some_and(|kinds| kinds.contains_key(shape));
-        if !known && self.kinds.values().map(BTreeMap::len).sum::<usize>() >= KINDS {
-            self.forget_oldest();
-        }
-        let kinds = self.kinds.entry(pool).or_default();
-        if !known {
-            kinds.insert(shape.clone(), Fitting::new(ask()));
-        }
-        let fitting = kinds.entry(shape.clone()).or_default();
+        let known = self.places.get(&pool).and_then(|kinds| kinds.get(shape)).copied();
+        let place = known.unwrap_or_else(|| self.add(pool, shape.clone(), Fitting::new(ask())));
+        let fitting = &mut self.fittings[place];
         fitting.asked = self.asked;
         fitting
     }
 
-    fn forget_oldest(&mut self) {
-        let all = self.kinds.iter().flat_map(|(pool, kinds)| kinds.iter().map(move |kind| (*pool, kind)));
-        let oldest = all.min_by_key(|(_, (_, fitting))| fitting.asked);
-        let oldest = oldest.map(|(pool, (shape, _))| (pool, shape.clone()));
-        if let Some((pool, shape)) = oldest
-            && let Some(kinds) = self.kinds.get_mut(&pool)
-        {
-            kinds.remove(&shape);
-        }
+    /// Takes in a kind, if need be in the place of the one that was not asked for for longest.
+    fn add(&mut self, pool: usize, shape: PodShape, fitting: Fitting) -> usize {
+        let oldest = (0..self.fittings.len()).min_by_key(|place| self.fittings[*place].asked);
+        let place = match oldest.filter(|_| self.fittings.len() >= KINDS) {
+            Some(oldest) => {
+                self.places.values_mut().for_each(|kinds| kinds.retain(|_, place| *place != oldest));
+                self.fittings[oldest] = fitting;
+                oldest
+            }
+            None => {
+                self.fittings.push(fitting);
+                self.fittings.len() - 1
+            }
+        };
+        self.places.entry(pool).or_default().insert(shape, place);
+        place
     }
 }
 

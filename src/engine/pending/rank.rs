@@ -68,7 +68,7 @@ impl Rank {
 
 /// A name of which runs of digits compare as numbers: `job-2` before `job-10`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct NaturalName(Name);
+pub struct NaturalName(pub Name);
 
 impl Ord for NaturalName {
     fn cmp(&self, other: &Self) -> Ordering {

@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
@@ -93,7 +92,7 @@ impl Search<'_> {
                 state: state.clone(),
                 nodes: nodes.to_vec(),
                 candidates: Vec::new(),
-                owed_waiting: Rc::clone(&self.owed_waiting),
+                common: self.common,
                 wide: false,
                 foresees: true,
                 confined: false,

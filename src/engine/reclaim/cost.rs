@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::super::model::{Time, WorkloadId};
+use super::super::model::{Time, Workload, WorkloadId};
+use super::super::pending::NaturalName;
 use super::Search;
 use super::cascade::Comeback;
 use super::outcome::{Outcome, Part};
@@ -28,8 +29,15 @@ pub struct Cost {
     pods: u32,
     /// When the victims started, the oldest first; later is better.
     started: Vec<Reverse<Time>>,
+    /// When they were submitted and what they are called, who goes first in the queue first; later is better.
+    submitted: Vec<Reverse<(Time, NaturalName)>>,
     /// Ties end here, so that the answer never depends on anything unseen.
     ids: Vec<WorkloadId>,
+}
+
+/// Where somebody stands in the queue beside those of its priority; less goes first.
+pub fn in_queue(workload: &Workload) -> (Time, NaturalName) {
+    (workload.submitted, NaturalName(workload.name.clone()))
 }
 
 impl Cost {
@@ -55,6 +63,9 @@ impl Search<'_> {
         priorities.sort_unstable_by_key(|priority| Reverse(*priority));
         let mut started: Vec<Reverse<Time>> = parts().map(|part| Reverse(of(part).started)).collect();
         started.sort_unstable_by_key(|Reverse(time)| *time);
+        let mut submitted: Vec<Reverse<(Time, NaturalName)>> =
+            parts().map(|part| Reverse(in_queue(&of(part).entry.workload))).collect();
+        submitted.sort_unstable_by(|left, right| right.cmp(left));
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).entry.workload.id.clone()).collect();
         ids.sort();
         Cost {
@@ -67,13 +78,19 @@ impl Search<'_> {
             priorities,
             pods: parts().map(|part| part.pods).sum(),
             started,
+            submitted,
             ids,
         }
     }
 
     /// What a set costs, given what it costs at least.
     pub fn with_comebacks(&self, mut cost: Cost, outcome: &Outcome) -> Cost {
+        // Of a claim that must last no more is asked than whether it does.
+        let must_last = self.must_last(outcome);
         for part in &outcome.parts {
+            if must_last && cost.cascades() {
+                break;
+            }
             let comeback = self.comeback(part, outcome);
             cost.cascades += usize::from(comeback != Comeback::Peaceful);
             cost.straddling +=

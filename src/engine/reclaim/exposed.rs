@@ -1,6 +1,7 @@
 //! Whether a claim on the surplus would put its own head on the block: because somebody waits who is owed
 //! what it would take.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use super::super::entry::Entry;
@@ -18,22 +19,48 @@ pub struct Alike {
     wanted: Wanted,
     /// What each of them asks for.
     total: Vector,
-    /// Their teams, by the one at the top.
-    teams: BTreeMap<TeamIx, Vec<TeamIx>>,
-    /// Of those teams, by the one at the top too, the ones of which all above can hold one more as well.
+    /// Their teams, once somebody has asked.
+    teams: OnceCell<Teams>,
+}
+
+/// Teams whose own guarantees hold one more of a kind.
+#[derive(Debug, Default)]
+struct Teams {
+    /// By the team at the top.
+    all: BTreeMap<TeamIx, Vec<TeamIx>>,
+    /// By the team at the top too, those of which all above can hold one more as well.
     outright: BTreeMap<TeamIx, Vec<TeamIx>>,
 }
 
 impl Alike {
+    fn teams(&self, search: &Search<'_>) -> &Teams {
+        self.teams.get_or_init(|| {
+            let (forest, pool) = (&search.books.forest, search.claimant.pool);
+            let mut teams = Teams::default();
+            for team in search.pending.hopeful_teams(&self.wanted) {
+                let top = forest.team(team).path.last().copied();
+                let Some(top) = top.filter(|_| forest.own_guarantee_holds(pool, team, &self.total)) else {
+                    continue;
+                };
+                teams.all.entry(top).or_default().push(team);
+                if forest.owed(pool, team, &self.total, &Imagined::new()) {
+                    teams.outright.entry(top).or_default().push(team);
+                }
+            }
+            teams
+        })
+    }
+
     /// The teams of which one might be owed its room once this has come to pass.
     fn owed<'s>(
         &'s self,
         search: &'s Search<'_>,
         imagined: &'s Imagined,
     ) -> impl Iterator<Item = TeamIx> + 's {
+        let teams = self.teams(search);
         // Where nothing is imagined to change it is known already.
-        let untouched = self.outright.iter().filter(|(root, _)| !imagined.contains_key(root));
-        let touched = imagined.keys().filter_map(|root| self.teams.get(root)).flatten();
+        let untouched = teams.outright.iter().filter(|(top, _)| !imagined.contains_key(top));
+        let touched = imagined.keys().filter_map(|top| teams.all.get(top)).flatten();
         let forest = &search.books.forest;
         let owed = |team: &&TeamIx| forest.owed(search.claimant.pool, **team, &self.total, imagined);
         untouched.flat_map(|(_, teams)| teams).chain(touched.filter(owed)).copied()
@@ -43,26 +70,16 @@ impl Alike {
 impl<'a> Search<'a> {
     /// Those who wait although the guarantees of their teams hold them.
     fn owed_waiting(&self) -> &[Alike] {
-        self.owed_waiting.get_or_init(|| {
+        self.common.owed_waiting.get_or_init(|| {
             let (books, pool) = (self.books, self.claimant.pool);
             let forest = &books.forest;
-            let kinds = self.pending.hopeful().filter_map(|(wanted, first, among)| {
+            let kinds = self.pending.hopeful().filter_map(|(wanted, first, mut among)| {
                 let total = books.at(first)?.least_total();
-                let mut alike = Alike {
+                among.any(|team| forest.own_guarantee_holds(pool, team, &total)).then(|| Alike {
                     wanted: wanted.clone(),
                     total,
-                    teams: BTreeMap::new(),
-                    outright: BTreeMap::new(),
-                };
-                let total = &alike.total;
-                for team in among.filter(|team| forest.own_guarantee_holds(pool, *team, total)) {
-                    let Some(root) = forest.team(team).path.last().copied() else { continue };
-                    alike.teams.entry(root).or_default().push(team);
-                    if forest.owed(pool, team, total, &Imagined::new()) {
-                        alike.outright.entry(root).or_default().push(team);
-                    }
-                }
-                (!alike.teams.is_empty()).then_some(alike)
+                    teams: OnceCell::new(),
+                })
             });
             kinds.collect()
         })
@@ -102,7 +119,8 @@ impl<'a> Search<'a> {
         let forest = &books.forest;
         let mut with = imagined.clone();
         forest.imagine(&mut with, claimant.team, claimant.total, 1);
-        let teams = |alike: &'_ Alike| alike.teams.values().flatten().copied().collect::<Vec<TeamIx>>();
+        let teams =
+            |alike: &'_ Alike| alike.teams(self).all.values().flatten().copied().collect::<Vec<TeamIx>>();
         let mut owed_others = self
             .owed_waiting()
             .iter()
@@ -155,7 +173,12 @@ impl<'a> Search<'a> {
     }
 
     /// Whether somebody who waits finds room once `freed` is free and these are gone.
-    fn would_fit<'e>(&self, waiting: &Entry, freed: &Freed, gone: impl Iterator<Item = &'e Entry>) -> bool {
+    pub fn would_fit<'e>(
+        &self,
+        waiting: &Entry,
+        freed: &Freed,
+        gone: impl Iterator<Item = &'e Entry>,
+    ) -> bool {
         let (mut freed, mut gone) = (freed.clone(), gone.peekable());
         let request = request_of(waiting, self.claimant.pool, waiting.least_pods());
         let nodes = placement::eligible(self.books, &request);

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::super::books::Books;
@@ -16,6 +17,8 @@ use super::super::rules::{
 };
 use super::super::share::Ratio;
 use super::super::vector::Vector;
+use super::cost::in_queue;
+use super::lenders::{Lender, Lenders, Lending};
 use super::{Ground, Search};
 
 /// Where no more than so many may have to give something, all of them are looked at.
@@ -31,6 +34,8 @@ const LENDERS: usize = 24;
 const PRICED: usize = 2_048;
 /// So many of a lender's newest, and so many of its oldest, are looked at to find those nodes.
 const LOOKED_AT: usize = 8;
+/// One in so many of all that, where it is only asked whether a victim would evict in its turn.
+const AHEAD: usize = 3;
 /// So many times as many of both, where a first search for somebody who is owed has found nothing.
 const WIDER: usize = 4;
 
@@ -44,7 +49,7 @@ pub struct Candidate<'a> {
     /// Whether it may be evicted or shrunk; if not, it may only be moved.
     pub takeable: bool,
     /// The levels of its team's path that a claimant from elsewhere must respect.
-    pub levels: Vec<TeamIx>,
+    pub levels: Rc<[TeamIx]>,
     /// What all of it holds.
     pub amount: Vector,
     /// Its priority: the queue's, then its own.
@@ -82,19 +87,6 @@ pub struct Gathered {
     pub skipped: bool,
 }
 
-/// The lender of that number among all, which are in the order of numbers.
-fn of_team(lenders: &[Lender], team: TeamIx) -> Option<&Lender> {
-    lenders.binary_search_by_key(&team, |lender| lender.team).ok().map(|place| &lenders[place])
-}
-
-/// One team of which something may be taken.
-struct Lender {
-    team: TeamIx,
-    /// The levels of its path that a claimant from elsewhere must respect.
-    levels: Vec<TeamIx>,
-    takeable: bool,
-}
-
 /// One on a node that may go, and what that costs and frees there.
 struct Going<'a> {
     young: bool,
@@ -102,7 +94,7 @@ struct Going<'a> {
     lost: i128,
     amount: i64,
     /// The levels of its team's path that the claimant must respect.
-    levels: &'a [TeamIx],
+    levels: Rc<[TeamIx]>,
     entry: &'a Entry,
 }
 
@@ -117,18 +109,28 @@ impl<'a> Search<'a> {
             self.candidates.clear();
             return gathered;
         }
-        let lenders = self.lenders();
-        let count = |lender: &Lender| books.stakes.count(pool, lender.team);
-        self.confined = lenders.iter().map(count).sum::<usize>() > FEW;
-        self.bounded = self.confined;
-        self.candidates = if self.confined {
-            self.promising(&lenders, barred, &mut gathered)
+        let lending = self.common.lending.get_or_init(|| Lending::of(books, pool));
+        let lenders = Lenders::of(self, lending);
+        let mut count = 0;
+        let confined = lenders.in_order().any(|lender| {
+            count += books.stakes.count(pool, lender.team);
+            count > FEW
+        });
+        let (candidates, nodes) = if confined {
+            let (candidates, nodes) = self.promising(&lenders, barred, &mut gathered);
+            (candidates, Some(nodes))
         } else {
-            let all = lenders
-                .iter()
-                .flat_map(|lender| books.yielding(pool, lender.team).map(move |entry| (lender, entry)));
-            all.filter_map(|(lender, entry)| self.consider(lender, entry, barred, &mut gathered)).collect()
+            let all = lenders.in_order().flat_map(|lender| {
+                books.yielding(pool, lender.team).map(move |entry| (Rc::clone(&lender), entry))
+            });
+            let candidates =
+                all.filter_map(|(lender, entry)| self.consider(&lender, entry, barred, &mut gathered));
+            (candidates.collect(), None)
         };
+        (self.candidates, self.confined, self.bounded) = (candidates, confined, confined);
+        if let Some(nodes) = nodes {
+            self.nodes = nodes;
+        }
         self.put_in_order();
         if self.candidates.len() > MOST {
             self.candidates.truncate(MOST);
@@ -137,69 +139,42 @@ impl<'a> Search<'a> {
         gathered
     }
 
-    /// Whether the claimant can be owed its room whoever goes: nobody else's going makes room in its team's
-    /// own guarantee.
+    /// Whether the claimant can be owed its room whoever goes: only its own team's lower priorities make room in
+    /// that team's own guarantee, and those below it.
     fn may_be_owed(&self) -> bool {
-        let (claimant, stakes) = (&self.claimant, &self.books.stakes);
-        let (forest, imagined) = (&self.books.forest, &self.state.imagined);
-        forest.stands_above(claimant.team)
-            || stakes.lowest(claimant.pool, claimant.team).is_some_and(|lowest| lowest < claimant.priority)
-            || forest.own_guarantee_would_hold(claimant.pool, claimant.team, claimant.total, imagined)
-    }
-
-    /// The teams that may have to give something, by number.
-    fn lenders(&self) -> Vec<Lender> {
-        let (books, claimant) = (self.books, self.claimant);
+        let (books, claimant) = (self.books, &self.claimant);
         let forest = &books.forest;
-        let teams: Vec<TeamIx> = books.teams_holding(claimant.pool).collect();
-        let others = self.ground == Ground::Owed || self.may_become_fairer(&teams);
-        let lender = |team: TeamIx| {
-            let own = team == claimant.team;
-            if books.stakes.count(claimant.pool, team) == 0 || !own && !others && !self.moves {
-                return None;
-            }
-            let levels = || forest.levels_below_common(team, claimant.team);
-            let takeable =
-                own || others && forest.any_beyond_guarantee(claimant.pool, levels(), &self.state.imagined);
-            (takeable || self.moves).then(|| Lender { team, levels: levels().collect(), takeable })
-        };
-        teams.into_iter().filter_map(lender).collect()
-    }
-
-    /// So many of the lenders: the claimant's team first, then those with the largest shares.
-    fn largest<'l>(&self, lenders: &'l [Lender], wanted: usize) -> Vec<&'l Lender> {
-        let (forest, claimant) = (&self.books.forest, self.claimant);
-        let key = |lender: &'l Lender| {
-            let share = |at: &TeamIx| forest.level_share(claimant.pool, *at, self.state.imagined.get(at));
-            let largest = lender.levels.iter().map(share).max().unwrap_or(Ratio::ZERO);
-            (lender.team != claimant.team, Reverse(largest), lender.team)
-        };
-        let mut keyed: Vec<_> = lenders.iter().map(|lender| (key(lender), lender)).collect();
-        if keyed.len() > wanted && wanted > 0 {
-            keyed.select_nth_unstable_by_key(wanted - 1, |(key, _)| *key);
+        let mut imagined = self.state.imagined.clone();
+        let mates = books.yielding(claimant.pool, claimant.team);
+        let lower = mates.filter(|mate| priority_of(books, mate) < claimant.priority);
+        for mate in lower.filter(|mate| !self.state.gone.contains(&mate.workload.id)) {
+            forest.imagine(&mut imagined, mate.team, &mate.keeps(), -1);
         }
-        keyed.truncate(wanted);
-        keyed.sort_unstable_by_key(|(key, _)| *key);
-        keyed.into_iter().map(|(_, lender)| lender).collect()
+        forest.stands_above(claimant.team)
+            || forest.own_guarantee_would_hold(claimant.pool, claimant.team, claimant.total, &imagined)
     }
 
     /// Those on the nodes where most is to be had for least: of every lender in turn, the nodes of those
     /// whose going loses least.
     fn promising(
-        &mut self,
-        lenders: &[Lender],
+        &self,
+        lenders: &Lenders<'_, 'a>,
         barred: &dyn Fn(&WorkloadId) -> bool,
         gathered: &mut Gathered,
-    ) -> Vec<Candidate<'a>> {
+    ) -> (Vec<Candidate<'a>>, Vec<NodeIx>) {
         let (books, claimant) = (self.books, self.claimant);
         let wanted = NODES + NODES_A_POD * usize::try_from(claimant.pods).unwrap_or(NODES).min(NODES);
-        let wanted = if self.wide { wanted * WIDER } else { wanted };
+        let wanted = match (self.wide, self.foresees) {
+            (true, _) => wanted * WIDER,
+            (false, true) => wanted / AHEAD,
+            (false, false) => wanted,
+        };
         let mut lists: Vec<std::vec::IntoIter<NodeIx>> = Vec::new();
         if self.ground == Ground::Owed && !self.foresees && self.nodes.len() <= PRICED {
             lists.push(self.cheapest(lenders, barred, gathered).into_iter());
         } else {
-            for lender in self.largest(lenders, wanted.min(LENDERS)) {
-                lists.push(self.likely(lender, barred, gathered).into_iter());
+            for lender in lenders.in_order().take(if self.foresees { LENDERS / AHEAD } else { LENDERS }) {
+                lists.push(self.likely(&lender, barred, gathered).into_iter());
             }
         }
         if self.moves {
@@ -209,15 +184,20 @@ impl<'a> Search<'a> {
         let mut seen = BTreeSet::new();
         while nodes.len() < wanted && !lists.is_empty() {
             lists.retain_mut(|list| {
-                let Some(node) = list.find(|node| seen.insert(*node)) else { return false };
+                if nodes.len() >= wanted {
+                    return false;
+                }
+                let Some(node) = list.find(|node| seen.insert(*node) && self.admits(*node)) else {
+                    return false;
+                };
                 let there: Vec<Candidate<'a>> = books
                     .occupants(node)
-                    .filter_map(|(entry, _)| Some((of_team(lenders, entry.team)?, entry)))
-                    .filter_map(|(lender, entry)| self.consider(lender, entry, barred, gathered))
+                    .filter_map(|(entry, _)| Some((lenders.get(entry.team)?, entry)))
+                    .filter_map(|(lender, entry)| self.consider(&lender, entry, barred, gathered))
                     .collect();
-                if nodes.len() < wanted && self.gains(node, &there) {
+                if self.gains(node, &there) {
                     nodes.insert(node);
-                    candidates.extend(there.into_iter().map(|c| (c.entry.workload.id.clone(), c)));
+                    candidates.extend(there.into_iter().map(|candidate| (candidate.entry.place, candidate)));
                 }
                 true
             });
@@ -228,10 +208,9 @@ impl<'a> Search<'a> {
             let sites = placement::roomy(books, &self.nodes, &self.request(), room);
             nodes.extend(sites.into_iter().take(wanted));
         }
-        let mut chosen: Vec<NodeIx> = nodes.into_iter().filter(|node| self.admits(*node)).collect();
+        let mut chosen: Vec<NodeIx> = nodes.into_iter().collect();
         chosen.sort_by_key(|node| books.nodes.name(*node));
-        self.nodes = chosen;
-        candidates.into_values().collect()
+        (candidates.into_values().collect(), chosen)
     }
 
     /// The nodes of those of a lender whose going loses least, in that order.
@@ -259,7 +238,7 @@ impl<'a> Search<'a> {
     /// what is lost.
     fn cheapest(
         &self,
-        lenders: &[Lender],
+        lenders: &Lenders<'_, 'a>,
         barred: &dyn Fn(&WorkloadId) -> bool,
         gathered: &mut Gathered,
     ) -> Vec<NodeIx> {
@@ -269,13 +248,19 @@ impl<'a> Search<'a> {
             let mut there: Vec<Going<'_>> = self
                 .books
                 .occupants(*node)
-                .filter_map(|(entry, pods)| Some((of_team(lenders, entry.team)?, entry, pods)))
+                .filter_map(|(entry, pods)| Some((lenders.get(entry.team)?, entry, pods)))
                 .filter_map(|(lender, entry, pods)| {
                     let admission = self.admission(entry, barred, gathered)?;
-                    let (takeable, young) = self.may_go(lender, entry, admission, gathered);
+                    let (takeable, young) = self.may_go(&lender, entry, admission, gathered);
                     let lost = work_lost(self.books, entry, admission.at, self.now);
                     let amount = entry.need.get(resource).saturating_mul(i64::from(pods));
-                    takeable.then_some(Going { young, lost, amount, levels: &lender.levels, entry })
+                    takeable.then_some(Going {
+                        young,
+                        lost,
+                        amount,
+                        levels: Rc::clone(&lender.levels),
+                        entry,
+                    })
                 })
                 .collect();
             there.sort_by_key(|going| (going.young, going.lost, going.amount));
@@ -336,7 +321,7 @@ impl<'a> Search<'a> {
             let pods = candidate.entry.charge.staying().get(&node).copied().unwrap_or(0);
             free_pods(&mut freed, candidate.entry, &BTreeMap::from([(node, pods)]));
         }
-        self.admits(node) && room(&freed) > before
+        room(&freed) > before
     }
 
     /// Whether the claimant's pods may be placed on a node at all.
@@ -385,14 +370,14 @@ impl<'a> Search<'a> {
         if !takeable && !self.moves {
             return None;
         }
-        let (books, levels) = (self.books, &lender.levels);
+        let books = self.books;
         let own = entry.team == self.claimant.team;
         let (amount, priority) = (entry.keeps(), priority_of(books, entry));
         Some(Candidate {
             entry,
             own,
             takeable,
-            levels: levels.clone(),
+            levels: Rc::clone(&lender.levels),
             amount,
             priority,
             started: admission.at,
@@ -437,29 +422,6 @@ impl<'a> Search<'a> {
         length.is_none_or(|length| started.after(length.late) >= then)
     }
 
-    /// Whether taking from some other team could make the shares of the surplus fairer: only if one
-    /// of them has more than the claimant's team would have at best.
-    fn may_become_fairer(&self, teams: &[TeamIx]) -> bool {
-        let (books, claimant) = (self.books, &self.claimant);
-        let forest = &books.forest;
-        let mut imagined = self.state.imagined.clone();
-        let mates = books.stakes.running_below(claimant.pool, claimant.team, claimant.priority);
-        forest.imagine(&mut imagined, claimant.team, &mates, -1);
-        forest.imagine(&mut imagined, claimant.team, claimant.total, 1);
-        let with = |at: TeamIx| forest.level_share(claimant.pool, at, imagined.get(&at));
-        let mine: BTreeMap<TeamIx, Ratio> =
-            forest.team(claimant.team).path.iter().map(|at| (*at, with(*at))).collect();
-        teams.iter().filter(|team| **team != claimant.team).any(|team| {
-            let theirs = forest
-                .levels_below_common(*team, claimant.team)
-                .map(|at| forest.level_share(claimant.pool, at, self.state.imagined.get(&at)))
-                .max()
-                .unwrap_or(Ratio::ZERO);
-            let levels = forest.levels_below_common(claimant.team, *team);
-            levels.filter_map(|at| mine.get(&at).copied()).max().unwrap_or(Ratio::ZERO) <= theirs
-        })
-    }
-
     /// Sorts the candidates: the cheapest to lose first, judged one by one.
     fn put_in_order(&mut self) {
         let (books, claimant) = (self.books, self.claimant);
@@ -488,6 +450,7 @@ impl<'a> Search<'a> {
                     c.own && !own_needed,
                 ),
                 (c.lost, Reverse(share), c.priority, c.entry.charge.staying_pods(), Reverse(c.started)),
+                Reverse(in_queue(&c.entry.workload)),
                 c.entry.workload.id.clone(),
             )
         });

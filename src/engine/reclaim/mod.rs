@@ -22,14 +22,13 @@ mod cascade;
 mod cost;
 mod exposed;
 mod gather;
+mod lenders;
 mod outcome;
 mod propose;
 mod refill;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
-
-use std::rc::Rc;
 
 use super::books::Books;
 use super::forest::{Imagined, PoolIx, TeamIx};
@@ -42,6 +41,7 @@ use super::vector::Vector;
 use cost::Cost;
 use exposed::Alike;
 use gather::Candidate;
+use lenders::Lending;
 use outcome::Outcome;
 
 /// Where not everybody is looked at, no more sets are tried once so many were and one of them does.
@@ -165,8 +165,14 @@ impl Item {
     }
 }
 
-/// Those who wait and are owed, once somebody has asked.
-type OwedWaiting = Rc<OnceCell<Vec<Alike>>>;
+/// What is the same for all searches that one leads to, once one has asked.
+#[derive(Default)]
+struct Common {
+    /// Those who wait and are owed.
+    owed_waiting: OnceCell<Vec<Alike>>,
+    /// The teams of which something may be taken.
+    lending: OnceCell<Lending>,
+}
 
 /// The search for one claimant.
 struct Search<'a> {
@@ -185,8 +191,7 @@ struct Search<'a> {
     /// The nodes on which the claimant is to be placed.
     nodes: Vec<NodeIx>,
     candidates: Vec<Candidate<'a>>,
-    /// Worked out at most once for all searches that one leads to.
-    owed_waiting: OwedWaiting,
+    common: &'a Common,
     /// Whether more is to be looked at than usual.
     wide: bool,
     /// Whether those count as old enough who will be before they end.
@@ -249,7 +254,7 @@ pub fn search(
     let Scene { books, pending, history, promised, hidden } = scene;
     let owed_outright = books.forest.owed(claimant.pool, claimant.team, claimant.total, &Imagined::new());
     let mut best: Option<(Cost, Victims)> = None;
-    let owed_waiting = OwedWaiting::default();
+    let common = Common::default();
     for (ground, moves) in [(Ground::Owed, false), (Ground::Owed, true), (Ground::Surplus, false)] {
         let due = match (ground, moves) {
             (Ground::Owed, false) => true,
@@ -275,7 +280,7 @@ pub fn search(
             state: State::default(),
             nodes: claimant.nodes.to_vec(),
             candidates: Vec::new(),
-            owed_waiting: Rc::clone(&owed_waiting),
+            common: &common,
             wide: false,
             foresees: false,
             confined: false,
@@ -347,7 +352,9 @@ impl<'a> Search<'a> {
                 continue;
             }
             let cost = self.with_comebacks(least, &outcome);
-            if best.as_ref().is_none_or(|(known, _)| cost < *known) && self.lasts(&outcome, &cost) {
+            if best.as_ref().is_none_or(|(known, _)| cost < *known)
+                && !(cost.cascades() && self.must_last(&outcome))
+            {
                 best = Some((cost, outcome));
             }
         }
@@ -358,10 +365,10 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether what a claim on the surplus takes from other teams stays taken: nobody among the
-    /// victims would evict in turn.
-    fn lasts(&self, outcome: &Outcome, cost: &Cost) -> bool {
-        self.ground == Ground::Owed || !cost.cascades() || self.takes_own_only(outcome)
+    /// Whether what is taken must stay taken, so that nobody among the victims may evict in turn: what a claim
+    /// on the surplus takes from other teams.
+    fn must_last(&self, outcome: &Outcome) -> bool {
+        self.ground == Ground::Surplus && !self.takes_own_only(outcome)
     }
 
     fn takes_own_only(&self, outcome: &Outcome) -> bool {

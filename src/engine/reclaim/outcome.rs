@@ -57,12 +57,28 @@ impl<'a> Search<'a> {
     /// What taking these leads to; `None` when it is not allowed or the claimant still cannot start
     /// on `nodes`. Whether it makes the shares fairer is not asked here ([`Search::is_fair`]).
     pub fn outcome(&self, items: &[Item], nodes: &[NodeIx]) -> Option<Outcome> {
+        self.ways(items).find_map(|sorted| self.carry_out(sorted, nodes))
+    }
+
+    /// Whether it leads to anything; where is not asked.
+    pub fn does(&self, items: &[Item], nodes: &[NodeIx]) -> bool {
+        self.ways(items).any(|sorted| {
+            if !sorted.moving.is_empty() {
+                return self.carry_out(sorted, nodes).is_some();
+            }
+            self.freed_by(&sorted).is_some_and(|freed| {
+                let most = placement::most(self.books, nodes, &self.request(), Room::Settled(&freed));
+                most >= self.claimant.pods && !self.exposes(&sorted.taken, &sorted.imagined, &freed)
+            })
+        })
+    }
+
+    /// What may happen to a set: first with moves, if any may be made.
+    fn ways(&self, items: &[Item]) -> impl Iterator<Item = Sorted> + '_ {
         self.tried.set(self.tried.get() + 1);
         let parts = self.parts(items);
-        [self.moves, false]
-            .into_iter()
-            .take(if self.moves { 2 } else { 1 })
-            .find_map(|moves| self.sort(&parts, moves).and_then(|sorted| self.carry_out(sorted, nodes)))
+        let ways = [self.moves, false].into_iter().take(if self.moves { 2 } else { 1 });
+        ways.filter_map(move |moves| self.sort(&parts, moves))
     }
 
     /// What a set of items takes of each candidate.
@@ -150,23 +166,32 @@ impl<'a> Search<'a> {
                         || straddling && !candidate.covered(self.books)))
     }
 
-    /// Finds the room: first for the claimant, then for those who move.
-    fn carry_out(&self, sorted: Sorted, nodes: &[NodeIx]) -> Option<Outcome> {
+    /// The room that becomes free on nodes; `None` where quota does not hold the claimant all the same.
+    fn freed_by(&self, sorted: &Sorted) -> Option<Freed> {
         let (forest, claimant) = (&self.books.forest, &self.claimant);
-        let Sorted { taken, moving, straddling, imagined } = sorted;
         let mut freed = self.state.freed.clone();
-        for part in taken.iter().chain(&moving) {
+        for part in sorted.taken.iter().chain(&sorted.moving) {
             free_pods(&mut freed, self.candidates[part.candidate].entry, &part.nodes);
         }
-        let owed = self.ground == Ground::Owed;
-        if owed && !forest.owed(claimant.pool, claimant.team, claimant.total, &imagined)
-            || forest.over_limit(claimant.pool, claimant.team, claimant.total, &imagined, true).is_some()
-            || !owed && !lending_allows(self.books, claimant.team, claimant.pool, claimant.total, &freed)
-        {
-            return None;
-        }
+        let (pool, team, total, imagined) = (claimant.pool, claimant.team, claimant.total, &sorted.imagined);
+        let allowed = match self.ground {
+            Ground::Owed => forest.owed(pool, team, total, imagined),
+            Ground::Surplus => lending_allows(self.books, team, pool, total, &freed),
+        };
+        (allowed && forest.over_limit(pool, team, total, imagined, true).is_none()).then_some(freed)
+    }
+
+    fn exposes(&self, taken: &[Part], imagined: &Imagined, freed: &Freed) -> bool {
+        self.ground == Ground::Surplus && self.exposed(taken, imagined, freed)
+    }
+
+    /// Finds the room: first for the claimant, then for those who move.
+    fn carry_out(&self, sorted: Sorted, nodes: &[NodeIx]) -> Option<Outcome> {
+        let claimant = &self.claimant;
+        let freed = self.freed_by(&sorted)?;
+        let Sorted { taken, moving, straddling, imagined } = sorted;
         let placement = placement::place(self.books, nodes, &self.request(), Room::Settled(&freed))?;
-        if !owed && self.exposed(&taken, &imagined, &freed) {
+        if self.exposes(&taken, &imagined, &freed) {
             return None;
         }
         let mut left = freed.clone();
@@ -191,6 +216,9 @@ impl<'a> Search<'a> {
         let request = request_of(entry, self.claimant.pool, part.pods);
         let request = Request { beside: (!staying.is_empty()).then_some(&staying), ..request };
         let nodes = placement::eligible(self.books, &request);
+        // A pod alone cannot be told to take another device of its node.
+        let elsewhere = |node: &NodeIx| part.whole || !part.nodes.contains_key(node);
+        let nodes: Vec<NodeIx> = nodes.iter().copied().filter(elsewhere).collect();
         placement::place(self.books, &nodes, &request, Room::Settled(freed))
     }
 

@@ -62,9 +62,19 @@ impl Search<'_> {
 
     /// Whether taking everyone would do, rules about whom to spare aside. If not, nothing will.
     fn possible(&self) -> bool {
-        let mut freed = self.state.freed.clone();
+        let (forest, claimant) = (&self.books.forest, &self.claimant);
+        let (mut freed, mut imagined) = (self.state.freed.clone(), self.state.imagined.clone());
         for candidate in &self.candidates {
             free_pods(&mut freed, candidate.entry, candidate.entry.charge.staying());
+            if candidate.takeable {
+                forest.imagine(&mut imagined, candidate.entry.team, &candidate.amount, -1);
+            }
+        }
+        let owed = || forest.owed(claimant.pool, claimant.team, claimant.total, &imagined);
+        if self.ground == Ground::Owed && !owed()
+            || forest.over_limit(claimant.pool, claimant.team, claimant.total, &imagined, true).is_some()
+        {
+            return false;
         }
         placement::most(self.books, &self.nodes, &self.request(), Room::Settled(&freed)) >= self.claimant.pods
     }
@@ -121,7 +131,7 @@ impl Search<'_> {
                 part_does |= options.smaller[option].iter().any(|less| does[set - (option - less) * step]);
                 step *= options.items.len();
             }
-            does[set] = part_does || self.outcome(&items, &self.nodes).is_some();
+            does[set] = part_does || self.does(&items, &self.nodes);
             if does[set] && !part_does {
                 minimal.push(items);
             }
@@ -418,7 +428,7 @@ impl Search<'_> {
     fn build_up(&self, order: &[Item], nodes: &[NodeIx]) -> Option<Vec<Item>> {
         let sequence = self.legal_sequence(order);
         // More victims never hurt, so the shortest beginning that does can be searched by halving.
-        let enough = |length: usize| self.outcome(&sequence[..length], nodes).is_some();
+        let enough = |length: usize| self.does(&sequence[..length], nodes);
         let (mut low, mut high) = (0, sequence.len());
         if high == 0 || !enough(high) {
             return None;
@@ -431,7 +441,7 @@ impl Search<'_> {
         for position in (0..set.len()).rev() {
             let mut without = set.clone();
             without.remove(position);
-            if !without.is_empty() && self.outcome(&without, nodes).is_some() {
+            if !without.is_empty() && self.does(&without, nodes) {
                 set = without;
             }
         }

@@ -62,7 +62,7 @@ impl Search<'_> {
                     free(&mut freed, other);
                 }
             }
-            self.find_room(mate, mate.least_pods(), &freed).is_some()
+            self.would_fit(mate, &freed, std::iter::empty())
         })
     }
 
