@@ -1,10 +1,13 @@
 //! One watch: what it lists, then what changes, passed on for as long as somebody listens.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
+use backon::ExponentialBuilder;
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use kube::runtime::watcher::{self, ExponentialBackoff, watcher};
 use kube::{Api, Error, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
@@ -28,6 +31,24 @@ pub fn named<K: Resource>(object: &K) -> Name {
     object.meta().name.as_deref().unwrap_or_default().into()
 }
 
+/// How soon a watch that failed begins again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// How late at most, however often it has failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// After so long without a failure the pauses begin anew.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
+
+/// The pauses between the beginnings of a watch that fails. They are short because who asks meanwhile is answered
+/// from what was seen before: a Job whose Team was made in between is told that there is no such Team.
+pub fn pauses() -> impl Backoff {
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(FIRST_PAUSE)
+        .with_max_delay(LONGEST_PAUSE)
+        .with_jitter()
+        .without_max_times();
+    ResetTimerBackoff::new(ExponentialBackoff::from(pauses), FORGIVEN_AFTER)
+}
+
 /// Passes on what is seen until an error after which it `ends`; false when nobody listens.
 pub async fn follow<K, T>(
     api: Api<K>,
@@ -38,7 +59,7 @@ pub async fn follow<K, T>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let events = watcher(api, watcher::Config::default()).backoff(pauses());
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let seen = match event {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::clock::now;
-use super::follow::withdrawn;
+use super::follow::{pauses, withdrawn};
 use super::mirror::Change;
 use super::reduce::other::other;
 use super::reduce::uid;
@@ -70,7 +70,7 @@ async fn follow(client: Client, place: usize, watched: Watched, changes: Sender<
 
 /// Passes on what is seen until the kind is not served any more; false when nobody listens.
 async fn watch(api: &Api<DynamicObject>, place: usize, watched: &Watched, changes: &Sender<Change>) -> bool {
-    let mut events = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(api.clone(), watcher::Config::default()).backoff(pauses()).boxed();
     while let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => Seen::ListBegins,
