@@ -13,7 +13,7 @@ use super::forest::{PoolIx, TeamIx};
 use super::model::{Name, Observed, OnMaxWait, Queue, Time, Unready, WorkloadId};
 use super::nodes::NodeIx;
 use super::placement::{self, Freed, Placement, Request, Room};
-use super::reserve::Turn;
+use super::reserve::{self, Turn};
 use super::rules;
 use super::start;
 use super::timeline::Opening;
@@ -190,12 +190,20 @@ fn expected(books: &Books, turn: &Turn, opening: &Opening) -> String {
 
 /// Says besides why a workload waits where room is reserved for it, if it is.
 fn promised(engine: &Engine, id: &WorkloadId, verdict: Verdict) -> Verdict {
-    let turn = engine.turns.values().find(|turn| turn.holder == *id);
-    let Some((turn, opening)) = turn.and_then(|turn| Some((turn, turn.opening.as_ref()?))) else {
-        return verdict;
+    let turn = engine.turns.iter().find(|(_, turn)| turn.holder == *id);
+    let Some(((pool, _), turn)) = turn else { return verdict };
+    let message = match (&turn.opening, &turn.behind) {
+        (Some(opening), _) => {
+            let reserved = expected(&engine.books, turn, opening);
+            format!("{}; room is reserved for it on {reserved}", verdict.message)
+        }
+        (None, Some(older)) if reserve::stands_back(engine, *pool, turn) => {
+            let older = label(&engine.books, older);
+            format!("{}; room is reserved for it once {older} has started", verdict.message)
+        }
+        _ => return verdict,
     };
-    let reserved = expected(&engine.books, turn, opening);
-    Verdict { message: format!("{}; room is reserved for it on {reserved}", verdict.message), ..verdict }
+    Verdict { message, ..verdict }
 }
 
 /// Why a workload is ended as failed.

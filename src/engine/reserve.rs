@@ -29,7 +29,7 @@ use super::nodes::NodeIx;
 use super::pass;
 use super::placement;
 use super::timeline::{Opening, Until};
-pub use kept::{Turn, admissible, guarded};
+pub use kept::{Turn, admissible, guarded, stands_back};
 use kept::{before, hidden_from, holds_on, is_whole, out_of_sight, waits};
 
 /// So many teams have a turn in a pool at most: every one of them is asked again whenever room comes free.
@@ -47,17 +47,18 @@ pub fn is_full(engine: &Engine, pool: PoolIx) -> bool {
 /// When the first turn without a reservation gets one although its start cannot be predicted.
 #[must_use]
 pub fn next(engine: &Engine) -> Option<Time> {
-    engine.turns.values().filter(|turn| is_open(engine, turn)).map(|turn| turn.due).min()
+    let open = engine.turns.iter().filter(|((pool, _), turn)| is_open(engine, *pool, turn));
+    open.map(|(_, turn)| turn.due).min()
 }
 
 /// Whether nothing is reserved for a turn's holder, but may be when the time has come.
-fn is_open(engine: &Engine, turn: &Turn) -> bool {
-    turn.opening.is_none() && !turn.crowded && waits(engine, &turn.holder)
+fn is_open(engine: &Engine, pool: PoolIx, turn: &Turn) -> bool {
+    turn.opening.is_none() && !turn.crowded && !stands_back(engine, pool, turn) && waits(engine, &turn.holder)
 }
 
 /// Looks again at those turns for which a reservation has become due.
 pub fn fire(engine: &mut Engine, now: Time) {
-    let due = engine.turns.iter().filter(|(_, turn)| turn.due <= now && is_open(engine, turn));
+    let due = engine.turns.iter().filter(|((pool, _), turn)| turn.due <= now && is_open(engine, *pool, turn));
     // Between teams the first in order has the choice.
     let mut due: Vec<_> = due.map(|(place, turn)| (pass::standing(engine, &turn.holder), *place)).collect();
     due.sort();
@@ -178,6 +179,7 @@ pub fn refused(
         due: engine.timers.waits_since(entry).after(reserve_after),
         opening: None,
         crowded: false,
+        behind: None,
         decided: now,
     };
     if engine.turns.insert((pool, candidate.team), turn).is_some_and(|before| before.opening.is_some()) {
@@ -237,7 +239,7 @@ fn review(engine: &mut Engine, candidate: &Candidate, pool: PoolIx, nodes: &[Nod
     let place = (pool, candidate.team);
     let Some(turn) = engine.turns.get(&place).cloned() else { return };
     let until = match &turn.opening {
-        None if turn.due > now => Until::Predicted,
+        None if turn.due > now || stands_back(engine, pool, &turn) => Until::Predicted,
         None => Until::Everybody,
         Some(opening) => {
             let usable = opening.placement.keys().all(|node| nodes.contains(node));

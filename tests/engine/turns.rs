@@ -49,12 +49,17 @@ impl Course {
 
     /// The same with so many teams.
     fn shared(nodes: &[i64], queue: Queue, teams: usize) -> Self {
+        Self::guaranteed(nodes, queue, teams, 0)
+    }
+
+    /// The same, of which each is guaranteed so many GPUs.
+    fn guaranteed(nodes: &[i64], queue: Queue, teams: usize, gpus_each: i64) -> Self {
         let teams: Vec<Name> = ["a", "b", "c"][..teams].iter().map(|name| (*name).into()).collect();
         let mut engine = Engine::new();
         let nodes: BTreeMap<Name, i64> =
             nodes.iter().enumerate().map(|(i, gpus)| (format!("n{i}").into(), *gpus)).collect();
         for name in &teams {
-            let team = Team { queues: vec![queue.clone()], ..team(name, None, 0, None) };
+            let team = Team { queues: vec![queue.clone()], ..team(name, None, gpus_each, None) };
             engine.apply(Event::TeamApplied(team), Time(0));
         }
         for (name, count) in &nodes {
@@ -316,6 +321,77 @@ proptest! {
         };
         prop_assert!(in_time, "submitted at {submitted:?}, now {to:?}: {:?}", course.run.engine().verdict(&id));
     }
+
+    #[test]
+    fn law_7_what_two_teams_wait_for_does_not_keep_them_from_each_other_for_ever(
+        each in 1..4_i64, run in 5..30_i64, reserve_after in 0..60_i64, first in 0..2_i64,
+    ) {
+        let mut stream = Stream::of_two_teams(each, run, reserve_after, first);
+        for _ in 0..(reserve_after + 12 * (run + 7) + 60) {
+            stream.second();
+        }
+        for id in &stream.gangs {
+            let engine = stream.course.run.engine();
+            let waits = engine.workload(id).is_some_and(|workload| workload.state == Observed::Queued);
+            prop_assert!(!waits, "{id}: {:?} {:?}", engine.verdict(id), engine.reservations());
+        }
+    }
+}
+
+/// Two nodes and two teams, each guaranteed a quarter of what is there: more small ones of both come than can run, and of
+/// each waits one that asks for a whole node.
+struct Stream {
+    course: Course,
+    each: i64,
+    run: i64,
+    gangs: [WorkloadId; 2],
+}
+
+impl Stream {
+    fn of_two_teams(each: i64, run: i64, reserve_after: i64, first: i64) -> Self {
+        // Nobody claims of the other team's surplus, of which the large ones have to live.
+        let min_runtime = seconds(1_000_000);
+        let queue = Queue { reserve_after: seconds(reserve_after), min_runtime, ..Queue::fallback() };
+        let mut course = Course::guaranteed(&[2 * each, 2 * each], queue, 2, each);
+        for team in (0..4 * each).map(|place| place % 2) {
+            course.submit(&Self::wish(1, run, team));
+            course.run.advance(course.run.now(), &mut |_, _| {}).expect("decisions come to rest");
+        }
+        let gangs = [first, 1 - first].map(|team| course.submit(&Self::wish(2 * each, 5, team)));
+        Self { course, each, run, gangs }
+    }
+
+    /// How long something runs says whose it is.
+    fn wish(gpus: i64, run: i64, team: i64) -> Wish {
+        Wish { pause: 0, pods: 1, gpus, run: 2 * run + team, limit: None }
+    }
+
+    fn second(&mut self) {
+        for team in (0..2 * self.each).map(|place| place % 2) {
+            // Not all end at once.
+            let longer = i64::try_from(self.course.known.len()).expect("not so many") % 7;
+            self.course.submit(&Self::wish(1, self.run + longer, team));
+        }
+        let to = Time(self.course.run.now().0 + 1_000);
+        self.course.run.advance(to, &mut |_, _| {}).expect("decisions come to rest");
+    }
+}
+
+#[test]
+fn who_gives_way_is_told_for_whom() {
+    let mut stream = Stream::of_two_teams(2, 6, 20, 0);
+    let [older, younger] = stream.gangs.clone();
+    let told = format!("room is reserved for it once {older} has started");
+    let mut seconds = 0;
+    while !stream.course.run.engine().verdict(&younger).is_some_and(|verdict| verdict.message.contains(&told))
+    {
+        stream.second();
+        seconds += 1;
+        assert!(seconds < 100, "{:?}", stream.course.run.engine().verdict(&younger));
+    }
+    assert!(
+        stream.course.run.engine().reservations().iter().all(|reservation| reservation.holder != younger)
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::super::forest::{PoolIx, TeamIx};
 use super::super::history;
 use super::super::model::{Time, WorkloadId};
 use super::super::nodes::NodeIx;
+use super::super::pass;
 use super::super::placement::{self, Freed, Placement, Room};
 use super::super::reclaim::Hidden;
 use super::super::timeline::{self, Opening};
@@ -35,9 +36,14 @@ pub struct Turn {
     pub opening: Option<Opening>,
     /// Nothing can be, beside what is promised to other teams; one of these has to start first.
     pub crowded: bool,
+    /// For whose start it waits before room is reserved for it again, if it has given way.
+    pub behind: Option<WorkloadId>,
     /// When that was decided.
     pub decided: Time,
 }
+
+/// A turn with what is reserved for it.
+type Reserved = (Turn, Opening);
 
 impl Turn {
     /// Whether it is still what the workload asks for.
@@ -83,7 +89,7 @@ fn earlier(
     engine: &Engine,
     pool: PoolIx,
     (turn, opening): (&Turn, &Opening),
-    comes: Option<&[(Turn, Opening)]>,
+    comes: Option<&[Reserved]>,
 ) -> Vec<Hidden> {
     let Some(holder) = Candidate::of(&engine.books, &turn.holder) else { return Vec::new() };
     let by_then = |other: &Opening| (other.at.is_none(), other.at) <= (opening.at.is_none(), opening.at);
@@ -109,7 +115,7 @@ fn stays_whole(
     engine: &mut Engine,
     pool: PoolIx,
     (turn, opening): (&Turn, &Opening),
-    respected: &[(Turn, Opening)],
+    respected: &[Reserved],
     candidate: &Candidate,
     comes: &Placement,
 ) -> bool {
@@ -162,7 +168,7 @@ pub fn before(engine: &Engine, candidate: &Candidate, turn: &Turn) -> bool {
 }
 
 /// The reservations in a pool that a candidate has to respect.
-fn respected(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Vec<(Turn, Opening)> {
+fn respected(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Vec<Reserved> {
     // Others may have to go so that it is within all guarantees above its own.
     let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
     let mut respected = Vec::new();
@@ -207,25 +213,109 @@ pub fn admissible(
     now: Time,
 ) -> Result<Placement, Verdict> {
     let all = respected(engine, candidate, pool);
-    let mut respected = all.clone();
-    respected.retain(|(_, opening)| !opening.at.is_some_and(|at| ends_by(engine, candidate, now, at)));
-    let mut harmed = respected.iter();
-    let harmed =
-        harmed.find(|(turn, opening)| !stays_whole(engine, pool, (turn, opening), &all, candidate, &found));
-    let Some((turn, opening)) = harmed else { return Ok(found) };
-    // Elsewhere, or in what the reservations leave of their nodes.
-    let verdict = explain::reserved(&engine.books, turn, opening);
+    let lasts = |reserved: &Reserved| !passes(engine, candidate, now, &reserved.1);
+    let kept: Vec<Reserved> = all.iter().filter(|reserved| lasts(reserved)).cloned().collect();
+    let mut passed = others(engine, candidate, pool, &all);
+    passed.retain(lasts);
+    let place = (pool, nodes);
+    let found = match harmed(engine, candidate, pool, &found, &kept, &all) {
+        None => found,
+        Some((turn, opening)) => {
+            let verdict = explain::reserved(&engine.books, turn, opening);
+            elsewhere(engine, candidate, place, &kept, &all).ok_or(verdict)?
+        }
+    };
+    Ok(spare(engine, candidate, place, found, kept, passed))
+}
+
+/// The first of these reservations that would not stay whole if a candidate came to these nodes.
+fn harmed<'k>(
+    engine: &mut Engine,
+    candidate: &Candidate,
+    pool: PoolIx,
+    comes: &Placement,
+    kept: &'k [Reserved],
+    respected: &[Reserved],
+) -> Option<&'k Reserved> {
+    let mut kept = kept.iter();
+    kept.find(|(turn, opening)| !stays_whole(engine, pool, (turn, opening), respected, candidate, comes))
+}
+
+/// Where a candidate may start that leaves all of these reservations whole: elsewhere, or in what they leave of
+/// their nodes.
+fn elsewhere(
+    engine: &mut Engine,
+    candidate: &Candidate,
+    (pool, nodes): (PoolIx, &[NodeIx]),
+    kept: &[Reserved],
+    respected: &[Reserved],
+) -> Option<Placement> {
     let mut barred = Placement::new();
-    for (turn, opening) in &respected {
-        for (node, pods) in surplus_pods(engine, candidate, pool, (turn, opening), &all) {
+    for (turn, opening) in kept {
+        for (node, pods) in surplus_pods(engine, candidate, pool, (turn, opening), respected) {
             let most = barred.entry(node).or_default();
             *most = pods.max(*most);
         }
     }
     let barred = Hidden { holder: candidate.id.clone(), need: candidate.need.clone(), placement: barred };
-    let other =
-        out_of_sight(engine, &[barred], |engine| fits_now(&engine.books, candidate, pool, nodes, true));
-    other.ok_or(verdict)
+    out_of_sight(engine, &[barred], |engine| fits_now(&engine.books, candidate, pool, nodes, true))
+}
+
+/// What is reserved for other teams and a candidate need not respect.
+fn others(engine: &Engine, candidate: &Candidate, pool: PoolIx, respected: &[Reserved]) -> Vec<Reserved> {
+    let turns = engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX));
+    let others = turns.filter(|((_, team), turn)| {
+        *team != candidate.team
+            && waits(engine, &turn.holder)
+            && respected.iter().all(|(other, _)| other.holder != turn.holder)
+    });
+    others.filter_map(|(_, turn)| Some((turn.clone(), turn.opening.clone()?))).collect()
+}
+
+/// Where a candidate starts that may start at `found` and need not respect what is `passed`: so that it leaves that
+/// whole if it can. Where it could but for what is kept, at no predictable time, for one of its own team, the younger
+/// of the two reservations gives way: else two teams might keep each other's first waiting for ever.
+fn spare(
+    engine: &mut Engine,
+    candidate: &Candidate,
+    (pool, nodes): (PoolIx, &[NodeIx]),
+    found: Placement,
+    mut kept: Vec<Reserved>,
+    mut passed: Vec<Reserved>,
+) -> Placement {
+    let all = [kept.as_slice(), &passed].concat();
+    if harmed(engine, candidate, pool, &found, &passed, &all).is_none() {
+        return found;
+    }
+    if let Some(there) = elsewhere(engine, candidate, (pool, nodes), &all, &all) {
+        return there;
+    }
+    let own = kept.iter().position(|(turn, opening)| turn.team == candidate.team && opening.at.is_none());
+    let Some((own, _)) = own.map(|own| kept.remove(own)) else { return found };
+    let age = |turn: &Turn| (turn.due, pass::standing(engine, &turn.holder));
+    passed.retain(|(turn, _)| age(turn) < age(&own));
+    let all = [kept.as_slice(), &passed].concat();
+    let Some((older, _)) = harmed(engine, candidate, pool, &found, &passed, &all) else { return found };
+    let Some(there) = elsewhere(engine, candidate, (pool, nodes), &all, &all) else { return found };
+    if let Some(turn) = engine.turns.get_mut(&(pool, candidate.team)) {
+        (turn.opening, turn.behind) = (None, Some(older.holder.clone()));
+        engine.epoch += 1;
+        engine.vacated = true;
+    }
+    there
+}
+
+/// Whether a turn has given way to one that has not started yet.
+pub fn stands_back(engine: &Engine, pool: PoolIx, turn: &Turn) -> bool {
+    turn.behind.as_ref().is_some_and(|older| {
+        let mut turns = engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX));
+        turns.any(|(_, turn)| turn.holder == *older) && waits(engine, older)
+    })
+}
+
+/// Whether a candidate that starts now will have ended by the time something is reserved for.
+fn passes(engine: &Engine, candidate: &Candidate, now: Time, opening: &Opening) -> bool {
+    opening.at.is_some_and(|at| ends_by(engine, candidate, now, at))
 }
 
 /// Whether a candidate that starts now has ended by then for sure: what others like it took is no promise.
@@ -241,7 +331,7 @@ fn surplus_pods(
     candidate: &Candidate,
     pool: PoolIx,
     (turn, opening): (&Turn, &Opening),
-    respected: &[(Turn, Opening)],
+    respected: &[Reserved],
 ) -> Placement {
     let demand = engine.books.nodes.demand(&candidate.need);
     let fits = |(node, reserved): (&NodeIx, &u32)| {
