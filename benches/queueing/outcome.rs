@@ -17,6 +17,10 @@ pub struct Run {
     pub finished: bool,
 }
 
+/// Jobs by what they ask for: a name, and the most GPUs.
+pub const SIZES: [(&str, u32); 5] =
+    [("1 GPU", 1), ("2 to 7", NODE - 1), ("8", NODE), ("9 to 31", 31), ("32 and more", u32::MAX)];
+
 /// Everything that happened.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -45,6 +49,8 @@ pub struct Figures {
     pub wasted: f64,
     /// Mean wait by team, in seconds; none for a team without jobs.
     pub team_wait: Vec<Option<f64>>,
+    /// The same by [`SIZES`].
+    pub size_wait: Vec<Option<f64>>,
     /// Jain's index of the teams' mean slowdowns: 1 when all are slowed down alike.
     pub jain: f64,
     /// Percent of jobs that wait over a minute longer than alone on their team's own nodes, and by
@@ -81,10 +87,11 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         waits.iter().enumerate().filter_map(|(job, wait)| Some((job, (*wait)?))).collect();
     let (used, useful) = utilization(trace, outcome);
     let lost = outcome.runs.iter().filter(|run| !run.finished);
-    let slowdowns: Vec<f64> = by_team(trace, &finished, |job, wait| slowdown(trace.jobs[job].duration, wait))
-        .into_iter()
-        .flatten()
-        .collect();
+    let team = |job: usize| trace.jobs[job].team;
+    let size =
+        |job: usize| SIZES.iter().position(|(_, most)| trace.jobs[job].gpus <= *most).unwrap_or_default();
+    let slowed = |job: usize, wait| slowdown(trace.jobs[job].duration, wait);
+    let slowdowns: Vec<f64> = by(trace.teams.len(), team, &finished, slowed).into_iter().flatten().collect();
     Figures {
         wait: [
             mean(sorted.iter().map(|wait| real(*wait))),
@@ -100,7 +107,8 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         wasted: 0.0
             + lost.map(|run| f64::from(trace.jobs[run.job].gpus) * real(run.end - run.start)).sum::<f64>()
                 / 3600.0,
-        team_wait: by_team(trace, &finished, |_, wait| real(wait)),
+        team_wait: by(trace.teams.len(), team, &finished, |_, wait| real(wait)),
+        size_wait: by(SIZES.len(), size, &finished, |_, wait| real(wait)),
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
         reclaim: (quantile(&owed, 50), quantile(&owed, 99)),
@@ -114,12 +122,18 @@ fn slowdown(duration: i64, wait: i64) -> f64 {
     real(wait + floor) / real(floor)
 }
 
-fn by_team(trace: &Trace, finished: &[(usize, i64)], value: impl Fn(usize, i64) -> f64) -> Vec<Option<f64>> {
-    let team = |index: usize| {
-        let own = || finished.iter().filter(move |(job, _)| trace.jobs[*job].team == index);
+/// The mean of a value of the jobs of each of so many groups.
+fn by(
+    groups: usize,
+    group: impl Fn(usize) -> usize,
+    finished: &[(usize, i64)],
+    value: impl Fn(usize, i64) -> f64,
+) -> Vec<Option<f64>> {
+    let one = |index: usize| {
+        let own = || finished.iter().filter(|(job, _)| group(*job) == index);
         own().next().map(|_| mean(own().map(|(job, wait)| value(*job, *wait))))
     };
-    (0..trace.teams.len()).map(team).collect()
+    (0..groups).map(one).collect()
 }
 
 /// How long those waited for their first start whom their team's guarantee covered at once.

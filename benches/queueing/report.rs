@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
 
-use super::outcome::Figures;
+use super::outcome::{Figures, SIZES};
 use super::trace::Trace;
 
 /// One policy on one trace.
@@ -62,8 +62,10 @@ impl Report {
         println!("{}", main_table(section));
         if section.teams.len() > 1 {
             println!("Mean wait by team, seconds");
-            println!("{}", team_table(section));
+            println!("{}", waits(section, section.teams.iter().map(String::as_str), |f| &f.team_wait));
         }
+        println!("Mean wait by GPUs asked for, seconds");
+        println!("{}", waits(section, SIZES.iter().map(|(name, _)| *name), |f| &f.size_wait));
     }
 
     /// Writes every figure to `target/bench-queueing.csv`.
@@ -96,6 +98,7 @@ impl Report {
             "eta_error_p90_s",
             "simulation_s",
             "team_mean_wait_s",
+            "size_mean_wait_s",
         ])?;
         for section in &self.sections {
             for row in &section.rows {
@@ -115,9 +118,8 @@ impl Report {
                 fields.extend([f.reclaim.0.to_string(), f.reclaim.1.to_string()]);
                 fields.extend([text(f.eta, |e| e.0.to_string()), text(f.eta, |e| e.1.to_string())]);
                 fields.push(format!("{:.1}", row.took.as_secs_f64()));
-                let teams = section.teams.iter().zip(&f.team_wait);
-                let waits = teams.filter_map(|(team, wait)| Some(format!("{team}={:.0}", (*wait)?)));
-                fields.push(waits.collect::<Vec<_>>().join(" "));
+                fields.push(named(section.teams.iter().map(String::as_str), &f.team_wait));
+                fields.push(named(SIZES.iter().map(|(name, _)| *name), &f.size_wait));
                 writer.write_record(&fields)?;
             }
         }
@@ -163,14 +165,25 @@ fn main_table(section: &Section) -> Table {
     table
 }
 
-fn team_table(section: &Section) -> Table {
+/// Mean waits by group, a row for each policy.
+fn waits<'s>(
+    section: &Section,
+    groups: impl Iterator<Item = &'s str>,
+    of: impl Fn(&Figures) -> &[Option<f64>],
+) -> Table {
     let mut table = markdown();
-    table.set_header(std::iter::once("policy").chain(section.teams.iter().map(String::as_str)));
+    table.set_header(std::iter::once("policy").chain(groups));
     for row in &section.rows {
-        let waits = row.figures.team_wait.iter().map(|wait| text(*wait, thousands));
+        let waits = of(&row.figures).iter().map(|wait| text(*wait, thousands));
         table.add_row(std::iter::once(row.policy.to_owned()).chain(waits));
     }
     table
+}
+
+/// Mean waits by group in one field.
+fn named<'s>(groups: impl Iterator<Item = &'s str>, waits: &[Option<f64>]) -> String {
+    let named = groups.zip(waits).filter_map(|(group, wait)| Some(format!("{group}={:.0}", (*wait)?)));
+    named.collect::<Vec<_>>().join(" ")
 }
 
 fn markdown() -> Table {
