@@ -8,31 +8,47 @@ use super::entry::Entry;
 use super::forest::{PoolIx, TeamIx};
 use super::model::{Time, WorkloadId};
 use super::nodes::{NodeIx, NodeTable};
+use super::seniority::Seniority;
 
 /// Workloads by the account that pays for them, the newest first, and by node, by identity.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
-    by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<Holding>>,
+    by_team: BTreeMap<(PoolIx, TeamIx), BTreeSet<Newest>>,
     /// Those that hold room on a node or were admitted to it, be it there or not.
     by_node: BTreeMap<NodeIx, BTreeSet<(WorkloadId, Place)>>,
 }
 
-/// When a workload was admitted, the latest first; those that were not come last.
-type Newest = Reverse<Option<Time>>;
+/// A workload, after those that were admitted later and, of those admitted at once, after those behind it in the
+/// queue. Those that were not admitted come last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Newest {
+    admitted: Reverse<Option<Time>>,
+    seniority: Reverse<Seniority>,
+    /// Whose this is.
+    pub id: WorkloadId,
+    /// Where its entry is kept.
+    pub place: Place,
+}
 
-/// A workload that holds something, after those that were admitted later.
-type Holding = (Newest, WorkloadId, Place);
-
-fn newest(entry: &Entry) -> Holding {
-    let admitted = entry.phase.admission().map(|admission| admission.at);
-    (Reverse(admitted), entry.workload.id.clone(), entry.place)
+impl Newest {
+    /// The place of a workload among those that hold something.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Self {
+        let admitted = entry.phase.admission().map(|admission| admission.at);
+        Self {
+            admitted: Reverse(admitted),
+            seniority: Reverse(Seniority::of(&entry.workload)),
+            id: entry.workload.id.clone(),
+            place: entry.place,
+        }
+    }
 }
 
 impl Holders {
     /// Takes in what a workload holds now, as long as it holds something.
     pub fn add(&mut self, entry: &Entry, nodes: &mut NodeTable) {
         if entry.charge.pods > 0 {
-            self.by_team.entry((entry.charge.pool, entry.team)).or_default().insert(newest(entry));
+            self.by_team.entry((entry.charge.pool, entry.team)).or_default().insert(Newest::of(entry));
         }
         for node in nodes_of(entry, nodes) {
             self.by_node.entry(node).or_default().insert((entry.workload.id.clone(), entry.place));
@@ -42,7 +58,7 @@ impl Holders {
     /// Forgets what a workload held; to be called before its charge, phase or team changes.
     pub fn remove(&mut self, entry: &Entry, nodes: &mut NodeTable) {
         let item = (entry.workload.id.clone(), entry.place);
-        take_out(&mut self.by_team, &(entry.charge.pool, entry.team), &newest(entry));
+        take_out(&mut self.by_team, &(entry.charge.pool, entry.team), &Newest::of(entry));
         for node in nodes_of(entry, nodes) {
             take_out(&mut self.by_node, &node, &item);
         }
@@ -50,7 +66,7 @@ impl Holders {
 
     /// Those for whom a team's own account in a pool pays, the newest first.
     pub fn of_team(&self, pool: PoolIx, team: TeamIx) -> impl DoubleEndedIterator<Item = Place> {
-        self.by_team.get(&(pool, team)).into_iter().flatten().map(|(_, _, place)| *place)
+        self.by_team.get(&(pool, team)).into_iter().flatten().map(|newest| newest.place)
     }
 
     /// The teams whose own accounts in a pool pay for somebody.

@@ -42,6 +42,7 @@ mod reclaim;
 mod reserve;
 mod rooms;
 mod rules;
+mod seniority;
 mod share;
 mod sizes;
 mod space;
@@ -522,8 +523,7 @@ impl Engine {
                     user: self.books.forest.user_of(entry.team, workload.user.as_ref()).map(|(_, user)| user),
                 };
                 let priority = rules::priority_of(&self.books, entry);
-                let rank = Rank::new(priority, workload.submitted, &workload.name, (id, entry.place))
-                    .raised(entry.raised);
+                let rank = Rank::new(priority, workload, entry.place).raised(entry.raised);
                 let team = entry.team;
                 let held = self.books.part_of(team, key.user.as_ref(), &key.pools);
                 self.pending.insert(team, key, rank, held);

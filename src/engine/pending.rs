@@ -17,7 +17,7 @@ use super::model::{Name, PodShape, Size, Topology, WorkloadId};
 use super::rooms::RoomIx;
 use super::share::Ratio;
 use super::users::{Part, UserOf};
-pub use rank::{NaturalName, Rank};
+pub use rank::Rank;
 
 /// What decides about a workload besides its place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,21 +1,18 @@
 //! What those who run hold and might yield, team by team, as sums: so that nobody need look at each of
 //! them to know what all of them come to.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::books::{Books, Place};
 use super::entry::{Entry, Phase};
 use super::forest::{PoolIx, TeamIx};
-use super::model::{Time, WorkloadId};
+use super::holders::Newest;
+use super::model::WorkloadId;
 use super::rules::{preemptible, priority_of};
 use super::vector::Vector;
 
 /// The queue's priority, then the workload's own.
 pub type Priority = (i32, i32);
-
-/// A workload, after those that were admitted later.
-type Newest = (Reverse<Option<Time>>, WorkloadId, Place);
 
 /// What one workload adds to the sums.
 #[derive(Clone, Debug)]
@@ -48,11 +45,7 @@ impl Stake {
         Some(Self {
             account: (entry.charge.pool, entry.team),
             priority: priority_of(books, entry),
-            newest: (
-                Reverse(entry.phase.admission().map(|admission| admission.at)),
-                entry.workload.id.clone(),
-                entry.place,
-            ),
+            newest: Newest::of(entry),
             runs,
             preemptible,
             least: (stays && preemptible).then(least),
@@ -165,7 +158,7 @@ impl Stakes {
         team: TeamIx,
     ) -> impl DoubleEndedIterator<Item = (&WorkloadId, Place)> {
         let sums = self.0.get(&(pool, team)).into_iter();
-        sums.flat_map(|sums| &sums.yielding).map(|(_, id, place)| (id, *place))
+        sums.flat_map(|sums| &sums.yielding).map(|newest| (&newest.id, newest.place))
     }
 
     /// The different least parts that can be had of one of a team.

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::super::model::{Time, Workload, WorkloadId};
-use super::super::pending::NaturalName;
+use super::super::model::{Time, WorkloadId};
+use super::super::seniority::Seniority;
 use super::Search;
 use super::cascade::Comeback;
 use super::outcome::{Outcome, Part};
@@ -30,14 +30,9 @@ pub struct Cost {
     /// When the victims started, the oldest first; later is better.
     started: Vec<Reverse<Time>>,
     /// When they were submitted and what they are called, who goes first in the queue first; later is better.
-    submitted: Vec<Reverse<(Time, NaturalName)>>,
+    seniority: Vec<Reverse<Seniority>>,
     /// Ties end here, so that the answer never depends on anything unseen.
     ids: Vec<WorkloadId>,
-}
-
-/// Where somebody stands in the queue beside those of its priority; less goes first.
-pub fn in_queue(workload: &Workload) -> (Time, NaturalName) {
-    (workload.submitted, NaturalName(workload.name.clone()))
 }
 
 impl Cost {
@@ -63,9 +58,9 @@ impl Search<'_> {
         priorities.sort_unstable_by_key(|priority| Reverse(*priority));
         let mut started: Vec<Reverse<Time>> = parts().map(|part| Reverse(of(part).started)).collect();
         started.sort_unstable_by_key(|Reverse(time)| *time);
-        let mut submitted: Vec<Reverse<(Time, NaturalName)>> =
-            parts().map(|part| Reverse(in_queue(&of(part).entry.workload))).collect();
-        submitted.sort_unstable_by(|left, right| right.cmp(left));
+        let mut seniority: Vec<Reverse<Seniority>> =
+            parts().map(|part| Reverse(Seniority::of(&of(part).entry.workload))).collect();
+        seniority.sort_unstable_by(|left, right| right.cmp(left));
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).entry.workload.id.clone()).collect();
         ids.sort();
         Cost {
@@ -78,7 +73,7 @@ impl Search<'_> {
             priorities,
             pods: parts().map(|part| part.pods).sum(),
             started,
-            submitted,
+            seniority,
             ids,
         }
     }

@@ -15,9 +15,9 @@ use super::super::placement::{self, Freed, Room};
 use super::super::rules::{
     free_pods, old_enough, preemptible, priority_of, scarcest, work_lost, would_be_owed_again,
 };
+use super::super::seniority::Seniority;
 use super::super::share::Ratio;
 use super::super::vector::Vector;
-use super::cost::in_queue;
 use super::lenders::{Lender, Lenders, Lending};
 use super::{Ground, Search};
 
@@ -230,7 +230,8 @@ impl<'a> Search<'a> {
                 likely.push((key, entry));
             }
         }
-        likely.sort_by_key(|(key, entry)| (*key, &entry.workload.id));
+        // Those alike stay in the order in which they were looked at.
+        likely.sort_by_key(|(key, _)| *key);
         likely.into_iter().flat_map(|(_, entry)| entry.charge.staying().keys().copied()).collect()
     }
 
@@ -450,7 +451,7 @@ impl<'a> Search<'a> {
                     c.own && !own_needed,
                 ),
                 (c.lost, Reverse(share), c.priority, c.entry.charge.staying_pods(), Reverse(c.started)),
-                Reverse(in_queue(&c.entry.workload)),
+                Reverse(Seniority::of(&c.entry.workload)),
                 c.entry.workload.id.clone(),
             )
         });

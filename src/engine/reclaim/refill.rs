@@ -7,6 +7,7 @@ use super::super::forest::Imagined;
 use super::super::model::WorkloadId;
 use super::super::placement::{self, Freed, Placement, Request, Room};
 use super::super::rules::{free, lending_allows, occupy, preemptible, priority_of};
+use super::super::seniority::Seniority;
 use super::super::vector::Vector;
 use super::outcome::{Outcome, request_of};
 use super::{Ground, Hidden, Search};
@@ -98,7 +99,7 @@ impl Search<'_> {
                 let entry = waiting[*place].0;
                 let owed = forest.owed(pool, entry.team, &entry.least_total(), imagined);
                 let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
-                (Reverse(owed), share, entry.workload.submitted, &entry.workload.id)
+                (Reverse(owed), share, Seniority::of(&entry.workload), &entry.workload.id)
             });
             let mut room = None;
             for place in order {
@@ -127,7 +128,7 @@ impl Search<'_> {
                 let entry = started[*place].0;
                 let owed = forest.owed(pool, entry.team, &entry.need, imagined);
                 let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
-                (Reverse(owed), share, entry.workload.submitted, &entry.workload.id)
+                (Reverse(owed), share, Seniority::of(&entry.workload), &entry.workload.id)
             });
             let Some(next) = next else { return };
             let (entry, there) = &mut started[next];
