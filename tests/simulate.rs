@@ -23,7 +23,7 @@ status: {allocatable: {nvidia.com/gpu: 2}}
 apiVersion: batch/v1
 kind: Job
 metadata: {name: x, namespace: a, annotations: {simulate.sluice.dev/count: '2', simulate.sluice.dev/duration: 2h}}
-spec: {template: {spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 2}}}]}}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 2}}}]}}}
 ";
 
 fn simulate(directory: &TempDir, arguments: &[&str]) -> Output {

@@ -10,16 +10,29 @@ pub struct Origin {
     pub file: Arc<str>,
     /// The document in the file, counted from 1; empty documents do not count.
     pub document: usize,
+    /// The item in the document, counted from 1, if that is a List.
+    pub item: Option<usize>,
     /// The object, as far as it could be told: `Job team-a/train`.
     pub object: Option<String>,
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: document {}", self.file, self.document)?;
+        write!(f, "{}: {}", self.file, self.place())?;
         match &self.object {
             Some(object) => write!(f, " ({object})"),
             None => Ok(()),
+        }
+    }
+}
+
+impl Origin {
+    /// Where in the file it is.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self.item {
+            Some(item) => format!("document {}, item {item}", self.document),
+            None => format!("document {}", self.document),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! other.
 
 mod error;
+mod list;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -204,13 +205,22 @@ impl Scenario {
         let mut scenario = Self::default();
         for (file, text) in texts {
             let file: Arc<str> = file.into();
-            let documents = documents(&file, text)?;
-            if documents.is_empty() {
-                return Err(ScenarioError::Empty { file: file.to_string() });
+            let mut empty = true;
+            for (index, document) in documents(&file, text)?.into_iter().enumerate() {
+                let origin =
+                    Origin { file: Arc::clone(&file), document: index + 1, item: None, object: None };
+                let items = list::unpack(document).map_err(|(field, message)| ScenarioError::Invalid {
+                    origin: Origin { object: Some(list::LIST.to_owned()), ..origin.clone() },
+                    field,
+                    message,
+                })?;
+                for (item, object) in items {
+                    scenario.add(Origin { item, ..origin.clone() }, object)?;
+                    empty = false;
+                }
             }
-            for (index, document) in documents.into_iter().enumerate() {
-                let origin = Origin { file: Arc::clone(&file), document: index + 1, object: None };
-                scenario.add(origin, document)?;
+            if empty {
+                return Err(ScenarioError::Empty { file: file.to_string() });
             }
         }
         scenario.check_nodes()?;
@@ -290,10 +300,7 @@ impl Scenario {
                 return Err(ScenarioError::Invalid {
                     origin: object.origin.clone(),
                     field: "metadata.name".to_owned(),
-                    message: format!(
-                        "{name:?} is applied at {at} by document {} of {file} already",
-                        origin.document
-                    ),
+                    message: format!("{name:?} is applied at {at} by {} of {file} already", origin.place()),
                 });
             }
         }
@@ -446,7 +453,7 @@ pub(crate) fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, Scena
         let line = error.location().map_or(1, |location| location.line());
         let document = document_at(text, line);
         ScenarioError::Syntax {
-            origin: Origin { file: Arc::clone(file), document, object: None },
+            origin: Origin { file: Arc::clone(file), document, item: None, object: None },
             message: error.to_string().lines().next().unwrap_or_default().to_owned(),
         }
     })

@@ -156,6 +156,43 @@ fn errors_are_one_line_that_names_file_document_and_field() {
     }
 }
 
+/// A List of the documents of a scenario.
+fn list(documents: &[&str]) -> String {
+    let item = |document: &&str| format!("- {}\n", document.trim().replace('\n', "\n  "));
+    let items: String = documents.iter().map(item).collect();
+    format!("apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: ''}}\nitems:\n{items}")
+}
+
+#[test]
+fn each_item_of_a_list_is_a_document_of_its_own() {
+    let jobs = job("{simulate.sluice.dev/count: '2'}");
+    let text = format!("{}---\n{}", list(&[TEAM, &jobs]), node("{}"));
+    assert_eq!(
+        told(&parse(&text).expect("a scenario")),
+        ["0s apply Team a", "0s apply Job x-0", "0s apply Job x-1", "0s apply Node n"]
+    );
+    let plain = job("{}");
+    let none = "apiVersion: v1\nkind: List\nitems: []\n";
+    for (text, expected) in [
+        (
+            list(&[TEAM, &job("{simulate.sluice.dev/at: soon}")]),
+            "s.yaml: document 1, item 2 (Job a/x): metadata.annotations[simulate.sluice.dev/at]: \"soon\" is not",
+        ),
+        (
+            format!("{TEAM}---\n{}", list(&[&plain, &plain])),
+            "s.yaml: document 2, item 2 (Job a/x): metadata.name: \"x\" is applied at 0s by document 2, item 1 of s.yaml",
+        ),
+        (list(&["1"]), "s.yaml: document 1, item 1: (document): is not an object"),
+        (none.replace("[]", "{}"), "s.yaml: document 1 (List): items: is not a list"),
+        (none.replace("items: []", ""), "s.yaml: document 1 (List): items: is missing"),
+        (none.replace("v1", "batch/v1"), "s.yaml: document 1 (List): apiVersion: batch/v1 is not v1"),
+        (none.to_owned(), "s.yaml: there is no object in it"),
+    ] {
+        let error = error(&text);
+        assert!(error.starts_with(expected), "expected {expected:?}, got {error:?}");
+    }
+}
+
 #[test]
 fn an_object_is_applied_again_later() {
     let later = TEAM.replace("name: a", "name: a, annotations: {simulate.sluice.dev/at: 5s}");

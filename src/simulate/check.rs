@@ -1,4 +1,5 @@
-//! What an API server would refuse before any webhook: wrong types, unknown fields, wrong amounts.
+//! What an API server would refuse whatever a webhook says: wrong types, unknown fields, wrong amounts, Jobs whose
+//! pods do not end.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ const MARKS: [(&str, &[&str]); 2] =
 /// Checks each document once, however many copies it asks for.
 #[derive(Debug, Default)]
 pub struct Checker {
-    last: Option<(Arc<str>, usize)>,
+    last: Option<(Arc<str>, usize, Option<usize>)>,
 }
 
 impl Checker {
@@ -70,19 +71,23 @@ impl Checker {
         if pod.is_null() {
             return Err(invalid(object, spec, "is missing".to_owned()));
         }
+        if object.kind == Kind::Job {
+            ends(object, &pod["restartPolicy"], &format!("{spec}.restartPolicy"))?;
+        }
         for list in ["containers", "initContainers"] {
             for (index, container) in pod[list].as_array().into_iter().flatten().enumerate() {
+                let field = format!("{spec}.{list}[{index}].resources");
                 for kind in ["requests", "limits"] {
-                    let field = format!("{spec}.{list}[{index}].resources.{kind}");
-                    amounts(object, &container["resources"][kind], &field)?;
+                    amounts(object, &container["resources"][kind], &format!("{field}.{kind}"))?;
                 }
+                requests_within_limits(object, &container["resources"], &field)?;
             }
         }
         Ok(())
     }
 
     fn seen(&mut self, origin: &Origin) -> bool {
-        let this = Some((Arc::clone(&origin.file), origin.document));
+        let this = Some((Arc::clone(&origin.file), origin.document, origin.item));
         let seen = self.last == this;
         self.last = this;
         seen
@@ -114,10 +119,56 @@ fn written(path: &Path, text: &mut String) {
     }
 }
 
+/// Checks that a Job's pods may end, which by default they may not.
+fn ends(object: &Object, policy: &Value, field: &str) -> Result<(), ScenarioError> {
+    let problem = match policy.as_str() {
+        Some("Never" | "OnFailure") => return Ok(()),
+        Some(other) => {
+            format!("{other:?} is not for the pods of a Job, which end: it must be Never or OnFailure")
+        }
+        None => "is missing; for the pods of a Job it must be Never or OnFailure".to_owned(),
+    };
+    Err(invalid(object, field, problem))
+}
+
+/// Checks that no more is requested than the limit, and of what cannot be overcommitted as much.
+fn requests_within_limits(object: &Object, resources: &Value, field: &str) -> Result<(), ScenarioError> {
+    for (resource, written) in resources["requests"].as_object().into_iter().flatten() {
+        let limit = &resources["limits"][resource];
+        let (request, limit) = (text_of(written), (!limit.is_null()).then(|| text_of(limit)));
+        let fixed = is_device(resource) || resource.starts_with("hugepages-");
+        let (kind, problem) = match limit {
+            None if fixed => (
+                "limits",
+                format!("is missing; of {resource} the limit must be as large as the request, {request}"),
+            ),
+            None => continue,
+            Some(limit) => {
+                // Both have been read without an error.
+                let order = Amount::parse(&request).ok().cmp(&Amount::parse(&limit).ok());
+                if fixed && order.is_ne() {
+                    ("requests", format!("{request} must be as large as the limit, {limit}"))
+                } else if order.is_gt() {
+                    ("requests", format!("{request} is more than the limit, {limit}"))
+                } else {
+                    continue;
+                }
+            }
+        };
+        return Err(invalid(object, &format!("{field}.{kind}[{resource}]"), problem));
+    }
+    Ok(())
+}
+
+/// An amount as it was written, with quotes or without.
+fn text_of(written: &Value) -> String {
+    written.as_str().map_or_else(|| written.to_string(), ToOwned::to_owned)
+}
+
 /// Checks amounts that were written for resources.
 fn amounts(object: &Object, list: &Value, field: &str) -> Result<(), ScenarioError> {
     for (resource, written) in list.as_object().into_iter().flatten() {
-        let text = written.as_str().map_or_else(|| written.to_string(), ToOwned::to_owned);
+        let text = text_of(written);
         let problem = match Amount::parse(&text) {
             Ok(amount) if amount < Amount::ZERO => format!("{text} is negative"),
             Ok(amount) if is_device(resource) && amount.as_milli() % 1000 != 0 => {

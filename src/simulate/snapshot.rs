@@ -39,14 +39,14 @@ impl Snapshot {
             let items = match document {
                 Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
                     match list.remove("items") {
-                        Some(Value::Array(items)) => items,
+                        Some(Value::Array(items)) => (1..).map(Some).zip(items).collect(),
                         _ => Vec::new(),
                     }
                 }
-                other => vec![other],
+                other => vec![(None, other)],
             };
-            for item in items {
-                snapshot.add(&file, index + 1, item);
+            for (item, object) in items {
+                snapshot.add(&file, (index + 1, item), object);
             }
         }
         if snapshot.objects.is_empty() {
@@ -57,7 +57,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    fn add(&mut self, file: &Arc<str>, document: usize, object: Value) {
+    fn add(&mut self, file: &Arc<str>, (document, item): (usize, Option<usize>), object: Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let group = |api_version: &str| api_version.split_once('/').map(|(group, _)| group.to_owned());
         let api_version = text(&object["apiVersion"]);
@@ -70,7 +70,8 @@ impl Snapshot {
             None => text(&metadata["name"]),
         };
         self.taken = self.taken.max(latest(&object));
-        let origin = Origin { file: Arc::clone(file), document, object: Some(format!("{kind} {name}")) };
+        let object_named = Some(format!("{kind} {name}"));
+        let origin = Origin { file: Arc::clone(file), document, item, object: object_named };
         self.objects.push((origin, kind, object));
     }
 }
@@ -160,7 +161,7 @@ mod tests {
         let snapshot = Snapshot::parse("dump.yaml", &dump()).expect("a dump");
         let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: new, namespace: b, annotations: \
                     {simulate.sluice.dev/at: 5s, simulate.sluice.dev/duration: 8s}}\nspec: {template: {spec: \
-                    {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}\n";
+                    {restartPolicy: Never, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}\n";
         let scenario = Scenario::parse([("s.yaml", text)]).expect("a scenario");
         let play = |scenario: &Scenario| {
             let options = Options { until: Some(Duration::from_secs(60)), ..Options::default() };
@@ -189,7 +190,7 @@ mod tests {
         let snapshot = Snapshot::parse("dump.yaml", &text).expect("a dump");
         let played = run_with(Some(&snapshot), &Scenario::default(), &Options::default(), &mut |_| ());
         let error = played.expect_err("parallelism is a number").to_string();
-        assert!(error.starts_with("dump.yaml: document 1 (Job a/"), "{error}");
+        assert!(error.starts_with("dump.yaml: document 1, item 1 (Job a/"), "{error}");
         assert!(error.contains("): spec.parallelism: invalid type: string \"two\""), "{error}");
     }
 }
