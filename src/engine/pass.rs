@@ -49,11 +49,7 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
             engine.cut_short = true;
             break;
         }
-        // Whose turn comes next is settled before anybody behind that one starts.
-        let first = if engine.vacated { asked.next(engine, &rooms) } else { None };
-        engine.vacated &= first.is_some();
-        let next = first.or_else(|| order.next(engine, &rooms)).or_else(|| asked.next(engine, &rooms));
-        let Some(id) = next else {
+        let Some(id) = next(engine, &mut order, &mut asked, &rooms) else {
             if go_on(engine) {
                 continue;
             }
@@ -76,6 +72,24 @@ pub fn run(engine: &mut Engine, now: Time) -> Plan {
     rooms.retain(|room| engine.pending.waits_for(room));
     (engine.rooms, engine.order) = (rooms, order);
     plan
+}
+
+/// Who is looked at next: the first in order of those who may be able to start, then whoever might have its turn
+/// instead. Once somebody's turn is over, whose comes next is settled before anybody behind that one starts.
+fn next(engine: &mut Engine, order: &mut Order, asked: &mut Asked, rooms: &Rooms) -> Option<WorkloadId> {
+    let startable = order.next(engine, rooms);
+    if !engine.vacated && startable.is_some() {
+        return startable;
+    }
+    let before = startable.as_ref().and_then(|id| First::of(engine, engine.pending.rank(id)?));
+    match asked.next(engine, rooms, before.as_ref()) {
+        Next::Ask(id) => Some(id),
+        Next::NobodyYet => startable,
+        Next::Nobody => {
+            engine.vacated = false;
+            startable
+        }
+    }
 }
 
 /// Lets some of those be looked at who could not be helped before; false if there are none.
@@ -143,8 +157,10 @@ struct Asked(BTreeSet<ClassIx>);
 
 impl Asked {
     /// The first in order of those who wait for room in a pool where nobody of their team has the turn to
-    /// have room reserved; nobody once all were asked, until something makes room.
-    fn next(&mut self, engine: &mut Engine, rooms: &Rooms) -> Option<WorkloadId> {
+    /// have room reserved, as long as it does not stand behind `before`; nobody once all were asked, until
+    /// something makes room.
+    fn next(&mut self, engine: &mut Engine, rooms: &Rooms, before: Option<&First>) -> Next {
+        let mut next = Next::Nobody;
         let pools: BTreeSet<PoolIx> = rooms.iter().map(|(_, pool)| pool).collect();
         for pool in pools {
             if reserve::is_full(engine, pool) {
@@ -157,29 +173,68 @@ impl Asked {
                 let place = (pool, *team);
                 !engine.turns.contains_key(&place) && engine.turnless.get(&place) != Some(&engine.epoch)
             });
-            let mut firsts: Vec<(Standing, ClassIx, &Rank)> = Vec::new();
+            let mut firsts: Vec<(First, ClassIx)> = Vec::new();
             for team in teams {
                 let first = engine.pending.first_waiting(team, here, &self.0);
-                let first =
-                    first.and_then(|(rank, class)| Some((Standing::of(engine, team, rank)?, *class, rank)));
-                match first {
+                match first.and_then(|(rank, class)| Some((First::of(engine, rank.clone())?, *class))) {
                     Some(first) => firsts.push(first),
                     None => {
                         engine.turnless.insert((pool, team), engine.epoch);
                     }
                 }
             }
-            let first = firsts.iter().min_by(|left, right| left.0.key.cmp(&right.0.key));
-            let size = first.and_then(|(standing, ..)| standing.peers.as_ref()).map(|(size, _)| size);
-            let peers = firsts.iter().filter_map(|first| Some((first.0.peers.as_ref()?, first)));
+            let first = firsts.iter().min_by(|left, right| left.0.standing.key.cmp(&right.0.standing.key));
+            let size = first.and_then(|(first, _)| first.standing.peers.as_ref()).map(|(size, _)| size);
+            let peers = firsts.iter().filter_map(|first| Some((first.0.standing.peers.as_ref()?, first)));
             let peers = peers.filter(|((asked, _), _)| Some(asked) == size);
             let peer = peers.min_by(|left, right| left.0.1.cmp(&right.0.1)).map(|(_, first)| first);
-            if let Some((_, class, rank)) = peer.or(first) {
-                self.0.insert(*class);
-                return Some(rank.id().clone());
+            let Some((first, class)) = peer.or(first) else { continue };
+            if before.is_some_and(|before| before.goes_before(first)) {
+                next = Next::NobodyYet;
+                continue;
             }
+            self.0.insert(*class);
+            return Next::Ask(first.rank.id().clone());
         }
-        None
+        next
+    }
+}
+
+/// Whether somebody is to be asked.
+enum Next {
+    /// This one.
+    Ask(WorkloadId),
+    /// Only once those before it in the order have been looked at.
+    NobodyYet,
+    /// All were asked.
+    Nobody,
+}
+
+/// The first of a team, with where the team stands by it.
+struct First {
+    team: TeamIx,
+    standing: Standing,
+    rank: Rank,
+}
+
+impl First {
+    /// The one of that rank.
+    fn of(engine: &Engine, rank: Rank) -> Option<Self> {
+        let team = engine.books.at(rank.place())?.team;
+        Some(Self { team, standing: Standing::of(engine, team, &rank)?, rank })
+    }
+
+    /// Whether it goes before another one.
+    fn goes_before(&self, other: &Self) -> bool {
+        if self.team == other.team {
+            return self.rank < other.rank;
+        }
+        match (&self.standing.peers, &other.standing.peers) {
+            (Some((size, after)), Some((other_size, other_after))) if size == other_size => {
+                after < other_after
+            }
+            _ => self.standing.key < other.standing.key,
+        }
     }
 }
 
