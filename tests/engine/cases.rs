@@ -79,6 +79,19 @@ fn within_a_team_lower_priority_yields_and_equal_never() {
 }
 
 #[test]
+fn one_mate_goes_where_the_claimant_may_borrow_the_rest() {
+    // Within its team's guarantee there would be room for high only with low gone too. Whoever goes would be owed
+    // its room without high, but cannot take it back from a mate of higher priority.
+    let case = Case::new(&[5, 1], &[("a", 5)])
+        .job("low", "a", 1, -1)
+        .job("mid1", "a", 2, 0)
+        .job("mid2", "a", 2, 0)
+        .job("high", "a", 3, 1);
+    case.check("the newest", &["low", "mid1", "high"]);
+    assert_eq!(case.world.evicted_for.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn an_owner_takes_back_what_others_borrow() {
     let teams = [("c1", 6), ("c2", 6)];
     Case::new(&[12], &teams)

@@ -162,6 +162,25 @@ fn could_claim_surplus(world: &World, item: &Item, sure: bool) -> bool {
     })
 }
 
+/// The sets of mates of lower priority that let somebody start, be it that its team borrows then.
+fn mates_who_make_room(world: &World, item: &Item) -> Vec<Vec<WorkloadId>> {
+    let mates: Vec<&Item> = world
+        .running()
+        .into_iter()
+        .filter(|mate| mate.workload.team == item.workload.team && mate.preemptible())
+        .filter(|mate| mate.workload.priority < item.workload.priority && !is_young(world, mate))
+        .collect();
+    let set = |mask: u32| -> Vec<&Item> {
+        (0..mates.len()).filter(|i| mask & (1 << i) != 0).map(|i| mates[i]).collect()
+    };
+    let makes_room = |set: &Vec<&Item>| {
+        let less: i64 = set.iter().map(|mate| mate.total()).sum();
+        let less = world.path(&item.workload.team).into_iter().map(|team| (team, less)).collect();
+        world.within_limits(item, &less) && world.fits_without(item, set)
+    };
+    (1..1 << mates.len()).map(set).filter(makes_room).map(ids).collect()
+}
+
 /// The usage of those teams that have none below them.
 fn leaves(world: &World, usage: &BTreeMap<Name, i64>) -> BTreeMap<Name, i64> {
     let parents: BTreeSet<&Name> = world.teams.values().filter_map(|team| team.parent.as_ref()).collect();
@@ -301,6 +320,8 @@ proptest! {
         let claimant = world.queued().into_iter().next().cloned().expect("it has just been submitted");
         let mut sets = could_be_made_room(&world, &claimant).unwrap_or_default();
         sets.retain(|set| !has_young_mate(&world, set, &claimant));
+        let borrowing = mates_who_make_room(&world, &claimant).into_iter().filter(|set| !sets.contains(set));
+        sets.extend(borrowing.collect::<Vec<_>>());
         let mut scene = after(&world, &[], &claimant, &BTreeMap::new());
         let actions = world.plan();
         let moved = |action: &Action| matches!(action, Action::Evict { reason: EvictReason::Moved, .. });

@@ -112,7 +112,8 @@ impl Search<'_> {
         if best != Comeback::Peaceful {
             return best;
         }
-        if self.ground == Ground::Owed || !claimant.preemptible {
+        // A mate is of lower priority than the claimant, which so does not yield to it.
+        if self.ground == Ground::Owed || !claimant.preemptible || entry.team == claimant.team {
             return Comeback::Peaceful;
         }
         // It might have the claimant itself evicted, with others or without.
