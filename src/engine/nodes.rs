@@ -4,7 +4,7 @@ mod index;
 mod node;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::devices::Holder;
 use super::model::{Name, Node, PodShape};
@@ -13,8 +13,8 @@ use super::space::Demand;
 use super::vector::{Resources, Vector};
 pub use index::Fitting;
 use index::Index;
-use node::Hold;
 pub use node::NodeEntry;
+use node::{Hold, Promised};
 
 /// A node that does not list pod slots takes as many pods as its other resources allow.
 const UNLIMITED_SLOTS: i64 = 1 << 50;
@@ -33,8 +33,18 @@ struct Free {
 #[derive(Debug)]
 pub struct Concealed<'a> {
     room: Vec<(NodeIx, &'a Vector, u32)>,
-    /// The revisions of its nodes before and after.
-    revisions: BTreeMap<NodeIx, (u64, u64)>,
+    /// Its nodes as they were before.
+    before: BTreeMap<NodeIx, Before>,
+}
+
+/// A node as it was before room on it was taken out of sight.
+#[derive(Debug)]
+struct Before {
+    promised: Promised,
+    state: Option<State>,
+    revision: u64,
+    /// The revision that it has had since.
+    since: u64,
 }
 
 /// All nodes ever heard of.
@@ -149,30 +159,52 @@ impl NodeTable {
 
     /// Takes room out of sight, so many pods of a need on each node, until it is shown again.
     pub fn hide<'a>(&mut self, room: impl Iterator<Item = (NodeIx, &'a Vector, u32)>) -> Concealed<'a> {
-        let mut hidden = Concealed { room: room.collect(), revisions: BTreeMap::new() };
+        let mut hidden = Concealed { room: room.collect(), before: BTreeMap::new() };
         for (index, need, pods) in &hidden.room {
-            let before = self.revisions[*index];
+            hidden.before.entry(*index).or_insert_with(|| self.before(*index));
             self.nominate(*index, need, i64::from(*pods));
-            let revisions = hidden.revisions.entry(*index).or_insert((before, before));
-            revisions.1 = self.revisions[*index];
+        }
+        for (index, before) in &mut hidden.before {
+            before.since = self.revisions[*index];
         }
         hidden
     }
 
+    /// A node as it is, to be [restored](Self::restore).
+    fn before(&mut self, index: NodeIx) -> Before {
+        let (state, revision) = (self.states[index], self.revisions[index]);
+        state.iter().for_each(|state| self.packing.keep(*state));
+        Before { promised: self.entries[index].promised(), state, revision, since: revision }
+    }
+
     /// Shows what was taken out of sight. A node on which nothing else has changed since then is as it was.
-    pub fn show(&mut self, hidden: &Concealed<'_>) {
-        let mut unchanged = hidden.revisions.clone();
-        unchanged.retain(|index, (_, after)| self.revisions[*index] == *after);
-        for (index, need, pods) in &hidden.room {
-            self.nominate(*index, need, -i64::from(*pods));
-            // Shares may have come to lie on other devices.
-            if !self.demand(need).shares().is_empty() {
-                unchanged.remove(index);
+    pub fn show(&mut self, hidden: Concealed<'_>) {
+        let Concealed { room, before } = hidden;
+        // Shares may have come to lie on other devices.
+        let shared = room.iter().filter(|(_, need, _)| !self.demand(need).shares().is_empty());
+        let mut changed: BTreeSet<NodeIx> = shared.map(|(index, ..)| *index).collect();
+        for (index, before) in before {
+            if self.revisions[index] == before.since && !changed.contains(&index) {
+                self.restore(index, before);
+            } else {
+                before.state.iter().for_each(|state| self.packing.let_go(*state));
+                changed.insert(index);
             }
         }
-        for (index, (before, _)) in unchanged {
-            self.revisions[index] = before;
+        for (index, need, pods) in room.iter().filter(|(index, ..)| changed.contains(index)) {
+            self.nominate(*index, need, -i64::from(*pods));
         }
+    }
+
+    /// Makes a node what it was before. Its state is known still, for kinds of pods are noted between plans only.
+    fn restore(&mut self, index: NodeIx, before: Before) {
+        self.entries[index].restore(before.promised);
+        if let Some((now, state)) = self.states[index].zip(before.state) {
+            self.packing.go_back(now, state);
+        }
+        self.states[index] = before.state;
+        self.changed(index);
+        self.revisions[index] = before.revision;
     }
 
     /// Takes note of a workload that has not been seen before, and may run in these pools.

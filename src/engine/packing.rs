@@ -136,6 +136,22 @@ impl Packing {
         Some(after)
     }
 
+    /// Keeps a state known for a node that may [go back](Self::go_back) to it.
+    pub fn keep(&mut self, state: State) {
+        self.states.keep(state);
+    }
+
+    /// Lets go of a state that was kept.
+    pub fn let_go(&mut self, state: State) {
+        self.states.let_go(state);
+    }
+
+    /// A node in the state `now` goes back to one that was kept for it.
+    pub fn go_back(&mut self, now: State, kept: State) {
+        self.states.enter_kept(kept);
+        self.states.leave(now);
+    }
+
     /// What it costs to put so many pods on a node in that state.
     #[must_use]
     pub fn cost_in(&self, state: State, ask: &Ask, pods: u32) -> Cost {

@@ -44,6 +44,14 @@ pub struct NodeEntry {
     empty: Space,
 }
 
+/// All of a node's books that change when more or less of it is promised to claimants, shares of devices aside.
+#[derive(Debug)]
+pub struct Promised {
+    nominated: Vector,
+    now: Space,
+    settled: Space,
+}
+
 impl NodeEntry {
     /// Whether new pods may be bound to it.
     #[must_use]
@@ -192,6 +200,17 @@ impl NodeEntry {
             self.nominated.add(need, times.signum());
             self.refresh();
         }
+    }
+
+    /// What is promised, to be [restored](Self::restore) later.
+    pub fn promised(&self) -> Promised {
+        Promised { nominated: self.nominated.clone(), now: self.now.clone(), settled: self.settled.clone() }
+    }
+
+    /// Promises what was promised before; nothing else, and no share, may have changed since then.
+    pub fn restore(&mut self, before: Promised) {
+        let Promised { nominated, now, settled } = before;
+        (self.nominated, self.now, self.settled) = (nominated, now, settled);
     }
 
     /// Keeps the shares of one more pod for a claimant. Where no device has room that is or will be there, those

@@ -24,6 +24,7 @@ struct Slot {
     key: Key,
     space: Space,
     usable: Vec<i64>,
+    /// So many nodes are in it, or may go back to it.
     nodes: u32,
     turn: u64,
 }
@@ -80,17 +81,42 @@ impl States {
 
     /// One node fewer is in a state.
     pub fn leave(&mut self, state: State) {
-        // What was before all states were forgotten is counted nowhere.
-        if self.slots.get(state.place).is_none_or(|slot| slot.turn != state.turn) {
+        if self.knows(state) {
+            self.count(state.place, -1);
+            self.let_go(state);
+        }
+    }
+
+    /// Keeps a state known for a node that may come back to it.
+    pub fn keep(&mut self, state: State) {
+        if self.knows(state) {
+            self.slots[state.place].nodes += 1;
+        }
+    }
+
+    /// The node has come back.
+    pub fn enter_kept(&mut self, state: State) {
+        if self.knows(state) {
+            self.count(state.place, 1);
+        }
+    }
+
+    /// A node will not come back.
+    pub fn let_go(&mut self, state: State) {
+        if !self.knows(state) {
             return;
         }
-        self.count(state.place, -1);
         let slot = &mut self.slots[state.place];
         slot.nodes -= 1;
         if slot.nodes == 0 {
             self.index.remove(&slot.key);
             self.unused.push(state.place);
         }
+    }
+
+    /// What was before all states were forgotten is counted nowhere.
+    fn knows(&self, state: State) -> bool {
+        self.slots.get(state.place).is_some_and(|slot| slot.turn == state.turn)
     }
 
     fn count(&mut self, place: usize, times: i64) {
