@@ -140,14 +140,17 @@ fn make_room(
         books.forest.over_limit(pool, candidate.team, &candidate.total, &Imagined::new(), true).is_none();
     let owed = candidate.owed(books, pool);
     if allowed && may_borrow(books, candidate, pool) {
-        let settled = Room::Settled(&Freed::new()).place(engine, candidate, pool, nodes);
-        if let Some(placement) = settled {
-            // Room that is being freed is promised to those who are owed it; the others, for whom
-            // nobody need go either, get it in their order once it is free.
-            if owed {
-                promise(engine, candidate, pool, placement, Vec::new());
+        let (freed, request) = (Freed::new(), candidate.request(pool));
+        let room = Room::Settled(&freed);
+        // Room that is being freed is promised to those who are owed it; the others, for whom
+        // nobody need go either, get it in their order once it is free.
+        if !owed {
+            if placement::most(books, nodes, &request, room) >= candidate.pods {
+                return false;
             }
-            return owed;
+        } else if let Some(placement) = placement::place(books, nodes, &request, room) {
+            promise(engine, candidate, pool, placement, Vec::new());
+            return true;
         }
     }
     if outlook::missing_for_claim(engine, candidate, pool).is_some() {

@@ -69,7 +69,7 @@ fn hidden(turn: &Turn, opening: &Opening) -> Hidden {
 
 /// All reserved room that a candidate has to respect.
 pub fn hidden_from(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Vec<Hidden> {
-    respected(engine, candidate, pool).iter().map(|(turn, opening)| hidden(turn, opening)).collect()
+    respected(engine, candidate, pool).map(|(turn, opening)| hidden(turn, opening)).collect()
 }
 
 /// Does something while such room is out of sight.
@@ -79,7 +79,7 @@ pub fn out_of_sight<T>(engine: &mut Engine, hidden: &[Hidden], act: impl FnOnce(
     });
     let concealed = engine.books.nodes.hide(room);
     let result = act(engine);
-    engine.books.nodes.show(&concealed);
+    engine.books.nodes.show(concealed);
     result
 }
 
@@ -93,13 +93,13 @@ fn earlier(
 ) -> Vec<Hidden> {
     let Some(holder) = Candidate::of(&engine.books, &turn.holder) else { return Vec::new() };
     let by_then = |other: &Opening| (other.at.is_none(), other.at) <= (opening.at.is_none(), opening.at);
-    let mut others = respected(engine, &holder.in_pool(&engine.books, pool), pool);
-    others.retain(|(other, theirs)| {
+    let holder = holder.in_pool(&engine.books, pool);
+    let others = respected(engine, &holder, pool).filter(|(other, theirs)| {
         comes.is_none_or(|respected| respected.iter().any(|(turn, _)| turn.holder == other.holder))
             && by_then(theirs)
             && theirs.placement.keys().any(|node| opening.placement.contains_key(node))
     });
-    others.iter().map(|(other, theirs)| hidden(other, theirs)).collect()
+    others.map(|(other, theirs)| hidden(other, theirs)).collect()
 }
 
 /// Whether the reserved room is there at the promised time.
@@ -168,32 +168,36 @@ pub fn before(engine: &Engine, candidate: &Candidate, turn: &Turn) -> bool {
 }
 
 /// The reservations in a pool that a candidate has to respect.
-fn respected(engine: &Engine, candidate: &Candidate, pool: PoolIx) -> Vec<Reserved> {
+fn respected<'a>(
+    engine: &'a Engine,
+    candidate: &'a Candidate,
+    pool: PoolIx,
+) -> impl Iterator<Item = (&'a Turn, &'a Opening)> {
+    let books = &engine.books;
     // Others may have to go so that it is within all guarantees above its own.
-    let owed = |candidate: &Candidate| within_own_guarantee(&engine.books, candidate, pool);
-    let mut respected = Vec::new();
-    for ((_, team), turn) in engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX)) {
-        let Some(opening) = turn.opening.as_ref() else { continue };
+    let owed = within_own_guarantee(books, candidate.team, &candidate.total, pool);
+    let holder_is_owed = move |turn: &Turn| {
+        let holder = books.get(&turn.holder);
+        holder.is_some_and(|holder| within_own_guarantee(books, holder.team, &holder.least_total(), pool))
+    };
+    let turns = engine.turns.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX));
+    turns.filter_map(move |((_, team), turn)| {
+        let opening = turn.opening.as_ref()?;
         if turn.holder == candidate.id || !waits(engine, &turn.holder) {
-            continue;
+            return None;
         }
         let goes_before = if *team == candidate.team {
             before(engine, candidate, turn)
         } else {
-            let holder = || Candidate::of(&engine.books, &turn.holder);
-            owed(candidate) && !holder().is_some_and(|holder| owed(&holder))
+            owed && !holder_is_owed(turn)
         };
-        if !goes_before {
-            respected.push((turn.clone(), opening.clone()));
-        }
-    }
-    respected
+        (!goes_before).then_some((turn, opening))
+    })
 }
 
-/// Whether a team's own guarantee, those above it aside, holds a candidate.
-fn within_own_guarantee(books: &Books, candidate: &Candidate, pool: PoolIx) -> bool {
-    let account = books.forest.account(pool, candidate.team);
-    let total = &candidate.total;
+/// Whether a team's own guarantee, those above it aside, holds so much more.
+fn within_own_guarantee(books: &Books, team: TeamIx, total: &Vector, pool: PoolIx) -> bool {
+    let account = books.forest.account(pool, team);
     let asked = || account.governed().filter(|(index, _)| total.get(*index) > 0);
     asked().next().is_some()
         && asked().all(|(index, guaranteed)| account.settled(index) + total.get(index) <= guaranteed)
@@ -212,7 +216,8 @@ pub fn admissible(
     found: Placement,
     now: Time,
 ) -> Result<Placement, Verdict> {
-    let all = respected(engine, candidate, pool);
+    let all: Vec<Reserved> =
+        respected(engine, candidate, pool).map(|(turn, opening)| (turn.clone(), opening.clone())).collect();
     let lasts = |reserved: &Reserved| !passes(engine, candidate, now, &reserved.1);
     let kept: Vec<Reserved> = all.iter().filter(|reserved| lasts(reserved)).cloned().collect();
     let mut passed = others(engine, candidate, pool, &all);
