@@ -44,6 +44,8 @@ pub struct Claim {
 pub struct Victim {
     /// What was decided.
     pub take: Take,
+    /// Where its entry is kept.
+    pub place: Place,
     /// What it ran by before.
     pub before: Admission,
 }
@@ -200,9 +202,10 @@ pub fn progress(engine: &mut Engine, now: Time, plan: &mut Plan) {
 
 /// Whether a victim runs on as before, because what was decided about it could not be written.
 fn stays(engine: &Engine, victim: &Victim) -> bool {
-    engine
-        .books
-        .get(victim.take.id())
+    let id = victim.take.id();
+    let entry = engine.books.at(victim.place).filter(|entry| entry.workload.id == *id);
+    entry
+        .or_else(|| engine.books.get(id))
         .is_some_and(|entry| matches!(&entry.phase, Phase::Running(admission) if *admission == victim.before))
 }
 

@@ -106,6 +106,13 @@ pub fn free(freed: &mut Freed, entry: &Entry) {
     free_pods(freed, entry, entry.charge.staying());
 }
 
+/// Adds to `freed` what a workload holds on one node and is not leaving already.
+pub fn free_on(freed: &mut Freed, entry: &Entry, node: NodeIx) {
+    if let Some(pods) = entry.charge.staying().get(&node) {
+        freed.give(node, &entry.workload.id, &entry.need, *pods);
+    }
+}
+
 /// Adds to `freed` what so many pods of a workload hold on nodes.
 pub fn free_pods(freed: &mut Freed, entry: &Entry, pods: &BTreeMap<NodeIx, u32>) {
     for (node, pods) in pods {

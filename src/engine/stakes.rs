@@ -145,6 +145,12 @@ impl Stakes {
         self.0.get(&(pool, team))?.priorities.first_key_value().map(|(priority, _)| *priority)
     }
 
+    /// The teams of which somebody might yield something.
+    pub fn yielding_teams(&self, pool: PoolIx) -> impl Iterator<Item = TeamIx> {
+        let teams = self.0.range((pool, TeamIx::MIN)..=(pool, TeamIx::MAX));
+        teams.filter(|(_, sums)| !sums.yielding.is_empty()).map(|((_, team), _)| *team)
+    }
+
     /// How many of a team might yield something.
     #[must_use]
     pub fn count(&self, pool: PoolIx, team: TeamIx) -> usize {

@@ -24,7 +24,7 @@ pub fn take(
 ) -> Option<Victim> {
     let entry = engine.books.get(take.id())?;
     let Phase::Running(admission) = entry.phase.clone() else { return None };
-    let before = admission.clone();
+    let (place, before) = (entry.place, admission.clone());
     match &take {
         Take::Whole(id) => {
             let reason = if entry.team == claimant.team {
@@ -55,7 +55,7 @@ pub fn take(
             hold_for_mover(engine, id, &admission, to.clone());
         }
     }
-    Some(Victim { take, before })
+    Some(Victim { take, place, before })
 }
 
 /// An admission without so many pods on these nodes.

@@ -32,6 +32,12 @@ impl Freed {
         Self::default()
     }
 
+    /// Only what is different on one node.
+    #[must_use]
+    pub fn on(&self, node: NodeIx) -> Self {
+        Self(self.0.get(&node).map(|change| (node, change.clone())).into_iter().collect())
+    }
+
     /// Imagines that so many pods of a workload that are not about to leave are gone from a node.
     pub fn give(&mut self, node: NodeIx, id: &WorkloadId, need: &Vector, pods: u32) {
         let change = self.0.entry(node).or_default();

@@ -13,7 +13,7 @@ use super::super::model::{Admission, Time, WorkloadId};
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Room};
 use super::super::rules::{
-    free_pods, old_enough, preemptible, priority_of, scarcest, work_lost, would_be_owed_again,
+    free_on, old_enough, preemptible, priority_of, scarcest, work_lost, would_be_owed_again,
 };
 use super::super::seniority::Seniority;
 use super::super::share::Ratio;
@@ -313,14 +313,13 @@ impl<'a> Search<'a> {
 
     /// Whether more pods of the claimant find room on a node once these are gone from it.
     fn gains(&self, node: NodeIx, there: &[Candidate<'_>]) -> bool {
-        let mut freed = self.state.freed.clone();
+        let mut freed = self.state.freed.on(node);
         let room = |freed: &Freed| {
             placement::capacity_for(self.books, node, self.claimant.need, Room::Settled(freed))
         };
         let before = room(&freed);
         for candidate in there {
-            let pods = candidate.entry.charge.staying().get(&node).copied().unwrap_or(0);
-            free_pods(&mut freed, candidate.entry, &BTreeMap::from([(node, pods)]));
+            free_on(&mut freed, candidate.entry, node);
         }
         room(&freed) > before
     }

@@ -28,8 +28,8 @@ pub struct Lender {
 /// The teams of a pool of whom somebody might yield, as things are: the same for all searches that one leads to.
 #[derive(Debug)]
 pub struct Lending {
-    /// All of them, by the one at the top.
-    under: BTreeMap<TeamIx, Vec<TeamIx>>,
+    /// All of them in order, after the one at the top.
+    under: Vec<(TeamIx, TeamIx)>,
     /// Those of which something may be taken by whoever stands under another one at the top.
     outright: Vec<(Standing, TeamIx)>,
 }
@@ -38,19 +38,26 @@ impl Lending {
     /// Looks at every team that holds something.
     pub fn of(books: &Books, pool: PoolIx) -> Self {
         let (forest, nothing) = (&books.forest, Imagined::new());
-        let mut lending = Self { under: BTreeMap::new(), outright: Vec::new() };
-        for team in books.teams_holding(pool).filter(|team| books.stakes.count(pool, *team) > 0) {
+        let mut lending = Self { under: Vec::new(), outright: Vec::new() };
+        for team in books.stakes.yielding_teams(pool) {
             let path = &forest.team(team).path;
             let Some(top) = path.last() else { continue };
-            lending.under.entry(*top).or_default().push(team);
+            lending.under.push((*top, team));
             if forest.any_beyond_guarantee(pool, path.iter().copied(), &nothing) {
                 let largest = path.iter().map(|at| forest.level_share(pool, *at, None)).max();
                 let standing = (true, Reverse(largest.unwrap_or(Ratio::ZERO)), team);
                 lending.outright.push((standing, *top));
             }
         }
+        lending.under.sort_unstable();
         lending.outright.sort_unstable();
         lending
+    }
+
+    /// Those under one at the top.
+    fn under(&self, top: TeamIx) -> impl Iterator<Item = TeamIx> {
+        let first = self.under.partition_point(|(at, _)| *at < top);
+        self.under[first..].iter().take_while(move |(at, _)| *at == top).map(|(_, team)| *team)
     }
 }
 
@@ -123,7 +130,11 @@ impl<'s, 'a> Lenders<'s, 'a> {
     }
 
     fn near(&self) -> impl Iterator<Item = TeamIx> + '_ {
-        self.lending.under.iter().filter(|(top, _)| self.is_near(**top)).flat_map(|(_, teams)| teams).copied()
+        let Search { moves, state, .. } = self.search;
+        let all = moves.then_some(&self.lending.under).into_iter().flatten().map(|(_, team)| *team);
+        let others = state.imagined.keys().copied().filter(|at| self.top != Some(*at));
+        let tops = self.top.into_iter().chain(others).filter(move |_| !moves);
+        all.chain(tops.flat_map(|top| self.lending.under(top)))
     }
 
     fn far(&self) -> impl Iterator<Item = Standing> + '_ {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::forest::{Imagined, TeamIx};
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Freed, Room};
-use super::super::rules::{free_pods, scarcest};
+use super::super::rules::{free_on, free_pods, scarcest};
 use super::super::share::Ratio;
 use super::{Ground, Item, Search};
 
@@ -314,7 +314,7 @@ impl Search<'_> {
     fn nodes_by_loss(&self, on: &BTreeMap<NodeIx, Vec<Item>>) -> Vec<NodeIx> {
         let mut priced = Vec::new();
         for (node, items) in on {
-            let (need, mut freed) = (self.claimant.need, self.state.freed.clone());
+            let (need, mut freed) = (self.claimant.need, self.state.freed.on(*node));
             let room = |freed: &Freed| placement::capacity_for(self.books, *node, need, Room::Settled(freed));
             let before = room(&freed);
             let mut price = (0_usize, 0_usize, false, 0_i128);
@@ -322,10 +322,12 @@ impl Search<'_> {
             for item in self.legal_sequence(items) {
                 let candidate = &self.candidates[item.candidate()];
                 match item {
-                    Item::Pod(..) => free_pods(&mut freed, candidate.entry, &BTreeMap::from([(*node, 1)])),
+                    Item::Pod(..) => {
+                        freed.give(*node, &candidate.entry.workload.id, &candidate.entry.need, 1)
+                    }
                     Item::Whole(_) => {
                         // Its pods beyond the minimum may be counted already; a price need not be exact.
-                        free_pods(&mut freed, candidate.entry, candidate.entry.charge.staying());
+                        free_on(&mut freed, candidate.entry, *node);
                         price.0 += usize::from(!candidate.takeable);
                         price.1 +=
                             usize::from(candidate.straddles(self.books, self.claimant.pool, &imagined));
