@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
@@ -79,7 +80,7 @@ impl Search<'_> {
             nodes: &nodes,
             taken: Some(&nobody),
         };
-        let comeback = |ground: Ground, state: &State| {
+        let comeback = |ground: Ground, state: &Rc<State>| {
             let mut search = Search {
                 books,
                 pending: self.pending,
@@ -89,7 +90,7 @@ impl Search<'_> {
                 claimant: again,
                 ground,
                 moves: false,
-                state: state.clone(),
+                state: Rc::clone(state),
                 nodes: nodes.to_vec(),
                 candidates: Vec::new(),
                 common: self.common,
@@ -106,6 +107,7 @@ impl Search<'_> {
             self.tried.set(self.tried.get() + search.effort());
             comeback
         };
+        let state = Rc::new(state);
         let owed = comeback(Ground::Owed, &state);
         let best =
             if owed == Comeback::Evicting { owed } else { comeback(Ground::Surplus, &state).max(owed) };
@@ -117,8 +119,12 @@ impl Search<'_> {
             return Comeback::Peaceful;
         }
         // It might have the claimant itself evicted, with others or without.
-        state.imagined = outcome.imagined.clone();
-        state.freed = self.unhidden(&outcome.unfilled);
+        let state = Rc::new(State {
+            imagined: outcome.imagined.clone(),
+            freed: self.unhidden(&outcome.unfilled),
+            gone: state.gone.clone(),
+            started: state.started.clone(),
+        });
         let alone = forest.owed(claimant.pool, entry.team, &total, &state.imagined)
             && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
         if alone { Comeback::Evicting } else { comeback(Ground::Owed, &state) }

@@ -1,6 +1,7 @@
 //! Whether a claim on the surplus would put its own head on the block: because somebody waits who is owed
 //! what it would take.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -179,7 +180,7 @@ impl<'a> Search<'a> {
         freed: &Freed,
         gone: impl Iterator<Item = &'e Entry>,
     ) -> bool {
-        let (mut freed, mut gone) = (freed.clone(), gone.peekable());
+        let (mut freed, mut gone) = (Cow::Borrowed(freed), gone.peekable());
         let request = request_of(waiting, self.claimant.pool, waiting.least_pods());
         let nodes = placement::eligible(self.books, &request);
         // More room never hurts, so it is looked for again whenever twice as many are gone.
@@ -192,7 +193,7 @@ impl<'a> Search<'a> {
                 return false;
             }
             for other in gone.by_ref().take(more) {
-                free_pods(&mut freed, other, other.charge.staying());
+                free_pods(freed.to_mut(), other, other.charge.staying());
             }
             more *= 2;
         }

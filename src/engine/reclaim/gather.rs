@@ -225,9 +225,11 @@ impl<'a> Search<'a> {
         let mut likely = Vec::new();
         // The newest have least to lose; if they are too new, the oldest may be old enough.
         for entry in yielding().take(looked_at).chain(yielding().rev().take(looked_at)) {
-            if let Some(candidate) = self.consider(lender, entry, barred, gathered) {
-                let key = (!candidate.takeable, candidate.young, candidate.priority, candidate.lost);
-                likely.push((key, entry));
+            let Some(admission) = self.admission(entry, barred, gathered) else { continue };
+            let (takeable, young) = self.may_go(lender, entry, admission, gathered);
+            if takeable || self.moves {
+                let lost = work_lost(self.books, entry, admission.at, self.now);
+                likely.push(((!takeable, young, priority_of(self.books, entry), lost), entry));
             }
         }
         // Those alike stay in the order in which they were looked at.

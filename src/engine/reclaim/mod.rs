@@ -29,6 +29,7 @@ mod refill;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::books::Books;
 use super::forest::{Imagined, PoolIx, TeamIx};
@@ -187,7 +188,7 @@ struct Search<'a> {
     ground: Ground,
     /// Whether others may be moved for the claimant.
     moves: bool,
-    state: State,
+    state: Rc<State>,
     /// The nodes on which the claimant is to be placed.
     nodes: Vec<NodeIx>,
     candidates: Vec<Candidate<'a>>,
@@ -277,7 +278,7 @@ pub fn search(
             claimant,
             ground,
             moves,
-            state: State::default(),
+            state: Rc::default(),
             nodes: claimant.nodes.to_vec(),
             candidates: Vec::new(),
             common: &common,

@@ -77,8 +77,9 @@ impl<'a> Search<'a> {
     fn ways(&self, items: &[Item]) -> impl Iterator<Item = Sorted> + '_ {
         self.tried.set(self.tried.get() + 1);
         let parts = self.parts(items);
-        let ways = [self.moves, false].into_iter().take(if self.moves { 2 } else { 1 });
-        ways.filter_map(move |moves| self.sort(&parts, moves))
+        let with_moves = self.moves.then(|| (true, parts.clone()));
+        let ways = with_moves.into_iter().chain([(false, parts)]);
+        ways.filter_map(move |(moves, parts)| self.sort(parts, moves))
     }
 
     /// What a set of items takes of each candidate.
@@ -117,7 +118,7 @@ impl<'a> Search<'a> {
     }
 
     /// Decides of each part whether it may simply be taken, has to move, or straddles a guarantee.
-    fn sort(&self, parts: &[Part], moves: bool) -> Option<Sorted> {
+    fn sort(&self, parts: Vec<Part>, moves: bool) -> Option<Sorted> {
         let forest = &self.books.forest;
         let mut sorted = Sorted {
             taken: Vec::new(),
@@ -127,7 +128,7 @@ impl<'a> Search<'a> {
         };
         // One that accepted less asks for more again once it has stopped.
         let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].entry.is_cut();
-        let (own, mut left): (Vec<Part>, Vec<Part>) = parts.iter().cloned().partition(|part| {
+        let (own, mut left): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
             let candidate = &self.candidates[part.candidate];
             candidate.own && candidate.takeable
         });
