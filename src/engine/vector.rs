@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::amount::{Amount, ResourceList, ResourceName};
 use super::model::CURRENCY;
 
@@ -85,54 +87,38 @@ impl Resources {
     }
 }
 
-/// Of so many resources, those with the smallest numbers, amounts lie in the vector itself: most of them are made
-/// and dropped within one decision, and memory of its own for each would cost more than the arithmetic.
+/// So many amounts lie in the vector itself: most vectors are made and dropped within one decision, and memory of
+/// its own for each would cost more than the arithmetic.
 const FEW: usize = 8;
 
 /// Amounts in thousandths by resource number; what is not set is zero.
 #[derive(Clone, Debug, Default)]
-pub struct Vector {
-    few: [i64; FEW],
-    /// Those of the other resources.
-    more: Vec<i64>,
-    len: usize,
-}
+pub struct Vector(SmallVec<[i64; FEW]>);
 
 impl Vector {
     /// The amount of resource number `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> i64 {
-        match index.checked_sub(FEW) {
-            None => self.few[index],
-            Some(index) => self.more.get(index).copied().unwrap_or(0),
-        }
+        self.0.get(index).copied().unwrap_or(0)
     }
 
     /// One more than the highest resource number that was ever set.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
     /// Sets the amount of resource number `index`.
     pub fn set(&mut self, index: usize, milli: i64) {
-        self.lengthen(index + 1);
-        match index.checked_sub(FEW) {
-            None => self.few[index] = milli,
-            Some(index) => self.more[index] = milli,
+        if self.0.len() <= index {
+            self.0.resize(index + 1, 0);
         }
-    }
-
-    fn lengthen(&mut self, len: usize) {
-        self.len = self.len.max(len);
-        if self.len > FEW {
-            self.more.resize(self.len - FEW, 0);
-        }
+        self.0[index] = milli;
     }
 
     /// Every resource number up to the last one set, with its amount.
     pub fn entries(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        self.few.iter().chain(&self.more).take(self.len).copied().enumerate()
+        self.0.iter().copied().enumerate()
     }
 
     /// The resources of which there is not exactly nothing.
@@ -142,9 +128,10 @@ impl Vector {
 
     /// Adds `times` × `other`; `times` may be negative.
     pub fn add(&mut self, other: &Self, times: i64) {
-        self.lengthen(other.len);
-        let mine = self.few.iter_mut().chain(&mut self.more);
-        for (mine, theirs) in mine.zip(other.few.iter().chain(&other.more)).take(other.len) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
             *mine = mine.saturating_add(theirs.saturating_mul(times));
         }
     }
@@ -160,7 +147,7 @@ impl Vector {
     /// Whether both hold the same amounts.
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {
-        let length = self.len.max(other.len);
+        let length = self.0.len().max(other.0.len());
         (0..length).all(|index| self.get(index) == other.get(index))
     }
 
