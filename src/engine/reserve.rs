@@ -11,7 +11,9 @@
 //! sight of all others, whether they have a turn themselves or not.
 //!
 //! Before the holder go: who stands before it in its own team, and who is owed its room when the
-//! holder is not. Room already promised to those for whom others leave is theirs.
+//! holder is not; the latter leave the reserved room whole where they can. Where only what is reserved for
+//! their own team, at no predictable time, keeps them from that, the younger of the two reservations gives
+//! way until the older's holder has started. Room already promised to those for whom others leave is theirs.
 
 mod kept;
 
