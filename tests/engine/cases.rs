@@ -92,6 +92,25 @@ fn one_mate_goes_where_the_claimant_may_borrow_the_rest() {
 }
 
 #[test]
+fn a_mate_who_could_start_again_at_once_does_not_go() {
+    // With both mates gone high would be within its team's guarantee, but the first of them starts again beside it
+    // at once: nothing is won over the set of the other alone. In both the other, queued again, evicts long as soon
+    // as that has run for its minimum time; so they differ in the work lost only, and the newest goes.
+    let mut case = Case::new(&[5, 4], &[("a", 4), ("b", 0)]);
+    let long = case.world.submit(&"b".into(), "slow", 0, 1, 4);
+    case.names.push(("long".to_owned(), long));
+    case.world.settle_now();
+    case = case.job("mate1", "a", 2, 0).job("mate2", "a", 2, 0);
+    case.world.now = Time(case.world.now.0 + 1_000);
+    let high = case.world.submit(&"a".into(), "train", 1, 1, 3);
+    case.world.settle_now();
+    let newest = case.names[2].1.clone();
+    assert_eq!(case.world.evicted_for.get(&high), Some(&BTreeSet::from([newest])));
+    case.names.push(("high".to_owned(), high));
+    case.check("one mate goes", &["long", "mate1", "high"]);
+}
+
+#[test]
 fn an_owner_takes_back_what_others_borrow() {
     let teams = [("c1", 6), ("c2", 6)];
     Case::new(&[12], &teams)

@@ -1,9 +1,10 @@
 //! Law 4's order of sets, held against every set there is.
 //!
-//! Everything is worked out from the world's own books, cascades too. Where the claimant will lie is the one
-//! thing they do not know, so a set counts as better only if it is so wherever the claimant lies. Nor do they
-//! know whether a claim on the surplus pays in the end if those it takes could start again beside it, or are yet
-//! to run for their minimum time. Such a claim is counted against the others, not against what was chosen.
+//! Everything is worked out from the world's own books, cascades too. Where the claimant will lie, and victims
+//! that start again beside it, is the one thing they do not know, so a set counts as better only if it is so
+//! wherever they lie. Nor do they know whether a claim on the surplus pays in the end if those it takes could
+//! start again beside it, or are yet to run for their minimum time. Such a claim is counted against the others,
+//! not against what was chosen.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,13 +85,42 @@ fn places(world: &World, set: &[WorkloadId], claimant: &Item) -> Vec<BTreeMap<Na
     places
 }
 
-/// Whether somebody who waits in `world` could start only by evicting others, and may: the fewest of them that
-/// straddle their teams' guarantees.
-fn would_evict(world: &World, item: &Item, sure: bool) -> Option<usize> {
-    let nobody = BTreeMap::new();
-    if world.within_limits(item, &nobody) && world.fits_without(item, &[]) {
-        return None;
+/// Which of those who wait in `world` could start only by evicting others, and may, with the fewest of these that
+/// straddle their teams' guarantees; in every way in which it may come. They are tried one after another, and who
+/// can start takes its room, wherever that lies. The owed go first, and each team's in order; between teams it may
+/// be any.
+fn comebacks(world: &World, waiting: &[&WorkloadId], sure: bool) -> Vec<BTreeMap<WorkloadId, usize>> {
+    let (item, nobody) = (|id: &WorkloadId| &world.items[id], BTreeMap::new());
+    let rank = |id: &WorkloadId| (Reverse(item(id).workload.priority), World::age(item(id)));
+    let before = |mate, id| item(mate).workload.team == item(id).workload.team && rank(mate) < rank(id);
+    let mut firsts = waiting.to_vec();
+    firsts.retain(|id| !waiting.iter().any(|mate| before(mate, id)));
+    if firsts.iter().any(|id| world.owed(item(id), &nobody)) {
+        firsts.retain(|id| world.owed(item(id), &nobody));
     }
+    if firsts.is_empty() {
+        return vec![BTreeMap::new()];
+    }
+    let from = |id: &WorkloadId| -> Vec<BTreeMap<WorkloadId, usize>> {
+        let item = item(id);
+        let rest: Vec<&WorkloadId> = waiting.iter().copied().filter(|other| *other != id).collect();
+        if world.within_limits(item, &nobody) && world.fits_without(item, &[]) {
+            let started = |place| comebacks(&after(world, &[], item, place), &rest, sure);
+            return places(world, &[], item).iter().flat_map(started).collect();
+        }
+        let evicted = would_evict(world, item, sure);
+        let with = |mut ways: BTreeMap<WorkloadId, usize>| {
+            ways.extend(evicted.map(|straddling| (id.clone(), straddling)));
+            ways
+        };
+        comebacks(world, &rest, sure).into_iter().map(with).collect()
+    };
+    firsts.into_iter().flat_map(from).collect()
+}
+
+/// Whether somebody who waits in `world` and finds no room may evict others: the fewest of them that straddle
+/// their teams' guarantees.
+fn would_evict(world: &World, item: &Item, sure: bool) -> Option<usize> {
     if could_claim_surplus(world, item, sure) {
         return Some(0);
     }
@@ -234,36 +264,37 @@ fn unneeded<'a>(world: &'a World, set: &[WorkloadId], claimant: &Item) -> Vec<&'
         .collect()
 }
 
-/// What a set costs if the claimant lies there; `None` if it may not be taken. `sure` counts those cascades
+/// What a set may cost if the claimant lies there; nothing if it may not be taken. `sure` counts those cascades
 /// alone that are beyond doubt.
-fn cost(
+fn costs(
     world: &World,
     set: &[WorkloadId],
     claimant: &Item,
     at: &BTreeMap<Name, u32>,
     sure: bool,
-) -> Option<Cost> {
+) -> Vec<Cost> {
+    let Some(straddling) = straddling(world, set, claimant) else { return Vec::new() };
     let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
-    let then = after(world, set, claimant, at);
-    let evicting: BTreeMap<&WorkloadId, usize> =
-        set.iter().filter_map(|id| Some((id, would_evict(&then, &then.items[id], sure)?))).collect();
     let unneeded = unneeded(world, set, claimant);
     let mut priorities: Vec<i32> = victims.iter().map(|victim| victim.workload.priority).collect();
     priorities.sort_unstable_by_key(|priority| Reverse(*priority));
     let mut starts: Vec<Reverse<Time>> = victims.iter().map(|victim| Reverse(started(victim))).collect();
     starts.sort_unstable_by_key(|Reverse(time)| *time);
-    Some(Cost {
+    let cost = |evicting: BTreeMap<WorkloadId, usize>| Cost {
         // A mate that would come back at a straddling one's expense is a longer way to the same end.
-        straddling: straddling(world, set, claimant)?
+        straddling: straddling
             + unneeded.iter().filter(|mate| evicting.get(&mate.workload.id).is_some_and(|n| *n > 0)).count(),
         young: victims.iter().any(|victim| is_young(world, victim)),
         cascades: evicting.len(),
         mates_unneeded: unneeded.len(),
         lost: victims.iter().map(|victim| victim.total() * (world.now.0 - saved(victim).0)).sum(),
-        priorities,
+        priorities: priorities.clone(),
         pods: victims.iter().map(|victim| victim.workload.pods).sum(),
-        started: starts,
-    })
+        started: starts.clone(),
+    };
+    let then = after(world, set, claimant, at);
+    let waiting: Vec<&WorkloadId> = set.iter().collect();
+    comebacks(&then, &waiting, sure).into_iter().map(cost).collect()
 }
 
 /// A Job that comes some time after the one before it.
@@ -333,20 +364,18 @@ proptest! {
         if let Some(item) = scene.items.get_mut(&claimant.workload.id) {
             item.stage = Stage::Queued;
         }
-        let costs = |set: &[WorkloadId], sure: bool| -> Vec<Cost> {
-            places(&scene, set, &claimant)
-                .iter()
-                .filter_map(|place| cost(&scene, set, &claimant, place, sure))
-                .collect()
+        let all_costs = |set: &[WorkloadId], sure: bool| -> Vec<Cost> {
+            let places = places(&scene, set, &claimant);
+            places.iter().flat_map(|place| costs(&scene, set, &claimant, place, sure)).collect()
         };
-        let mine = costs(&chosen, true).into_iter().min().expect("what was chosen makes room");
+        let mine = all_costs(&chosen, true).into_iter().min().expect("what was chosen makes room");
         // A set with somebody who need not go is none.
         let part = |less: &&Vec<WorkloadId>, set: &Vec<WorkloadId>| {
             less.len() < set.len() && less.iter().all(|victim| set.contains(victim))
         };
         let minimal = sets.iter().filter(|set| **set != chosen && !sets.iter().any(|less| part(&less, set)));
         for set in minimal {
-            let theirs = costs(set, false).into_iter().max();
+            let theirs = all_costs(set, false).into_iter().max();
             prop_assert!(
                 theirs.as_ref().is_none_or(|theirs| mine <= *theirs),
                 "{} takes {chosen:?} at {mine:?}, but {set:?} costs {theirs:?}\n{}",

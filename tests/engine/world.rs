@@ -388,6 +388,12 @@ impl World {
         })
     }
 
+    /// By what those of one priority stand in the queue: less goes first.
+    pub fn age(item: &Item) -> (Time, u32) {
+        let number = item.workload.name[1..].parse().expect("names are w and a number");
+        (item.workload.submitted, number)
+    }
+
     /// GPUs by node that are reserved for somebody whom `item` must not delay: one before it in its team, or
     /// one of another team, unless only `item` is within its team's guarantee.
     pub fn kept_from(&self, item: &Item) -> BTreeMap<Name, i64> {
@@ -398,10 +404,7 @@ impl World {
                 let team = &item.workload.team;
                 self.used(team) + item.total() <= self.guaranteed(team)
             };
-            let rank = |item: &Item| {
-                let number: u32 = item.workload.name[1..].parse().expect("names are w and a number");
-                (-item.workload.priority, item.workload.submitted, number)
-            };
+            let rank = |item: &Item| (-item.workload.priority, Self::age(item));
             let goes_before = if holder.workload.team == item.workload.team {
                 rank(item) <= rank(holder)
             } else {

@@ -46,6 +46,14 @@ impl Freed {
         change.gone.push((Holder::Workload(id.clone()), pods));
     }
 
+    /// Takes back that so many pods of a workload are gone from a node, as was imagined of them.
+    pub fn keep(&mut self, node: NodeIx, id: &WorkloadId, need: &Vector, pods: u32) {
+        let Some(change) = self.0.get_mut(&node) else { return };
+        change.net.add(need, -i64::from(pods));
+        change.given.add(need, -i64::from(pods));
+        change.gone.retain(|(holder, _)| *holder != Holder::Workload(id.clone()));
+    }
+
     /// Imagines that so many pods come to a node.
     pub fn take(&mut self, node: NodeIx, need: &Vector, pods: u32) {
         let change = self.0.entry(node).or_default();

@@ -1,15 +1,22 @@
-//! Whether a victim, queued again, would evict somebody in its turn: a search of its own, in the
-//! state of things that the eviction leads to.
+//! Whether victims, queued again, would evict somebody in their turn: each is a search of its own, in the state
+//! of things that the eviction leads to.
+//!
+//! The victims of a set are tried one after another, in the order in which the queue would: whoever starts again
+//! at once beside the claimant has taken its room before the next is tried. So of two mates of whom one can come
+//! back the other is judged as if it had gone alone.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::super::entry::{Entry, Phase};
 use super::super::forest::TeamIx;
-use super::super::model::WorkloadId;
-use super::super::placement::{self, Request, Room};
-use super::super::rules::{lending_allows, preemptible, priority_of};
+use super::super::model::{PodShape, WorkloadId};
+use super::super::nodes::NodeIx;
+use super::super::placement::{self, Placement, Request, Room};
+use super::super::rules::{lending_allows, occupy, preemptible, priority_of};
+use super::super::seniority::Seniority;
 use super::super::share::Ratio;
 use super::super::vector::Vector;
 use super::outcome::{Outcome, Part, request_of};
@@ -26,45 +33,131 @@ pub enum Comeback {
     Evicting,
 }
 
+/// What a set leads to, as its victims find it one after another.
+pub struct Aftermath<'a> {
+    outcome: &'a Outcome,
+    /// With the claimant and those in their places who have started again.
+    state: Rc<State>,
+    /// Who has started again, and where.
+    back: Vec<(Again<'a>, Placement)>,
+    /// Those who have not been tried yet, team by team, the first of a team last.
+    waiting: Vec<Vec<&'a Part>>,
+}
+
+/// What a victim asks for when it is queued again: what it wants most, whatever it was granted.
+struct Again<'a> {
+    entry: &'a Entry,
+    shape: &'a PodShape,
+    need: &'a Vector,
+    pods: u32,
+    total: Vector,
+}
+
+impl<'a> Again<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        let (pods, (shape, need)) = (entry.least_pods(), entry.in_full());
+        Self { entry, shape, need, pods, total: Vector::default().plus(need, i64::from(pods)) }
+    }
+}
+
 impl Search<'_> {
-    /// How a victim, queued again once the claimant runs, would come back. What has only shrunk never evicts
-    /// to grow again.
-    pub fn comeback(&self, part: &Part, outcome: &Outcome) -> Comeback {
-        if !part.whole {
-            return Comeback::Peaceful;
-        }
-        let (books, claimant) = (self.books, &self.claimant);
-        let forest = &books.forest;
-        let entry = self.candidates[part.candidate].entry;
+    /// What a set leads to before any victim has been tried. What has only shrunk never evicts to grow again.
+    pub fn aftermath<'a>(&'a self, outcome: &'a Outcome) -> Aftermath<'a> {
+        let claimant = &self.claimant;
         let mut state = State {
             imagined: outcome.imagined.clone(),
             freed: self.unhidden(&outcome.freed),
             gone: self.state.gone.clone(),
             started: vec![claimant.id.clone()],
         };
-        forest.imagine(&mut state.imagined, claimant.team, claimant.total, 1);
-        let gone = outcome.parts.iter().filter(|part| part.whole).map(|part| part.candidate);
-        let moved = outcome.moved.iter().map(|(part, _)| part.candidate);
-        state.gone.extend(gone.chain(moved).map(|i| self.candidates[i].entry.workload.id.clone()));
-        let pods = entry.least_pods();
-        // It asks for what it wants most again, whatever it was granted.
-        let (shape, need) = entry.in_full();
-        let total = Vector::default().plus(need, i64::from(pods));
-        if !self.may_reclaim(entry, &total, &state) {
-            return Comeback::Peaceful;
+        self.books.forest.imagine(&mut state.imagined, claimant.team, claimant.total, 1);
+        let whole = || outcome.parts.iter().filter(|part| part.whole);
+        let moved = outcome.moved.iter().map(|(part, _)| part);
+        let entry = |part: &Part| self.candidates[part.candidate].entry;
+        state.gone.extend(whole().chain(moved).map(|part| entry(part).workload.id.clone()));
+        let mut teams: BTreeMap<TeamIx, Vec<&Part>> = BTreeMap::new();
+        for part in whole() {
+            teams.entry(entry(part).team).or_default().push(part);
         }
-        if self.passes_a_promise(entry) {
-            return Comeback::Evicting;
+        for mates in teams.values_mut().filter(|mates| mates.len() > 1) {
+            mates.sort_by_cached_key(|part| {
+                let candidate = &self.candidates[part.candidate];
+                (candidate.priority, Reverse(Seniority::of(&candidate.entry.workload)))
+            });
         }
-        let request = Request { shape, need, ..request_of(entry, claimant.pool, pods) };
-        let nodes = placement::eligible(books, &request);
-        let owed = forest.owed(claimant.pool, entry.team, &total, &state.imagined);
-        let starts = forest.over_limit(claimant.pool, entry.team, &total, &state.imagined, true).is_none()
-            && (owed || lending_allows(books, entry.team, claimant.pool, &total, &state.freed))
-            && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
-        if starts {
-            return Comeback::Peaceful;
+        Aftermath { outcome, state: Rc::new(state), back: Vec::new(), waiting: teams.into_values().collect() }
+    }
+
+    /// Tries the victim whose turn it is: who it is and how it would come back.
+    pub fn try_next<'a>(&'a self, then: &mut Aftermath<'a>) -> Option<(&'a Part, Comeback)> {
+        let turn = |mates: &Vec<&Part>| {
+            let again = Again::of(self.candidates[mates.last()?.candidate].entry);
+            Some(self.turn(again.entry, &again.total, &then.state.imagined))
+        };
+        let next = match then.waiting.len() {
+            0 => return None,
+            1 => 0,
+            teams => (0..teams).min_by_key(|team| turn(&then.waiting[*team]))?,
+        };
+        let part = then.waiting[next].pop()?;
+        if then.waiting[next].is_empty() {
+            then.waiting.swap_remove(next);
         }
+        let again = Again::of(self.candidates[part.candidate].entry);
+        let reclaims = self.may_reclaim(&again, &then.state);
+        if reclaims && self.passes_a_promise(again.entry) {
+            return Some((part, Comeback::Evicting));
+        }
+        let nodes = placement::eligible(self.books, &self.asks(&again));
+        // Whether it starts matters to those who come after it as well.
+        if (reclaims || !then.waiting.is_empty())
+            && let Some(place) = self.starts_again(&again, &nodes, &then.state)
+        {
+            self.settle(&again, &place, Rc::make_mut(&mut then.state));
+            then.back.push((again, place));
+            return Some((part, Comeback::Peaceful));
+        }
+        let comeback = if reclaims { self.evicts(&again, &nodes, then) } else { Comeback::Peaceful };
+        Some((part, comeback))
+    }
+
+    /// Where a victim starts again without anybody leaving.
+    fn starts_again(&self, again: &Again<'_>, nodes: &[NodeIx], state: &State) -> Option<Placement> {
+        let (books, pool, Again { entry, total, .. }) = (self.books, self.claimant.pool, again);
+        let forest = &books.forest;
+        let allowed = forest.over_limit(pool, entry.team, total, &state.imagined, true).is_none()
+            && (forest.owed(pool, entry.team, total, &state.imagined)
+                || lending_allows(books, entry.team, pool, total, &state.freed));
+        let room = Room::Settled(&state.freed);
+        allowed.then(|| placement::place(books, nodes, &self.asks(again), room)).flatten()
+    }
+
+    fn asks<'a>(&self, again: &Again<'a>) -> Request<'a> {
+        let Again { entry, shape, need, pods, .. } = *again;
+        Request { shape, need, ..request_of(entry, self.claimant.pool, pods) }
+    }
+
+    /// Imagines that a victim runs again. Where that is as before, it might as well not have gone, and may be
+    /// taken by others; elsewhere it may not: the books would look for it in its old place.
+    fn settle(&self, again: &Again<'_>, place: &Placement, state: &mut State) {
+        let Again { entry, need, total, .. } = again;
+        self.books.forest.imagine(&mut state.imagined, entry.team, total, 1);
+        if place != entry.charge.staying() || entry.is_cut() {
+            occupy(&mut state.freed, need, place);
+            return;
+        }
+        let id = &entry.workload.id;
+        state.gone.retain(|gone| gone != id);
+        for (node, pods) in place {
+            state.freed.keep(*node, id, need, *pods);
+        }
+    }
+
+    /// How a victim that finds no room would come back.
+    fn evicts(&self, victim: &Again<'_>, nodes: &[NodeIx], then: &Aftermath<'_>) -> Comeback {
+        let (books, claimant) = (self.books, &self.claimant);
+        let forest = &books.forest;
+        let Again { entry, shape, need, pods, ref total } = *victim;
         let nobody = BTreeSet::new();
         let again = Claimant {
             id: &entry.workload.id,
@@ -73,11 +166,11 @@ impl Search<'_> {
             shape,
             topology: &entry.workload.topology,
             need,
-            total: &total,
+            total,
             pods,
             priority: priority_of(books, entry),
             preemptible: true,
-            nodes: &nodes,
+            nodes,
             taken: Some(&nobody),
         };
         let comeback = |ground: Ground, state: &Rc<State>| {
@@ -107,10 +200,9 @@ impl Search<'_> {
             self.tried.set(self.tried.get() + search.effort());
             comeback
         };
-        let state = Rc::new(state);
-        let owed = comeback(Ground::Owed, &state);
+        let owed = comeback(Ground::Owed, &then.state);
         let best =
-            if owed == Comeback::Evicting { owed } else { comeback(Ground::Surplus, &state).max(owed) };
+            if owed == Comeback::Evicting { owed } else { comeback(Ground::Surplus, &then.state).max(owed) };
         if best != Comeback::Peaceful {
             return best;
         }
@@ -119,21 +211,23 @@ impl Search<'_> {
             return Comeback::Peaceful;
         }
         // It might have the claimant itself evicted, with others or without.
-        let state = Rc::new(State {
-            imagined: outcome.imagined.clone(),
-            freed: self.unhidden(&outcome.unfilled),
-            gone: state.gone.clone(),
-            started: state.started.clone(),
-        });
-        let alone = forest.owed(claimant.pool, entry.team, &total, &state.imagined)
-            && placement::place(books, &nodes, &request, Room::Settled(&state.freed)).is_some();
+        let mut state = State {
+            imagined: then.outcome.imagined.clone(),
+            freed: self.unhidden(&then.outcome.unfilled),
+            gone: then.state.gone.clone(),
+            started: then.state.started.clone(),
+        };
+        then.back.iter().for_each(|(mate, place)| self.settle(mate, place, &mut state));
+        let state = Rc::new(state);
+        let alone = forest.owed(claimant.pool, entry.team, total, &state.imagined)
+            && placement::place(books, nodes, &self.asks(victim), Room::Settled(&state.freed)).is_some();
         if alone { Comeback::Evicting } else { comeback(Ground::Owed, &state) }
     }
 
     /// A quick test that rules most victims out: it would be owed its room, or lower priorities of its
     /// team run, or its team would have a smaller share than another.
-    fn may_reclaim(&self, entry: &Entry, total: &Vector, state: &State) -> bool {
-        let (books, pool) = (self.books, self.claimant.pool);
+    fn may_reclaim(&self, again: &Again<'_>, state: &State) -> bool {
+        let (books, pool, Again { entry, total, .. }) = (self.books, self.claimant.pool, again);
         let forest = &books.forest;
         let priority = priority_of(books, entry);
         if self.passes_a_promise(entry) {

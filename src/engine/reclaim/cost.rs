@@ -82,11 +82,10 @@ impl Search<'_> {
     pub fn with_comebacks(&self, mut cost: Cost, outcome: &Outcome) -> Cost {
         // Of a claim that must last no more is asked than whether it does.
         let must_last = self.must_last(outcome);
-        for part in &outcome.parts {
-            if must_last && cost.cascades() {
-                break;
-            }
-            let comeback = self.comeback(part, outcome);
+        let mut then = self.aftermath(outcome);
+        while !(must_last && cost.cascades())
+            && let Some((part, comeback)) = self.try_next(&mut then)
+        {
             cost.cascades += usize::from(comeback != Comeback::Peaceful);
             cost.straddling +=
                 usize::from(comeback == Comeback::Straddling && self.own_unneeded(part, outcome));

@@ -78,6 +78,14 @@ impl Search<'_> {
         freed
     }
 
+    /// Whose turn it is among teams that ask for so much, by the order of the queue: less goes first.
+    pub fn turn(&self, entry: &Entry, more: &Vector, imagined: &Imagined) -> impl Ord + use<> {
+        let (forest, pool) = (&self.books.forest, self.claimant.pool);
+        let owed = forest.owed(pool, entry.team, more, imagined);
+        let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
+        (Reverse(owed), share, Seniority::of(&entry.workload), entry.workload.id.clone())
+    }
+
     /// Lets those who wait start in the room that is left over, and then those grow who have started.
     fn refill(&self, outcome: &Outcome, imagined: &mut Imagined) {
         let (forest, pool) = (&self.books.forest, self.claimant.pool);
@@ -97,9 +105,7 @@ impl Search<'_> {
             let mut order: Vec<usize> = (0..waiting.len()).filter(|place| waiting[*place].1 > 0).collect();
             order.sort_by_cached_key(|place| {
                 let entry = waiting[*place].0;
-                let owed = forest.owed(pool, entry.team, &entry.least_total(), imagined);
-                let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
-                (Reverse(owed), share, Seniority::of(&entry.workload), &entry.workload.id)
+                self.turn(entry, &entry.least_total(), imagined)
             });
             let mut room = None;
             for place in order {
@@ -121,14 +127,12 @@ impl Search<'_> {
 
     /// Lets those take more pods who have started with fewer than they want, one pod at a time.
     fn grow(&self, mut started: Vec<(&Entry, Placement)>, mut freed: Freed, imagined: &mut Imagined) {
-        let (forest, pool) = (&self.books.forest, self.claimant.pool);
+        let forest = &self.books.forest;
         started.retain(|(entry, _)| entry.workload.pods > entry.least_pods());
         for _ in 0..GROWTH {
             let next = (0..started.len()).min_by_key(|place| {
                 let entry = started[*place].0;
-                let owed = forest.owed(pool, entry.team, &entry.need, imagined);
-                let share = forest.level_share(pool, entry.team, imagined.get(&entry.team));
-                (Reverse(owed), share, Seniority::of(&entry.workload), &entry.workload.id)
+                self.turn(entry, &entry.need, imagined)
             });
             let Some(next) = next else { return };
             let (entry, there) = &mut started[next];
