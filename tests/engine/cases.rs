@@ -111,6 +111,23 @@ fn a_mate_who_could_start_again_at_once_does_not_go() {
 }
 
 #[test]
+fn no_mate_goes_where_it_would_have_a_straddling_one_evicted_at_once() {
+    // One GPU is missing. If the mate went for it, it would be owed its room again; young has yet to run for its
+    // minimum time, so it would take the straddling one's. That one goes, and nobody in vain.
+    let mut case = Case::new(&[6, 4, 7], &[("a", 1), ("b", 1), ("c", 7)])
+        .gang("greedy", "b", 3, 3)
+        .job("mate", "c", 1, 0)
+        .gang("straddling", "a", 3, 1);
+    let young = case.world.submit(&"c".into(), "slow", -1, 1, 2);
+    case.world.settle_now();
+    let high = case.world.submit(&"c".into(), "train", 1, 3, 1);
+    case.names.extend([("young".to_owned(), young), ("high".to_owned(), high)]);
+    case.world.settle_now();
+    case.check("the straddling one goes", &["greedy", "mate", "young", "high"]);
+    assert_eq!(case.world.evicted_for.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn an_owner_takes_back_what_others_borrow() {
     let teams = [("c1", 6), ("c2", 6)];
     Case::new(&[12], &teams)

@@ -119,16 +119,20 @@ fn comebacks(world: &World, waiting: &[&WorkloadId], sure: bool) -> Vec<BTreeMap
 }
 
 /// Whether somebody who waits in `world` and finds no room may evict others: the fewest of them that straddle
-/// their teams' guarantees.
+/// their teams' guarantees. Who has to run for its minimum time first is waited for only if nobody else will do.
 fn would_evict(world: &World, item: &Item, sure: bool) -> Option<usize> {
-    if could_claim_surplus(world, item, sure) {
+    if could_claim_surplus(world, item, true) {
         return Some(0);
     }
     let sets = could_be_made_room(world, item).unwrap_or_default();
-    sets.iter()
-        .filter(|set| !(set.is_empty() || sure && has_young_mate(world, set, item)))
-        .filter_map(|set| straddling(world, set, item))
-        .min()
+    let fewest = |young: bool| {
+        sets.iter()
+            .filter(|set| !set.is_empty() && (young || !has_young_mate(world, set, item)))
+            .filter_map(|set| straddling(world, set, item))
+            .min()
+    };
+    let later = || if could_claim_surplus(world, item, false) { Some(0) } else { fewest(true) };
+    fewest(false).or_else(|| if sure { None } else { later() })
 }
 
 /// How many of a set straddle their teams' guarantees; `None` if it may not be taken.

@@ -15,7 +15,7 @@ use super::super::forest::TeamIx;
 use super::super::model::{PodShape, WorkloadId};
 use super::super::nodes::NodeIx;
 use super::super::placement::{self, Placement, Request, Room};
-use super::super::rules::{lending_allows, occupy, preemptible, priority_of};
+use super::super::rules::{lending_allows, occupy, old_enough, preemptible, priority_of};
 use super::super::seniority::Seniority;
 use super::super::share::Ratio;
 use super::super::vector::Vector;
@@ -27,7 +27,9 @@ use super::{Claimant, Ground, Search, State};
 pub enum Comeback {
     /// Without evicting anybody, or not at all before others end.
     Peaceful,
-    /// Only by cutting into somebody's guarantee.
+    /// By evicting mates, but only once they have run for their minimum time.
+    Later,
+    /// At once only by cutting into somebody's guarantee.
     Straddling,
     /// By evicting somebody.
     Evicting,
@@ -272,12 +274,21 @@ impl Search<'_> {
         let mut comeback = Comeback::Peaceful;
         for items in self.proposals() {
             let outcome = self.outcome(&items, &self.nodes).filter(|outcome| self.is_fair(outcome));
-            match outcome {
-                Some(outcome) if outcome.straddling == 0 => return Comeback::Evicting,
-                Some(_) => comeback = Comeback::Straddling,
-                None => {}
-            }
+            let Some(outcome) = outcome else { continue };
+            let by_this = match outcome.straddling {
+                0 if !self.takes_young_mates(&outcome) => return Comeback::Evicting,
+                0 => Comeback::Later,
+                _ => Comeback::Straddling,
+            };
+            comeback = comeback.max(by_this);
         }
         comeback
+    }
+
+    /// Whether a mate is to go who has yet to run for its minimum time.
+    fn takes_young_mates(&self, outcome: &Outcome) -> bool {
+        outcome.parts.iter().map(|part| &self.candidates[part.candidate]).any(|candidate| {
+            candidate.own && self.now < old_enough(self.books, candidate.entry, candidate.started)
+        })
     }
 }
