@@ -177,6 +177,16 @@ pub fn reserved(books: &Books, turn: &Turn, opening: &Opening) -> Verdict {
     pending(Reason::Reserved, message)
 }
 
+/// Its team's guarantee holds it, but another of that team has its turn, and needs what is left of that.
+pub fn crowding(books: &Books, turn: &Turn, opening: &Opening) -> Verdict {
+    let message = format!(
+        "what its team is guaranteed is left to {}, for which room is reserved on {}",
+        label(books, &turn.holder),
+        expected(books, turn, opening),
+    );
+    pending(Reason::Reserved, message)
+}
+
 /// The nodes of a reservation, and when its holder is expected to start.
 fn expected(books: &Books, turn: &Turn, opening: &Opening) -> String {
     let nodes: Vec<String> =

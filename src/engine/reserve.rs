@@ -14,8 +14,14 @@
 //! holder is not; the latter leave the reserved room whole where they can. Where only what is reserved for
 //! their own team, at no predictable time, keeps them from that, the younger of the two reservations gives
 //! way until the older's holder has started. Room already promised to those for whom others leave is theirs.
+//!
+//! To its own team a reservation is more than room. Once others have taken of it, mates behind the holder leave
+//! it their guarantee as well, if that holds it: until it is owed its start, whoever is owed would go before it
+//! again and again. And where the holder would live off the surplus, what is kept free for it counts as what its
+//! team has: nobody of another team leaves for a mate who could start there.
 
 mod kept;
+mod mates;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,8 +37,9 @@ use super::nodes::NodeIx;
 use super::pass;
 use super::placement;
 use super::timeline::{Opening, Until};
-pub use kept::{Turn, admissible, guarded, stands_back};
+pub use kept::{Turn, admissible, guarded, overtake, stands_back};
 use kept::{before, hidden_from, holds_on, is_whole, out_of_sight, waits};
+pub use mates::{has_kept_room, not_crowding};
 
 /// So many teams have a turn in a pool at most: every one of them is asked again whenever room comes free.
 const TURNS: usize = 16;
@@ -181,6 +188,7 @@ pub fn refused(
         due: engine.timers.waits_since(entry).after(reserve_after),
         opening: None,
         crowded: false,
+        overtaken: false,
         behind: None,
         decided: now,
     };

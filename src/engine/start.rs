@@ -66,6 +66,13 @@ pub fn try_start(engine: &mut Engine, id: &WorkloadId, now: Time, plan: &mut Pla
         {
             continue;
         }
+        if held_back.contains_key(pool) && reserve::has_kept_room(engine, &candidate, (*pool, nodes), now) {
+            continue;
+        }
+        if let Err(verdict) = reserve::not_crowding(engine, &candidate, *pool, now) {
+            held_back.insert(*pool, verdict);
+            continue;
+        }
         let make_room = |engine: &mut Engine, hidden: &[Hidden]| {
             make_room(engine, &candidate, *pool, nodes, hidden, now, plan)
         };
@@ -149,6 +156,7 @@ fn make_room(
                 return false;
             }
         } else if let Some(placement) = placement::place(books, nodes, &request, room) {
+            reserve::overtake(engine, candidate, pool, &placement);
             promise(engine, candidate, pool, placement, Vec::new());
             return true;
         }
@@ -181,6 +189,7 @@ fn make_room(
         .into_iter()
         .filter_map(|take| victims::take(engine, take, candidate, owed, now, plan))
         .collect();
+    reserve::overtake(engine, candidate, pool, &placement);
     promise(engine, candidate, pool, placement, victims);
     true
 }

@@ -336,6 +336,105 @@ proptest! {
             prop_assert!(!waits, "{id}: {:?} {:?}", engine.verdict(id), engine.reservations());
         }
     }
+
+    #[test]
+    fn law_7_mates_behind_it_do_not_keep_what_fits_its_teams_guarantee_waiting_for_ever(
+        pods in 1..3_u32, teams in 1..4_i64, more in 0..4_i64, run in 5..30_i64, reserve_after in 0..60_i64,
+        limits in any::<bool>(),
+    ) {
+        let mut crowd = Crowd::new(pods, teams, more, run, reserve_after, limits);
+        for _ in 0..(reserve_after + 12 * (run + 7) * crowd.teams + 60) {
+            crowd.second();
+        }
+        let engine = crowd.course.run.engine();
+        let waits = engine.workload(&crowd.gang).is_some_and(|workload| workload.state == Observed::Queued);
+        prop_assert!(!waits, "{}: {:?} {:?}", crowd.gang, engine.verdict(&crowd.gang), engine.reservations());
+    }
+}
+
+/// Teams that are guaranteed as much as a gang of the first asks for, on so many nodes more than those guarantees make
+/// up; more small ones of each come than can run.
+struct Crowd {
+    course: Course,
+    nodes: i64,
+    teams: i64,
+    run: i64,
+    limits: bool,
+    gang: WorkloadId,
+}
+
+impl Crowd {
+    fn new(pods: u32, teams: i64, more: i64, run: i64, reserve_after: i64, limits: bool) -> Self {
+        let nodes = i64::from(pods) * teams + more;
+        let queue = Queue { reserve_after: seconds(reserve_after), ..Queue::fallback() };
+        let capacity = vec![4; usize::try_from(nodes).expect("a few nodes")];
+        let count = usize::try_from(teams).expect("a few teams");
+        let course = Course::guaranteed(&capacity, queue, count, 4 * i64::from(pods));
+        let gang = WorkloadId("none yet".into());
+        let mut crowd = Self { course, nodes, teams, run, limits, gang };
+        (0..4).for_each(|i| crowd.submit(i));
+        crowd.course.run.advance(Time(0), &mut |_, _| {}).expect("decisions come to rest");
+        crowd.gang = crowd.course.submit(&Wish { pods, gpus: 4, ..crowd.small(0, 0) });
+        crowd
+    }
+
+    /// How long something runs says whose it is.
+    fn small(&self, team: i64, longer: i64) -> Wish {
+        let run = (self.run + longer) * self.teams + team;
+        Wish { pause: 0, pods: 1, gpus: 1, run, limit: self.limits.then_some(run + self.teams) }
+    }
+
+    /// One of a team for each node.
+    fn submit(&mut self, round: i64) {
+        for i in 0..self.nodes {
+            self.course.submit(&self.small(i % self.teams, (round + i) % 7));
+        }
+    }
+
+    fn second(&mut self) {
+        self.submit(self.course.run.now().0 / 1_000);
+        let to = Time(self.course.run.now().0 + 1_000);
+        self.course.run.advance(to, &mut |_, _| {}).expect("decisions come to rest");
+    }
+}
+
+#[test]
+fn who_leaves_the_guarantee_to_a_mate_is_told() {
+    let mut crowd = Crowd::new(2, 3, 0, 14, 0, false);
+    let told =
+        format!("what its team is guaranteed is left to {}, for which room is reserved on n", crowd.gang);
+    let is_told = |crowd: &Crowd| {
+        let verdict = |id: &WorkloadId| crowd.course.run.engine().verdict(id);
+        crowd.course.known.keys().any(|id| verdict(id).is_some_and(|verdict| verdict.message.contains(&told)))
+    };
+    while !is_told(&crowd) {
+        assert!(crowd.course.run.now() < Time(100_000), "nobody is told");
+        crowd.second();
+    }
+}
+
+#[test]
+fn nobody_leaves_for_who_has_room_that_is_kept_free_for_a_mate_before_it() {
+    let queue = Queue { reserve_after: seconds(10), ..Queue::fallback() };
+    let mut course = Course::guaranteed(&[4, 4], queue, 2, 2);
+    // Even means the first team. Both borrow 2 beyond what they are guaranteed.
+    let wish = |gpus, run| Wish { pause: 0, pods: 1, gpus, run, limit: None };
+    for run in [20, 20, 20, 200] {
+        course.submit(&wish(1, run));
+    }
+    course.advance(Time(0)).expect("no law is broken");
+    for run in [301, 301] {
+        course.submit(&wish(2, run));
+    }
+    let large = course.submit(&wish(4, 50));
+    course.advance(Time(25_000)).expect("no law is broken");
+    let small = course.submit(&wish(1, 40));
+    course.advance(Time(30_000)).expect("nobody is evicted");
+    assert_eq!(course.run.engine().reservations()[0].holder, large);
+    let verdict = course.run.engine().verdict(&small).expect("a verdict");
+    assert_eq!(verdict.reason, Reason::Reserved, "{}", verdict.message);
+    course.advance(Time(400_000)).expect("nobody is evicted");
+    assert_eq!((course.started(&large), course.started(&small)), (Some(Time(200_000)), Some(Time(250_000))));
 }
 
 /// Two nodes and two teams, each guaranteed a quarter of what is there: more small ones of both come than can run, and of

@@ -394,21 +394,27 @@ impl World {
         (item.workload.submitted, number)
     }
 
+    /// Where it stands in its team.
+    fn rank(item: &Item) -> (i32, Time, u32) {
+        let number = item.workload.name[1..].parse().expect("names are w and a number");
+        (-item.workload.priority, item.workload.submitted, number)
+    }
+
+    fn within_own_guarantee(&self, item: &Item) -> bool {
+        let team = &item.workload.team;
+        self.used(team) + item.total() <= self.guaranteed(team)
+    }
+
     /// GPUs by node that are reserved for somebody whom `item` must not delay: one before it in its team, or
     /// one of another team, unless only `item` is within its team's guarantee.
     pub fn kept_from(&self, item: &Item) -> BTreeMap<Name, i64> {
         let mut kept = BTreeMap::new();
         for reservation in self.engine.reservations() {
             let holder = &self.items[&reservation.holder];
-            let within = |item: &Item| {
-                let team = &item.workload.team;
-                self.used(team) + item.total() <= self.guaranteed(team)
-            };
-            let rank = |item: &Item| (-item.workload.priority, Self::age(item));
             let goes_before = if holder.workload.team == item.workload.team {
-                rank(item) <= rank(holder)
+                Self::rank(item) <= Self::rank(holder)
             } else {
-                within(item) && !within(holder)
+                self.within_own_guarantee(item) && !self.within_own_guarantee(holder)
             };
             if !goes_before {
                 for (node, pods) in &reservation.nodes {
@@ -417,6 +423,31 @@ impl World {
             }
         }
         kept
+    }
+
+    /// Whether `item` would have room and its team's guarantee already, were it not for what is kept free for a mate
+    /// before it that would live off the surplus.
+    pub fn has_kept_room(&self, item: &Item) -> bool {
+        let reservations = self.engine.reservations();
+        let mates = reservations.iter().filter_map(|reservation| {
+            let holder = &self.items[&reservation.holder];
+            let before = holder.workload.team == item.workload.team && Self::rank(holder) < Self::rank(item);
+            (before && !self.within_own_guarantee(holder)).then_some((holder, reservation))
+        });
+        let mut kept: BTreeMap<&Name, i64> = BTreeMap::new();
+        for (holder, reservation) in mates {
+            let room = reservation.nodes.iter().map(|(node, pods)| (node, holder.gpus * i64::from(*pods)));
+            room.for_each(|(node, gpus)| *kept.entry(node).or_default() += gpus.min(self.free(node)));
+        }
+        let barred = self.kept_from(item);
+        let open = self.nodes.iter().filter(|(_, (_, open))| *open);
+        let room = open.map(|(node, _)| {
+            let others = barred.get(node).map_or(0, |barred| barred - kept.get(node).copied().unwrap_or(0));
+            (self.free(node) - others).max(0) / item.gpus
+        });
+        let team = &item.workload.team;
+        room.sum::<i64>() >= i64::from(item.workload.pods)
+            && self.used(team) + kept.values().sum::<i64>() + item.total() > self.guaranteed(team)
     }
 
     /// Whether all pods of `item` fit the open nodes once `gone` are gone.

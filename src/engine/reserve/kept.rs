@@ -18,6 +18,7 @@ use super::super::placement::{self, Freed, Placement, Room};
 use super::super::reclaim::Hidden;
 use super::super::timeline::{self, Opening};
 use super::super::vector::Vector;
+use super::mates;
 
 /// A workload that has its turn in a pool.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Turn {
     pub opening: Option<Opening>,
     /// Nothing can be, beside what is promised to other teams; one of these has to start first.
     pub crowded: bool,
+    /// Whether somebody of another team, who is owed its room, has taken of what was reserved.
+    pub overtaken: bool,
     /// For whose start it waits before room is reserved for it again, if it has given way.
     pub behind: Option<WorkloadId>,
     /// When that was decided.
@@ -43,7 +46,7 @@ pub struct Turn {
 }
 
 /// A turn with what is reserved for it.
-type Reserved = (Turn, Opening);
+pub type Reserved = (Turn, Opening);
 
 impl Turn {
     /// Whether it is still what the workload asks for.
@@ -168,7 +171,7 @@ pub fn before(engine: &Engine, candidate: &Candidate, turn: &Turn) -> bool {
 }
 
 /// The reservations in a pool that a candidate has to respect.
-fn respected<'a>(
+pub fn respected<'a>(
     engine: &'a Engine,
     candidate: &'a Candidate,
     pool: PoolIx,
@@ -196,7 +199,7 @@ fn respected<'a>(
 }
 
 /// Whether a team's own guarantee, those above it aside, holds so much more.
-fn within_own_guarantee(books: &Books, team: TeamIx, total: &Vector, pool: PoolIx) -> bool {
+pub fn within_own_guarantee(books: &Books, team: TeamIx, total: &Vector, pool: PoolIx) -> bool {
     let account = books.forest.account(pool, team);
     let asked = || account.governed().filter(|(index, _)| total.get(*index) > 0);
     asked().next().is_some()
@@ -216,6 +219,7 @@ pub fn admissible(
     found: Placement,
     now: Time,
 ) -> Result<Placement, Verdict> {
+    mates::not_crowding(engine, candidate, pool, now)?;
     let all: Vec<Reserved> =
         respected(engine, candidate, pool).map(|(turn, opening)| (turn.clone(), opening.clone())).collect();
     let lasts = |reserved: &Reserved| !passes(engine, candidate, now, &reserved.1);
@@ -230,7 +234,25 @@ pub fn admissible(
             elsewhere(engine, candidate, place, &kept, &all).ok_or(verdict)?
         }
     };
-    Ok(spare(engine, candidate, place, found, kept, passed))
+    let found = spare(engine, candidate, place, found, (kept, passed), all);
+    overtake(engine, candidate, pool, &found);
+    Ok(found)
+}
+
+/// Takes note of those of other teams whose reserved room a candidate takes that need not respect it.
+pub fn overtake(engine: &mut Engine, candidate: &Candidate, pool: PoolIx, comes: &Placement) {
+    let respected: Vec<Reserved> =
+        respected(engine, candidate, pool).map(|(turn, opening)| (turn.clone(), opening.clone())).collect();
+    let mut others = others(engine, candidate, pool, &respected);
+    others.retain(|(_, opening)| opening.placement.keys().any(|node| comes.contains_key(node)));
+    let all = [respected.as_slice(), &others].concat();
+    for reserved in &others {
+        if harmed(engine, candidate, pool, comes, std::slice::from_ref(reserved), &all).is_some()
+            && let Some(turn) = engine.turns.get_mut(&(pool, reserved.0.team))
+        {
+            turn.overtaken = true;
+        }
+    }
 }
 
 /// The first of these reservations that would not stay whole if a candidate came to these nodes.
@@ -248,7 +270,7 @@ fn harmed<'k>(
 
 /// Where a candidate may start that leaves all of these reservations whole: elsewhere, or in what they leave of
 /// their nodes.
-fn elsewhere(
+pub fn elsewhere(
     engine: &mut Engine,
     candidate: &Candidate,
     (pool, nodes): (PoolIx, &[NodeIx]),
@@ -285,23 +307,25 @@ fn spare(
     candidate: &Candidate,
     (pool, nodes): (PoolIx, &[NodeIx]),
     found: Placement,
-    mut kept: Vec<Reserved>,
-    mut passed: Vec<Reserved>,
+    (mut kept, mut passed): (Vec<Reserved>, Vec<Reserved>),
+    mut respected: Vec<Reserved>,
 ) -> Placement {
-    let all = [kept.as_slice(), &passed].concat();
+    let all = [respected.as_slice(), &passed].concat();
     if harmed(engine, candidate, pool, &found, &passed, &all).is_none() {
         return found;
     }
-    if let Some(there) = elsewhere(engine, candidate, (pool, nodes), &all, &all) {
+    let lasting = [kept.as_slice(), &passed].concat();
+    if let Some(there) = elsewhere(engine, candidate, (pool, nodes), &lasting, &all) {
         return there;
     }
     let own = kept.iter().position(|(turn, opening)| turn.team == candidate.team && opening.at.is_none());
     let Some((own, _)) = own.map(|own| kept.remove(own)) else { return found };
     let age = |turn: &Turn| (turn.due, pass::standing(engine, &turn.holder));
     passed.retain(|(turn, _)| age(turn) < age(&own));
-    let all = [kept.as_slice(), &passed].concat();
+    respected.retain(|(turn, _)| turn.holder != own.holder);
+    let (lasting, all) = ([kept.as_slice(), &passed].concat(), [respected.as_slice(), &passed].concat());
     let Some((older, _)) = harmed(engine, candidate, pool, &found, &passed, &all) else { return found };
-    let Some(there) = elsewhere(engine, candidate, (pool, nodes), &all, &all) else { return found };
+    let Some(there) = elsewhere(engine, candidate, (pool, nodes), &lasting, &all) else { return found };
     if let Some(turn) = engine.turns.get_mut(&(pool, candidate.team)) {
         (turn.opening, turn.behind) = (None, Some(older.holder.clone()));
         engine.epoch += 1;
@@ -319,7 +343,7 @@ pub fn stands_back(engine: &Engine, pool: PoolIx, turn: &Turn) -> bool {
 }
 
 /// Whether a candidate that starts now will have ended by the time something is reserved for.
-fn passes(engine: &Engine, candidate: &Candidate, now: Time, opening: &Opening) -> bool {
+pub fn passes(engine: &Engine, candidate: &Candidate, now: Time, opening: &Opening) -> bool {
     opening.at.is_some_and(|at| ends_by(engine, candidate, now, at))
 }
 
