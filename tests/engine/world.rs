@@ -437,7 +437,7 @@ impl World {
         let mut kept: BTreeMap<&Name, i64> = BTreeMap::new();
         for (holder, reservation) in mates {
             let room = reservation.nodes.iter().map(|(node, pods)| (node, holder.gpus * i64::from(*pods)));
-            room.for_each(|(node, gpus)| *kept.entry(node).or_default() += gpus.min(self.free(node)));
+            room.for_each(|(node, gpus)| *kept.entry(node).or_default() += gpus);
         }
         let barred = self.kept_from(item);
         let open = self.nodes.iter().filter(|(_, (_, open))| *open);
@@ -445,9 +445,10 @@ impl World {
             let others = barred.get(node).map_or(0, |barred| barred - kept.get(node).copied().unwrap_or(0));
             (self.free(node) - others).max(0) / item.gpus
         });
+        let free: i64 = kept.iter().map(|(node, kept)| self.free(node).min(*kept)).sum();
         let team = &item.workload.team;
         room.sum::<i64>() >= i64::from(item.workload.pods)
-            && self.used(team) + kept.values().sum::<i64>() + item.total() > self.guaranteed(team)
+            && self.used(team) + free + item.total() > self.guaranteed(team)
     }
 
     /// Whether all pods of `item` fit the open nodes once `gone` are gone.
