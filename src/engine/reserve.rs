@@ -35,9 +35,9 @@ use super::forest::{PoolIx, TeamIx};
 use super::model::{Time, WorkloadId};
 use super::nodes::NodeIx;
 use super::pass;
-use super::placement;
+use super::placement::{self, Placement};
 use super::timeline::{Opening, Until};
-pub use kept::{Turn, admissible, guarded, overtake, stands_back};
+pub use kept::{Turn, guarded, overtake, stands_back};
 use kept::{before, hidden_from, holds_on, is_whole, out_of_sight, waits};
 pub use mates::{has_kept_room, not_crowding};
 
@@ -46,6 +46,23 @@ const TURNS: usize = 16;
 
 /// Who has its turn to start next, by pool and team.
 pub type Turns = BTreeMap<(PoolIx, TeamIx), Turn>;
+
+/// Where a candidate may start that could start at `found` but for reservations; the error says for
+/// whom it has to wait.
+///
+/// # Errors
+/// The verdict on the candidate.
+pub fn admissible(
+    engine: &mut Engine,
+    candidate: &Candidate,
+    pool: PoolIx,
+    nodes: &[NodeIx],
+    found: Placement,
+    now: Time,
+) -> Result<Placement, Verdict> {
+    not_crowding(engine, candidate, pool, now)?;
+    kept::admissible(engine, candidate, pool, nodes, found, now)
+}
 
 /// Whether every team that may have a turn in a pool has one.
 #[must_use]

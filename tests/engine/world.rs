@@ -396,8 +396,8 @@ impl World {
 
     /// Where it stands in its team.
     fn rank(item: &Item) -> (i32, Time, u32) {
-        let number = item.workload.name[1..].parse().expect("names are w and a number");
-        (-item.workload.priority, item.workload.submitted, number)
+        let (submitted, number) = Self::age(item);
+        (-item.workload.priority, submitted, number)
     }
 
     fn within_own_guarantee(&self, item: &Item) -> bool {

@@ -18,7 +18,6 @@ use super::super::placement::{self, Freed, Placement, Room};
 use super::super::reclaim::Hidden;
 use super::super::timeline::{self, Opening};
 use super::super::vector::Vector;
-use super::mates;
 
 /// A workload that has its turn in a pool.
 #[derive(Clone, Debug)]
@@ -206,8 +205,7 @@ pub fn within_own_guarantee(books: &Books, team: TeamIx, total: &Vector, pool: P
         && asked().all(|(index, guaranteed)| account.settled(index) + total.get(index) <= guaranteed)
 }
 
-/// Where a candidate may start that could start at `found` but for reservations; the error says for
-/// whom it has to wait.
+/// Where a candidate may start that could start at `found` but for reserved room; the error says for whom that is.
 ///
 /// # Errors
 /// The verdict on the candidate.
@@ -219,7 +217,6 @@ pub fn admissible(
     found: Placement,
     now: Time,
 ) -> Result<Placement, Verdict> {
-    mates::not_crowding(engine, candidate, pool, now)?;
     let all: Vec<Reserved> =
         respected(engine, candidate, pool).map(|(turn, opening)| (turn.clone(), opening.clone())).collect();
     let lasts = |reserved: &Reserved| !passes(engine, candidate, now, &reserved.1);
