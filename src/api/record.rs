@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::written;
-use crate::engine::amount::Amount;
-use crate::engine::model::{Admission, Time};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, Time};
 
 /// The value of the annotation `sluice.dev/admission`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
 use crate::api::sizes::{are_at, limits_at};
-use crate::engine::model::{Name, WorkloadKind};
+use crate::engine::types::{Name, WorkloadKind};
 
 mod other;
 

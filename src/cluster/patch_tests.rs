@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::api::affinity::REQUIRED_TERMS;
 use crate::cluster::reduce::{job::job, pod::pod};
-use crate::engine::model::{Observed, Time};
+use crate::engine::types::{Observed, Time};
 
 fn term(expression: &str) -> Value {
     json!({"matchExpressions": [{"key": expression, "operator": "Exists"}]})

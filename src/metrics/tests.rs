@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
 fn node(name: &str, free: i64) -> NodeView {
     let list = |gpus| ResourceList::from([("nvidia.com/gpu".into(), Amount::units(gpus))]);

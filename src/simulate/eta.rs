@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::forecast::Bounds;
-use crate::engine::forward::{Happening, Run};
-use crate::engine::model::{Time, WorkloadId};
+use crate::engine::replay::forecast::Bounds;
+use crate::engine::replay::{Happening, Run};
+use crate::engine::types::{Time, WorkloadId};
 
 /// The starts that the engine foretells from limits and past runs. Where it cannot, because it does not
 /// know how long something runs, the simulation does: then it is when they start if nobody else comes.

@@ -29,8 +29,8 @@ pub use outcome::{
 
 pub use snapshot::Snapshot;
 
-use crate::engine::forward::NeverRests;
-use crate::engine::model::Settings;
+use crate::engine::replay::NeverSettles;
+use crate::engine::types::Settings;
 use crate::scenario::{Scenario, ScenarioError};
 
 /// How a scenario is played.
@@ -54,7 +54,7 @@ pub enum Error {
     Scenario(#[from] ScenarioError),
     /// The engine's decisions do not come to rest: a fault of the engine.
     #[error(transparent)]
-    NeverRests(#[from] NeverRests),
+    NeverSettles(#[from] NeverSettles),
 }
 
 /// How far a simulation has come.

@@ -45,8 +45,9 @@ fn place(world: &World, id: &WorkloadId) -> String {
 }
 
 fn moves(actions: &[Action]) -> Vec<&WorkloadId> {
-    let moved =
-        |action: &&Action| matches!(action, Action::Evict { claimant: None, reason: EvictReason::Moved, .. });
+    let moved = |action: &&Action| {
+        matches!(action, Action::Evict { preemptor: None, reason: EvictReason::Moved, .. })
+    };
     actions.iter().filter(moved).map(Action::workload).collect()
 }
 

@@ -125,7 +125,7 @@ proptest! {
             prop_assert!(best.is_none() || mine <= best, "{chosen:?} cuts into a guarantee needlessly");
         }
         world.settle();
-        for (claimant, victims) in &world.evicted_for {
+        for (preemptor, victims) in &world.evicted_for {
             let admission = format!("Admit {claimant} ");
             let started = world.log[before..].iter().any(|line| line.starts_with(&admission));
             prop_assert!(started, "{victims:?} went for {claimant}, which did not start");

@@ -51,7 +51,8 @@ fn pass(world: &mut World, after: i64) -> Vec<Action> {
 
 /// It goes back to the queue; what was said.
 fn put_back(world: &mut World, id: &WorkloadId, actions: &[Action]) -> String {
-    let [Action::Evict { workload, reason: EvictReason::NotReady, claimant: None, message }] = actions else {
+    let [Action::Evict { workload, reason: EvictReason::NotReady, preemptor: None, message }] = actions
+    else {
         panic!("not put back: {actions:?}")
     };
     assert_eq!(workload, id);

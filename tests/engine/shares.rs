@@ -39,7 +39,7 @@ fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
                 Action::Admit { workload, .. } => {
                     started.insert(workload.clone());
                 }
-                Action::Evict { workload, claimant, .. } => prop_assert!(
+                Action::Evict { workload, preemptor, .. } => prop_assert!(
                     !started.contains(workload),
                     "{workload} started and goes for {claimant:?}:\\n{}",
                     world.log.join("\\n")

@@ -78,11 +78,11 @@ fn told(action: &Action) -> String {
                 admission.borrowed
             )
         }
-        Action::Resize { workload, admission, cause, claimant, .. } => {
+        Action::Resize { workload, admission, cause, preemptor, .. } => {
             format!("Resize {workload} to {} {cause:?} for {claimant:?}", nodes(admission))
         }
-        Action::Evict { workload, claimant, reason, .. } => {
-            format!("Evict {workload} for {} {reason:?}", claimant.as_ref().map_or("nobody", |id| &id.0))
+        Action::Evict { workload, preemptor, reason, .. } => {
+            format!("Evict {workload} for {} {reason:?}", preemptor.as_ref().map_or("nobody", |id| &id.0))
         }
         Action::Fail { workload, reason, .. } => format!("Fail {workload} {reason:?}"),
     }
@@ -232,8 +232,8 @@ impl World {
             if let Action::Evict { workload, reason: EvictReason::Moved, .. } = action {
                 self.moving.insert(workload.clone());
             }
-            if let Action::Evict { workload, claimant: Some(claimant), .. } = action {
-                self.evicted_for.entry(claimant.clone()).or_default().insert(workload.clone());
+            if let Action::Evict { workload, preemptor: Some(preemptor), .. } = action {
+                self.evicted_for.entry(preemptor.clone()).or_default().insert(workload.clone());
             }
         }
         self.in_flight.extend(actions.clone());

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::spread::Site;
-use crate::model::{Name, Node};
-use crate::nodes::NodeTable;
+use crate::placement::spread::Site;
+use crate::state::nodes::NodeTable;
+use crate::types::{Name, Node};
 
 /// The label that names the node itself; a node without it is a domain by its own name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
