@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Usual places that a login shell has in its PATH, but not every make.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test check build fmt lint unit soak e2e cluster cluster-up cluster-down \
+.PHONY: help demo demo-down test check build fmt lint unit soak golden e2e cluster cluster-up cluster-down \
         bench-cluster bench-placement bench-engine bench-packing bench-queueing crds image need packages
 
 # docker or podman
@@ -44,6 +44,11 @@ unit: ## unit and property tests
 soak: export PROPTEST_CASES ?= 5000
 soak: ## the laws over many more random worlds than in the tests, others every time
 	cargo test -p sluice-engine --test engine
+
+golden: export GOLDEN = write
+golden: ## write tests/golden anew, after a change that is to change decisions
+	cargo test --test scenarios golden
+	cargo test -p sluice-engine --test engine golden
 
 cluster: need ## build the local control plane (about 8 minutes the first time)
 	tests/cluster/build.sh

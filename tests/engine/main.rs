@@ -6,6 +6,7 @@ mod cases;
 mod currency;
 mod defragment;
 mod forecasts;
+mod golden;
 mod incremental;
 mod judge;
 mod laws;

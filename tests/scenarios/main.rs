@@ -6,6 +6,7 @@
 
 mod cluster;
 mod expect;
+mod golden;
 mod laws;
 mod outcome;
 mod random;

@@ -118,16 +118,21 @@ fn text(nodes: &[u32], teams: &[Team], jobs: &[Job]) -> String {
     text
 }
 
+/// The text of a scenario of a few nodes, teams and Jobs.
+pub fn scenario() -> impl Strategy<Value = String> {
+    (
+        proptest::collection::vec(1_u32..=6, 1..=3),
+        proptest::collection::vec((0_u32..=4, 0_u32..=2, proptest::option::weighted(0.3, 0_u32..=3)), 2..=3),
+        proptest::collection::vec(job(), 3..=12),
+    )
+        .prop_map(|(nodes, teams, jobs)| text(&nodes, &teams, &jobs))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_law_is_broken_in_random_scenarios(
-        nodes in proptest::collection::vec(1_u32..=6, 1..=3),
-        teams in proptest::collection::vec((0_u32..=4, 0_u32..=2, proptest::option::weighted(0.3, 0_u32..=3)), 2..=3),
-        jobs in proptest::collection::vec(job(), 3..=12),
-    ) {
-        let text = text(&nodes, &teams, &jobs);
+    fn no_law_is_broken_in_random_scenarios(text in scenario()) {
         let scenario = Scenario::parse([("random", text.as_str())]).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let run = |until| simulate(&scenario, until, None).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")));
         let printed = run(None)?;

@@ -1,0 +1,93 @@
+//! The outcome of every scenario and example, and of scenarios drawn at random, is the one in
+//! `tests/golden/scenarios.jsonl`: a change of the code that is to change no decision changes none of them.
+//! `make golden` writes the file anew after a change that is to.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use serde_json::Value;
+use sluice::scenario::Scenario;
+
+use crate::{Case, parse, random, simulate};
+
+/// Outcomes longer than this, in bytes, are kept as a digest.
+const LONGEST: usize = 6_000;
+
+/// An outcome without its sentences: decisions, times, nodes, codes and figures.
+fn silent(outcome: &mut Value) {
+    match outcome {
+        Value::Object(fields) => {
+            fields.remove("message");
+            fields.values_mut().for_each(silent);
+        }
+        Value::Array(items) => items.iter_mut().for_each(silent),
+        _ => {}
+    }
+}
+
+/// The FNV-1a hash of a text, 64 bits wide.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// One line of the file.
+fn line(name: &str, printed: &str) -> String {
+    let mut outcome: Value = parse(name, printed);
+    silent(&mut outcome);
+    let text = outcome.to_string();
+    if text.len() <= LONGEST {
+        return format!("{name}\t{text}\n");
+    }
+    format!(
+        "{name}\t{:016x} of {} bytes, end {}, {}\n",
+        digest(&text),
+        text.len(),
+        outcome["end"],
+        outcome["summary"]
+    )
+}
+
+#[test]
+fn outcomes_are_those_of_the_golden_file() {
+    let mut lines = String::new();
+    for case in Case::all() {
+        let printed = case.simulate(&case.scenario(), None).expect("a scenario that can be played");
+        lines += &line(&case.name, &printed);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let examples = std::fs::read_dir(root.join("examples")).expect("the examples");
+    let mut examples: Vec<_> = examples.map(|entry| entry.expect("an example").path()).collect();
+    examples.sort();
+    for path in examples.iter().filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let printed = Scenario::load(&[path]).map_err(|error| error.to_string());
+        let printed = printed.and_then(|scenario| simulate(&scenario, None, None));
+        match printed {
+            Ok(printed) => lines += &line(&name, &printed),
+            Err(_) => _ = writeln!(lines, "{name}\tcannot be played"),
+        }
+    }
+    let mut runner = TestRunner::deterministic();
+    for number in 0..200 {
+        let text = random::scenario().new_tree(&mut runner).expect("a scenario").current();
+        let scenario = Scenario::parse([("random", text.as_str())]).expect("a scenario that can be read");
+        lines += &line(&format!("random-{number}"), &simulate(&scenario, None, None).expect("an outcome"));
+    }
+    let file = root.join("tests/golden/scenarios.jsonl");
+    if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
+        std::fs::write(&file, &lines).expect("the golden file is written");
+    }
+    let golden = std::fs::read_to_string(&file).expect("the golden file");
+    assert_eq!(lines.lines().count(), golden.lines().count(), "as many outcomes as in the golden file");
+    let differ: Vec<String> = lines
+        .lines()
+        .zip(golden.lines())
+        .filter(|(now, before)| now != before)
+        .map(|(now, before)| format!("before: {before}\nnow:    {now}"))
+        .collect();
+    assert!(differ.is_empty(), "{} outcomes changed:\n{}", differ.len(), differ.join("\n"));
+}
