@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
 use crate::engine::Engine;
+use crate::engine::replay::forecast::{self, Eta};
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, Verdict};
-use crate::engine::replay::forecast::{self, Eta};
 use crate::engine::types::{Observed, Time, Workload};
 
 /// Amounts by resource, as people write them.

@@ -13,8 +13,8 @@ use thiserror::Error;
 use super::node_pool::NodePool;
 use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
 use super::values::{duration, is_dns_label};
-use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
 use crate::engine::types;
+use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
 
 /// A value in an object that cannot be taken.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::replay::forecast::Bounds;
+use crate::engine::replay::forecast::{self, Bounds};
 use crate::engine::replay::{Happening, Run};
 use crate::engine::types::{Time, WorkloadId};
 
@@ -11,7 +11,7 @@ use crate::engine::types::{Time, WorkloadId};
 #[must_use]
 pub fn etas(run: &Run, now: Time) -> BTreeMap<WorkloadId, Time> {
     let bounds = Bounds::default();
-    let forecast = run.engine().forecast(now, bounds);
+    let forecast = forecast::forecast(run.engine(), now, bounds);
     let told = forecast.etas.iter().filter_map(|(id, eta)| Some((id.clone(), eta.likely?)));
     let mut etas: BTreeMap<WorkloadId, Time> = told.collect();
     let mut unknown: Vec<&WorkloadId> = forecast.etas.keys().filter(|id| !etas.contains_key(*id)).collect();

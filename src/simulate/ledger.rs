@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary, WorkloadRow};
 use super::strangers;
 use crate::api::sizes::written;
-use crate::engine::types::amount::Amount;
-use crate::engine::types::State as Phase;
 use crate::engine::replay::{Happening, Run};
+use crate::engine::types::State as Phase;
+use crate::engine::types::amount::Amount;
 use crate::engine::types::{Admission, Name, Time, Workload, WorkloadId};
 use crate::view::gpus;
 

@@ -1,7 +1,7 @@
 //! The simulator: plays a scenario with the engine that also runs clusters, without a cluster.
 //!
 //! [`world`] is the API server: what is applied goes through the webhook and the reductions of the edge.
-//! [`crate::engine::forward`] is the rest of the cluster: it carries decisions out and lets pods run and
+//! [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and
 //! end. [`play`] moves time along; `ledger` and `meter` write down what is told in the end.
 
 mod check;

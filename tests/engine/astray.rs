@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sluice_engine::decision::{Action, EvictReason, Reason, ResizeCause, State};
-use sluice_engine::model::{Admission, Event, MisplacedPods, Name, Pod, PodId, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Reason, ResizeCause, State};
+use sluice_engine::types::{Admission, Event, MisplacedPods, Name, Pod, PodId, WorkloadId};
 
 use super::world::{Stage, World, gpus, team};
 
@@ -19,7 +19,7 @@ fn half_started(nodes: &[i64], resizable: bool) -> (World, WorkloadId, Admission
     let Stage::Running(admission) = item.stage.clone() else { panic!("there is room: {:?}", item.stage) };
     assert_eq!(admission.nodes, places(&[("n0", 1), ("n1", 1)]));
     let mut workload = item.workload.clone();
-    workload.state = sluice_engine::model::Observed::Admitted(admission.clone());
+    workload.state = sluice_engine::types::Observed::Admitted(admission.clone());
     world.engine.apply(Event::WorkloadApplied(workload), world.now);
     let second = PodId(format!("{id}/n1/0").into());
     let unbound = Pod { id: second, workload: Some(id.clone()), node: None, requests: gpus(3) };

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use sluice_engine::decision::Reason;
-use sluice_engine::model::{Name, Time, WorkloadId};
+use sluice_engine::types::Reason;
+use sluice_engine::types::{Name, Time, WorkloadId};
 
 use super::world::{Stage, World, team};
 

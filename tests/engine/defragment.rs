@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason};
-use sluice_engine::model::{Defragmentation, Settings, Time, WorkloadId};
+use sluice_engine::types::{Action, EvictReason};
+use sluice_engine::types::{Defragmentation, Settings, Time, WorkloadId};
 
 use super::judge::never_over_admitted;
 use super::ops::{build, nth, setup, submissions};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{Name, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{Name, WorkloadId};
 
 use super::ops::ids;
 use super::world::{Item, Stage, World};
@@ -172,7 +172,7 @@ pub fn owners_keep_theirs(
                         .all(|team| usage[team] + more <= world.guaranteed(team));
                     prop_assert!(
                         outright && moved.preemptible(),
-                        "{} moves for {claimant}",
+                        "{} moves for {preemptor}",
                         moved.workload.id
                     );
                 }
@@ -208,7 +208,7 @@ pub fn owners_keep_theirs(
                     *after.entry(team.clone()).or_default() += more;
                 }
                 let fairer = straddling == Some(0) && shares(world, &after) < shares(world, &before);
-                prop_assert!(owed || others.is_empty() || fairer, "{claimant} is not owed what it took");
+                prop_assert!(owed || others.is_empty() || fairer, "{preemptor} is not owed what it took");
                 prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
                 preemptor
             }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, Reason, State};
-use sluice_engine::model::{Team, Time, WorkloadId};
+use sluice_engine::types::{Action, Reason, State};
+use sluice_engine::types::{Team, Time, WorkloadId};
 
 use super::judge::{
     claims, could_be_made_room, never_over_admitted, owners_keep_theirs, settled_usage, settled_usage_before,
@@ -126,9 +126,9 @@ proptest! {
         }
         world.settle();
         for (preemptor, victims) in &world.evicted_for {
-            let admission = format!("Admit {claimant} ");
+            let admission = format!("Admit {preemptor} ");
             let started = world.log[before..].iter().any(|line| line.starts_with(&admission));
-            prop_assert!(started, "{victims:?} went for {claimant}, which did not start");
+            prop_assert!(started, "{victims:?} went for {preemptor}, which did not start");
         }
         // A victim goes once for a claimant. Having started anew it may go again, but for another one.
         let mut gone = BTreeSet::new();

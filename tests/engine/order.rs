@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason};
-use sluice_engine::model::{Admission, Name, Time, WorkloadId};
+use sluice_engine::types::{Action, EvictReason};
+use sluice_engine::types::{Admission, Name, Time, WorkloadId};
 
 use super::judge::{could_be_made_room, settled_usage, shares, take};
 use super::ops::{TEAMS, build, ids, setup};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{Event, Observed, PodsReady, Queue, Team, Time, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{Event, Observed, PodsReady, Queue, Team, Time, WorkloadId};
 
 use super::turns::seconds;
 use super::world::{Stage, World, team};

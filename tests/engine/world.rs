@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Settings, Team, Time,
     Workload, WorkloadId,
 };
@@ -79,7 +79,7 @@ fn told(action: &Action) -> String {
             )
         }
         Action::Resize { workload, admission, cause, preemptor, .. } => {
-            format!("Resize {workload} to {} {cause:?} for {claimant:?}", nodes(admission))
+            format!("Resize {workload} to {} {cause:?} for {preemptor:?}", nodes(admission))
         }
         Action::Evict { workload, preemptor, reason, .. } => {
             format!("Evict {workload} for {} {reason:?}", preemptor.as_ref().map_or("nobody", |id| &id.0))

@@ -250,7 +250,7 @@ fn evictions(expected: &Expectation, got: &Outcome) -> Vec<String> {
     lines.extend(
         wanted
             .iter()
-            .map(|(who, claimant, why)| format!("not evicted as expected: {who} for {claimant:?} ({why})")),
+            .map(|(who, claimant, why)| format!("not evicted as expected: {who} for {preemptor:?} ({why})")),
     );
     lines
 }

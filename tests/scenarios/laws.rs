@@ -321,13 +321,13 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
             });
             let deleted = cluster.asked.get(claimant).is_some_and(|asked| asked.deleted.is_some());
             if started.is_none() && !deleted {
-                lines.push(format!("{} was evicted for {claimant}, which did not start", victim.key()));
+                lines.push(format!("{} was evicted for {preemptor}, which did not start", victim.key()));
             }
             if !seen.insert((victim.key(), claimant, started)) {
-                lines.push(format!("{} was evicted twice for one start of {claimant}", victim.key()));
+                lines.push(format!("{} was evicted twice for one start of {preemptor}", victim.key()));
             }
             if claimant == victim.key() {
-                lines.push(format!("{claimant} was evicted for itself"));
+                lines.push(format!("{preemptor} was evicted for itself"));
             }
         }
         let again = victim.admissions.iter().any(|admission| admission.at >= eviction.at);
@@ -351,7 +351,7 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
                 .skip(usize::from(ran_before(workload)))
                 .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
         let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
-        Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
+        Some(format!("{} started and had to go for {preemptor:?}, both at {}", workload.key(), admission.at))
     });
     vain.collect()
 }

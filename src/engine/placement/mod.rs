@@ -13,7 +13,8 @@ pub mod waiting;
 use std::sync::Arc;
 
 use crate::capacity::space::{Demand, Space};
-use crate::placement::spread::{Site, Spread};
+use crate::placement::domains::Site;
+use crate::placement::spread::Spread;
 use crate::state::cluster::ClusterState;
 use crate::state::nodes::Fitting;
 use crate::types::ids::{NodeId, PoolId};

@@ -4,20 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::capacity::packing::{Ask, Cost, State};
-use crate::placement::domains::{capacity, group, tightest, value};
+use crate::placement::domains::{Site, capacity, group, tightest, value};
 use crate::placement::{Capacity, Placement, Request, with_space};
 use crate::state::cluster::ClusterState;
 use crate::types::Name;
 use crate::types::ids::NodeId;
-
-/// A node that may hold pods.
-#[derive(Clone, Copy, Debug)]
-pub struct Site {
-    /// Which.
-    pub node: NodeId,
-    /// How many pods find room there.
-    pub fits: u32,
-}
 
 /// One division of pods among sites.
 pub struct Spread<'a> {

@@ -71,7 +71,9 @@ mod tests {
         let job = |time, name: &str| {
             Workload::job(&"team".into(), &name.into(), 1, PodShape::default(), Time(time))
         };
-        let rank = |priority, time, name| Rank::new(priority, &job(time, name), 0);
+        let rank = |(queue, class), time, name| {
+            Rank::new(Priority { queue, class }, &job(time, name), WorkloadIndex::MIN)
+        };
         assert!(rank((1, 0), 5, "b") < rank((0, 9), 1, "a"));
         assert!(rank((0, 9), 5, "b") < rank((0, 1), 1, "a"));
         assert!(rank((0, 0), 1, "b") < rank((0, 0), 2, "a"));

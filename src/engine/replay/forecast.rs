@@ -111,7 +111,7 @@ impl Play {
         for info in engine.scheduler.state.iter().filter(|info| !info.removed) {
             let started = timeline::runs(info).map(|admission| admission.at);
             let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
-            let length = engine.run_times.length(&engine.scheduler.state, info, elapsed);
+            let length = engine.scheduler.prediction.run_times.length(&engine.scheduler.state, info, elapsed);
             let run = length.map(|length| case.of(length));
             lives.push((info.workload.id.clone(), Life { run, ..Life::default() }));
             if info.phase == Phase::Pending && info.workload.pods > 0 {

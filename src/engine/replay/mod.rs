@@ -16,6 +16,7 @@
 //! makes them, and calls [`Run::settle`]; one without calls [`Run::advance`].
 
 mod busy;
+pub mod forecast;
 mod item;
 mod life;
 mod place;

@@ -1,5 +1,6 @@
 //! What the books keep so as not to work it out again is what they would work out.
 
+use crate::types::ids::Priority;
 use crate::types::ids::{PoolId, TeamId};
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ fn admission(pods: u32, at: i64) -> Admission {
 fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
     match step {
         Step::Seen { number, team, priority, pods, stage } => {
-            let state = match stage {
+            let observed = match stage {
                 0 => Observed::Queued,
                 1 | 2 => Observed::Admitted(admission(pods, now)),
                 3 => Observed::Leaving { admission: admission(pods, now), since: Time(now), stopped: false },
@@ -75,7 +76,7 @@ fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
             let name: Name = format!("w{number}").into();
             let job = Workload::job(&team_name(team), &name, pods, shape, Time(0));
             let (min_pods, resizable) = (Some(1), number % 3 == 0);
-            let job = Workload { id: id(number), priority, min_pods, resizable, state, ..job };
+            let job = Workload { id: id(number), priority, min_pods, resizable, state: observed, ..job };
             state.apply(Event::WorkloadApplied(job));
         }
         Step::Raised { number, raised } => state.raise(&id(number), raised),
@@ -117,7 +118,7 @@ fn told(
 ) -> impl PartialEq + std::fmt::Debug {
     let amounts = |sum: Vector| -> Vec<(usize, i64)> { sum.nonzero().collect() };
     let below = (0..4).map(|priority| {
-        let priority = (0, priority);
+        let priority = Priority { queue: 0, class: priority };
         let all = amounts(totals.running_below(pool, team, priority));
         (all, amounts(totals.evictable_below(pool, team, priority)))
     });

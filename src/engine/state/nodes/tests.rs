@@ -13,11 +13,11 @@ use crate::types::vector::PODS;
 /// What can happen to nodes and to what they hold.
 #[derive(Clone, Debug)]
 enum Step {
-    Node { node: NodeId, gpus: i64, open: bool, tainted: bool, kind: usize },
-    Gone { node: NodeId },
-    Pool { node: NodeId, pool: PoolId },
-    Hold { node: NodeId, who: usize, shape: usize, pods: u32, going: u32 },
-    Nominate { node: NodeId, shape: usize },
+    Node { node: usize, gpus: i64, open: bool, tainted: bool, kind: usize },
+    Gone { node: usize },
+    Pool { node: usize, pool: usize },
+    Hold { node: usize, who: usize, shape: usize, pods: u32, going: u32 },
+    Nominate { node: usize, shape: usize },
     Withdraw,
     Note { shape: usize, pods: u32 },
     Ask { shape: usize },
@@ -117,7 +117,7 @@ impl Yard {
             }
             Step::Pool { node, pool } => {
                 let index = self.table.intern(&format!("n{node}").into());
-                self.table.set_pool(index, pool, &if pool == 0 { "p".into() } else { "q".into() });
+                self.table.set_pool(index, PoolId(pool), &if pool == 0 { "p".into() } else { "q".into() });
             }
             Step::Hold { node, who, shape, pods, going } => {
                 let index = self.table.intern(&format!("n{node}").into());
@@ -150,8 +150,8 @@ impl Yard {
     fn view(&mut self, shape: usize) -> impl PartialEq + std::fmt::Debug + use<> {
         let need = self.need(shape);
         let table = &self.table;
-        table.fitting(0, &Self::shape(shape), &need, |fitting| {
-            let each: Vec<(bool, u32, u32)> = (0..table.entries.len())
+        table.fitting(PoolId(0), &Self::shape(shape), &need, |fitting| {
+            let each: Vec<(bool, u32, u32)> = NodeId::first(table.entries.len())
                 .map(|node| (fitting.admits(node), fitting.now(node), fitting.settled(node)))
                 .collect();
             let nodes: Vec<NodeId> = fitting.nodes(table).to_vec();
@@ -166,7 +166,7 @@ impl Yard {
         let (table, ask) = (&self.table, self.table.ask(&need));
         let nodes = table.alive().filter(|(_, info, node)| {
             let admits = crate::capacity::fit::admits(node, &Self::shape(shape));
-            info.pool == 0 && info.open() && admits && info.now().fits(&ask.demand) > 0
+            info.pool == PoolId(0) && info.open() && admits && info.now().fits(&ask.demand) > 0
         });
         let priced = nodes.map(|(index, info, _)| {
             let state = table.state(index).expect("an open node is in a state");
@@ -204,7 +204,7 @@ proptest! {
             yard.table.kinds = RefCell::default();
             prop_assert_eq!(kept, yard.view(shape));
             let need = yard.need(shape);
-            let chosen = yard.table.fitting(0, &Yard::shape(shape), &need, |f| f.best(&yard.table));
+            let chosen = yard.table.fitting(PoolId(0), &Yard::shape(shape), &need, |f| f.best(&yard.table));
             prop_assert_eq!(chosen, yard.best(shape));
         }
     }
@@ -224,7 +224,7 @@ enum Move {
     End {
         who: usize,
     },
-    MayPreempt {
+    Nominate {
         shape: usize,
     },
     Withdraw {
@@ -243,7 +243,7 @@ fn decision() -> impl Strategy<Value = Move> {
         4 => (shape(), 1..4_u32).prop_map(|(shape, pods)| Move::Start { shape, pods }),
         2 => (0..8_usize, 1..4_u32).prop_map(|(who, pods)| Move::Stop { who, pods }),
         2 => (0..8_usize).prop_map(|who| Move::End { who }),
-        4 => shape().prop_map(|shape| Move::Nomination { shape }),
+        4 => shape().prop_map(|shape| Move::Nominate { shape }),
         2 => (0..8_usize).prop_map(|nomination| Move::Withdraw { nomination }),
         2 => (shape(), shape()).prop_map(|(shape, start)| Move::Reserve { shape, start }),
     ]
@@ -257,44 +257,44 @@ fn play(yard: &mut Yard, running: &mut Running, names: &mut usize, step: &Move) 
     match *step {
         Move::Start { shape, pods } => {
             let need = yard.need(shape);
-            if yard.table.get(0).now().fits(&yard.table.demand(&need)) >= pods {
+            if yard.table.get(NodeId(0)).now().fits(&yard.table.demand(&need)) >= pods {
                 let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
                 *names += 1;
-                yard.table.hold(0, &holder, &need, pods, 0);
+                yard.table.hold(NodeId(0), &holder, &need, pods, 0);
                 running.push((holder, need, pods, 0));
             }
         }
         Move::Stop { who, pods } => {
             if let Some((holder, need, all, going)) = running.get_mut(who) {
                 *going = (*going).max(pods.min(*all));
-                yard.table.hold(0, holder, need, *all, *going);
+                yard.table.hold(NodeId(0), holder, need, *all, *going);
             }
         }
         Move::End { who } => {
             if who < running.len() {
                 let (holder, need, ..) = running.remove(who);
-                yard.table.hold(0, &holder, &need, 0, 0);
+                yard.table.hold(NodeId(0), &holder, &need, 0, 0);
             }
         }
-        Move::Nomination { shape } => {
+        Move::Nominate { shape } => {
             let need = yard.need(shape);
-            if yard.table.get(0).settled().fits(&yard.table.demand(&need)) > 0 {
-                yard.table.nominate(0, &need, 1);
-                yard.nominated.push((0, need));
+            if yard.table.get(NodeId(0)).settled().fits(&yard.table.demand(&need)) > 0 {
+                yard.table.nominate(NodeId(0), &need, 1);
+                yard.nominated.push((NodeId(0), need));
             }
         }
         Move::Withdraw { nomination } => {
             if nomination < yard.nominated.len() {
                 let (_, need) = yard.nominated.remove(nomination);
-                yard.table.nominate(0, &need, -1);
+                yard.table.nominate(NodeId(0), &need, -1);
             }
         }
         Move::Reserve { shape, start } => {
             let need = yard.need(shape);
-            yard.table.nominate(0, &need, 1);
+            yard.table.nominate(NodeId(0), &need, 1);
             play(yard, running, names, &Move::Start { shape: start, pods: 1 });
-            play(yard, running, names, &Move::Nomination { shape: start });
-            yard.table.nominate(0, &need, -1);
+            play(yard, running, names, &Move::Nominate { shape: start });
+            yard.table.nominate(NodeId(0), &need, -1);
         }
     }
 }
@@ -308,7 +308,7 @@ fn offers_are_kept(steps: &[Move]) -> Result<(), TestCaseError> {
     let (mut running, mut names) = (Running::new(), 0);
     for step in steps {
         play(&mut yard, &mut running, &mut names, step);
-        let node = yard.table.get(0);
+        let node = yard.table.get(NodeId(0));
         for (space, when) in [(node.unheld(), "now"), (node.settled(), "in the end")] {
             prop_assert!(space.untouched(gpu) >= 0, "{when}: {space:?}");
             prop_assert!(space.shared().iter().all(|device| device.left >= 0), "{when}: {space:?}");
@@ -318,12 +318,12 @@ fn offers_are_kept(steps: &[Move]) -> Result<(), TestCaseError> {
         play(&mut yard, &mut running, &mut names, &Move::End { who: 0 });
     }
     while let Some((_, need)) = yard.nominated.pop() {
-        yard.table.nominate(0, &need, -1);
+        yard.table.nominate(NodeId(0), &need, -1);
         let demand = yard.table.demand(&need);
-        prop_assert!(yard.table.get(0).now().fits(&demand) > 0, "{:?}", yard.table.get(0));
+        prop_assert!(yard.table.get(NodeId(0)).now().fits(&demand) > 0, "{:?}", yard.table.get(NodeId(0)));
         let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
         names += 1;
-        yard.table.hold(0, &holder, &need, 1, 0);
+        yard.table.hold(NodeId(0), &holder, &need, 1, 0);
     }
     Ok(())
 }
@@ -341,7 +341,7 @@ proptest! {
 fn a_share_is_kept_on_a_device_that_is_there_before_one_that_is_only_reserved() {
     let (half, third, most) = (2, 3, 6);
     let steps = [
-        Move::Nomination { shape: half },
+        Move::Nominate { shape: half },
         Move::Start { shape: half, pods: 1 },
         Move::Reserve { shape: 0, start: half },
         Move::Reserve { shape: third, start: most },
