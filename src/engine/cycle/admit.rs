@@ -35,6 +35,6 @@ pub fn admit(
     };
     scheduler.state.set_phase(&waiting.id, Phase::Starting(admission.clone()));
     scheduler.queue.pending.remove(&waiting.id);
-    reserve::started(scheduler, &waiting.id);
+    reserve::note_start(scheduler, &waiting.id);
     plan.actions.push(Action::Admit { workload: waiting.id.clone(), admission, message });
 }

@@ -7,9 +7,9 @@ use crate::cycle::admit::admit;
 use crate::cycle::nominate::nominate_for;
 use crate::cycle::{blocked, evict, reserve, smaller_size};
 use crate::explain;
-use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, may_borrow, pool_names};
+use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, may_borrow, pool_names};
 use crate::placement::{self, Capacity};
-use crate::preemption::{self, Hidden, Nominated, Preemptor, Scene, Take, Victims};
+use crate::preemption::{self, Masked, Nominated, Preemptor, Scene, Take, Victims};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{BorrowingPreemptions, Victim};
 use crate::state::cluster::ClusterState;
@@ -29,7 +29,7 @@ pub fn try_start(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &m
         if smaller_size::try_smaller(scheduler, id, now, plan) {
             return None;
         }
-        reserve::give_up(scheduler, id);
+        reserve::release(scheduler, id);
         return Some(verdict);
     }
     let pools = pool_names(info);
@@ -41,7 +41,11 @@ pub fn try_start(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &m
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
         if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) {
-            match reserve::admissible(scheduler, &waiting, pool, &nodes, start, now) {
+            match reserve::admissible(
+                scheduler,
+                Attempt { waiting: &waiting, pool, nodes: &nodes, now },
+                start,
+            ) {
                 Ok(start) => {
                     admit(scheduler, &waiting, pool, start, now, plan);
                     return None;
@@ -58,23 +62,24 @@ pub fn try_start(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &m
     }
     for (pool, nodes) in &options {
         let waiting = waiting.in_pool(&scheduler.state, *pool);
-        // Most who wait have nobody to take from, and accounts tell that without a search.
+        let attempt = Attempt { waiting: &waiting, pool: *pool, nodes, now };
+        // Most waiting workloads have nothing to preempt, which quota usage tells without a search.
         if !waiting.within_guarantee(&scheduler.state, *pool)
             && blocked::missing_for_preemption(scheduler, &waiting, *pool).is_some()
         {
             continue;
         }
-        if held_back.contains_key(pool) && reserve::has_kept_room(scheduler, &waiting, (*pool, nodes), now) {
+        if held_back.contains_key(pool) && reserve::team_has_reserved_capacity(scheduler, attempt) {
             continue;
         }
-        if let Err(verdict) = reserve::not_crowding(scheduler, &waiting, *pool, now) {
+        if let Err(verdict) = reserve::leave_guarantee_to_owner(scheduler, &waiting, *pool, now) {
             held_back.insert(*pool, verdict);
             continue;
         }
-        let make_room = |scheduler: &mut Scheduler, hidden: &[Hidden]| {
-            make_room(scheduler, &waiting, *pool, nodes, hidden, now, plan)
-        };
-        if reserve::guarded(scheduler, &waiting, *pool, make_room) {
+        let preempted = reserve::with_reserved_masked(scheduler, &waiting, *pool, |scheduler, masked| {
+            preempt(scheduler, attempt, masked, plan)
+        });
+        if preempted {
             return None;
         }
     }
@@ -85,7 +90,7 @@ pub fn try_start(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &m
             held_back.remove(pool).unwrap_or_else(|| refusal(scheduler, &waiting, *pool, nodes))
         })
         .collect();
-    reserve::refused(scheduler, &waiting, &options, &refusals, now);
+    reserve::note_refusal(scheduler, &waiting, &options, &refusals, now);
     // The most hopeful of the pools' reasons speaks for all.
     let verdict = refusals.into_iter().max_by_key(|verdict| hope(verdict.reason));
     Some(verdict.unwrap_or_else(|| explain::no_pool(&pools)))
@@ -130,16 +135,9 @@ fn surplus_refusal(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId
     }
 }
 
-/// Promises the workload room that is being freed already, or has it freed; false if it may not.
-fn make_room(
-    scheduler: &mut Scheduler,
-    waiting: &WaitingWorkload,
-    pool: PoolId,
-    nodes: &[NodeId],
-    hidden: &[Hidden],
-    now: Time,
-    plan: &mut Plan,
-) -> bool {
+/// Nominates capacity that is being freed already, or preempts workloads for it; false if neither may be.
+fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked], plan: &mut Plan) -> bool {
+    let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
     let allowed =
         state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), true).is_none();
@@ -154,7 +152,7 @@ fn make_room(
                 return false;
             }
         } else if let Some(placement) = placement::place(state, nodes, &request, room) {
-            reserve::overtake(scheduler, waiting, pool, &placement);
+            reserve::note_taken(scheduler, waiting, pool, &placement);
             nominate_for(scheduler, waiting, pool, placement, Vec::new());
             return true;
         }
@@ -176,7 +174,7 @@ fn make_room(
         pending: &scheduler.queue.pending,
         run_times: &scheduler.prediction.run_times,
         nominated: &nominated,
-        hidden,
+        masked,
     };
     let found = preemption::search(scene, preemptor, &barred, now);
     scheduler.cursor.awaits_start |= found.skipped;
@@ -195,7 +193,7 @@ fn make_room(
         .into_iter()
         .filter_map(|take| evict::take(scheduler, take, waiting, within_guarantee, now, plan))
         .collect();
-    reserve::overtake(scheduler, waiting, pool, &placement);
+    reserve::note_taken(scheduler, waiting, pool, &placement);
     nominate_for(scheduler, waiting, pool, placement, victims);
     true
 }

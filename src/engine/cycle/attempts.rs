@@ -52,7 +52,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 fn block(scheduler: &mut Scheduler, id: &WorkloadId, verdict: Verdict) {
     let cursor = &mut scheduler.cursor;
     cursor.search_budget = cursor.search_budget.saturating_sub(COST_OF_A_LOOK);
-    let blocked = match reserve::may_come_first(scheduler, id, verdict.reason) {
+    let blocked = match reserve::may_become_owner(scheduler, id, verdict.reason) {
         true => Blocked::Unknown,
         false => blocked_on(scheduler, id),
     };

@@ -38,7 +38,18 @@ pub fn take(
         Take::Shrink(id, pods) => {
             let to = without(scheduler, info, &admission, pods);
             let message = explain::shrunk(&scheduler.state, info, &preemptor.id, to.pods);
-            resize(scheduler, id, admission, to, ResizeCause::Shrunk, Some(&preemptor.id), message, plan);
+            resize(
+                scheduler,
+                Resize {
+                    id,
+                    from: admission,
+                    to,
+                    cause: ResizeCause::Shrunk,
+                    preemptor: Some(&preemptor.id),
+                    message,
+                },
+                plan,
+            );
         }
         Take::Shift(id, pods, places) => {
             let mut to = without(scheduler, info, &admission, pods);
@@ -47,7 +58,18 @@ pub fn take(
                 to.pods += pods;
             }
             let message = explain::shifted(&scheduler.state, &preemptor.id, places);
-            resize(scheduler, id, admission, to, ResizeCause::Moved, Some(&preemptor.id), message, plan);
+            resize(
+                scheduler,
+                Resize {
+                    id,
+                    from: admission,
+                    to,
+                    cause: ResizeCause::Moved,
+                    preemptor: Some(&preemptor.id),
+                    message,
+                },
+                plan,
+            );
         }
         Take::Move(id, to) => {
             evict(scheduler, id, Some(&preemptor.id), EvictReason::Moved, now, plan);
@@ -89,18 +111,25 @@ pub fn evict(
     plan.actions.push(Action::Evict { workload: id.clone(), preemptor: preemptor.cloned(), reason, message });
 }
 
-/// Decides that somebody who runs goes on with other pods.
-#[expect(clippy::too_many_arguments, reason = "a decision has as many parts")]
-pub fn resize(
-    scheduler: &mut Scheduler,
-    id: &WorkloadId,
-    from: Admission,
-    to: Admission,
-    cause: ResizeCause,
-    preemptor: Option<&WorkloadId>,
-    message: String,
-    plan: &mut Plan,
-) {
+/// A change of the pods with which a running workload goes on.
+pub struct Resize<'a> {
+    /// The workload.
+    pub id: &'a WorkloadId,
+    /// What it was admitted with.
+    pub from: Admission,
+    /// What it goes on with.
+    pub to: Admission,
+    /// The rule.
+    pub cause: ResizeCause,
+    /// The preemptor that gets the capacity, if there is one.
+    pub preemptor: Option<&'a WorkloadId>,
+    /// The reason in one sentence.
+    pub message: String,
+}
+
+/// Decides that a running workload goes on with other pods.
+pub fn resize(scheduler: &mut Scheduler, resize: Resize<'_>, plan: &mut Plan) {
+    let Resize { id, from, to, cause, preemptor, message } = resize;
     scheduler.state.set_phase(id, Phase::Resizing { from, to: to.clone() });
     plan.actions.push(Action::Resize {
         workload: id.clone(),

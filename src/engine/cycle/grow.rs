@@ -7,8 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cycle::evict::resize;
+use crate::cycle::evict::{Resize, resize};
 use crate::cycle::reserve;
+use crate::placement::waiting::Attempt;
 use crate::placement::waiting::{WaitingWorkload, fits_now};
 use crate::scheduler::Scheduler;
 use crate::state::workload::Phase;
@@ -64,7 +65,18 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             Some(Action::Admit { admission, .. }) => *admission = to,
             _ => {
                 let message = explain::grown(info, from.pods, to.pods);
-                resize(scheduler, &id, from.clone(), to, ResizeCause::Grown, None, message, plan);
+                resize(
+                    scheduler,
+                    Resize {
+                        id: &id,
+                        from: from.clone(),
+                        to,
+                        cause: ResizeCause::Grown,
+                        preemptor: None,
+                        message,
+                    },
+                    plan,
+                );
             }
         }
     }
@@ -90,7 +102,11 @@ fn grow(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission, n
     let Some((waiting, pool)) = candidate_of(scheduler, id, admission) else { return false };
     let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
     let Some(found) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
-    let Ok(found) = reserve::admissible(scheduler, &waiting, pool, &nodes, found, now) else { return false };
+    let Ok(found) =
+        reserve::admissible(scheduler, Attempt { waiting: &waiting, pool, nodes: &nodes, now }, found)
+    else {
+        return false;
+    };
     let from = admission.clone();
     for (node, pods) in found {
         *admission.nodes.entry(scheduler.state.nodes.name(node).clone()).or_default() += pods;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::cycle::evict::{evict, resize};
+use crate::cycle::evict::{Resize, evict, resize};
 use crate::cycle::replace::replaced;
 use crate::cycle::requeue;
 use crate::explain;
@@ -93,7 +93,11 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
                 let avoided_nodes = scheduler.state.get(&id).and_then(|info| info.avoided_nodes.as_deref());
                 let avoided_nodes = avoided_nodes.filter(|_| !astray.stuck.is_empty());
                 let message = explain::astray(avoided_nodes, admission.pods, to.pods, missing);
-                resize(scheduler, &id, admission, to, cause, None, message, plan);
+                resize(
+                    scheduler,
+                    Resize { id: &id, from: admission, to, cause, preemptor: None, message },
+                    plan,
+                );
             }
             None => evict(scheduler, &id, None, EvictReason::NotPlaced, now, plan),
         }

@@ -34,7 +34,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     // 3. Fail workloads that waited or ran longer than their queue allows.
     limits::enforce(scheduler, now, &mut plan);
     // 4. Review reservations that have become due.
-    reserve::fire(scheduler, now);
+    reserve::review_due(scheduler, now);
     // 5. Replace lost pods, follow misplaced ones, and requeue gangs that did not become ready.
     misplaced::run(scheduler, now, &mut plan);
     pods_ready::run(scheduler, now, &mut plan);

@@ -1,6 +1,6 @@
 //! Nodes that go away with pods on them: the lost pods are made anew, or the whole workload goes back.
 
-use crate::cycle::evict::{evict, resize};
+use crate::cycle::evict::{Resize, evict, resize};
 use crate::cycle::replace::replaced;
 use crate::explain;
 use crate::scheduler::Scheduler;
@@ -25,11 +25,33 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             Some(kept) => match replaced(scheduler, &id, &admission, &kept) {
                 Some(to) => {
                     let message = explain::replaced(to.pods - kept.pods);
-                    resize(scheduler, &id, admission, to, ResizeCause::Replaced, None, message, plan);
+                    resize(
+                        scheduler,
+                        Resize {
+                            id: &id,
+                            from: admission,
+                            to,
+                            cause: ResizeCause::Replaced,
+                            preemptor: None,
+                            message,
+                        },
+                        plan,
+                    );
                 }
                 None if kept.pods >= least => {
                     let message = explain::lost_pods(admission.pods.saturating_sub(kept.pods), kept.pods);
-                    resize(scheduler, &id, admission, kept, ResizeCause::Shrunk, None, message, plan);
+                    resize(
+                        scheduler,
+                        Resize {
+                            id: &id,
+                            from: admission,
+                            to: kept,
+                            cause: ResizeCause::Shrunk,
+                            preemptor: None,
+                            message,
+                        },
+                        plan,
+                    );
                 }
                 None => evict(scheduler, &id, None, EvictReason::NodeLost, now, plan),
             },

@@ -98,7 +98,7 @@ pub fn nominate_for(
     nomination.nominate(&mut scheduler.state, 1);
     scheduler.nominations.all.push(nomination);
     scheduler.queue.pending.remove(&waiting.id);
-    reserve::give_up(scheduler, &waiting.id);
+    reserve::release(scheduler, &waiting.id);
 }
 
 /// Whether its room is not there yet, and will be once those who were told to leave are gone. False also

@@ -10,6 +10,7 @@
 use crate::cycle::admit::admit;
 use crate::cycle::reserve;
 use crate::placement;
+use crate::placement::waiting::Attempt;
 use crate::placement::waiting::{WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::scheduler::Scheduler;
 use crate::state::rules;
@@ -37,7 +38,9 @@ pub fn try_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: 
             let waiting = waiting.in_pool(&scheduler.state, pool);
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
             let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
-            if let Ok(start) = reserve::admissible(scheduler, &waiting, pool, &nodes, start, now) {
+            if let Ok(start) =
+                reserve::admissible(scheduler, Attempt { waiting: &waiting, pool, nodes: &nodes, now }, start)
+            {
                 admit(scheduler, &waiting, pool, start, now, plan);
                 return true;
             }

@@ -140,12 +140,12 @@ fn remind(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) -> Verdi
 fn promised(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) -> Verdict {
     let reservation = scheduler.reservations.by_team.iter().find(|(_, reservation)| reservation.owner == *id);
     let Some(((pool, _), reservation)) = reservation else { return verdict };
-    let message = match (&reservation.slot, &reservation.behind) {
+    let message = match (reservation.slot(), &reservation.deferred_behind) {
         (Some(slot), _) => {
             let reserved = explain::expected(&scheduler.state, reservation, slot);
             format!("{}; room is reserved for it on {reserved}", verdict.message)
         }
-        (None, Some(older)) if reserve::stands_back(scheduler, *pool, reservation) => {
+        (None, Some(older)) if reserve::is_deferred(scheduler, *pool, reservation) => {
             let older = explain::label(&scheduler.state, older);
             format!("{}; room is reserved for it once {older} has started", verdict.message)
         }

@@ -1,5 +1,6 @@
 //! One workload that waits, with everything a decision about it needs.
 
+use crate::types::Time;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -119,6 +120,19 @@ impl WaitingWorkload {
     pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
         state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
     }
+}
+
+/// An attempt to place a waiting workload in one pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// The workload, with its need counted in the currency of the pool.
+    pub waiting: &'a WaitingWorkload,
+    /// The pool.
+    pub pool: PoolId,
+    /// The nodes of the pool that may hold its pods.
+    pub nodes: &'a [NodeId],
+    /// The decision time.
+    pub now: Time,
 }
 
 /// The pool it would like best, if that exists.

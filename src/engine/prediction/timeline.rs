@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use crate::capacity::fit;
-use crate::placement::waiting::WaitingWorkload;
+use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::placement::{self, Capacity, Placement};
 use crate::prediction::run_times::{self, RunTimes};
 use crate::state::cluster::ClusterState;
@@ -131,15 +131,8 @@ impl Timeline {
     /// for that is where the fewest have to; if one of them cannot be predicted, the time is open. `None`
     /// when there is no such room until then.
     #[must_use]
-    pub fn slot(
-        &self,
-        state: &ClusterState,
-        waiting: &WaitingWorkload,
-        pool: PoolId,
-        nodes: &[NodeId],
-        now: Time,
-        until: Until,
-    ) -> Option<Slot> {
+    pub fn slot(&self, state: &ClusterState, attempt: Attempt<'_>, until: Until) -> Option<Slot> {
+        let Attempt { waiting, pool, nodes, now } = attempt;
         let mut walk = Walk::new(self, state, (waiting, pool), nodes, until);
         let (count, placement) = walk.fewest()?;
         let ends: Option<Vec<Time>> = walk.first(count).iter().map(|(end, _)| *end).collect();

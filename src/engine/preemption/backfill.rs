@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::feasibility::{Outcome, request_of};
-use crate::preemption::{Ground, Hidden, Search};
+use crate::preemption::{Ground, Masked, Search};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules::{free, lending_allows, occupy};
@@ -72,7 +72,7 @@ impl Search<'_> {
     /// Such room with the room that is kept for somebody: others than the claimant may start in it.
     pub fn unhidden(&self, freed: &Freed) -> Freed {
         let mut freed = freed.clone();
-        for Hidden { owner, need, placement } in self.hidden {
+        for Masked { owner, need, placement } in self.masked {
             for (node, pods) in placement {
                 freed.give(*node, owner, need, *pods);
             }

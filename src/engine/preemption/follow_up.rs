@@ -180,7 +180,7 @@ impl Search<'_> {
                 pending: self.pending,
                 run_times: self.run_times,
                 nominated: self.nominated,
-                hidden: &[],
+                masked: &[],
                 preemptor: again,
                 ground,
                 moves: false,

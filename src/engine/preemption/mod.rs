@@ -211,7 +211,7 @@ struct Search<'a> {
     /// Who has been promised room.
     nominated: &'a [Nominated],
     /// Capacity that is kept for somebody, and so is not seen.
-    hidden: &'a [Hidden],
+    masked: &'a [Masked],
     preemptor: Preemptor<'a>,
     ground: Ground,
     /// Whether others may be moved for the claimant.
@@ -247,7 +247,7 @@ pub struct Nominated {
 
 /// Capacity kept out of sight of those who have to respect a reservation.
 #[derive(Clone, Debug)]
-pub struct Hidden {
+pub struct Masked {
     /// For whom it is reserved.
     pub owner: WorkloadId,
     /// What one pod of its takes.
@@ -268,7 +268,7 @@ pub struct Scene<'a> {
     /// Who has been promised room.
     pub nominated: &'a [Nominated],
     /// Capacity that is kept for somebody, and so is not seen.
-    pub hidden: &'a [Hidden],
+    pub masked: &'a [Masked],
 }
 
 /// Finds the best set of victims; none when no set makes the claimant start.
@@ -280,7 +280,7 @@ pub fn search(
     now: Time,
 ) -> Found {
     let mut found = Found::default();
-    let Scene { cluster, pending, run_times, nominated, hidden } = scene;
+    let Scene { cluster, pending, run_times, nominated, masked } = scene;
     let owed_outright = cluster.quotas.within_guarantee(
         preemptor.pool,
         preemptor.team,
@@ -307,7 +307,7 @@ pub fn search(
             pending,
             run_times,
             nominated,
-            hidden,
+            masked,
             preemptor,
             ground,
             moves,

@@ -212,7 +212,8 @@ pub fn forecast_while(
         Played::from(play)
     });
     let waiting = engine
-        .scheduler.state
+        .scheduler
+        .state
         .iter()
         .filter(|info| info.phase == Phase::Pending && !info.removed && info.workload.pods > 0);
     Forecast {

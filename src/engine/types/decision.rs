@@ -327,8 +327,8 @@ pub struct QueueView {
 /// Room that is kept for a workload that cannot start yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationView {
-    /// Whose turn it is.
-    pub holder: WorkloadId,
+    /// The workload it is for.
+    pub owner: WorkloadId,
     /// The pool.
     pub pool: Name,
     /// How many pods are to go to which node.

@@ -33,7 +33,7 @@ struct Free {
 
 /// Room that was taken out of sight.
 #[derive(Debug)]
-pub struct Concealed<'a> {
+pub struct Masks<'a> {
     room: Vec<(NodeId, &'a Vector, u32)>,
     /// Its nodes as they were before.
     before: BTreeMap<NodeId, Before>,
@@ -160,16 +160,16 @@ impl NodeTable {
     }
 
     /// Takes room out of sight, so many pods of a need on each node, until it is shown again.
-    pub fn hide<'a>(&mut self, room: impl Iterator<Item = (NodeId, &'a Vector, u32)>) -> Concealed<'a> {
-        let mut hidden = Concealed { room: room.collect(), before: BTreeMap::new() };
-        for (index, need, pods) in &hidden.room {
-            hidden.before.entry(*index).or_insert_with(|| self.before(*index));
+    pub fn mask<'a>(&mut self, room: impl Iterator<Item = (NodeId, &'a Vector, u32)>) -> Masks<'a> {
+        let mut masked = Masks { room: room.collect(), before: BTreeMap::new() };
+        for (index, need, pods) in &masked.room {
+            masked.before.entry(*index).or_insert_with(|| self.before(*index));
             self.nominate(*index, need, i64::from(*pods));
         }
-        for (index, before) in &mut hidden.before {
+        for (index, before) in &mut masked.before {
             before.since = self.revisions[*index];
         }
-        hidden
+        masked
     }
 
     /// A node as it is, to be [restored](Self::restore).
@@ -180,8 +180,8 @@ impl NodeTable {
     }
 
     /// Shows what was taken out of sight. A node on which nothing else has changed since then is as it was.
-    pub fn show(&mut self, hidden: Concealed<'_>) {
-        let Concealed { room, before } = hidden;
+    pub fn unmask(&mut self, masked: Masks<'_>) {
+        let Masks { room, before } = masked;
         // Shares may have come to lie on other devices.
         let shared = room.iter().filter(|(_, need, _)| !self.demand(need).shares().is_empty());
         let mut changed: BTreeSet<NodeId> = shared.map(|(index, ..)| *index).collect();
