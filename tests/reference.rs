@@ -1,4 +1,4 @@
-//! Holds the generated reference to the code that it describes.
+//! Holds the documentation to the code: the generated reference, and the tests and files that the laws name.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -91,4 +91,81 @@ fn every_flag_and_command_is_in_the_reference() {
     }
     // The hidden command that writes these pages is not for users.
     assert!(!page.contains("sluice reference"));
+}
+
+/// The texts that a line sets as code.
+fn code_spans(line: &str) -> Vec<&str> {
+    line.split('`').skip(1).step_by(2).collect()
+}
+
+fn is_path(text: &str) -> bool {
+    let folders = ["src/", "tests/", "policies/", "manifests/", "examples/", "docs/"];
+    folders.iter().any(|folder| text.starts_with(folder)) && !text.contains(['{', '*', ' ', '…'])
+}
+
+#[test]
+fn every_file_that_the_design_pages_name_exists() {
+    for page in files(&root().join("docs/design"), "md") {
+        let text = read(&page);
+        let missing: BTreeSet<&str> = text
+            .lines()
+            .flat_map(code_spans)
+            .filter(|path| is_path(path) && !root().join(path).exists())
+            .collect();
+        assert!(missing.is_empty(), "{} names files that do not exist: {missing:?}", page.display());
+    }
+}
+
+#[test]
+fn every_test_that_guards_a_law_exists() {
+    let text = read(&root().join("docs/design/laws.md"));
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for line in text.lines().filter(|line| line.starts_with("- Guarded by: ")) {
+        let mut source = String::new();
+        for span in code_spans(line) {
+            if is_path(span) {
+                source = read(&root().join(span));
+            } else {
+                count += 1;
+                // Properties stand in a macro, so the name alone tells a test.
+                if !source.contains(&format!("fn {span}(")) {
+                    missing.push(span);
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "laws.md names tests that do not exist: {missing:?}");
+    assert!(count > 25, "only {count} tests guard the laws");
+}
+
+#[test]
+fn every_law_has_its_parts() {
+    let text = read(&root().join("docs/design/laws.md"));
+    let laws: Vec<&str> = text.split("\n## ").skip(1).collect();
+    let numbers = laws.iter().map(|law| law.split('.').next().and_then(|number| number.parse().ok()));
+    assert_eq!(numbers.collect::<Vec<Option<usize>>>(), (1..=17).map(Some).collect::<Vec<_>>());
+    for law in laws {
+        for part in ["**Statement.**", "**Why.**", "- Guarded by: ", "- Implemented in: ", "| kept today |"] {
+            assert!(law.contains(part), "a law has no {part}: {law}");
+        }
+    }
+}
+
+#[test]
+fn every_criterion_of_the_cost_of_a_set_is_in_the_page() {
+    let source = read(&root().join("src/engine/preemption/cost.rs"));
+    let fields = source.split("pub struct Cost {").nth(1).and_then(|rest| rest.split("\n}").next());
+    let fields =
+        fields.expect("the struct").lines().filter(|line| line.ends_with(',') && !line.contains("//"));
+    let page = read(&root().join("docs/design/preemption.md"));
+    let rows = page.lines().filter(|line| {
+        let first = line.strip_prefix("| ").and_then(|rest| rest.split(" | ").next());
+        first.is_some_and(|first| first.parse::<usize>().is_ok())
+    });
+    assert_eq!(
+        fields.count(),
+        rows.count(),
+        "docs/design/preemption.md lists the fields of `Cost` in their order"
+    );
 }
