@@ -87,7 +87,7 @@ pub enum ResizeCause {
 
 impl ResizeCause {
     /// Every cause, for metrics that must exist before the first event.
-    pub const ALL: [Self; 3] = [Self::Grown, Self::Shrunk, Self::Replaced];
+    pub const ALL: [Self; 4] = [Self::Grown, Self::Shrunk, Self::Replaced, Self::Moved];
 
     /// The machine-readable code.
     #[must_use]
@@ -254,6 +254,36 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, for the reference.
+    pub const ALL: [Self; 26] = [
+        Self::HeldByUser,
+        Self::Incomplete,
+        Self::UnlikePods,
+        Self::Uncounted,
+        Self::NotYetConsidered,
+        Self::Guaranteed,
+        Self::Borrowed,
+        Self::NoNodeFits,
+        Self::NoRoom,
+        Self::NotPlaced,
+        Self::NotReady,
+        Self::Fragmented,
+        Self::TeamLimit,
+        Self::QueueLimit,
+        Self::NotPreemptibleOverGuarantee,
+        Self::LendingLimit,
+        Self::WaitingForEviction,
+        Self::RoomHeld,
+        Self::Reserved,
+        Self::Evicted,
+        Self::UnknownTeam,
+        Self::UnknownQueue,
+        Self::WaitedTooLong,
+        Self::Failing,
+        Self::WriteRefused,
+        Self::Finished,
+    ];
+
     /// The machine-readable code.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -383,4 +413,59 @@ pub struct Effort {
     pub searches: u64,
     /// Searches cut short by their bound, so that a better set may exist.
     pub bounded: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Holds `ALL` of an enum to its variants: the match refuses to compile while the list lacks one.
+    macro_rules! assert_complete {
+        ($codes:ident: $($variant:ident),+ $(,)?) => {
+            for code in $codes::ALL {
+                match code {
+                    $($codes::$variant => assert_eq!(code.code(), stringify!($variant)),)+
+                }
+            }
+            assert_eq!($codes::ALL, [$($codes::$variant),+]);
+        };
+    }
+
+    #[test]
+    fn every_list_of_codes_is_complete() {
+        assert_complete!(ResizeCause: Grown, Shrunk, Replaced, Moved);
+        assert_complete!(FailReason: MaxWait, MaxRuntime);
+        assert_complete!(
+            EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, NotPlaced, NotReady,
+        );
+        assert_complete!(
+            Reason:
+            HeldByUser,
+            Incomplete,
+            UnlikePods,
+            Uncounted,
+            NotYetConsidered,
+            Guaranteed,
+            Borrowed,
+            NoNodeFits,
+            NoRoom,
+            NotPlaced,
+            NotReady,
+            Fragmented,
+            TeamLimit,
+            QueueLimit,
+            NotPreemptibleOverGuarantee,
+            LendingLimit,
+            WaitingForEviction,
+            RoomHeld,
+            Reserved,
+            Evicted,
+            UnknownTeam,
+            UnknownQueue,
+            WaitedTooLong,
+            Failing,
+            WriteRefused,
+            Finished,
+        );
+    }
 }
