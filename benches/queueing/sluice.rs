@@ -23,7 +23,7 @@ const GPU: &str = "nvidia.com/gpu";
 /// What an admin chooses; the same on every trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// For how long a started job is spared, except by owed claimants who have no other way.
+    /// For how long a started job is spared, except by owed preemptors who have no other way.
     pub min_runtime: Duration,
     /// After how long the first of a queue that cannot start gets a reservation.
     pub reserve_after: Duration,

@@ -73,7 +73,7 @@ pub struct Eviction {
     pub at: Timestamp,
     /// The workload it made room for, `namespace/name`; empty when none was the cause.
     #[serde(rename = "for", default, skip_serializing_if = "String::is_empty")]
-    pub claimant: String,
+    pub preemptor: String,
     /// The rule, e.g. `Reclaimed`.
     pub reason: String,
 }

@@ -3,7 +3,7 @@
 //! The texts stand in matches over the engine's own types, so a new code does not compile without its advice.
 
 use super::markdown::{code, head, table};
-use crate::engine::decision::{EvictReason, FailReason, Reason, ResizeCause};
+use crate::engine::types::{EvictReason, FailReason, Reason, ResizeCause};
 
 const INTRODUCTION: &str = "\
 Every decision and every state of a workload has a reason code that does not change between versions, and a sentence

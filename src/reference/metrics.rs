@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use prometheus::proto::MetricFamily;
 
 use super::markdown::{code, codes, head, sentence, table};
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::decision::{NodeView, QueueView, TeamView};
-use crate::engine::model::{Name, Time};
+use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{Name, Time};
+use crate::engine::types::{NodeView, QueueView, TeamView};
 use crate::metrics::{Figures, Metrics};
 use crate::webhook::WebhookMetrics;
 

@@ -155,7 +155,7 @@ pub struct AdmissionRow {
 pub struct EvictionRow {
     /// When it was told to stop.
     pub at: Clock,
-    /// For whom, `namespace/name`; empty when no claimant is the cause.
+    /// For whom, `namespace/name`; empty when no preemptor is the cause.
     #[serde(rename = "for")]
     pub preemptor: String,
     /// The rule.

@@ -22,7 +22,7 @@ pub fn never_over_admitted(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The levels of a victim's team that a claimant from another team must respect.
+/// The levels of a victim's team that a preemptor from another team must respect.
 pub fn levels(world: &World, victim: &Item, preemptor: &Item) -> Vec<Name> {
     let above = world.path(&preemptor.workload.team);
     world.path(&victim.workload.team).into_iter().filter(|team| !above.contains(team)).collect()
@@ -74,7 +74,7 @@ pub fn take(
     Some(straddling)
 }
 
-/// What every team holds once evictions under way have ended and claimants have started.
+/// What every team holds once evictions under way have ended and preemptors have started.
 pub fn settled_usage(world: &World, claims: &BTreeSet<WorkloadId>) -> BTreeMap<Name, i64> {
     let mut usage: BTreeMap<Name, i64> = world.teams.keys().map(|team| (team.clone(), 0)).collect();
     let stops: BTreeSet<_> = world
@@ -161,7 +161,7 @@ pub fn owners_keep_theirs(
                 let decided: Vec<&Action> = actions[at..].iter().take_while(same).collect();
                 at += decided.len();
                 let item = &world.items[preemptor];
-                // Room that was promised to the claimant before is in the usage already.
+                // Room that was promised to the preemptor before is in the usage already.
                 let more = if claimed.contains(preemptor) { 0 } else { item.total() };
                 let moves = |a: &&&Action| matches!(a, Action::Evict { reason: EvictReason::Moved, .. });
                 for moved in decided.iter().filter(moves).map(|a| &world.items[a.workload()]) {
@@ -261,7 +261,7 @@ pub fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<Workload
     Some(sets)
 }
 
-/// Whether a set has somebody of the claimant's own team whom the guarantees hold beside it.
+/// Whether a set has somebody of the preemptor's own team whom the guarantees hold beside it.
 pub fn takes_mates_needlessly(world: &World, item: &Item, set: &[WorkloadId]) -> bool {
     let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
     let held = |team: &Name| {

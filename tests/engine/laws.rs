@@ -118,7 +118,7 @@ proptest! {
                 take(&world, &items, &newest, &mut settled_usage_before(&world), &BTreeSet::new())
             };
             let mine = straddles(&mut chosen.iter());
-            // A mate whom the guarantee holds beside the claimant would come back for the same room.
+            // A mate whom the guarantee holds beside the preemptor would come back for the same room.
             let mates = |set: &Vec<WorkloadId>| takes_mates_needlessly(&world, &newest, set);
             let better = sets.iter().filter(|set| !mates(set));
             let best = better.filter_map(|set| straddles(&mut set.iter())).min();
@@ -130,7 +130,7 @@ proptest! {
             let started = world.log[before..].iter().any(|line| line.starts_with(&admission));
             prop_assert!(started, "{victims:?} went for {preemptor}, which did not start");
         }
-        // A victim goes once for a claimant. Having started anew it may go again, but for another one.
+        // A victim goes once for a preemptor. Having started anew it may go again, but for another one.
         let mut gone = BTreeSet::new();
         for line in world.log[before..].iter().filter(|line| line.starts_with("Evict")) {
             prop_assert!(gone.insert(line), "evicted twice: {line}");

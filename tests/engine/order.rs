@@ -1,6 +1,6 @@
 //! Law 4's order of sets, held against every set there is.
 //!
-//! Everything is worked out from the world's own books, cascades too. Where the claimant will lie, and victims
+//! Everything is worked out from the world's own books, cascades too. Where the preemptor will lie, and victims
 //! that start again beside it, is the one thing they do not know, so a set counts as better only if it is so
 //! wherever they lie. Nor do they know whether a claim on the surplus pays in the end if those it takes could
 //! start again beside it, or are yet to run for their minimum time. Such a claim is counted against the others,
@@ -30,7 +30,7 @@ struct Cost {
     started: Vec<Reverse<Time>>,
 }
 
-/// The same world, not its past, when these are gone and the claimant lies there.
+/// The same world, not its past, when these are gone and the preemptor lies there.
 fn after(world: &World, set: &[WorkloadId], preemptor: &Item, nodes: &BTreeMap<Name, u32>) -> World {
     let sizes: Vec<i64> = world.nodes.values().map(|(count, _)| *count).collect();
     let mut then = World::new(&sizes, world.teams.values().cloned().collect());
@@ -54,7 +54,7 @@ fn after(world: &World, set: &[WorkloadId], preemptor: &Item, nodes: &BTreeMap<N
     then
 }
 
-/// Every way in which the claimant may lie once a set is gone.
+/// Every way in which the preemptor may lie once a set is gone.
 fn places(world: &World, set: &[WorkloadId], preemptor: &Item) -> Vec<BTreeMap<Name, u32>> {
     let mut places = vec![BTreeMap::new()];
     for node in world.nodes.keys() {
@@ -241,13 +241,13 @@ fn is_young(world: &World, item: &Item) -> bool {
     item.workload.queue.as_deref() == Some("slow") && world.now.0 - started(item).0 < 60_000
 }
 
-/// Whether a set has a mate of the claimant within its minimum run time, which holds within a team.
+/// Whether a set has a mate of the preemptor within its minimum run time, which holds within a team.
 fn has_young_mate(world: &World, set: &[WorkloadId], preemptor: &Item) -> bool {
     let mates = set.iter().map(|id| &world.items[id]);
     mates.filter(|mate| mate.workload.team == preemptor.workload.team).any(|mate| is_young(world, mate))
 }
 
-/// Of a set's victims, those of the claimant's own team whom guarantees and limits hold beside it.
+/// Of a set's victims, those of the preemptor's own team whom guarantees and limits hold beside it.
 fn unneeded<'a>(world: &'a World, set: &[WorkloadId], preemptor: &Item) -> Vec<&'a Item> {
     let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
     let held = |level: &Name| {
@@ -268,7 +268,7 @@ fn unneeded<'a>(world: &'a World, set: &[WorkloadId], preemptor: &Item) -> Vec<&
         .collect()
 }
 
-/// What a set may cost if the claimant lies there; nothing if it may not be taken. `sure` counts those cascades
+/// What a set may cost if the preemptor lies there; nothing if it may not be taken. `sure` counts those cascades
 /// alone that are beyond doubt.
 fn costs(
     world: &World,
@@ -341,7 +341,7 @@ proptest! {
             start(&mut world, job);
             world.settle();
         }
-        // Only the claimant waits, so that nobody else has a part in what follows.
+        // Only the preemptor waits, so that nobody else has a part in what follows.
         for id in ids(world.queued()) {
             world.delete(&id);
         }

@@ -410,7 +410,7 @@ impl World {
     pub fn kept_from(&self, item: &Item) -> BTreeMap<Name, i64> {
         let mut kept = BTreeMap::new();
         for reservation in self.engine.reservations() {
-            let holder = &self.items[&reservation.holder];
+            let holder = &self.items[&reservation.owner];
             let goes_before = if holder.workload.team == item.workload.team {
                 Self::rank(item) <= Self::rank(holder)
             } else {
@@ -430,7 +430,7 @@ impl World {
     pub fn has_kept_room(&self, item: &Item) -> bool {
         let reservations = self.engine.reservations();
         let mates = reservations.iter().filter_map(|reservation| {
-            let holder = &self.items[&reservation.holder];
+            let holder = &self.items[&reservation.owner];
             let before = holder.workload.team == item.workload.team && Self::rank(holder) < Self::rank(item);
             (before && !self.within_own_guarantee(holder)).then_some((holder, reservation))
         });

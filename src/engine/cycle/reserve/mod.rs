@@ -1,6 +1,6 @@
 //! Reservations: the first workload of a team that finds no capacity gets nodes and a start time (law 7).
 //!
-//! A pool has at most one reservation a team, and at most [`MAX_RESERVATIONS`] in all. The owner gets nodes and a time
+//! A pool has at most one reservation a team, and at most [`owners::MAX_RESERVATIONS`] in all. The owner gets nodes and a time
 //! at once when the ends of the workloads in its way can be predicted, else when it has waited for its queue's
 //! `reserve_after`. From then on a workload behind it in the order may backfill only if it ends before the
 //! reserved start, or leaves the reserved capacity whole.
@@ -35,7 +35,6 @@ pub use admissible::{admissible, note_taken};
 pub use binding::is_deferred;
 pub use mask::with_reserved_masked;
 pub use owners::{
-    MAX_RESERVATIONS, drop_stale, is_full, may_become_owner, next, note_refusal, note_start, release,
-    review_due, views,
+    drop_stale, is_full, may_become_owner, next, note_refusal, note_start, release, review_due, views,
 };
 pub use siblings::{leave_guarantee_to_owner, team_has_reserved_capacity};
