@@ -421,7 +421,7 @@ mod tests {
             assert!(team.fair_users);
             Ok::<_, String>((team.queues[0].on_max_wait, team.queues[0].on_pod_loss))
         };
-        use model::{OnMaxWait, OnPodLoss};
+        use types::{OnMaxWait, OnPodLoss};
         assert_eq!(queue("maxWait: 1h"), Ok((OnMaxWait::Notify, OnPodLoss::Replace)));
         assert_eq!(
             queue("maxWait: 1h, onMaxWait: RaisePriority, onPodLoss: Restart"),
