@@ -361,10 +361,10 @@ mod tests {
             pool("a100", "{nodeSelector: {}}"),
             Err("NodePool a100: spec.nodeSelector: must name at least one label".to_owned())
         );
-        let message = pool("default", "{nodeSelector: {gpu: a100}}").expect_err("a selector on the default pool");
+        let message =
+            pool("default", "{nodeSelector: {gpu: a100}}").expect_err("a selector on the default pool");
         assert!(message.contains("choose another name"), "{message}");
-        let default =
-            pool("default", "{topology: [rack]}").expect("the topology of the remaining nodes");
+        let default = pool("default", "{topology: [rack]}").expect("the topology of the remaining nodes");
         assert_eq!(default.topology, ["rack".into()]);
     }
 
@@ -427,8 +427,7 @@ mod tests {
             Ok((OnMaxWait::RaisePriority, OnPodLoss::Restart))
         );
         assert_eq!(queue("maxWait: 1h, onMaxWait: Fail"), Ok((OnMaxWait::Fail, OnPodLoss::Replace)));
-        let message =
-            "Team vision: spec.queues[0].onMaxWait: Fail needs maxWait, which is not set";
+        let message = "Team vision: spec.queues[0].onMaxWait: Fail needs maxWait, which is not set";
         assert_eq!(queue("onMaxWait: Fail"), Err(message.to_owned()));
     }
 

@@ -172,7 +172,7 @@ fn guard(kind: &Kind) -> [Value; 2] {
             forbid(
                 "!variables.suspendedBefore || variables.suspended".to_owned(),
                 format!(
-                    "Only Sluice starts a {name} here; a hold of your own can be released while Sluice answers, \
+                    "Only Sluice starts a {name} here. A hold of your own can be released while Sluice is up, \
                      which queues the {name}."
                 ),
             ),
