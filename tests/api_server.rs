@@ -64,10 +64,7 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         ),
         (queue(json!({"name": "A.b"})), "spec.queues[0].name"),
         (queue(json!({"name": "a", "onMaxWait": "Cry", "maxWait": "1h"})), "spec.queues[0].onMaxWait"),
-        (
-            queue(json!({"name": "a", "onMaxWait": "Fail"})),
-            "onMaxWait needs maxWait, which is not set",
-        ),
+        (queue(json!({"name": "a", "onMaxWait": "Fail"})), "onMaxWait needs maxWait, which is not set"),
     ] {
         refuses(&kubectl, &team(&spec), said).await?;
     }

@@ -50,8 +50,8 @@ pub fn aim(affinity: &Value) -> Option<&str> {
 fn named(term: &Value) -> Option<&str> {
     let last = term["matchFields"].as_array()?.last()?;
     let values = last["values"].as_array()?;
-    let pins = last["key"] == NODE_NAME && last["operator"] == "In";
-    values.first().filter(|_| pins && values.len() == 1)?.as_str()
+    let names_node = last["key"] == NODE_NAME && last["operator"] == "In";
+    values.first().filter(|_| names_node && values.len() == 1)?.as_str()
 }
 
 fn is_empty(term: &Value) -> bool {
@@ -60,10 +60,10 @@ fn is_empty(term: &Value) -> bool {
 
 fn with_node(term: &Value, node: &str) -> Value {
     let mut term = term.clone();
-    let pin = json!({"key": NODE_NAME, "operator": "In", "values": [node]});
+    let requirement = json!({"key": NODE_NAME, "operator": "In", "values": [node]});
     match term["matchFields"].as_array_mut() {
-        Some(fields) => fields.push(pin),
-        None => term["matchFields"] = json!([pin]),
+        Some(fields) => fields.push(requirement),
+        None => term["matchFields"] = json!([requirement]),
     }
     term
 }

@@ -160,8 +160,8 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_wait: Option<String>,
-    /// Action after maxWait. Notify: a warning in the reason for the wait. RaisePriority: ahead of workloads of the
-    /// team with a shorter wait. Fail: the workload fails.
+    /// Action after maxWait. Notify: the reason for the wait mentions it. RaisePriority: the workload goes ahead of all
+    /// workloads of its team that have not waited that long. Fail: the workload fails.
     #[serde(default)]
     pub on_max_wait: OnMaxWait,
     /// Run time before a workload may be preempted by a borrowing workload, e.g. 10m.
@@ -198,10 +198,10 @@ pub struct TeamQueue {
 /// Action after the longest wait that a queue allows.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnMaxWait {
-    /// A warning in the reason for the wait.
+    /// The reason for the wait mentions it.
     #[default]
     Notify,
-    /// The workload goes ahead of workloads of its team with a shorter wait.
+    /// The workload goes ahead of all workloads of its team that have not waited that long.
     RaisePriority,
     /// The workload fails.
     Fail,

@@ -37,21 +37,19 @@ pub fn request_devices(context: &mut Context<'_>, spec: &Pointer, may_shrink: bo
     let Some(first) = containers.first_mut().and_then(Value::as_object_mut) else { return Ok(()) };
     let Some(whole) = whole_gpu(object, &wanted, first) else { return Ok(()) };
     let (pools, offered) = offered_devices(context)?;
-    let mut sizes = Vec::new();
-    for fraction in &wanted {
-        let devices = match &whole {
-            Some(device) if *fraction == Amount::units(1) => [(device.clone(), 1)].into(),
-            _ => devices_for(&offered, *fraction),
-        };
-        if devices.is_empty() && !offered.is_empty() {
-            return Err(format!(
-                "annotation {}: {} of a GPU is more than any fraction that pool {pools} offers: {}",
-                names::GPU_FRACTION,
-                written(*fraction),
-                listed(&offered)
-            ));
-        }
-        sizes.push(devices);
+    let devices_of = |fraction: &Amount| match &whole {
+        Some(device) if *fraction == Amount::units(1) => [(device.clone(), 1)].into(),
+        _ => devices_for(&offered, *fraction),
+    };
+    let sizes: Vec<BTreeMap<ResourceName, i64>> = wanted.iter().map(devices_of).collect();
+    let too_large = sizes.iter().position(BTreeMap::is_empty).filter(|_| !offered.is_empty());
+    if let Some(index) = too_large {
+        return Err(format!(
+            "annotation {}: {} of a GPU is more than any fraction that pool {pools} offers: {}",
+            names::GPU_FRACTION,
+            written(wanted[index]),
+            listed(&offered)
+        ));
     }
     let choices: Vec<Choice> = wanted
         .iter()

@@ -106,7 +106,7 @@ fn create(context: &mut Context<'_>, target: &dyn Target) -> Result<(), String> 
     if !target.is_suspended(context.submitted) {
         hold(context, target);
     }
-    stamp(context, target, true)?;
+    set_labels(context, target, true)?;
     context.draft.set(&annotation_at(names::USER), context.user());
     target.create(context)
 }
@@ -137,7 +137,7 @@ fn update(context: &mut Context<'_>, target: &dyn Target) -> Result<(), String> 
     }
     target.keep_placement(context);
     if is_waiting(target, old) && is_waiting(target, context.object()) {
-        stamp(context, target, target.is_template_mutable(old))?;
+        set_labels(context, target, target.is_template_mutable(old))?;
     }
     Ok(())
 }
@@ -148,8 +148,8 @@ fn hold(context: &mut Context<'_>, target: &dyn Target) {
     context.draft.set(&annotation_at(names::HELD), "true");
 }
 
-/// Writes the labels of team and queue.
-fn stamp(context: &mut Context<'_>, target: &dyn Target, template: bool) -> Result<(), String> {
+/// Writes the labels of team and queue, in the pod template too if `template` is set.
+fn set_labels(context: &mut Context<'_>, target: &dyn Target, template: bool) -> Result<(), String> {
     let assignment = context.assignment()?.clone();
     for (key, value) in assignment.labels() {
         context.draft.set(&label_at(key), value);
@@ -247,7 +247,7 @@ fn check_labels(context: &Context<'_>, target: &dyn Target) -> Result<(), String
         }
         context.assignment()?;
     }
-    // Labels of an object that Sluice has neither stamped nor admitted have no effect.
+    // Labels of an object that Sluice has neither labelled nor admitted have no effect.
     let managed = label(old, names::TEAM).is_some() || is_admitted(old);
     if managed && label(old, names::QUEUE) != label(new, names::QUEUE) {
         if !(is_waiting(target, old) && is_waiting(target, new)) {

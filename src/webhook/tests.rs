@@ -91,7 +91,7 @@ async fn an_answer_waits_for_the_directory_to_change() {
         assert_eq!(answer["response"]["allowed"], true, "{what}: {answer}");
         let ByteString(patch) =
             serde_json::from_value(answer["response"]["patch"].clone()).expect("the patch is base64");
-        assert!(String::from_utf8_lossy(&patch).contains("vision"), "{what}: the team is stamped");
+        assert!(String::from_utf8_lossy(&patch).contains("vision"), "{what}: the team label is set");
         assert!(
             began.elapsed() < super::LOOKUP_TIMEOUT,
             "{what}: answered on the change, not at the timeout"

@@ -13,19 +13,19 @@ fn job(change: Value) -> Value {
     with(plain, change)
 }
 
-fn stamped(change: Value) -> Value {
+fn labelled(change: Value) -> Value {
     let labels = json!({"labels": {"sluice.dev/team": "vision", "sluice.dev/queue": "training"}});
     with(job(json!({"metadata": labels, "spec": {"template": {"metadata": labels}}})), change)
 }
 
 fn queued(change: Value) -> Value {
     let marks = json!({"sluice.dev/held": "true", "sluice.dev/user": ALICE});
-    with(stamped(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
+    with(labelled(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
 }
 
 fn own_hold(change: Value) -> Value {
     let marks = json!({"sluice.dev/user": ALICE});
-    with(stamped(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
+    with(labelled(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
 }
 
 /// A record as Sluice writes it, for `pods` pods.
@@ -37,7 +37,7 @@ fn record(pods: u32) -> String {
 fn running(change: Value) -> Value {
     let marks =
         json!({"sluice.dev/held": "true", "sluice.dev/user": ALICE, "sluice.dev/admission": record(4)});
-    with(stamped(json!({"metadata": {"annotations": marks}})), change)
+    with(labelled(json!({"metadata": {"annotations": marks}})), change)
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn before_the_lists_are_complete_every_job_is_held_and_none_refused() {
 
 #[tokio::test]
 async fn a_released_job_is_queued() {
-    let answer = ask(Ask::update(own_hold(json!({})), stamped(json!({})))).await;
+    let answer = ask(Ask::update(own_hold(json!({})), labelled(json!({})))).await;
     assert_eq!(answer.object, queued(json!({})));
     let checked = ask(Ask { path: "/validate", ..Ask::update(own_hold(json!({})), answer.object) }).await;
     assert!(checked.allowed, "{}", checked.message);
@@ -401,7 +401,7 @@ async fn ordinary_edits_pass() {
         (running(json!({})), json!({"metadata": {"labels": {"mine": "yes"}, "annotations": {"note": "x"}}})),
         (queued(json!({})), json!({"spec": {"parallelism": 64}})),
         (queued(json!({})), json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}})),
-        (stamped(json!({})), json!({"metadata": {"finalizers": ["foregroundDeletion"]}})),
+        (labelled(json!({})), json!({"metadata": {"finalizers": ["foregroundDeletion"]}})),
         // An unchanged request is not judged again.
         (
             queued(json!({"metadata": {"annotations": {"sluice.dev/time-limit": "soon"}}})),
