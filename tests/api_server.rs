@@ -60,18 +60,15 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         (queue(json!({"name": "a", "onPodLoss": "Cry"})), "spec.queues[0].onPodLoss"),
         (
             queue(json!({"name": "a", "readyTimeout": "0s"})),
-            "spec.queues[0].readyTimeout: Invalid value: pods need some time to become ready",
+            "spec.queues[0].readyTimeout: Invalid value: must be more than 0s; leave it out for no timeout",
         ),
         (queue(json!({"name": "A.b"})), "spec.queues[0].name"),
         (queue(json!({"name": "a", "onMaxWait": "Cry", "maxWait": "1h"})), "spec.queues[0].onMaxWait"),
-        (
-            queue(json!({"name": "a", "onMaxWait": "Fail"})),
-            "onMaxWait says what follows after maxWait, which is not set",
-        ),
+        (queue(json!({"name": "a", "onMaxWait": "Fail"})), "onMaxWait needs maxWait, which is not set"),
     ] {
         refuses(&kubectl, &team(&spec), said).await?;
     }
-    refuses(&kubectl, &team(&json!({})).replace("vision", "a.b"), "a team's name goes into a label").await?;
+    refuses(&kubectl, &team(&json!({})).replace("vision", "a.b"), "a team's name is a label value").await?;
     let gpu = json!({"gpu": "a100"});
     refuses(&kubectl, &pool("default", &json!({"nodeSelector": gpu})), "choose another name").await?;
     refuses(&kubectl, &pool("a100", &json!({"nodeSelector": {}})), "spec.nodeSelector").await?;
@@ -175,7 +172,7 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
         r#""metadata":{"annotations":{"sluice.dev/user":"bob"},"#,
         1,
     );
-    refuses(&kubectl, &another, "sluice.dev/user says who submitted the Job").await?;
+    refuses(&kubectl, &another, "sluice.dev/user names the submitter of the Job").await?;
     kubectl.create(&job("own", "vision", &json!({"suspend": true}))).await?;
     ensure!(get(&kubectl, "job/own", HELD).await?.is_empty());
     kubectl.create(&pod("bare", "vision")).await?;
@@ -203,8 +200,8 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
     }
     // Nobody is there to queue it: its user is told to try again, and it does not run.
     let refusal = kubectl.refused(&patch("job/own", unsuspend)).await?;
-    ensure!(refusal.contains("can be released while Sluice answers"), "{refusal}");
-    refuses(&kubectl, &bound, "spec.nodeName may not be set").await?;
+    ensure!(refusal.contains("can be released while Sluice is up"), "{refusal}");
+    refuses(&kubectl, &bound, "spec.nodeName must not be set").await?;
 
     // Sluice's own account starts it, for as many pods as it grants; its user may take it back.
     let record = json!({"pool": "default", "nodes": {"n0": 2}, "pods": 2, "borrowed": false, "at": "2026-01-31T12:00:00Z"});

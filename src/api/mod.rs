@@ -1,4 +1,4 @@
-//! Sluice's words in the Kubernetes API: its kinds, labels, annotations and records.
+//! Sluice's part of the Kubernetes API: kinds, labels, annotations and records.
 
 pub mod affinity;
 pub mod convert;

@@ -108,7 +108,7 @@ async fn two_halves_share_a_device_and_count_as_one() {
         let refused = world.kubectl.apply(&large).await;
         ensure!(
             refused.as_ref().is_err_and(
-                |error| format!("{error:#}").contains("more than any share that pool sliced offers")
+                |error| format!("{error:#}").contains("more than any fraction that pool sliced offers")
             ),
             "{refused:?}"
         );

@@ -360,7 +360,8 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 fn promised(got: &Outcome) -> Vec<Hold> {
     let mut promises: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
     for (_, eviction) in got.evictions() {
-        let starts = got.workload(&eviction.preemptor).into_iter().flat_map(|preemptor| &preemptor.admissions);
+        let starts =
+            got.workload(&eviction.preemptor).into_iter().flat_map(|preemptor| &preemptor.admissions);
         if let Some(start) = starts.map(|admission| admission.at).find(|start| *start >= eviction.at) {
             let since = promises.entry((&eviction.preemptor, start)).or_insert(eviction.at);
             *since = eviction.at.min(*since);

@@ -1,18 +1,18 @@
-//! The annotations by which people say what their workload needs, and what is wrong with them.
+//! The annotations in which users request something for a workload, and their checks.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::gang::is_grouped;
-use super::object::{annotation, label};
+use super::gang::has_pod_group;
+use super::object::{annotation, label, same_annotation};
 use super::view::View;
 use crate::api::names;
 use crate::api::values::{duration, fractions};
 use crate::engine::types::amount::{Amount, ResourceList, describe, sum};
 use crate::view::is_gpu;
 
-/// Everything a person may write, in the order it is checked.
-pub const ANNOTATIONS: [&str; 10] = [
+/// The annotations that users write, in the order of the checks.
+const ANNOTATIONS: [&str; 10] = [
     names::POOL,
     names::TIME_LIMIT,
     names::CHECKPOINT_INTERVAL,
@@ -25,10 +25,10 @@ pub const ANNOTATIONS: [&str; 10] = [
     names::PREEMPTIBLE,
 ];
 
-/// Checks what a person wrote on a Job or a Pod.
+/// Checks the requests on a workload.
 ///
 /// # Errors
-/// One sentence naming the annotation and what is wrong.
+/// One sentence with the annotation and the problem.
 pub fn check(view: &View<'_>, object: &Value) -> Result<(), String> {
     for key in ANNOTATIONS {
         if let Some(text) = annotation(object, key) {
@@ -37,7 +37,7 @@ pub fn check(view: &View<'_>, object: &Value) -> Result<(), String> {
     }
     if label(object, names::GROUP).is_some() && annotation(object, names::GROUP_SIZE).is_none() {
         return Err(format!(
-            "label {} needs annotation {}: how many pods the group has",
+            "label {} needs annotation {}: the number of pods in the group",
             names::GROUP,
             names::GROUP_SIZE
         ));
@@ -45,11 +45,17 @@ pub fn check(view: &View<'_>, object: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether any request differs between two objects.
+#[must_use]
+pub fn changed(old: &Value, new: &Value) -> bool {
+    ANNOTATIONS.into_iter().any(|key| !same_annotation(old, new, key))
+}
+
 fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(), String> {
     match key {
         names::POOL => pools(view, text),
         names::TIME_LIMIT | names::CHECKPOINT_INTERVAL => match duration(text)? {
-            zero if zero.is_zero() => Err(format!("{text:?} must be longer than nothing")),
+            zero if zero.is_zero() => Err(format!("{text:?} must be more than 0s")),
             _ => Ok(()),
         },
         names::LAST_CHECKPOINT => text
@@ -62,16 +68,15 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             if object["kind"] == "Job" && u64::from(fewest) > parallelism {
                 return Err(format!("{fewest} is more than spec.parallelism {parallelism}"));
             }
-            if object["kind"] == "Job" && is_grouped(object) {
-                return Err(
-                    "the parallelism of a Job whose pods are of a PodGroup cannot be changed".to_owned()
-                );
+            if object["kind"] == "Job" && has_pod_group(object) {
+                return Err("the Job names a PodGroup, so its parallelism cannot be changed".to_owned());
             }
             Ok(())
         }
         names::GROUP_SIZE => positive(text).map(|_| ()),
         names::PREEMPTIBLE if object["kind"] == "Job" => {
-            Err("is for pods that no Job owns; whether a Job may be evicted is its queue's to say".to_owned())
+            Err("is only for pods without a Job; the queue of a Job decides whether it may be evicted"
+                .to_owned())
         }
         names::PREEMPTIBLE if !matches!(text, "true" | "false") => {
             Err(format!("{text:?} is neither \"true\" nor \"false\""))
@@ -79,9 +84,9 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
         names::PREEMPTIBLE => Ok(()),
         names::GPU_FRACTION => {
             fractions(text)?;
-            match whole_devices(object) {
+            match whole_gpus(object) {
                 several if several.values().any(|amount| *amount > Amount::units(1)) => {
-                    Err(format!("a pod that asks for {} needs no share of one", describe(&several)))
+                    Err(format!("a pod that requests {} cannot have a fraction of one", describe(&several)))
                 }
                 _ => Ok(()),
             }
@@ -91,30 +96,30 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
     }
 }
 
-/// The GPUs that the containers of a pod ask for; of devices, requests and limits are the same.
-pub fn whole_devices(object: &Value) -> ResourceList {
+/// The whole GPUs that the containers of a pod request. For devices, requests and limits are equal.
+pub fn whole_gpus(object: &Value) -> ResourceList {
     let spec = if object["kind"] == "Job" { &object["spec"]["template"]["spec"] } else { &object["spec"] };
     let containers = spec["containers"].as_array().into_iter().flatten();
-    containers.fold(ResourceList::new(), |asked, container| {
+    containers.fold(ResourceList::new(), |total, container| {
         let limits = container["resources"]["limits"].as_object().into_iter().flatten();
         let gpus = limits.filter(|(resource, _)| is_gpu(resource)).filter_map(|(resource, amount)| {
             let text = amount.as_str().map_or_else(|| amount.to_string(), ToOwned::to_owned);
             let amount = Amount::parse(&text).ok().filter(|amount| *amount > Amount::ZERO)?;
             Some((resource.as_str().into(), amount))
         });
-        sum(&asked, &gpus.collect())
+        sum(&total, &gpus.collect())
     })
 }
 
-/// What a person should know of wishes that are well-formed.
+/// Warnings about well-formed requests that have no effect.
 #[must_use]
 pub fn warnings(object: &Value) -> Vec<String> {
     let mut warnings = without_effect(object);
-    warnings.extend(of_shares(object));
+    warnings.extend(fraction_warning(object));
     warnings
 }
 
-/// Labels and annotations that look like Sluice's and are not, such as one misspelt, or a label among the annotations.
+/// Warnings about unknown labels and annotations with Sluice's prefix, such as a misspelt key.
 #[must_use]
 pub fn without_effect(object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -125,37 +130,37 @@ pub fn without_effect(object: &Value) -> Vec<String> {
     for (kind, place, known, other) in places {
         let keys = object["metadata"][place].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
         for key in keys.filter(|key| key.starts_with(names::PREFIX) && !known.contains(key)) {
-            let elsewhere = names::LABELS.contains(&key) || names::ANNOTATIONS.contains(&key);
+            let misplaced = names::LABELS.contains(&key) || names::ANNOTATIONS.contains(&key);
             let why =
-                if elsewhere { format!("it must be {other}") } else { format!("there is no such {kind}") };
+                if misplaced { format!("it must be {other}") } else { format!("there is no such {kind}") };
             warnings.push(format!("sluice: {kind} {key} has no effect: {why}"));
         }
     }
     warnings
 }
 
-fn of_shares(object: &Value) -> Vec<String> {
-    let whole = whole_devices(object);
-    let Some(text) = annotation(object, names::GPU_FRACTION) else { return Vec::new() };
-    let shares = fractions(text).unwrap_or_default();
-    if shares.len() > 1 && object["kind"] != "Job" {
-        return vec![format!(
-            "sluice: of the shares {text} in annotation {} the first counts, because what a pod asks for cannot be \
-             changed once it is there; a Job would get the first that fits",
+fn fraction_warning(object: &Value) -> Option<String> {
+    let text = annotation(object, names::GPU_FRACTION)?;
+    let whole = whole_gpus(object);
+    let fractions = fractions(text).unwrap_or_default();
+    if fractions.len() > 1 && object["kind"] != "Job" {
+        return Some(format!(
+            "sluice: annotation {} lists {text}, but a pod without a Job always gets the first; a Job starts with the \
+             first that fits",
             names::GPU_FRACTION
-        )];
+        ));
     }
-    // One whole device is the most wanted of several shares, as the containers may say too.
+    // The containers may request one whole GPU if that is the first of several fractions.
     let one = Amount::units(1);
-    if whole.is_empty() || shares.first() == Some(&one) && whole.values().eq([&one]) {
-        return Vec::new();
+    if whole.is_empty() || fractions.first() == Some(&one) && whole.values().eq([&one]) {
+        return None;
     }
-    vec![format!(
-        "sluice: annotation {} has no effect, because each pod asks for {} itself and kube-scheduler counts that; \
-         leave it out of the containers to share a GPU",
+    Some(format!(
+        "sluice: annotation {} has no effect, because each pod requests {} itself; leave that out of the containers to \
+         use a fraction of a GPU",
         names::GPU_FRACTION,
         describe(&whole)
-    )]
+    ))
 }
 
 fn pools(view: &View<'_>, text: &str) -> Result<(), String> {
@@ -200,16 +205,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_effect_is_told() {
+    fn a_key_without_effect_is_warned_of() {
         let warned = |labels: Value, annotations: Value| {
             warnings(&json!({"kind": "Job", "metadata": {"labels": labels, "annotations": annotations}}))
         };
-        let told = warned(
+        let found = warned(
             json!({"sluice.dev/pool": "x"}),
             json!({"sluice.dev/queue": "x", "sluice.dev/limit": "1h"}),
         );
         assert_eq!(
-            told,
+            found,
             [
                 "sluice: label sluice.dev/pool has no effect: it must be an annotation",
                 "sluice: annotation sluice.dev/limit has no effect: there is no such annotation",

@@ -1,9 +1,9 @@
-//! Objects of the kinds of the table, as the API server would store them.
+//! Objects of custom kinds as the API server would store them.
 
 use serde_json::{Value, json};
 
 use crate::api::names;
-use crate::webhook::testing::{ALICE, Ask, ask};
+use crate::webhook::test_client::{ALICE, Ask, ask};
 
 fn set(patch: Value) -> Value {
     let mut object = json!({
@@ -34,7 +34,7 @@ fn queued() -> Value {
     marked(set(json!({"spec": {"suspend": true}})), json!({names::HELD: "true", names::USER: ALICE}))
 }
 
-/// One that runs on a node.
+/// A JobSet that runs on a node.
 fn running() -> Value {
     let record =
         r#"{"pool":"default","nodes":{"n1":4},"pods":4,"borrowed":false,"at":"2026-01-31T12:00:00Z"}"#;
@@ -50,7 +50,7 @@ fn of(ask: Ask) -> Ask {
 }
 
 #[tokio::test]
-async fn a_new_set_is_held_and_stamped_once() {
+async fn a_new_job_set_is_held_and_labelled_once() {
     let first = ask(of(Ask::create(set(json!({}))))).await;
     assert_eq!(first.object, queued());
     for path in ["/mutate", "/validate"] {
@@ -60,7 +60,7 @@ async fn a_new_set_is_held_and_stamped_once() {
 }
 
 #[tokio::test]
-async fn what_a_parent_makes_is_left_to_it() {
+async fn a_child_of_a_workload_is_not_held() {
     let owner = |kind: &str, version: &str| {
         json!({"metadata": {"ownerReferences": [
             {"apiVersion": version, "kind": kind, "name": "x", "uid": "1", "controller": true},
@@ -72,14 +72,14 @@ async fn what_a_parent_makes_is_left_to_it() {
     json_patch::merge(&mut job, &owner("JobSet", "jobset.x-k8s.io/v1alpha2"));
     assert!(!ask(Ask::create(job.clone())).await.patched, "a Job of a set");
     json_patch::merge(&mut job, &owner("JobSet", "example.com/v1"));
-    assert!(ask(Ask::create(job)).await.patched, "a Job of something else by that name");
+    assert!(ask(Ask::create(job)).await.patched, "a Job of a kind with the same name in another group");
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": []}});
     json_patch::merge(&mut pod, &owner("RayCluster", "ray.io/v1"));
-    assert!(!ask(Ask::create(pod)).await.patched, "a pod of what stands in between");
+    assert!(!ask(Ask::create(pod)).await.patched, "a pod of an intermediate kind");
 }
 
 #[tokio::test]
-async fn a_pod_is_led_to_the_nodes_of_its_template_once() {
+async fn a_pod_gets_the_nodes_of_its_template_once() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "namespace": "ns", "annotations": {names::NODES: "n1,n2"}, "ownerReferences": [
@@ -88,17 +88,17 @@ async fn a_pod_is_led_to_the_nodes_of_its_template_once() {
         "spec": {"containers": []},
     });
     let user = "system:serviceaccount:kube-system:job-controller";
-    let led = ask(Ask { user, ..Ask::create(pod) }).await;
-    let terms = led.object.pointer(
+    let placed = ask(Ask { user, ..Ask::create(pod) }).await;
+    let terms = placed.object.pointer(
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
     );
-    assert_eq!(terms.and_then(Value::as_array).map(Vec::len), Some(2), "{}", led.object);
-    assert!(led.object["spec"]["schedulingGates"].is_null());
-    assert!(!ask(Ask { user, ..Ask::create(led.object) }).await.patched);
+    assert_eq!(terms.and_then(Value::as_array).map(Vec::len), Some(2), "{}", placed.object);
+    assert!(placed.object["spec"]["schedulingGates"].is_null());
+    assert!(!ask(Ask { user, ..Ask::create(placed.object) }).await.patched);
 }
 
 #[tokio::test]
-async fn only_sluice_starts_it_and_its_user_may_stop_it() {
+async fn only_sluice_starts_a_job_set_and_its_user_may_suspend_it() {
     let mut started = queued();
     started["spec"]["suspend"] = false.into();
     for path in ["/mutate", "/validate"] {
@@ -109,12 +109,12 @@ async fn only_sluice_starts_it_and_its_user_may_stop_it() {
     stopped["spec"]["suspend"] = true.into();
     let answer = ask(of(Ask::update(running(), stopped))).await;
     assert!(answer.allowed, "{}", answer.message);
-    assert!(answer.object["metadata"]["annotations"][names::HELD].is_null(), "it is its user's hold");
+    assert!(answer.object["metadata"]["annotations"][names::HELD].is_null(), "the hold is the user's");
 
     let own = marked(set(json!({"spec": {"suspend": true}})), json!({names::USER: ALICE}));
     let mut released = own.clone();
     released["spec"]["suspend"] = false.into();
-    assert_eq!(ask(of(Ask::update(own, released))).await.object, queued(), "let go, it is queued");
+    assert_eq!(ask(of(Ask::update(own, released))).await.object, queued(), "a released JobSet is queued");
 }
 
 #[tokio::test]
@@ -126,15 +126,19 @@ async fn an_unchanged_manifest_keeps_the_placement() {
     assert_eq!(answer.object, running());
     again["spec"]["replicatedJobs"][0]["replicas"] = 3.into();
     let answer = ask(of(Ask::update(running(), again.clone()))).await;
-    assert_eq!(answer.object, again, "another one is for the policy to refuse");
+    assert_eq!(answer.object, again, "the policy refuses another manifest");
 }
 
 #[tokio::test]
-async fn marks_and_wishes_are_judged() {
+async fn annotations_and_requests_are_judged() {
     for (what, notes, expected) in [
         ("a record", json!({names::ADMISSION: "{}"}), "written by Sluice alone"),
-        ("a wish for Jobs", json!({names::MIN_PARALLELISM: "1"}), "a JobSet cannot have it"),
-        ("a malformed one", json!({names::TIME_LIMIT: "soon"}), names::TIME_LIMIT),
+        (
+            "a request for Jobs only",
+            json!({names::MIN_PARALLELISM: "1"}),
+            "is only for Jobs and Pods; leave it out of this JobSet",
+        ),
+        ("a malformed request", json!({names::TIME_LIMIT: "soon"}), names::TIME_LIMIT),
     ] {
         let answer = ask(of(Ask::create(set(json!({"metadata": {"annotations": notes}}))))).await;
         assert!(!answer.allowed && answer.message.contains(expected), "{what}: {answer:?}");

@@ -1,56 +1,67 @@
-//! The place of a pod of an Indexed Job, by its number, from what is known of the Job's admission.
+//! Sends pods to the nodes of their admission.
 //!
-//! The pods of a Job that get their places one by one are made with a gate. Where the number tells the
-//! place, it is written in here and the gate taken away, before the pod is ever stored. Whatever is not known
-//! in time keeps its gate, and the leader lets it go.
+//! A pod of an Indexed Job with a placement gate gets its node by its index. The node is written in and the gate
+//! removed before the pod is stored. If the node is not known in time the gate stays, and the leader releases the pod.
+//! A pod with the annotation `sluice.dev/nodes` gets those nodes as a node affinity.
 
 use serde_json::Value;
 
-use super::super::object::annotation;
-use super::super::patch::Editor;
-use super::super::view::View;
-use crate::api::affinity::pinned;
+use super::context::Context;
+use super::object::{annotation, job_of};
+use crate::api::affinity::{REQUIRED_TERMS, pinned};
 use crate::api::names;
+use crate::kinds::{Pointer, nodes_of};
 
-/// The annotation in which the Job controller writes a pod's number.
+/// The annotation with a pod's index, written by the Job controller.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Whether a pod waits for its place.
-pub fn waits(pod: &Value) -> bool {
-    gates(pod).iter().any(is_ours)
+/// Whether a pod has the placement gate.
+pub fn has_gate(pod: &Value) -> bool {
+    gates(pod).iter().any(is_placement_gate)
 }
 
-/// Lets a pod that its Job's controller makes go to its place, if that is known.
-pub fn place(view: &View<'_>, editor: &mut Editor) {
-    let pod = editor.object();
+/// Writes the node of a Job's pod and removes its placement gate, if the node is known.
+pub fn place(context: &mut Context<'_>) {
+    let pod = context.object();
     let node = annotation(pod, INDEX).and_then(|index| index.parse().ok()).and_then(|index| {
-        let job = owner(pod)?;
-        view.places(job)?.node_of(index).cloned()
+        let job = job_of(pod)?;
+        context.view.places(job)?.node_of(index).cloned()
     });
     let Some(node) = node else { return };
-    let affinity = pod["spec"].get("affinity");
-    let led = pinned(affinity, &[&node]);
-    let others: Vec<Value> = gates(pod).iter().filter(|gate| !is_ours(gate)).cloned().collect();
-    editor.set(&["spec", "affinity"], led);
+    let affinity = pinned(pod["spec"].get("affinity"), &[&node]);
+    let others: Vec<Value> = gates(pod).iter().filter(|gate| !is_placement_gate(gate)).cloned().collect();
+    context.draft.set(&Pointer::to(["spec", "affinity"]), affinity);
+    let gates = Pointer::to(["spec", "schedulingGates"]);
     if others.is_empty() {
-        editor.remove(&["spec", "schedulingGates"]);
+        context.draft.remove(&gates);
     } else {
-        editor.set(&["spec", "schedulingGates"], Value::Array(others));
+        context.draft.set(&gates, Value::Array(others));
     }
+}
+
+/// Turns the annotation with the nodes of a pod into a node affinity, once.
+pub fn apply_annotation(context: &mut Context<'_>) {
+    let Some(nodes) = annotation(context.submitted, names::NODES) else { return };
+    let nodes: Vec<&str> = nodes_of(nodes).collect();
+    let affinity = &context.object()["spec"]["affinity"];
+    let terms = affinity.pointer(REQUIRED_TERMS).and_then(Value::as_array);
+    let names_node = |term: &Value| {
+        let fields = term["matchFields"].as_array().into_iter().flatten();
+        fields.into_iter().any(|field| field["key"] == "metadata.name")
+    };
+    if nodes.is_empty() || terms.is_some_and(|terms| terms.iter().all(names_node)) {
+        return;
+    }
+    let affinity = pinned(Some(affinity), &nodes);
+    context.draft.set(&Pointer::to(["spec", "affinity"]), affinity);
 }
 
 fn gates(pod: &Value) -> &[Value] {
     pod["spec"]["schedulingGates"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn is_ours(gate: &Value) -> bool {
+fn is_placement_gate(gate: &Value) -> bool {
     gate["name"] == names::GATE_PLACEMENT
-}
-
-/// The UID of the Job that makes a pod.
-fn owner(pod: &Value) -> Option<&str> {
-    let owners = pod["metadata"]["ownerReferences"].as_array()?;
-    owners.iter().find(|owner| owner["controller"] == true && owner["kind"] == "Job")?["uid"].as_str()
 }
 
 #[cfg(test)]
@@ -63,7 +74,7 @@ mod tests {
     use crate::api::record::Record;
     use crate::api::seats::Seats;
     use crate::directory::Directory;
-    use crate::webhook::testing::{Ask, ask, directory, with};
+    use crate::webhook::test_client::{Ask, ask, directory, with};
 
     const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
 
@@ -77,7 +88,7 @@ mod tests {
         with(made, json!({"spec": spec}))
     }
 
-    /// One pod on `a`, two on `b`.
+    /// An admission of one pod on `a` and two on `b`.
     fn seats() -> Seats {
         Seats::of(&Record {
             pool: "p".into(),
@@ -106,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_numbered_pod_goes_to_its_place_at_once() {
+    async fn a_pod_with_an_index_gets_its_node_at_create() {
         for (index, node) in [(0, "a"), (1, "b"), (2, "b")] {
             let made = stored(index, json!({})).await;
             assert!(made["spec"].get("schedulingGates").is_none(), "{made}");
@@ -115,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_user_asks_of_nodes_and_foreign_gates_stay() {
+    async fn the_users_affinity_and_other_gates_stay() {
         let zone = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]});
         let affinity = json!({
             "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
@@ -130,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_without_a_place_of_its_own_waits_for_the_leader() {
+    async fn a_pod_without_a_known_node_keeps_its_gate() {
         let beyond = pod(3, json!({}));
         let answer = ask(Ask { user: JOBS, directory: knowing(), ..Ask::create(beyond) }).await;
         assert!(answer.allowed && !answer.patched, "more pods than granted");
@@ -140,11 +151,11 @@ mod tests {
         let mut plain = pod(0, json!({}));
         plain["metadata"]["annotations"] = json!({});
         let answer = ask(Ask { user: JOBS, directory: knowing(), ..Ask::create(plain) }).await;
-        assert!(answer.allowed && !answer.patched, "it has no number");
+        assert!(answer.allowed && !answer.patched, "it has no index");
     }
 
     #[tokio::test]
-    async fn a_pod_may_come_before_the_answer_to_its_jobs_admission() {
+    async fn a_pod_may_be_created_before_the_admission_is_confirmed() {
         let known = directory();
         known.places.expect(&"job".into(), seats());
         let create = |directory: &Directory| Ask {
@@ -153,7 +164,7 @@ mod tests {
             ..Ask::create(pod(1, json!({})))
         };
         assert_eq!(ask(create(&known)).await.object["spec"]["affinity"], pinned(None, &["b"]));
-        // What the record says counts more than what it was expected to say.
+        // The record overrides the expectation.
         known.places.put(&"job".into(), Some(&Arc::default()));
         assert!(!ask(create(&known)).await.patched);
         known.places.put(&"job".into(), None);
@@ -162,9 +173,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_job_controller_makes_pods_that_need_no_other_gate() {
+    async fn a_pod_that_a_user_creates_gets_the_admission_gate_too() {
         let answer = ask(Ask { directory: knowing(), ..Ask::create(pod(0, json!({}))) }).await;
         let gates = json!([{"name": "sluice.dev/placement"}, {"name": "sluice.dev/admission"}]);
-        assert_eq!(answer.object["spec"]["schedulingGates"], gates, "a user's own is held as any other");
+        assert_eq!(answer.object["spec"]["schedulingGates"], gates, "both gates");
     }
 }

@@ -1,168 +1,172 @@
-//! What a share of a GPU is on the nodes of a pool: a resource that kube-scheduler counts.
+//! Turns a requested GPU fraction into a resource that kube-scheduler counts.
 //!
-//! Where a pool says what its nodes offer (`spec.shares`), a pod that wishes for a share is made to ask for a unit
-//! of the smallest offer that is enough, or, where units are hundredths of a GPU, for as many as the share is of
-//! each kind of them. From then on it asks for that as if its user had written it, so the
-//! engine and kube-scheduler count the same. Elsewhere a share is a matter of the engine alone.
+//! A pool may list the devices that its nodes offer for a fraction (`spec.shares`). A pod with a GPU fraction then
+//! requests one unit of the smallest sufficient device. Where units are hundredths of a GPU, it requests as many units
+//! of each device as the fraction needs. The engine and kube-scheduler count the same devices from then on. In other
+//! pools only the engine counts the fraction.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::object::annotation;
-use super::patch::Editor;
-use super::view::View;
-use super::wishes::whole_devices;
+use super::context::Context;
+use super::object::{annotation, annotation_at, same_annotation};
+use super::requests::whole_gpus;
 use crate::api::convert::{WHOLE, is_fine};
 use crate::api::names;
 use crate::api::sizes::{Choice, are_at, limits_at, speaks_of, written};
 use crate::api::values::fractions;
 use crate::engine::types::DEFAULT_POOL;
 use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
+use crate::kinds::Pointer;
 
-/// Has the first container of the pod at `spec` ask for what its pool offers for the share it wishes for, the most
-/// wanted of several. What it would ask for at each of them is noted where that can be `chosen` later.
+/// Adds the devices for the first requested fraction to the first container of the pod spec at `spec`.
+///
+/// If the fraction `may_shrink` later, the devices of every listed fraction are noted in an annotation.
 ///
 /// # Errors
-/// A sentence when its pools offer shares in different ways, or none that is enough.
-pub fn offer(view: &View<'_>, editor: &mut Editor, spec: &[&str], chosen: bool) -> Result<(), String> {
-    let object = editor.object();
-    // What is malformed, or has no effect beside whole devices, is told elsewhere.
-    let Some(wishes) = annotation(object, names::GPU_FRACTION).and_then(|text| fractions(text).ok()) else {
+/// A sentence if the pools offer different devices, or no device is large enough.
+pub fn request_devices(context: &mut Context<'_>, spec: &Pointer, may_shrink: bool) -> Result<(), String> {
+    let object = context.object();
+    // A malformed fraction, or one without effect beside whole GPUs, is reported by other rules.
+    let Some(wanted) = annotation(object, names::GPU_FRACTION).and_then(|text| fractions(text).ok()) else {
         return Ok(());
     };
-    let path: Vec<&str> = spec.iter().copied().chain(["containers"]).collect();
-    let containers = path.iter().try_fold(object, |value, key| value.get(key));
-    let Some(mut containers) = containers.and_then(Value::as_array).cloned() else { return Ok(()) };
+    let path = spec.under("containers");
+    let Some(mut containers) = path.read(object).and_then(Value::as_array).cloned() else { return Ok(()) };
     let Some(first) = containers.first_mut().and_then(Value::as_object_mut) else { return Ok(()) };
-    let Some(device) = whole(object, &wishes, first) else { return Ok(()) };
-    let pools = annotation(object, names::POOL).unwrap_or(DEFAULT_POOL);
-    let mut offers = pools.split(',').map(|pool| view.shares(pool.trim()));
-    let offered = offers.next().unwrap_or_default();
-    if offers.any(|others| others != offered) {
+    let Some(whole) = whole_gpu(object, &wanted, first) else { return Ok(()) };
+    let (pools, offered) = offered_devices(context)?;
+    let devices_of = |fraction: &Amount| match &whole {
+        Some(device) if *fraction == Amount::units(1) => [(device.clone(), 1)].into(),
+        _ => devices_for(&offered, *fraction),
+    };
+    let sizes: Vec<BTreeMap<ResourceName, i64>> = wanted.iter().map(devices_of).collect();
+    let too_large = sizes.iter().position(BTreeMap::is_empty).filter(|_| !offered.is_empty());
+    if let Some(index) = too_large {
         return Err(format!(
-            "annotation {}: pools {pools} offer shares of a GPU in different ways; name one of them",
-            names::GPU_FRACTION
+            "annotation {}: {} of a GPU is more than any fraction that pool {pools} offers: {}",
+            names::GPU_FRACTION,
+            written(wanted[index]),
+            listed(&offered)
         ));
     }
-    let mut sizes = Vec::new();
-    for wish in &wishes {
-        let asked = match &device {
-            Some(device) if *wish == Amount::units(1) => [(device.clone(), 1)].into(),
-            _ => asked(&offered, *wish),
-        };
-        if asked.is_empty() && !offered.is_empty() {
-            return Err(format!(
-                "annotation {}: {} of a GPU is more than any share that pool {pools} offers: {}",
-                names::GPU_FRACTION,
-                written(*wish),
-                listed(&offered)
-            ));
-        }
-        sizes.push(asked);
-    }
-    let choices: Vec<Choice> = wishes
+    let choices: Vec<Choice> = wanted
         .iter()
         .zip(&sizes)
-        .map(|(wish, asked)| Choice {
-            share: written(*wish),
-            limits: asked.iter().map(|(resource, units)| (resource.to_string(), units.to_string())).collect(),
+        .map(|(fraction, devices)| Choice {
+            share: written(*fraction),
+            limits: devices.iter().map(|(device, units)| (device.to_string(), units.to_string())).collect(),
         })
         .collect();
-    let Some(most) = sizes.first() else { return Ok(()) };
-    for (resource, units) in most {
-        ask(first, resource, *units);
+    let Some(devices) = sizes.first() else { return Ok(()) };
+    for (device, units) in devices {
+        set_limit(first, device, *units);
     }
-    if chosen && wishes.len() > 1 {
-        // What is asked for depends on the size, and so stands in the limits alone.
+    if may_shrink && wanted.len() > 1 {
+        // The devices depend on the granted fraction, so only the limits name them.
         if let Some(requests) = first.get_mut("resources").and_then(|r| r["requests"].as_object_mut()) {
             requests.retain(|resource, _| !speaks_of(&choices, resource));
         }
-        editor.set(&["metadata", "annotations", names::GPU_SIZES], json!(choices).to_string());
+        context.draft.set(&annotation_at(names::GPU_SIZES), json!(choices).to_string());
     }
-    if !most.is_empty() {
-        let resources: Vec<&str> = most.keys().map(|resource| &**resource).collect();
-        editor.set(&path, Value::Array(containers));
-        editor.set(&["metadata", "annotations", names::GPU_OFFER], resources.join(","));
+    if !devices.is_empty() {
+        let listed: Vec<&str> = devices.keys().map(|device| &**device).collect();
+        context.draft.set(&path, Value::Array(containers));
+        context.draft.set(&annotation_at(names::GPU_OFFER), listed.join(","));
     }
     Ok(())
 }
 
-/// Which whole device the first container asks for where a share is wished for, if it does: one, as the most wanted
-/// of several shares is. `None` when it asks for devices beside which a share has no effect.
-fn whole(object: &Value, wishes: &[Amount], first: &Map<String, Value>) -> Option<Option<ResourceName>> {
-    let asked = whole_devices(object);
-    let Some((device, amount)) = asked.first_key_value() else { return Some(None) };
-    let one = Amount::units(1);
-    let alone = asked.len() == 1 && *amount == one && wishes.first() == Some(&one);
-    let there = first.get("resources").is_some_and(|r| r["limits"].get(&**device).is_some());
-    (alone && there).then(|| Some(device.clone()))
+/// The pools of the object as text, and the devices that all of them offer for GPU fractions.
+fn offered_devices(context: &Context<'_>) -> Result<(String, ResourceList), String> {
+    let pools = annotation(context.object(), names::POOL).unwrap_or(DEFAULT_POOL);
+    let mut offers = pools.split(',').map(|pool| context.view.fraction_devices(pool.trim()));
+    let offered = offers.next().unwrap_or_default();
+    if offers.any(|other| other != offered) {
+        return Err(format!(
+            "annotation {}: pools {pools} offer different devices for a GPU fraction; name one of them",
+            names::GPU_FRACTION
+        ));
+    }
+    Ok((pools.to_owned(), offered))
 }
 
-/// Whether a Job says several shares that it would make do with, and asks for nothing beside which they have no
-/// effect.
+/// The whole GPU that the first container requests as the first of several fractions, if any.
+///
+/// `None` if the containers request GPUs beside which a fraction has no effect.
+fn whole_gpu(object: &Value, wanted: &[Amount], first: &Map<String, Value>) -> Option<Option<ResourceName>> {
+    let requested = whole_gpus(object);
+    let Some((device, amount)) = requested.first_key_value() else { return Some(None) };
+    let one = Amount::units(1);
+    let only_one = requested.len() == 1 && *amount == one && wanted.first() == Some(&one);
+    let in_first = first.get("resources").is_some_and(|r| r["limits"].get(&**device).is_some());
+    (only_one && in_first).then(|| Some(device.clone()))
+}
+
+/// Whether a Job lists several GPU fractions and they have an effect.
 #[must_use]
 pub fn has_choice(job: &Value) -> bool {
-    let wishes = annotation(job, names::GPU_FRACTION).and_then(|text| fractions(text).ok());
+    let Some(wanted) = annotation(job, names::GPU_FRACTION).and_then(|text| fractions(text).ok()) else {
+        return false;
+    };
     let first = job["spec"]["template"]["spec"]["containers"][0].as_object();
-    let effective = |wishes: &Vec<Amount>| first.is_some_and(|first| whole(job, wishes, first).is_some());
-    wishes.is_some_and(|wishes| wishes.len() > 1 && effective(&wishes))
+    wanted.len() > 1 && first.is_some_and(|first| whole_gpu(job, &wanted, first).is_some())
 }
 
-/// Keeps what the pods of an admitted Job have been granted of several sizes, where a manifest is applied again that
-/// says what they asked for first.
-pub fn keep(editor: &mut Editor, old: &Value) {
-    let Some(choices) = annotation(old, names::GPU_SIZES)
+/// Restores the granted size of an admitted Job if an unchanged manifest resets it to the first size.
+pub fn keep_granted(context: &mut Context<'_>) {
+    let Some(choices) = annotation(context.old, names::GPU_SIZES)
         .and_then(|text| serde_json::from_str::<Vec<Choice>>(text).ok())
         .filter(|choices| !choices.is_empty())
     else {
         return;
     };
-    let path = ["spec", "template", "spec", "containers"];
     let containers = |object: &Value| object["spec"]["template"]["spec"]["containers"].clone();
-    let (before, mut now) = (containers(old), containers(editor.object()));
+    let (old, mut new) = (containers(context.old), containers(context.object()));
     let limits = |containers: &Value| {
         let limits = containers[0]["resources"]["limits"].as_object();
         limits.map(|limits| limits.iter().map(|(r, v)| (r.clone(), v.clone())).collect::<BTreeMap<_, _>>())
     };
-    let (held, wanted) = (limits(&before).unwrap_or_default(), limits(&now).unwrap_or_default());
+    let (held, wanted) = (limits(&old).unwrap_or_default(), limits(&new).unwrap_or_default());
     let granted = choices.iter().find(|choice| are_at(&held, &choices, choice));
     let Some(granted) = granted.filter(|_| are_at(&wanted, &choices, &choices[0])) else { return };
-    now[0]["resources"]["limits"] = json!(limits_at(&wanted, &choices, granted));
-    editor.set(&path, now);
+    new[0]["resources"]["limits"] = json!(limits_at(&wanted, &choices, granted));
+    context.draft.set(&Pointer::to(["spec", "template", "spec", "containers"]), new);
 }
 
-/// How many units of what is offered a share is; nothing when no offer is enough. A whole device is itself where
-/// no units make it up.
-fn asked(offered: &ResourceList, wish: Amount) -> BTreeMap<ResourceName, i64> {
+/// The devices for a fraction, with the units of each; empty if no device is large enough.
+fn devices_for(offered: &ResourceList, fraction: Amount) -> BTreeMap<ResourceName, i64> {
     let fine: BTreeMap<ResourceName, i64> = offered
         .iter()
         .filter(|(_, part)| is_fine(**part))
-        .map(|(resource, part)| {
+        .map(|(device, part)| {
             let part = part.as_milli();
-            (resource.clone(), (wish.as_milli() + part - 1) / part)
+            (device.clone(), (fraction.as_milli() + part - 1) / part)
         })
         .collect();
     if !fine.is_empty() {
         return fine;
     }
-    if wish == Amount::units(1) {
+    if fraction == Amount::units(1) {
         return [(WHOLE.into(), 1)].into();
     }
-    let enough = offered.iter().filter(|(_, share)| **share >= wish);
-    enough.min_by_key(|(_, share)| **share).map(|(resource, _)| (resource.clone(), 1)).into_iter().collect()
+    let sufficient = offered.iter().filter(|(_, part)| **part >= fraction);
+    let smallest = sufficient.min_by_key(|(_, part)| **part);
+    smallest.map(|(device, _)| (device.clone(), 1)).into_iter().collect()
 }
 
-/// Whether what was made of a wish would have to be made anew; a container is what it is once it is there.
+/// The first changed annotation on which the requested devices depend. Containers are immutable, so such a change
+/// cannot take effect.
 #[must_use]
-pub fn moved(old: &Value, new: &Value) -> Option<&'static str> {
+pub fn changed(old: &Value, new: &Value) -> Option<&'static str> {
     annotation(old, names::GPU_OFFER).or(annotation(old, names::GPU_SIZES))?;
     [names::GPU_FRACTION, names::GPU_OFFER, names::GPU_SIZES, names::POOL]
         .into_iter()
-        .find(|key| annotation(old, key) != annotation(new, key))
+        .find(|key| !same_annotation(old, new, key))
 }
 
-fn ask(container: &mut Map<String, Value>, resource: &str, units: i64) {
+fn set_limit(container: &mut Map<String, Value>, device: &str, units: i64) {
     let resources = container.entry("resources").or_insert_with(|| json!({}));
     if !resources.is_object() {
         *resources = json!({});
@@ -170,11 +174,11 @@ fn ask(container: &mut Map<String, Value>, resource: &str, units: i64) {
     if !resources["limits"].is_object() {
         resources["limits"] = json!({});
     }
-    resources["limits"][resource] = json!(units.to_string());
+    resources["limits"][device] = json!(units.to_string());
 }
 
 fn listed(offered: &ResourceList) -> String {
-    offered.iter().map(|(resource, share)| format!("{resource} ({share})")).collect::<Vec<_>>().join(", ")
+    offered.iter().map(|(device, part)| format!("{device} ({part})")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -184,9 +188,10 @@ mod tests {
     use crate::api::names;
     use crate::directory::Directory;
     use crate::engine::types::amount::Amount;
-    use crate::webhook::testing::{Ask, ask, directory, with};
+    use crate::webhook::test_client::{Ask, ask, directory, with};
 
-    /// Pool `a100` offers two profiles, `t4` a quarter, `fine` and `hami` hundredths; the default pool offers nothing.
+    /// Pool `a100` offers two MIG profiles, `t4` quarters of a GPU, `fine` and `hami` hundredths. The default pool offers no
+    /// devices for a fraction.
     fn offering() -> Directory {
         let mig = [("nvidia.com/mig-1g.5gb", 143), ("nvidia.com/mig-3g.20gb", 429)];
         let sliced = [("nvidia.com/gpu.shared", 250)];
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_share_becomes_the_smallest_offer_that_is_enough() {
+    async fn a_fraction_becomes_the_smallest_sufficient_device() {
         for (fraction, pool, expected) in [
             ("0.1", "a100", json!({"nvidia.com/mig-1g.5gb": "1"})),
             ("0.4,0.1", "a100", json!({"nvidia.com/mig-3g.20gb": "1"})),
@@ -235,12 +240,12 @@ mod tests {
             assert_eq!(*limits(&answer.object), expected, "{fraction} of {pool}");
             assert!(answer.object["spec"]["template"]["spec"]["containers"][1]["resources"].is_null());
             let again = ask(Ask { directory: offering(), ..Ask::create(answer.object) }).await;
-            assert!(again.allowed && !again.patched, "{fraction} of {pool}: once is enough");
+            assert!(again.allowed && !again.patched, "{fraction} of {pool}: a second review");
         }
     }
 
     #[tokio::test]
-    async fn what_a_job_would_make_do_with_is_noted_for_each_share() {
+    async fn the_devices_of_each_listed_fraction_are_noted() {
         let choice = |share: &str, limits: Value| json!({"share": share, "limits": limits});
         for (fraction, pool, expected) in [
             ("1,0.4", "default", vec![choice("1", json!({"nvidia.com/gpu": "1"})), choice("0.4", json!({}))]),
@@ -268,14 +273,14 @@ mod tests {
             let noted: Vec<Value> = serde_json::from_str(noted).expect("a list");
             assert_eq!(noted, expected, "{fraction} of {pool}");
             let first = limits(&answer.object).clone();
-            assert_eq!(first, expected[0]["limits"], "the pods ask for what is wanted most");
+            assert_eq!(first, expected[0]["limits"], "the pods request the first fraction");
             let again = ask(Ask { directory: offering(), ..Ask::create(answer.object) }).await;
-            assert!(again.allowed && !again.patched, "{fraction} of {pool}: once is enough");
+            assert!(again.allowed && !again.patched, "{fraction} of {pool}: a second review");
         }
     }
 
     #[tokio::test]
-    async fn the_whole_device_may_stand_in_the_container_too() {
+    async fn the_container_may_request_the_whole_gpu_too() {
         let resources = json!({"limits": {"nvidia.com/gpu": 1, "cpu": 2}, "requests": {"nvidia.com/gpu": 1}});
         let mut whole = job("1,0.4", "default");
         whole["spec"]["template"]["spec"]["containers"][0]["resources"] = resources;
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_choice_is_told_or_refused() {
+    async fn a_list_of_fractions_without_effect_is_refused_or_warned_of() {
         let twice = ask(Ask::create(job("1,0.4,0.40", "default"))).await;
         assert!(!twice.allowed && twice.message.contains("names 0.4 twice"), "{}", twice.message);
         let mut forged = job("0.4", "default");
@@ -306,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unchanged_manifest_leaves_the_granted_size() {
+    async fn an_unchanged_manifest_keeps_the_granted_size() {
         let mut made = ask(Ask::create(job("1,0.4", "default"))).await.object;
         let unchanged = made["spec"]["template"].clone();
         made["spec"]["suspend"] = false.into();
@@ -320,15 +325,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_pool_offers_is_refused() {
+    async fn a_fraction_without_a_device_is_refused() {
         for (fraction, pool, expected) in [
             (
                 "0.5",
                 "a100",
-                "0.5 of a GPU is more than any share that pool a100 offers: nvidia.com/mig-1g.5gb",
+                "0.5 of a GPU is more than any fraction that pool a100 offers: nvidia.com/mig-1g.5gb",
             ),
-            ("0.1", "a100,t4", "pools a100,t4 offer shares of a GPU in different ways"),
-            ("0.1", "t4,default", "in different ways"),
+            ("0.1", "a100,t4", "pools a100,t4 offer different devices for a GPU fraction; name one"),
+            ("0.1", "t4,default", "offer different devices"),
         ] {
             let answer = ask(Ask { directory: offering(), ..Ask::create(job(fraction, pool)) }).await;
             assert!(!answer.allowed && answer.message.contains(expected), "{}", answer.message);
@@ -336,17 +341,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_made_of_a_wish_stays() {
+    async fn a_fraction_with_devices_cannot_be_changed() {
         let made = ask(Ask { directory: offering(), ..Ask::create(job("0.1", "a100")) }).await.object;
         let other = with(made.clone(), json!({"metadata": {"annotations": {names::GPU_FRACTION: "0.4"}}}));
         let answer = ask(Ask { directory: offering(), ..Ask::update(made.clone(), other) }).await;
-        assert!(!answer.allowed && answer.message.contains("create it anew"), "{}", answer.message);
+        assert!(!answer.allowed && answer.message.contains("create it again"), "{}", answer.message);
         let moved = with(made.clone(), json!({"metadata": {"annotations": {names::POOL: "t4"}}}));
         assert!(!ask(Ask { directory: offering(), ..Ask::update(made, moved) }).await.allowed);
     }
 
     #[tokio::test]
-    async fn a_pod_of_its_own_is_offered_the_same() {
+    async fn a_pod_without_a_job_gets_the_same_devices() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p", "namespace": "ns", "annotations": {names::GPU_FRACTION: "0.2", names::POOL: "t4"}},
