@@ -1,5 +1,5 @@
-//! A cluster in motion: what the objects would show, in as little memory as will do, so that what
-//! the process holds is the engine's.
+//! A changing cluster. It keeps the objects' state in as little memory as possible, so that the process's
+//! memory is the engine's.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::random::Random;
 
 const GPU: &str = "nvidia.com/gpu";
 const GPUS_PER_NODE: u32 = 8;
-/// Every so many teams stand under a parent of their own.
+/// Number of teams with a common parent.
 const SIBLINGS: usize = 10;
 
-/// How large the cluster is.
+/// Size of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Nodes of eight GPUs.
+    /// Number of nodes of eight GPUs.
     pub nodes: usize,
-    /// Workloads that wait.
+    /// Number of waiting workloads.
     pub pending: usize,
-    /// Teams that submit; parents come on top.
+    /// Number of teams that submit, without their parents.
     pub teams: usize,
 }
 
-/// What a workload asks for, as drawn.
+/// The random request of a workload.
 #[derive(Clone, Copy)]
 struct Wish {
     team: u16,
@@ -54,20 +54,20 @@ struct Item {
     stage: Stage,
 }
 
-/// A step of what happens; the name is the row it is reported in.
+/// A step; its name is its row in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Somebody submits a workload.
+    /// A workload is submitted.
     Submit,
-    /// A running one ends and is gone.
+    /// A running workload ends and its pods are gone.
     Finish,
-    /// A waiting one is deleted.
+    /// A waiting workload is deleted.
     Delete,
     /// The write of an admission is seen, with its pods.
     Started,
     /// The write of an eviction is seen.
     Told,
-    /// The last pod of an evicted one is gone; it waits again.
+    /// The last pod of an evicted workload is gone; it waits again.
     Gone,
     /// A node is closed, or opened again.
     Cordon,
@@ -81,7 +81,7 @@ pub struct World {
     pub now: Time,
     random: Random,
     teams: Vec<Team>,
-    /// The first so many of `teams` submit.
+    /// The first of `teams`, up to this number, submit.
     submitters: usize,
     nodes: Vec<bool>,
     items: BTreeMap<u32, Item>,
@@ -94,7 +94,7 @@ pub struct World {
     closed: Vec<usize>,
 }
 
-/// A set from which one can be drawn at once.
+/// A set from which a random item can be drawn in constant time.
 #[derive(Default)]
 struct Picks {
     list: Vec<u32>,
@@ -123,7 +123,7 @@ impl Picks {
 }
 
 impl World {
-    /// A full cluster with nobody waiting yet, as an engine finds it that has just started.
+    /// A full cluster without waiting workloads, as a new engine finds it.
     pub fn full(size: Size, seed: u64) -> Self {
         let mut world = Self {
             engine: Engine::new(),
@@ -163,7 +163,7 @@ impl World {
         world
     }
 
-    /// Puts in somebody who runs already.
+    /// Adds a workload that already runs.
     fn preset(&mut self, wish: Wish, nodes: &BTreeMap<usize, u32>, at: Time) {
         let number = self.number();
         let admission = Admission {
@@ -180,7 +180,7 @@ impl World {
         self.show_pods(number, true);
     }
 
-    /// A workload that waits from now on.
+    /// Submits a workload.
     pub fn submit(&mut self) {
         let wish = self.wish();
         let number = self.number();
@@ -189,12 +189,12 @@ impl World {
         self.show(number);
     }
 
-    /// How many wait and how many run.
+    /// Number of waiting and of running workloads.
     pub fn counts(&self) -> (usize, usize) {
         (self.waiting.list.len(), self.running.list.len())
     }
 
-    /// Plans and takes note of what the cluster has to do; the number of decisions.
+    /// Plans, notes the writes that follow, and returns the number of decisions.
     pub fn plan(&mut self) -> usize {
         let plan = self.engine.plan(self.now);
         let decisions = plan.actions.len();
@@ -215,10 +215,10 @@ impl World {
         decisions
     }
 
-    /// Lets the next thing happen; the caller plans after it.
+    /// Carries out the next step; the caller plans after it.
     pub fn step(&mut self) -> Step {
         self.now = Time(self.now.0 + 20 + i64::try_from(self.random.below(200)).unwrap_or(0));
-        // What was decided is carried out soon, while other things go on.
+        // Decisions are carried out soon, while other events happen.
         if self.random.below(3) < 2
             && let Some(step) = self.carry_out()
         {
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Carries out all that was decided, and what comes of it, until nothing moves any more.
+    /// Carries out all decisions and their consequences until the cluster rests.
     pub fn settle(&mut self) {
         loop {
             while self.carry_out().is_some() {}
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// One thing that was decided is seen to be done, the oldest of one kind.
+    /// Completes the oldest write of one kind.
     fn carry_out(&mut self) -> Option<Step> {
         let under_way = [self.started.is_empty(), self.told.is_empty(), self.leaving.is_empty()];
         let kinds: Vec<usize> = (0..3).filter(|kind| !under_way[*kind]).collect();
@@ -338,7 +338,7 @@ impl World {
         self.made
     }
 
-    /// Some teams ask for more than others; most jobs are small, a few are gangs of whole nodes.
+    /// Teams differ in size; most jobs are small, a few are gangs of whole nodes.
     fn wish(&mut self) -> Wish {
         let random = &mut self.random;
         let team = random.below(self.submitters).min(random.below(self.submitters));
@@ -376,7 +376,7 @@ impl World {
         }
     }
 
-    /// Tells the engine what the object of a workload shows.
+    /// Reports a workload's object to the engine.
     fn show(&mut self, number: u32) {
         let Some(item) = self.items.get(&number) else { return };
         let wish = &item.wish;
@@ -400,7 +400,7 @@ impl World {
         self.engine.apply(Event::WorkloadApplied(workload), self.now);
     }
 
-    /// Tells the engine of the pods of a workload, or that they are gone.
+    /// Reports the pods of a workload to the engine, or their end.
     fn show_pods(&mut self, number: u32, there: bool) {
         let Some(item) = self.items.get(&number) else { return };
         let (Stage::Runs(admission) | Stage::Leaves(admission, _)) = &item.stage else { return };
@@ -422,7 +422,7 @@ impl World {
     }
 }
 
-/// Nodes for the pods, each on the fullest that holds it.
+/// Nodes for the pods, each on the fullest that fits it.
 fn fill(free: &mut BTreeMap<u32, BTreeSet<usize>>, pods: u32, gpus: u32) -> Option<BTreeMap<usize, u32>> {
     let room: usize = free.range(gpus..).map(|(left, nodes)| nodes.len() * (left / gpus) as usize).sum();
     if room < pods as usize {

@@ -1,7 +1,7 @@
-//! FGD (USENIX ATC'23), written anew from its formulas: a pod goes where expected fragmentation grows
-//! least, with the whole workload's mix known beforehand.
+//! FGD (USENIX ATC'23), implemented from its formulas: a pod goes to the node where expected fragmentation
+//! grows least, with the whole workload's mix known beforehand.
 //!
-//! Scores are kept by class of pods and node, and worked out anew only for nodes that have changed.
+//! Scores are cached by class of pods and node, and computed again only for changed nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::frag::Typical;
 use crate::policy::Policy;
 use crate::trace::{DEVICE, Pod};
 
-/// What was last worked out for a class on a node.
+/// The cached result of a class on a node.
 #[derive(Clone, Copy)]
 struct Kept {
     version: Option<u32>,
@@ -33,7 +33,7 @@ pub struct Fgd {
 }
 
 impl Fgd {
-    /// For a workload whose typical classes are known.
+    /// For a workload with known typical classes.
     pub fn new(typical: Typical) -> Self {
         Self { typical, kept: BTreeMap::new() }
     }
@@ -71,7 +71,7 @@ fn choose(typical: &Typical, node: &Node, pod: &Pod) -> Option<Choice> {
         return Some(score(node.first_free(pod.devices)));
     }
     let free = &node.free[..node.devices];
-    // Of devices with as much free, the first stands for all.
+    // Devices with equal free parts are alike, so one of them is enough.
     let devices = (0..node.devices)
         .filter(|device| free[*device] >= pod.milli && !free[..*device].contains(&free[*device]));
     devices

@@ -1,4 +1,4 @@
-//! A scenario's objects, reduced to what it takes to add up who holds what.
+//! A scenario's objects, reduced to the fields from which usage can be added up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,67 +13,67 @@ pub type Milli = BTreeMap<String, i64>;
 
 const GPU: &str = "nvidia.com/gpu";
 
-/// A node, and from when to when it is there.
+/// A node and its lifetime.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// What it offers.
+    /// Allocatable resources.
     pub offers: Milli,
     /// The pool it belongs to.
     pub pool: String,
-    /// Since when it is there.
+    /// When it joins.
     pub from: Seconds,
-    /// Since when it takes no new pods.
+    /// When it is cordoned.
     pub cordoned: Option<Seconds>,
     /// When it is lost.
     pub lost: Option<Seconds>,
 }
 
-/// What is known of a workload before anything is decided.
+/// A workload as submitted.
 #[derive(Debug)]
 pub struct Asked {
-    /// What one pod holds, its slot among it.
+    /// Resources of one pod, its slot included.
     pub pod: Milli,
-    /// The share of one GPU that a pod takes, in thousandths, if it takes no whole one.
+    /// The GPU fraction of a pod in thousandths, if it uses no whole GPU.
     pub share: Option<i64>,
-    /// How long its pods go on after they were told to stop.
+    /// Milliseconds from the request to stop to the end of its pods.
     pub grace: i64,
     /// When it is deleted.
     pub deleted: Option<Seconds>,
-    /// Where it runs from the beginning.
+    /// The nodes on which it runs from the beginning.
     pub running_on: Option<RunningOn>,
-    /// The queue it names.
+    /// The queue in its label.
     pub queue: Option<String>,
-    /// Whether it is a pod that nobody manages.
+    /// Whether it is an unmanaged pod.
     pub unmanaged: bool,
-    /// How long each of its pods runs, in milliseconds, if not for ever.
+    /// Run time of each pod in milliseconds; unlimited without it.
     pub duration: Option<i64>,
-    /// How many pods it wants.
+    /// Number of requested pods.
     pub pods: u32,
 }
 
-/// A team in one pool.
+/// A team's quotas.
 #[derive(Debug, Default)]
 pub struct Team {
-    /// The team above.
+    /// The parent team.
     pub parent: Option<String>,
-    /// What it is promised, by pool.
+    /// The guarantee by pool.
     pub guaranteed: BTreeMap<String, Milli>,
-    /// The most it may hold, by pool.
+    /// The limit by pool.
     pub limit: BTreeMap<String, Milli>,
-    /// The most each of its queues may hold.
+    /// The limit of each of its queues.
     pub queue_limits: BTreeMap<String, Milli>,
-    /// The queue of workloads that name none.
+    /// The queue of workloads without a label.
     pub default_queue: String,
 }
 
-/// All of it.
+/// The objects of a scenario.
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// The nodes.
     pub nodes: BTreeMap<String, Node>,
     /// The workloads by `namespace/name`.
     pub asked: BTreeMap<String, Asked>,
-    /// The teams. What changes while the scenario runs is not among them.
+    /// The teams as first applied.
     pub teams: BTreeMap<String, Team>,
     /// Teams that change while the scenario runs.
     pub edited: BTreeSet<String>,
@@ -151,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// A team and those above it.
+    /// A team and its ancestors.
     pub fn path(&self, team: &str) -> Vec<&str> {
         let mut path = Vec::new();
         let mut next = self.teams.get_key_value(team);
@@ -199,7 +199,7 @@ fn team(manifest: &Value) -> Team {
     team
 }
 
-/// What a workload asks for in a pool whose nodes offer these parts of a GPU.
+/// A workload's requests in a pool with nodes that offer these parts of a GPU.
 fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
     let manifest = &object.manifest;
     let spec =
@@ -214,7 +214,7 @@ fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
         }
     }
     let annotations = &manifest["metadata"]["annotations"];
-    // Of several it is the most wanted; what it makes do with is told with its admissions.
+    // Of several fractions the first is the most wanted; smaller ones are listed with the admissions.
     let share = annotations["sluice.dev/gpu-fraction"].as_str().and_then(|text| text.split(',').next());
     let mut share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
     if share == Some(1000) {

@@ -1,5 +1,5 @@
-//! The laws that hold for every scenario whatever is expected of it, checked on what the simulation
-//! says was done and when. Nothing of the engine's own books is believed.
+//! The laws that hold in every scenario, checked on the simulation's decisions and times. The engine's own
+//! usage figures are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use sluice::scenario::RunningOn;
 use crate::cluster::{Asked, Cluster, Milli};
 use crate::outcome::{Admission, Eviction, Outcome, Seconds, Workload};
 
-/// The end of what goes on for ever.
+/// The end of an unlimited run.
 const NEVER: Seconds = Seconds(i64::MAX);
 
-/// So many pods of a workload on a node, from a time until just before another.
+/// This many pods of a workload on a node, from a time until just before another.
 #[derive(Clone, Debug)]
 struct Hold {
     workload: String,
     team: String,
     node: String,
     pods: u32,
-    /// The share of a GPU that each makes do with, in thousandths, where that is less than it wants most.
+    /// The GPU fraction of each pod in thousandths, if it is smaller than the preferred one.
     less: Option<i64>,
     from: Seconds,
     until: Seconds,
 }
 
 impl Hold {
-    /// What each of the pods takes, and the part of it that is a share of one GPU.
+    /// The resources of each pod, and the GPU fraction among them.
     fn pod(&self, cluster: &Cluster) -> (Milli, Option<i64>) {
         let asked = &cluster.asked[&self.workload];
         let mut pod = asked.pod.clone();
@@ -37,7 +37,7 @@ impl Hold {
     }
 }
 
-/// The share of a GPU that each pod makes do with, in thousandths, where that is less than it wants most.
+/// The GPU fraction of each pod in thousandths, if it is smaller than the preferred one.
 fn less_than_wanted(admission: &Admission) -> Option<i64> {
     admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli())
 }
@@ -67,8 +67,8 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Every admission, and the eviction that ended it. One eviction ends one run, even if the next begins in
-/// the same instant; what came first in an instant is told by the decisions.
+/// Every admission, and the eviction that ended it. One eviction ends one run, even if the next begins in the
+/// same instant; the list of decisions gives the order within an instant.
 fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option<&'a Eviction>)> {
     let mut evictions = workload.evictions.iter().enumerate().peekable();
     let mut runs = Vec::new();
@@ -87,13 +87,13 @@ fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option
     runs
 }
 
-/// What a workload held and when: each pod from when it was granted until the workload has ended, or until
-/// the pod was told to stop and its grace period is over, or until its node is lost.
+/// The usage of a workload over time: each pod from its grant until the workload has ended, the pod's grace
+/// period after the request to stop is over, or its node is lost.
 ///
-/// Pods that end one by one are not told by the simulation, so where it matters elastic ones run for ever.
+/// The outcome does not list pods that end one by one, so elastic workloads run for ever where it matters.
 fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked) -> Vec<Hold> {
     let mut holds = Vec::new();
-    // By node, how many pods were granted when; those granted last go first.
+    // Times of the granted pods by node; a smaller grant removes the last ones.
     let mut running: BTreeMap<&str, Vec<(Seconds, u32)>> = BTreeMap::new();
     let mut close = |node: &str, less: Option<i64>, since: Seconds, pods: u32, until: Seconds| {
         let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
@@ -134,7 +134,7 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
             }
         }
     }
-    // What was deleted is told to stop, what has ended is gone.
+    // A deleted workload stops within its grace period; an ended one is gone.
     let ended = match (asked.deleted, workload.finished) {
         (Some(deleted), finished) if finished.is_none_or(|finished| finished >= deleted) => later(deleted),
         (_, finished) => finished.unwrap_or(NEVER),
@@ -145,7 +145,7 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
     holds
 }
 
-/// What pods hold that Sluice does not manage. They are there from the beginning.
+/// The usage of unmanaged pods, which run from the beginning.
 fn strangers(cluster: &Cluster) -> Vec<Hold> {
     let mut holds = Vec::new();
     for (key, asked) in &cluster.asked {
@@ -170,7 +170,7 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
     holds
 }
 
-/// Law 1 on nodes: what is held is there, and whole GPUs are not shared with parts of others.
+/// Law 1 on nodes: nodes exist and fit their pods, and fractions use other GPUs than whole requests.
 fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut held: BTreeMap<&str, (Milli, i64, Vec<i64>)> = BTreeMap::new();
     for hold in now {
@@ -185,25 +185,26 @@ fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, (sum, whole, shares)) in held {
         let Some(node) = cluster.nodes.get(name).filter(|node| node.from <= at) else {
-            lines.push(format!("{at}: node {name} is not there, and {sum:?} is held on it"));
+            lines.push(format!("{at}: node {name} does not exist, and {sum:?} is used on it"));
             continue;
         };
         let offer = |resource: &str| node.offers.get(resource).copied().unwrap_or(0);
         for (resource, milli) in sum.iter().filter(|(resource, milli)| **milli > offer(resource)) {
             lines.push(format!(
-                "{at}: {milli}m {resource} are held on {name}, which has {}m",
+                "{at}: {milli}m {resource} are used on {name}, which has {}m",
                 offer(resource)
             ));
         }
         let devices = offer("nvidia.com/gpu") / 1000 - whole;
         if !shares.is_empty() && !packs(shares.clone(), devices) {
-            lines.push(format!("{at}: shares {shares:?} do not fit the {devices} GPUs left of {name}"));
+            lines
+                .push(format!("{at}: GPU fractions {shares:?} do not fit the {devices} GPUs left of {name}"));
         }
     }
     lines
 }
 
-/// Whether shares can be laid on so many devices at all; the first that is open takes the largest.
+/// Whether GPU fractions fit on this many devices; tries all packings, largest fraction first.
 fn packs(mut shares: Vec<i64>, devices: i64) -> bool {
     fn lay(shares: &[i64], open: &mut Vec<i64>, devices: usize) -> bool {
         let Some((first, rest)) = shares.split_first() else { return true };
@@ -238,7 +239,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
             limit.filter(|(resource, most)| sum.get(*resource).is_some_and(|held| held > most))
         {
             lines.push(format!(
-                "{at}: team {team} holds {}m {resource} in {pool}, its limit is {most}m",
+                "{at}: team {team} uses {}m {resource} in {pool}, its limit is {most}m",
                 sum[resource]
             ));
         }
@@ -256,7 +257,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
             limit.filter(|(resource, most)| sum.get(*resource).is_some_and(|held| held > most))
         {
             lines.push(format!(
-                "{at}: queue {queue} of {team} holds {}m {resource}, its limit is {most}m",
+                "{at}: queue {queue} of {team} uses {}m {resource}, its limit is {most}m",
                 sum[resource]
             ));
         }
@@ -264,7 +265,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     lines
 }
 
-/// What each team, with those below it, holds in each pool.
+/// Usage of each team, its descendants included, by pool.
 fn by_team<'a>(cluster: &'a Cluster, now: &[&Hold]) -> BTreeMap<(&'a str, &'a str), Milli> {
     let mut sums: BTreeMap<(&str, &str), Milli> = BTreeMap::new();
     for hold in now {
@@ -283,7 +284,7 @@ fn add(to: &mut Milli, amounts: &Milli, times: i64) {
     }
 }
 
-/// Nobody starts on a node that is closed.
+/// No workload starts on a closed node.
 fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     for workload in &got.workloads {
@@ -296,7 +297,7 @@ fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
                     cluster.nodes.get(name).and_then(|node| node.cordoned.into_iter().chain(node.lost).min());
                 if closed.is_some_and(|closed| closed <= admission.at) {
                     lines.push(format!(
-                        "{} started on {name} at {}, which takes nobody",
+                        "{} started on {name} at {}, which is closed",
                         workload.key(),
                         admission.at
                     ));
@@ -308,8 +309,8 @@ fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Law 4: whoever had somebody evicted starts, has them evicted once, and starts not before they have
-/// gone; and who was only to be moved runs again.
+/// Law 4: every preemptor starts, has each victim evicted once, and starts only after the victims' capacity
+/// is free. A workload evicted to be moved runs again.
 fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen: BTreeSet<(String, &str, Option<Seconds>)> = BTreeSet::new();
@@ -332,14 +333,14 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
         }
         let again = victim.admissions.iter().any(|admission| admission.at >= eviction.at);
         if eviction.reason == "Moved" && !again {
-            lines.push(format!("{} was to move and did not run again", victim.key()));
+            lines.push(format!("{} was evicted to be moved and did not run again", victim.key()));
         }
     }
     lines
 }
 
-/// Everybody who starts and has to go in the same instant, a line each: no law forbids it, but no known
-/// answer has it. Who runs from the beginning was not started.
+/// Every workload that starts and is evicted in the same instant, a line each: no law forbids it, but no
+/// known outcome has it. Runs from the beginning are not starts.
 pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let ran_before = |workload: &Workload| {
         cluster.asked.get(&workload.key()).is_some_and(|asked| asked.running_on.is_some())
@@ -351,12 +352,12 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
                 .skip(usize::from(ran_before(workload)))
                 .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
         let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
-        Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
+        Some(format!("{} started and was evicted for {claimant:?}, both at {}", workload.key(), admission.at))
     });
     vain.collect()
 }
 
-/// What is kept for those for whom somebody went, until they start.
+/// The capacity nominated to preemptors until they start.
 fn promised(got: &Outcome) -> Vec<Hold> {
     let mut promises: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
     for (_, eviction) in got.evictions() {
@@ -381,8 +382,9 @@ fn promised(got: &Outcome) -> Vec<Hold> {
     holds
 }
 
-/// Law 3: what is taken of a team for another is beyond its guarantee, with what is kept for the team's own
-/// claimants; of all that is taken at once only one, the last, may straddle it.
+/// Law 3: preemption for another team takes only usage beyond the guarantee, with capacity nominated to the
+/// team's own preemptors counted; of all victims of an instant only the last may bring the team below its
+/// guarantee.
 fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut taken: BTreeMap<(Seconds, &str, &str), Vec<&Workload>> = BTreeMap::new();
     for (victim, eviction) in got.evictions().filter(|(_, eviction)| eviction.reason != "Moved") {
@@ -397,7 +399,7 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
             continue;
         }
-        // What others of the team started in this instant counts, for that may have come first.
+        // Starts of the team in this instant count, because they may have come first.
         let at_once = |key: &String| {
             victims.iter().find(|victim| victim.key() == *key).is_none_or(|victim| {
                 let told = |told: Option<&Eviction>| told.is_some_and(|told| told.at == at);
@@ -432,7 +434,7 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         if !beyond {
             let names: Vec<String> = victims.iter().map(|victim| victim.key()).collect();
             lines.push(format!(
-                "{at}: {} of team {team}, within its guarantee, went for team {by}",
+                "{at}: {} of team {team}, within its guarantee, was evicted for team {by}",
                 names.join(", ")
             ));
         }

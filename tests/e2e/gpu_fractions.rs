@@ -1,4 +1,4 @@
-//! Shares of a GPU where the nodes offer something for them that kube-scheduler counts.
+//! GPU fractions on nodes that offer a resource for them which kube-scheduler counts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sluice_harness::{World, eventually, patience};
 use crate::pods::explained;
 use crate::support::{Job, SLUICE, complete, nodes, nodes_with, pool, running, team, team_of};
 
-/// What marks the nodes of the pool `sliced`.
+/// Label of the nodes of the pool `sliced`.
 const SLICED: &str = "example.com/sliced: \"true\"";
 
 /// A pool whose nodes offer a device in two halves, and a team that owns one device.
@@ -23,7 +23,7 @@ fn owner_of_one(half: &str) -> String {
     format!("{}{team}", pool("sliced", &[&selector, &shares]))
 }
 
-/// A device in two partitions that a driver offers as a class; the test stands in for the driver.
+/// A device in two partitions that a driver offers as a class; the test replaces the driver.
 const PARTITIONS: &str = "
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -47,12 +47,12 @@ spec:
   - {name: right, attributes: {type: {string: half}}}
 ";
 
-/// A Job that wishes for half a device of the pool.
+/// A Job that requests half a device of the pool.
 fn half(name: &str) -> Job {
-    Job::new("a", name).gpus(0).wishes("gpu-fraction", "0.5").wishes("pool", "sliced")
+    Job::new("a", name).gpus(0).annotated("gpu-fraction", "0.5").annotated("pool", "sliced")
 }
 
-/// What the team holds of the pool, in GPUs.
+/// The team's usage in the pool, in GPUs.
 async fn gpus_used(world: &World) -> Result<Option<String>> {
     let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
     let row = teams.teams.into_iter().find(|row| row.pool == "sliced");
@@ -60,7 +60,7 @@ async fn gpus_used(world: &World) -> Result<Option<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_becomes_a_request_for_a_device_that_a_driver_offers() {
+async fn a_gpu_fraction_becomes_a_request_for_a_device_that_a_driver_offers() {
     World::run("share-dra", SLUICE, 1, async |world| {
         world
             .apply(&format!("{}{}", nodes_with(2, SLICED, ""), owner_of_one("example.com/half-gpu")))
@@ -72,13 +72,13 @@ async fn a_share_becomes_a_request_for_a_device_that_a_driver_offers() {
         world.kubectl.apply(&half("third").manifest()).await?;
         explained(world, "a", "third", "NoRoom").await?;
         ensure!(gpus_used(world).await?.as_deref() == Some("1"), "two halves are one GPU");
-        // kube-scheduler has made a claim for each pod and given it a partition of its own.
+        // kube-scheduler has made a claim for each pod and allocated a partition to it.
         let claims: Api<ResourceClaim> = Api::namespaced(world.client.clone(), "a");
         let allocations = claims.list(&ListParams::default()).await?.into_iter();
         let devices = allocations.filter_map(|claim| claim.status?.allocation?.devices?.results).flatten();
         let mut devices: Vec<String> = devices.map(|device| device.device).collect();
         devices.sort_unstable();
-        ensure!(devices == ["left", "right"], "given out: {devices:?}");
+        ensure!(devices == ["left", "right"], "allocated: {devices:?}");
         complete(world, "a", 1).await?;
         running(world, "a", 2).await?;
         Ok(())
@@ -98,12 +98,12 @@ async fn two_halves_share_a_device_and_count_as_one() {
         let asked = world.kubectl.ok(&["get", "pods", "--namespace=a", "-o", asks]).await?;
         ensure!(asked == "1 1", "the pods ask for {asked:?}");
         ensure!(gpus_used(world).await?.as_deref() == Some("1"), "two halves are one GPU");
-        // Asked for directly, a slice is the same half, and there is no third one.
+        // A slice that is requested directly is the same half, and there is no third one.
         let direct = half("direct").manifest().replace("gpu-fraction: \"0.5\"", "time-limit: \"1h\"");
         let direct = direct.replace("limits: {}", "limits: {nvidia.com/gpu.shared: 1}");
         world.kubectl.apply(&direct).await?;
         explained(world, "a", "direct", "NoRoom").await?;
-        // More than a slice is nothing that the pool offers.
+        // The pool offers nothing larger than a slice.
         let large = half("large").manifest().replace("\"0.5\"", "\"0.7\"");
         let refused = world.kubectl.apply(&large).await;
         ensure!(
@@ -113,7 +113,7 @@ async fn two_halves_share_a_device_and_count_as_one() {
             "{refused:?}"
         );
         complete(world, "a", 1).await?;
-        let what = "the slice asked for directly runs on the first one's place";
+        let what = "the directly requested slice runs where the first one ran";
         let admitted = |view: &sluice_harness::View| match view.job("a", "direct") {
             Some(job) if job.admission.is_some() => Ok(()),
             _ => Err(view.summary("a")),
@@ -126,31 +126,32 @@ async fn two_halves_share_a_device_and_count_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_makes_do_with_less_under_load_and_asks_for_all_again() {
+async fn a_job_starts_with_a_smaller_fraction_under_load_and_requests_all_of_it_again() {
     World::run("sizes", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}{}", nodes(1, 2), team("a", 1), team("b", 1))).await?;
         world.kubectl.apply(&Job::new("a", "own").lasts(Duration::from_secs(30)).manifest()).await?;
         running(world, "a", 1).await?;
-        let half = Job::new("b", "half").gpus(0).wishes("gpu-fraction", "0.5").lasts(Duration::from_secs(8));
+        let half =
+            Job::new("b", "half").gpus(0).annotated("gpu-fraction", "0.5").lasts(Duration::from_secs(8));
         world.kubectl.apply(&half.manifest()).await?;
         running(world, "b", 1).await?;
-        let less = Job::new("a", "less").wishes("gpu-fraction", "1,0.7,0.4").manifest();
+        let less = Job::new("a", "less").annotated("gpu-fraction", "1,0.7,0.4").manifest();
         world.kubectl.apply(&less).await?;
         running(world, "a", 2).await?;
         let limits = "jsonpath={.spec.template.spec.containers[0].resources.limits.nvidia\\.com/gpu}";
         let asks =
             async |name: &str| world.kubectl.ok(&["get", "job", name, "--namespace=a", "-o", limits]).await;
         let asked = asks("less").await?;
-        ensure!(asked.is_empty(), "at 0.4 of a GPU it asks kube-scheduler for none, not for {asked:?}");
+        ensure!(asked.is_empty(), "at 0.4 of a GPU kube-scheduler must be asked for none, not {asked:?}");
         let record = "jsonpath={.metadata.annotations.sluice\\.dev/admission}";
         let record = world.kubectl.ok(&["get", "job", "less", "--namespace=a", "-o", record]).await?;
         ensure!(record.contains("\"share\":\"0.4\""), "{record}");
         let sentence = explained(world, "a", "less", "Borrowed").await?;
         ensure!(sentence.contains("0.4 of a GPU instead of 1"), "{sentence}");
-        // The same manifest again is no change, neither of what it was granted nor of what it asks for.
+        // Applying the same manifest again changes neither the grant nor the request.
         world.kubectl.apply(&less).await?;
-        ensure!(asks("less").await?.is_empty(), "an unchanged manifest undoes what was granted");
-        // b takes its own GPU back; the Job waits, and its template says what it wants most again.
+        ensure!(asks("less").await?.is_empty(), "an unchanged manifest undoes the grant");
+        // b takes its own GPU back; the Job waits, and its template requests its largest size again.
         complete(world, "b", 1).await?;
         world.kubectl.apply(&Job::new("b", "owner").manifest()).await?;
         running(world, "b", 1).await?;
@@ -158,12 +159,12 @@ async fn a_job_makes_do_with_less_under_load_and_asks_for_all_again() {
             Ok(asked) if asked == "1" => Ok(()),
             other => Err(format!("{other:?}")),
         };
-        eventually("its template asks for a whole GPU again", patience(), restored).await?;
-        // Once there is room for all of it, it gets all of it.
+        eventually("its template requests a whole GPU again", patience(), restored).await?;
+        // Once its full size fits, it gets all of it.
         complete(world, "a", 1).await?;
         let sentence = explained(world, "a", "less", "Guaranteed").await?;
         ensure!(!sentence.contains("instead"), "{sentence}");
-        ensure!(asks("less").await? == "1", "the whole GPU it was granted");
+        ensure!(asks("less").await? == "1", "the whole granted GPU");
         running(world, "a", 1).await?;
         Ok(())
     })
