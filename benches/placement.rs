@@ -55,7 +55,7 @@ async fn main() -> Result<ExitCode> {
     if arguments.write {
         readme::write("bench-placement", &table.to_string()).map_err(Error::msg)?;
     }
-    let wrong: Vec<&String> = seen.astray.iter().chain(&seen.miswritten).collect();
+    let wrong: Vec<&String> = seen.misplaced.iter().chain(&seen.miswritten).collect();
     wrong.iter().for_each(|wrong| println!("{wrong}"));
     Ok(if wrong.is_empty() && seen.writes[1] == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -100,7 +100,7 @@ fn table(seen: &Fidelity, unseen: usize) -> Table {
     let [indexed, others] = seen.pods;
     row("Jobs, of these on several nodes", format!("{}, {}", seen.jobs, seen.spread), "");
     row("pods of Indexed Jobs, of other Jobs", format!("{indexed}, {others}"), "");
-    row("pods on other nodes than recorded", seen.astray.len().to_string(), "0");
+    row("pods on other nodes than recorded", seen.misplaced.len().to_string(), "0");
     row("admission to binding, p50 / p99 / max", quantiles(&seen.bound_after), "");
     row("Pending, p50 / p99 / max", quantiles(&seen.pending), "");
     let long = seen.pending.iter().filter(|pending| **pending > LONGEST_PENDING).count();

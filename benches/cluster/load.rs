@@ -132,7 +132,7 @@ pub struct Watch {
 impl Watch {
     /// Starts to watch and waits until `count` Jobs are known.
     pub async fn start(client: &Client, phase: &str, count: usize) -> Result<Self> {
-        let (tell, seen) = mpsc::unbounded_channel();
+        let (sender, seen) = mpsc::unbounded_channel();
         let (ready, all_known) = tokio::sync::oneshot::channel();
         let config = watcher::Config::default().labels(&format!("{PHASE}={phase}"));
         let mut events =
@@ -145,11 +145,13 @@ impl Watch {
                 let uid = job.uid().unwrap_or_default();
                 let running = job.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
                 let done = job.status.as_ref().is_some_and(|status| status.succeeded.unwrap_or(0) > 0);
-                if running && started.insert(uid.clone()) && tell.send(Seen::Started(Instant::now())).is_err()
+                if running
+                    && started.insert(uid.clone())
+                    && sender.send(Seen::Started(Instant::now())).is_err()
                 {
                     return;
                 }
-                if done && ended.insert(uid.clone()) && tell.send(Seen::Ended(Instant::now())).is_err() {
+                if done && ended.insert(uid.clone()) && sender.send(Seen::Ended(Instant::now())).is_err() {
                     return;
                 }
                 known.insert(uid);

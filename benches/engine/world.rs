@@ -32,7 +32,7 @@ pub struct Size {
 
 /// The random request of a workload.
 #[derive(Clone, Copy)]
-struct Wish {
+struct Request {
     team: u16,
     queue: u8,
     priority: i32,
@@ -45,11 +45,11 @@ struct Wish {
 enum Stage {
     Waits,
     Runs(Admission),
-    Leaves(Admission, Time),
+    Stops(Admission, Time),
 }
 
 struct Item {
-    wish: Wish,
+    request: Request,
     submitted: Time,
     stage: Stage,
 }
@@ -66,7 +66,7 @@ pub enum Step {
     /// The write of an admission is seen, with its pods.
     Started,
     /// The write of an eviction is seen.
-    Told,
+    Evicting,
     /// The last pod of an evicted workload is gone; it waits again.
     Gone,
     /// A node is closed, or opened again.
@@ -89,8 +89,8 @@ pub struct World {
     running: Picks,
     made: u32,
     started: VecDeque<(u32, Admission)>,
-    told: VecDeque<u32>,
-    leaving: VecDeque<u32>,
+    evicting: VecDeque<u32>,
+    stopping: VecDeque<u32>,
     closed: Vec<usize>,
 }
 
@@ -137,8 +137,8 @@ impl World {
             running: Picks::default(),
             made: 0,
             started: VecDeque::new(),
-            told: VecDeque::new(),
-            leaving: VecDeque::new(),
+            evicting: VecDeque::new(),
+            stopping: VecDeque::new(),
             closed: Vec::new(),
         };
         for team in world.teams.clone() {
@@ -151,11 +151,11 @@ impl World {
             BTreeMap::from([(GPUS_PER_NODE, (0..size.nodes).collect())]);
         let mut misses = 0;
         while misses < 50 && free.keys().any(|gpus| *gpus > 0) {
-            let wish = world.wish();
-            match fill(&mut free, wish.pods, wish.gpus) {
+            let request = world.request();
+            match fill(&mut free, request.pods, request.gpus) {
                 Some(nodes) => {
                     let age = 60_000 * i64::try_from(world.random.below(55)).unwrap_or(0);
-                    world.preset(wish, &nodes, Time(world.now.0 - age));
+                    world.preset(request, &nodes, Time(world.now.0 - age));
                 }
                 None => misses += 1,
             }
@@ -164,17 +164,17 @@ impl World {
     }
 
     /// Adds a workload that already runs.
-    fn preset(&mut self, wish: Wish, nodes: &BTreeMap<usize, u32>, at: Time) {
+    fn preset(&mut self, request: Request, nodes: &BTreeMap<usize, u32>, at: Time) {
         let number = self.number();
         let admission = Admission {
             pool: "default".into(),
             nodes: nodes.iter().map(|(node, pods)| (node_name(*node), *pods)).collect(),
-            pods: wish.pods,
+            pods: request.pods,
             borrowed: false,
             share: None,
             at,
         };
-        self.items.insert(number, Item { wish, submitted: at, stage: Stage::Runs(admission) });
+        self.items.insert(number, Item { request, submitted: at, stage: Stage::Runs(admission) });
         self.running.add(number);
         self.show(number);
         self.show_pods(number, true);
@@ -182,9 +182,9 @@ impl World {
 
     /// Submits a workload.
     pub fn submit(&mut self) {
-        let wish = self.wish();
+        let request = self.request();
         let number = self.number();
-        self.items.insert(number, Item { wish, submitted: self.now, stage: Stage::Waits });
+        self.items.insert(number, Item { request, submitted: self.now, stage: Stage::Waits });
         self.waiting.add(number);
         self.show(number);
     }
@@ -207,7 +207,7 @@ impl World {
                 }
                 Action::Evict { .. } => {
                     self.running.remove(number);
-                    self.told.push_back(number);
+                    self.evicting.push_back(number);
                 }
                 Action::Resize { .. } | Action::Fail { .. } => {}
             }
@@ -249,8 +249,8 @@ impl World {
 
     /// Completes the oldest write of one kind.
     fn carry_out(&mut self) -> Option<Step> {
-        let under_way = [self.started.is_empty(), self.told.is_empty(), self.leaving.is_empty()];
-        let kinds: Vec<usize> = (0..3).filter(|kind| !under_way[*kind]).collect();
+        let idle = [self.started.is_empty(), self.evicting.is_empty(), self.stopping.is_empty()];
+        let kinds: Vec<usize> = (0..3).filter(|kind| !idle[*kind]).collect();
         let kind = kinds.get(self.random.below(kinds.len()))?;
         match kind {
             0 => {
@@ -264,18 +264,18 @@ impl World {
                 Some(Step::Started)
             }
             1 => {
-                let number = self.told.pop_front()?;
+                let number = self.evicting.pop_front()?;
                 if let Some(item) = self.items.get_mut(&number)
                     && let Stage::Runs(admission) = &item.stage
                 {
-                    item.stage = Stage::Leaves(admission.clone(), self.now);
-                    self.leaving.push_back(number);
+                    item.stage = Stage::Stops(admission.clone(), self.now);
+                    self.stopping.push_back(number);
                     self.show(number);
                 }
-                Some(Step::Told)
+                Some(Step::Evicting)
             }
             _ => {
-                let number = self.leaving.pop_front()?;
+                let number = self.stopping.pop_front()?;
                 self.show_pods(number, false);
                 if let Some(item) = self.items.get_mut(&number) {
                     item.stage = Stage::Waits;
@@ -301,8 +301,8 @@ impl World {
     fn cordon(&mut self) -> Step {
         let node = match self.closed.pop() {
             Some(node) if self.closed.len() > 3 => node,
-            kept => {
-                self.closed.extend(kept);
+            popped => {
+                self.closed.extend(popped);
                 self.random.below(self.nodes.len())
             }
         };
@@ -339,7 +339,7 @@ impl World {
     }
 
     /// Teams differ in size; most jobs are small, a few are gangs of whole nodes.
-    fn wish(&mut self) -> Wish {
+    fn request(&mut self) -> Request {
         let random = &mut self.random;
         let team = random.below(self.submitters).min(random.below(self.submitters));
         let (pods, gpus) = match random.below(100) {
@@ -349,7 +349,7 @@ impl World {
             77..92 => (1, 8),
             _ => (2 + u32::try_from(random.below(7)).unwrap_or(0), 8),
         };
-        Wish {
+        Request {
             team: u16::try_from(team).unwrap_or(0),
             queue: match random.below(20) {
                 0 if pods == 1 => 1,
@@ -379,23 +379,23 @@ impl World {
     /// Reports a workload's object to the engine.
     fn show(&mut self, number: u32) {
         let Some(item) = self.items.get(&number) else { return };
-        let wish = &item.wish;
+        let request = &item.request;
         let state = match &item.stage {
             Stage::Waits => Observed::Queued,
             Stage::Runs(admission) => Observed::Admitted(admission.clone()),
-            Stage::Leaves(admission, since) => {
+            Stage::Stops(admission, since) => {
                 Observed::Leaving { admission: admission.clone(), since: *since, stopped: true }
             }
         };
-        let team = &self.teams[usize::from(wish.team)];
-        let shape = PodShape { requests: requests(wish), ..PodShape::default() };
+        let team = &self.teams[usize::from(request.team)];
+        let shape = PodShape { requests: requests(request), ..PodShape::default() };
         let name = format!("job-{number}").into();
         let workload = Workload {
             id: id(number),
-            queue: Some(team.queues[usize::from(wish.queue)].name.clone()),
-            priority: wish.priority,
+            queue: Some(team.queues[usize::from(request.queue)].name.clone()),
+            priority: request.priority,
             state,
-            ..Workload::job(&team.name, &name, wish.pods, shape, item.submitted)
+            ..Workload::job(&team.name, &name, request.pods, shape, item.submitted)
         };
         self.engine.apply(Event::WorkloadApplied(workload), self.now);
     }
@@ -403,7 +403,7 @@ impl World {
     /// Reports the pods of a workload to the engine, or their end.
     fn show_pods(&mut self, number: u32, there: bool) {
         let Some(item) = self.items.get(&number) else { return };
-        let (Stage::Runs(admission) | Stage::Leaves(admission, _)) = &item.stage else { return };
+        let (Stage::Runs(admission) | Stage::Stops(admission, _)) = &item.stage else { return };
         let nodes = admission.nodes.iter().flat_map(|(node, pods)| (0..*pods).map(move |_| node));
         for (index, node) in nodes.enumerate() {
             let pod = PodId(format!("{}-{index}", id(number)).into());
@@ -412,7 +412,7 @@ impl World {
                     id: pod,
                     workload: Some(id(number)),
                     node: Some(node.clone()),
-                    requests: requests(&item.wish),
+                    requests: requests(&item.request),
                 })
             } else {
                 Event::PodRemoved(pod)
@@ -424,8 +424,8 @@ impl World {
 
 /// Nodes for the pods, each on the fullest that fits it.
 fn fill(free: &mut BTreeMap<u32, BTreeSet<usize>>, pods: u32, gpus: u32) -> Option<BTreeMap<usize, u32>> {
-    let room: usize = free.range(gpus..).map(|(left, nodes)| nodes.len() * (left / gpus) as usize).sum();
-    if room < pods as usize {
+    let capacity: usize = free.range(gpus..).map(|(left, nodes)| nodes.len() * (left / gpus) as usize).sum();
+    if capacity < pods as usize {
         return None;
     }
     let mut taken = BTreeMap::new();
@@ -477,8 +477,8 @@ fn teams(size: Size) -> Vec<Team> {
     submitters.chain(divisions).collect()
 }
 
-fn requests(wish: &Wish) -> ResourceList {
-    list(wish.gpus * wish.cpus, wish.gpus * wish.cpus * 8, wish.gpus, None)
+fn requests(request: &Request) -> ResourceList {
+    list(request.gpus * request.cpus, request.gpus * request.cpus * 8, request.gpus, None)
 }
 
 fn list(cpus: u32, gibibytes: u32, gpus: u32, slots: Option<u32>) -> ResourceList {

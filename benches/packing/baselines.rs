@@ -32,7 +32,7 @@ impl Policy for Random {
             (0..cluster.nodes.len()).filter(|index| cluster.nodes[*index].fits(pod)).collect();
         let Some(index) = fitting.choose(&mut self.0).copied() else { return Ok(None) };
         let node = &cluster.nodes[index];
-        let devices = if pod.shares() {
+        let devices = if pod.is_fraction() {
             let with_room: Vec<usize> =
                 (0..node.devices).filter(|device| node.free[*device] >= pod.milli).collect();
             with_room.choose(&mut self.0).map_or(0, |device| 1 << device)
@@ -92,7 +92,7 @@ pub fn packing(node: &Node, pod: &Pod) -> i32 {
     }
     let free: i32 = node.free.iter().map(|free| i32::from(*free == DEVICE)).sum();
     let devices = node.tightest(pod);
-    if pod.shares() {
+    if pod.is_fraction() {
         let tightest = Node::bits(devices).map(|device| node.free[device]).next().unwrap_or(DEVICE);
         if tightest < DEVICE {
             return (100 - tightest / 10).max(50);

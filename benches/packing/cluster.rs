@@ -68,7 +68,7 @@ impl Node {
 
     /// The devices for a pod: the tightest for a GPU fraction, the first free ones for whole devices.
     pub fn tightest(&self, pod: &Pod) -> u8 {
-        if pod.shares() {
+        if pod.is_fraction() {
             let with_room = (0..self.devices).filter(|device| self.free[*device] >= pod.milli);
             return with_room.min_by_key(|device| self.free[*device]).map_or(0, |device| 1 << device);
         }
@@ -102,7 +102,7 @@ impl Node {
 
 /// The kind of a pod in [`Node::kinds`].
 pub fn kind(pod: &Pod) -> usize {
-    if pod.shares() { 0 } else { pod.devices }
+    if pod.is_fraction() { 0 } else { pod.devices }
 }
 
 /// All nodes, and the order of their names.

@@ -20,7 +20,7 @@ use crate::trace::{DEVICE, Pod, Trace};
 
 const GPU: &str = "nvidia.com/gpu";
 const MODEL: &str = "nvidia.com/gpu.product";
-const TEAM: &str = "everybody";
+const TEAM: &str = "cluster";
 const MIB: i64 = 1 << 20;
 /// Milliseconds between two arrivals.
 const PACE: i64 = 1000;

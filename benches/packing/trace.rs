@@ -71,7 +71,7 @@ impl Pod {
     }
 
     /// Whether the pod requests a fraction of one device.
-    pub fn shares(&self) -> bool {
+    pub fn is_fraction(&self) -> bool {
         self.devices == 1 && self.milli < DEVICE
     }
 }

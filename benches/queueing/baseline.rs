@@ -140,14 +140,14 @@ impl<'a> Simulator<'a> {
                 let (place, gpus) = heads.min()?;
                 *Some(place).filter(|_| !stuck.contains(&(queue, gpus)))?
             };
-            let (owed, surplus) = self.claim(&self.trace.jobs[place.1]);
-            Some(((Reverse(owed), surplus, place), queue))
+            let (within, borrowed) = self.guarantee(&self.trace.jobs[place.1]);
+            Some(((Reverse(within), borrowed, place), queue))
         });
         heads.min().map(|((_, _, place), queue)| (queue, place))
     }
 
     /// Whether the job is within its team's guarantee, and the GPUs that the team borrows already.
-    fn claim(&self, job: &Job) -> (bool, u32) {
+    fn guarantee(&self, job: &Job) -> (bool, u32) {
         if !self.policy.reclaim {
             return (false, 0);
         }
@@ -157,7 +157,7 @@ impl<'a> Simulator<'a> {
 
     /// Evicts borrowers so that the job can start, if it is within guarantee.
     fn reclaim(&mut self, job: &Job, now: i64) -> Option<Taken> {
-        if !self.claim(job).0 {
+        if !self.guarantee(job).0 {
             return None;
         }
         let mut newest: Vec<usize> = self.running.keys().copied().collect();

@@ -27,7 +27,7 @@ pub struct Outcome {
     /// Every run, in the order of their ends.
     pub runs: Vec<Run>,
     /// Errors of the forecasts of starts, in seconds.
-    pub eta_errors: Vec<i64>,
+    pub forecast_errors: Vec<i64>,
 }
 
 /// A policy's figures on a trace.
@@ -81,7 +81,7 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
     sorted.sort_unstable();
     let mut within = guaranteed_waits(trace, outcome);
     within.sort_unstable();
-    let mut errors = outcome.eta_errors.clone();
+    let mut errors = outcome.forecast_errors.clone();
     errors.sort_unstable();
     let finished: Vec<(usize, i64)> =
         waits.iter().enumerate().filter_map(|(job, wait)| Some((job, (*wait)?))).collect();

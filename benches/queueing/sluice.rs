@@ -102,7 +102,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
 struct Log {
     /// Start of the current run of each job.
     starts: Vec<i64>,
-    /// Forecast starts of the waiting jobs, with the number of forecasts.
+    /// Forecast starts of each waiting job, one per forecast.
     expected: BTreeMap<usize, Vec<i64>>,
     outcome: Outcome,
     finished: usize,
@@ -125,7 +125,7 @@ impl Log {
             Happening::Admitted { .. } => {
                 self.starts[job] = now;
                 let expected = self.expected.remove(&job).unwrap_or_default();
-                self.outcome.eta_errors.extend(expected.into_iter().map(|at| (now - at).abs()));
+                self.outcome.forecast_errors.extend(expected.into_iter().map(|at| (now - at).abs()));
             }
             Happening::Evicted { .. } => {
                 self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: false });

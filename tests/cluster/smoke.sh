@@ -64,7 +64,7 @@ until_equal 10 True node/gpu-0 "$ready"
   fail "the node's resources changed: $(value node/gpu-0 .status)"
 node_since=$SECONDS
 
-check "a Job whose pods run for 2 s completes"
+check "a Job with pods of 2 s completes"
 job short 3 'simulate.sluice.dev/duration: 2s'
 until_equal 10 3 job/short .status.ready
 until_equal 10 True job/short '.status.conditions[?(@.type=="Complete")].status'

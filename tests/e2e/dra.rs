@@ -138,8 +138,7 @@ spec:
         let used = row.map(|row| (row.used.get("example.com/gpu"), row.borrowed.get("example.com/gpu")));
         ensure!(used == Some((Some(&"5".to_owned()), Some(&"3".to_owned()))), "{row:?}");
 
-        // The owner requests its guarantee twice: by a claim whose template comes late, and by the resource's
-        // name.
+        // The owner requests its guarantee twice: by a claim with a late template, and by the resource's name.
         world.kubectl.apply(&claiming("b", "by-claim", "late").manifest()).await?;
         let sentence = explained(world, "b", "by-claim", "Uncounted").await?;
         ensure!(sentence.contains("there is no ResourceClaimTemplate late"), "{sentence}");

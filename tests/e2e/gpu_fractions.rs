@@ -15,7 +15,7 @@ use crate::support::{Job, SLUICE, complete, nodes, nodes_with, pool, running, te
 /// Label of the nodes of the pool `sliced`.
 const SLICED: &str = "example.com/sliced: \"true\"";
 
-/// A pool whose nodes offer a device in two halves, and a team that owns one device.
+/// A pool of nodes that offer a device in two halves, and a team that owns one device.
 fn owner_of_one(half: &str) -> String {
     let selector = format!("nodeSelector: {{{SLICED}}}");
     let shares = format!("shares: {{{half}: \"0.5\"}}");
@@ -61,7 +61,7 @@ async fn gpus_used(world: &World) -> Result<Option<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_fraction_becomes_a_request_for_a_device_that_a_driver_offers() {
-    World::run("share-dra", SLUICE, 1, async |world| {
+    World::run("fraction-dra", SLUICE, 1, async |world| {
         world
             .apply(&format!("{}{}", nodes_with(2, SLICED, ""), owner_of_one("example.com/half-gpu")))
             .await?;
@@ -88,7 +88,7 @@ async fn a_gpu_fraction_becomes_a_request_for_a_device_that_a_driver_offers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_halves_share_a_device_and_count_as_one() {
-    World::run("shares", SLUICE, 1, async |world| {
+    World::run("fractions", SLUICE, 1, async |world| {
         let node = nodes_with(1, SLICED, "nvidia.com/gpu.shared: \"2\"");
         world.apply(&format!("{node}{}", owner_of_one("nvidia.com/gpu.shared"))).await?;
         world.kubectl.apply(&half("first").lasts(Duration::from_secs(12)).manifest()).await?;

@@ -20,7 +20,7 @@ async fn every_pod_of_a_random_mix_runs_where_the_record_says() {
         world.apply(&format!("{}{team}", nodes(24, 8))).await?;
         let mix = Mix { jobs: 70, seed: 11, shortest: 1000 };
         let seen = fidelity::run(&world.cluster, "a", mix, Duration::from_secs(240)).await?;
-        ensure!(seen.astray.is_empty(), "{:#?}", seen.astray);
+        ensure!(seen.misplaced.is_empty(), "{:#?}", seen.misplaced);
         ensure!(seen.spread > 10 && seen.pods.iter().all(|pods| *pods > 100), "not a mix: {seen:?}");
         ensure!(seen.miswritten.is_empty(), "not admitted by one write each: {:#?}", seen.miswritten);
         let [_, indexed, others] = seen.writes;

@@ -9,7 +9,7 @@ use sluice_harness::{View, World, eventually, patience};
 use crate::pods::{event_note, explained};
 use crate::support::{Job, SLUICE, nodes, quota, running, team, team_of};
 
-/// A Deployment or StatefulSet `web` whose pods have one GPU each, with extra lines in its spec.
+/// A Deployment or StatefulSet `web` of pods with one GPU each, with extra lines in its spec.
 fn replicas(kind: &str, namespace: &str, count: usize, annotations: &str, spec: &str) -> String {
     format!(
         "

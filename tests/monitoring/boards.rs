@@ -29,7 +29,7 @@ pub struct Query {
     pub instant: bool,
 }
 
-/// A variable whose values come from Prometheus.
+/// A variable with values from Prometheus.
 #[derive(Clone, Debug)]
 pub struct Choice {
     pub name: String,
@@ -89,7 +89,7 @@ impl Board {
         Ok(queries)
     }
 
-    /// Every variable whose values are queried.
+    /// Every variable with queried values.
     pub fn choices(&self, chosen: &BTreeMap<&str, &str>) -> Result<Vec<Choice>> {
         let values = self.values(chosen)?;
         let choice = |variable: &Value| {

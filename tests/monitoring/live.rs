@@ -44,7 +44,7 @@ metadata: {name: b, labels: {sluice.dev/team: b}}
 ---
 ";
 
-/// This many Jobs of one GPU, whose pods take some seconds to stop.
+/// This many Jobs of one GPU, with pods that take some seconds to stop.
 fn jobs(namespace: &str, count: usize) -> String {
     format!(
         "

@@ -30,11 +30,11 @@ pub struct Node {
 
 /// A workload as submitted.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Request {
     /// Resources of one pod, its slot included.
     pub pod: Milli,
     /// The GPU fraction of a pod in thousandths, if it uses no whole GPU.
-    pub share: Option<i64>,
+    pub fraction: Option<i64>,
     /// Milliseconds from the request to stop to the end of its pods.
     pub grace: i64,
     /// When it is deleted.
@@ -72,7 +72,7 @@ pub struct Cluster {
     /// The nodes.
     pub nodes: BTreeMap<String, Node>,
     /// The workloads by `namespace/name`.
-    pub asked: BTreeMap<String, Asked>,
+    pub requests: BTreeMap<String, Request>,
     /// The teams as first applied.
     pub teams: BTreeMap<String, Team>,
     /// Teams that change while the scenario runs.
@@ -100,8 +100,8 @@ impl Cluster {
             match &step.change {
                 Change::Apply(object) => cluster.applied(object, at, &pools, &members),
                 Change::Delete(object) => {
-                    if let Some(asked) = cluster.asked.get_mut(&key(object)) {
-                        asked.deleted = Some(at);
+                    if let Some(request) = cluster.requests.get_mut(&key(object)) {
+                        request.deleted = Some(at);
                     }
                 }
                 Change::Cordon(object) => {
@@ -139,7 +139,7 @@ impl Cluster {
                 let wanted = object.manifest["metadata"]["annotations"]["sluice.dev/pool"].as_str();
                 let pool = pools.iter().find(|(name, _)| *name == wanted.unwrap_or("default"));
                 let offers = pool.map(|(_, spec)| amounts(&spec["shares"])).unwrap_or_default();
-                self.asked.insert(key(object), asked(object, member, &offers));
+                self.requests.insert(key(object), request(object, member, &offers));
             }
             Kind::Namespace
             | Kind::NodePool
@@ -200,7 +200,7 @@ fn team(manifest: &Value) -> Team {
 }
 
 /// A workload's requests in a pool with nodes that offer these parts of a GPU.
-fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
+fn request(object: &Object, member: bool, offers: &Milli) -> Request {
     let manifest = &object.manifest;
     let spec =
         if object.kind == Kind::Job { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
@@ -215,25 +215,25 @@ fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
     }
     let annotations = &manifest["metadata"]["annotations"];
     // Of several fractions the first is the most wanted; smaller ones are listed with the admissions.
-    let share = annotations["sluice.dev/gpu-fraction"].as_str().and_then(|text| text.split(',').next());
-    let mut share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
-    if share == Some(1000) {
+    let fraction = annotations["sluice.dev/gpu-fraction"].as_str().and_then(|text| text.split(',').next());
+    let mut fraction = fraction.and_then(|fraction| Amount::parse(fraction).ok()).map(Amount::as_milli);
+    if fraction == Some(1000) {
         pod.insert(GPU.to_owned(), 1000);
-        share = None;
+        fraction = None;
     }
-    let enough = offers.iter().filter(|(_, part)| share.is_some_and(|share| **part >= share));
+    let enough = offers.iter().filter(|(_, part)| fraction.is_some_and(|fraction| **part >= fraction));
     if let Some((offer, _)) = enough.min_by_key(|(_, part)| **part) {
         pod.insert(offer.clone(), 1000);
-        share = None;
+        fraction = None;
     }
-    if let Some(share) = share {
-        pod.insert(GPU.to_owned(), share);
+    if let Some(fraction) = fraction {
+        pod.insert(GPU.to_owned(), fraction);
     }
     let milliseconds =
         object.duration.map(|duration| i64::try_from(duration.as_millis()).expect("a scenario is short"));
-    Asked {
+    Request {
         pod,
-        share,
+        fraction,
         grace: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(0) * 1000,
         deleted: None,
         running_on: object.running_on.clone(),

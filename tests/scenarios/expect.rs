@@ -46,7 +46,7 @@ pub struct Expectation {
     #[serde(default)]
     fair_share: BTreeMap<String, Quantity>,
     /// Workloads that must alternate.
-    turns: Option<Turns>,
+    alternate: Option<Alternation>,
     /// The reason why the laws require another outcome than the source of the case.
     #[serde(default)]
     pub difference: Option<String>,
@@ -55,16 +55,16 @@ pub struct Expectation {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Evicted {
-    who: String,
+    victim: String,
     /// Empty for an eviction without a preemptor.
     #[serde(rename = "for")]
-    claimant: String,
-    why: String,
+    preemptor: String,
+    reason: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Turns {
+struct Alternation {
     between: BTreeSet<String>,
     at_least: usize,
 }
@@ -179,7 +179,7 @@ pub fn differences(
     lines.extend(evictions(expected, got));
     lines.extend(admissions(expected, got, from_the_beginning));
     lines.extend(shares(expected, got));
-    lines.extend(turns(expected, got));
+    lines.extend(alternation(expected, got));
     lines
 }
 
@@ -212,7 +212,7 @@ fn states(expected: &Expectation, got: &Outcome) -> Vec<String> {
             if workload.team.is_empty() {
                 continue;
             }
-            lines.push(format!("{key}: no expectation lists it; it {}", workload.stands()));
+            lines.push(format!("{key}: no expectation lists it; it {}", workload.state_in_words()));
             continue;
         };
         let wrong = !state.is_empty() && workload.state != state
@@ -221,7 +221,7 @@ fn states(expected: &Expectation, got: &Outcome) -> Vec<String> {
         if wrong {
             let place = place.map(|place| format!(" at {place:?}")).unwrap_or_default();
             let reason = reason.map(|reason| format!(" with {reason}")).unwrap_or_default();
-            lines.push(format!("{key}: expected {state}{place}{reason}; it {}", workload.stands()));
+            lines.push(format!("{key}: expected {state}{place}{reason}; it {}", workload.state_in_words()));
         }
     }
     let absent = wanted.into_iter().filter(|(_, (state, ..))| !state.is_empty());
@@ -233,11 +233,13 @@ fn evictions(expected: &Expectation, got: &Outcome) -> Vec<String> {
     let Some(list) = &expected.evict else { return Vec::new() };
     let mut wanted: Vec<(String, String, String)> = Vec::new();
     for one in list {
-        wanted.extend(names(&one.who).into_iter().map(|who| (who, one.claimant.clone(), one.why.clone())));
+        wanted.extend(
+            names(&one.victim).into_iter().map(|victim| (victim, one.preemptor.clone(), one.reason.clone())),
+        );
     }
     let mut lines = Vec::new();
     for (victim, eviction) in got.evictions() {
-        let seen = (victim.key(), eviction.claimant.clone(), eviction.reason.clone());
+        let seen = (victim.key(), eviction.preemptor.clone(), eviction.reason.clone());
         match wanted.iter().position(|one| *one == seen) {
             Some(position) => drop(wanted.remove(position)),
             None => lines.push(format!(
@@ -246,9 +248,9 @@ fn evictions(expected: &Expectation, got: &Outcome) -> Vec<String> {
             )),
         }
     }
-    lines.extend(
-        wanted.iter().map(|(who, claimant, why)| format!("missing eviction: {who} for {claimant:?} ({why})")),
-    );
+    lines.extend(wanted.iter().map(|(victim, preemptor, reason)| {
+        format!("missing eviction: {victim} for {preemptor:?} ({reason})")
+    }));
     lines
 }
 
@@ -299,25 +301,28 @@ fn shares(expected: &Expectation, got: &Outcome) -> Vec<String> {
     vec![format!("fair shares in thousandths: expected {wanted:?}; got {shares:?}")]
 }
 
-fn turns(expected: &Expectation, got: &Outcome) -> Vec<String> {
-    let Some(turns) = &expected.turns else { return Vec::new() };
+fn alternation(expected: &Expectation, got: &Outcome) -> Vec<String> {
+    let Some(alternation) = &expected.alternate else { return Vec::new() };
     let mut starts: Vec<(Seconds, String)> = got
         .workloads
         .iter()
-        .filter(|workload| turns.between.contains(&workload.key()))
+        .filter(|workload| alternation.between.contains(&workload.key()))
         .flat_map(|workload| workload.admissions.iter().map(|admission| (admission.at, workload.key())))
         .collect();
     starts.sort();
     let changes = starts.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
-    if changes >= turns.at_least {
+    if changes >= alternation.at_least {
         return Vec::new();
     }
-    vec![format!("expected {} turns between {:?}; got {changes}: {starts:?}", turns.at_least, turns.between)]
+    vec![format!(
+        "expected {} alternations between {:?}; got {changes}: {starts:?}",
+        alternation.at_least, alternation.between
+    )]
 }
 
 /// The state of a workload in words.
 impl Workload {
-    pub fn stands(&self) -> String {
+    pub fn state_in_words(&self) -> String {
         let why =
             format!("{}: {}", self.reason.as_deref().unwrap_or("-"), self.message.as_deref().unwrap_or("-"));
         match self.nodes() {

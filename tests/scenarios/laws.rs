@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sluice::engine::amount::Amount;
 use sluice::scenario::RunningOn;
 
-use crate::cluster::{Asked, Cluster, Milli};
+use crate::cluster::{Cluster, Milli, Request};
 use crate::outcome::{Admission, Eviction, Outcome, Seconds, Workload};
 
 /// The end of an unlimited run.
@@ -28,18 +28,18 @@ struct Hold {
 impl Hold {
     /// The resources of each pod, and the GPU fraction among them.
     fn pod(&self, cluster: &Cluster) -> (Milli, Option<i64>) {
-        let asked = &cluster.asked[&self.workload];
-        let mut pod = asked.pod.clone();
+        let request = &cluster.requests[&self.workload];
+        let mut pod = request.pod.clone();
         if let Some(less) = self.less {
             pod.insert("nvidia.com/gpu".to_owned(), less);
         }
-        (pod, self.less.or(asked.share))
+        (pod, self.less.or(request.fraction))
     }
 }
 
 /// The GPU fraction of each pod in thousandths, if it is smaller than the preferred one.
 fn less_than_wanted(admission: &Admission) -> Option<i64> {
-    admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli())
+    admission.share.as_deref().map(|fraction| Amount::parse(fraction).expect("a fraction").as_milli())
 }
 
 /// Every breach of a law, a line each.
@@ -47,12 +47,12 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut holds: Vec<Hold> = Vec::new();
     let mut lines = Vec::new();
     for workload in got.workloads.iter().filter(|workload| !workload.team.is_empty()) {
-        match cluster.asked.get(&workload.key()) {
-            Some(asked) => holds.extend(held_by(cluster, got, workload, asked)),
+        match cluster.requests.get(&workload.key()) {
+            Some(request) => holds.extend(held_by(cluster, got, workload, request)),
             None => lines.push(format!("{} is not in the scenario", workload.key())),
         }
     }
-    holds.extend(strangers(cluster));
+    holds.extend(unmanaged(cluster));
     let mut times: Vec<Seconds> = holds.iter().map(|hold| hold.from).collect();
     times.sort_unstable();
     times.dedup();
@@ -73,10 +73,10 @@ fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option
     let mut evictions = workload.evictions.iter().enumerate().peekable();
     let mut runs = Vec::new();
     for (place, admission) in workload.admissions.iter().enumerate() {
-        let ends = |(told, eviction): &(usize, &Eviction)| match workload.admissions.get(place + 1) {
+        let ends = |(index, eviction): &(usize, &Eviction)| match workload.admissions.get(place + 1) {
             Some(next) if next.at == eviction.at => {
-                let before = |row: Seconds| row == eviction.at;
-                let earlier = workload.evictions[..*told].iter().filter(|other| before(other.at)).count();
+                let before = |at: Seconds| at == eviction.at;
+                let earlier = workload.evictions[..*index].iter().filter(|other| before(other.at)).count();
                 let began = workload.admissions[..=place].iter().filter(|other| before(other.at)).count();
                 got.admitted_before(&workload.key(), eviction.at, earlier) <= began
             }
@@ -91,7 +91,7 @@ fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option
 /// period after the request to stop is over, or its node is lost.
 ///
 /// The outcome does not list pods that end one by one, so elastic workloads run for ever where it matters.
-fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked) -> Vec<Hold> {
+fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, request: &Request) -> Vec<Hold> {
     let mut holds = Vec::new();
     // Times of the granted pods by node; a smaller grant removes the last ones.
     let mut running: BTreeMap<&str, Vec<(Seconds, u32)>> = BTreeMap::new();
@@ -103,18 +103,18 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
             holds.push(Hold { workload, team, node: node.to_owned(), pods, less, from: since, until });
         }
     };
-    let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
+    let later = |at: Seconds| Seconds(at.0.saturating_add(request.grace));
     // All pods of a run are alike.
     let mut less = None;
-    for (admission, told) in runs(got, workload) {
+    for (admission, eviction) in runs(got, workload) {
         less = less_than_wanted(admission);
         for (node, batches) in &mut running {
             let wanted = admission.nodes.get(*node).copied().unwrap_or(0);
-            let mut surplus = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
-            while surplus > 0 {
+            let mut excess = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
+            while excess > 0 {
                 let Some((since, pods)) = batches.pop() else { break };
-                let gone = pods.min(surplus);
-                surplus -= gone;
+                let gone = pods.min(excess);
+                excess -= gone;
                 close(node, less, since, gone, later(admission.at));
                 if pods > gone {
                     batches.push((since, pods - gone));
@@ -128,14 +128,16 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
                 batches.push((admission.at, wanted - there));
             }
         }
-        if let Some(told) = told {
+        if let Some(eviction) = eviction {
             for (node, batches) in std::mem::take(&mut running) {
-                batches.into_iter().for_each(|(since, pods)| close(node, less, since, pods, later(told.at)));
+                batches
+                    .into_iter()
+                    .for_each(|(since, pods)| close(node, less, since, pods, later(eviction.at)));
             }
         }
     }
     // A deleted workload stops within its grace period; an ended one is gone.
-    let ended = match (asked.deleted, workload.finished) {
+    let ended = match (request.deleted, workload.finished) {
         (Some(deleted), finished) if finished.is_none_or(|finished| finished >= deleted) => later(deleted),
         (_, finished) => finished.unwrap_or(NEVER),
     };
@@ -146,14 +148,14 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
 }
 
 /// The usage of unmanaged pods, which run from the beginning.
-fn strangers(cluster: &Cluster) -> Vec<Hold> {
+fn unmanaged(cluster: &Cluster) -> Vec<Hold> {
     let mut holds = Vec::new();
-    for (key, asked) in &cluster.asked {
-        if !asked.unmanaged {
+    for (key, request) in &cluster.requests {
+        if !request.unmanaged {
             continue;
         }
-        let nodes: Vec<(&str, u32)> = match &asked.running_on {
-            Some(RunningOn::Node(node)) => vec![(node, asked.pods)],
+        let nodes: Vec<(&str, u32)> = match &request.running_on {
+            Some(RunningOn::Node(node)) => vec![(node, request.pods)],
             Some(RunningOn::Pods(pods)) => pods.iter().map(|(node, pods)| (node.as_str(), *pods)).collect(),
             None => Vec::new(),
         };
@@ -164,7 +166,7 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
             pods,
             less: None,
             from: Seconds(0),
-            until: asked.duration.map_or(NEVER, Seconds),
+            until: request.duration.map_or(NEVER, Seconds),
         }));
     }
     holds
@@ -174,16 +176,16 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
 fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut held: BTreeMap<&str, (Milli, i64, Vec<i64>)> = BTreeMap::new();
     for hold in now {
-        let (pod, share) = hold.pod(cluster);
-        let (sum, whole, shares) = held.entry(&hold.node).or_default();
+        let (pod, fraction) = hold.pod(cluster);
+        let (sum, whole, fractions) = held.entry(&hold.node).or_default();
         add(sum, &pod, i64::from(hold.pods));
-        match share {
-            Some(share) => shares.extend((0..hold.pods).map(|_| share)),
+        match fraction {
+            Some(fraction) => fractions.extend((0..hold.pods).map(|_| fraction)),
             None => *whole += pod.get("nvidia.com/gpu").copied().unwrap_or(0) / 1000 * i64::from(hold.pods),
         }
     }
     let mut lines = Vec::new();
-    for (name, (sum, whole, shares)) in held {
+    for (name, (sum, whole, fractions)) in held {
         let Some(node) = cluster.nodes.get(name).filter(|node| node.from <= at) else {
             lines.push(format!("{at}: node {name} does not exist, and {sum:?} is used on it"));
             continue;
@@ -196,18 +198,19 @@ fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
             ));
         }
         let devices = offer("nvidia.com/gpu") / 1000 - whole;
-        if !shares.is_empty() && !packs(shares.clone(), devices) {
-            lines
-                .push(format!("{at}: GPU fractions {shares:?} do not fit the {devices} GPUs left of {name}"));
+        if !fractions.is_empty() && !packs(fractions.clone(), devices) {
+            lines.push(format!(
+                "{at}: GPU fractions {fractions:?} do not fit the {devices} GPUs left of {name}"
+            ));
         }
     }
     lines
 }
 
 /// Whether GPU fractions fit on this many devices; tries all packings, largest fraction first.
-fn packs(mut shares: Vec<i64>, devices: i64) -> bool {
-    fn lay(shares: &[i64], open: &mut Vec<i64>, devices: usize) -> bool {
-        let Some((first, rest)) = shares.split_first() else { return true };
+fn packs(mut fractions: Vec<i64>, devices: i64) -> bool {
+    fn lay(fractions: &[i64], open: &mut Vec<i64>, devices: usize) -> bool {
+        let Some((first, rest)) = fractions.split_first() else { return true };
         for device in 0..open.len() {
             if open[device] + first <= 1000 {
                 open[device] += first;
@@ -225,8 +228,8 @@ fn packs(mut shares: Vec<i64>, devices: i64) -> bool {
         open.pop();
         fits
     }
-    shares.sort_unstable_by(|a, b| b.cmp(a));
-    lay(&shares, &mut Vec::new(), usize::try_from(devices).unwrap_or(0))
+    fractions.sort_unstable_by(|a, b| b.cmp(a));
+    lay(&fractions, &mut Vec::new(), usize::try_from(devices).unwrap_or(0))
 }
 
 /// Law 1 on teams and queues: no limit is exceeded, on any level.
@@ -247,8 +250,8 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut queues: BTreeMap<(&str, &str), Milli> = BTreeMap::new();
     for hold in now {
         let Some(team) = cluster.teams.get(&hold.team) else { continue };
-        let asked = &cluster.asked[&hold.workload];
-        let queue = asked.queue.as_deref().unwrap_or(&team.default_queue);
+        let request = &cluster.requests[&hold.workload];
+        let queue = request.queue.as_deref().unwrap_or(&team.default_queue);
         add(queues.entry((&hold.team, queue)).or_default(), &hold.pod(cluster).0, i64::from(hold.pods));
     }
     for ((team, queue), sum) in queues {
@@ -315,20 +318,20 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen: BTreeSet<(String, &str, Option<Seconds>)> = BTreeSet::new();
     for (victim, eviction) in got.evictions() {
-        let claimant = eviction.claimant.as_str();
-        if !claimant.is_empty() {
-            let started = got.workload(claimant).and_then(|claimant| {
-                claimant.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
+        let preemptor = eviction.preemptor.as_str();
+        if !preemptor.is_empty() {
+            let started = got.workload(preemptor).and_then(|preemptor| {
+                preemptor.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
             });
-            let deleted = cluster.asked.get(claimant).is_some_and(|asked| asked.deleted.is_some());
+            let deleted = cluster.requests.get(preemptor).is_some_and(|request| request.deleted.is_some());
             if started.is_none() && !deleted {
-                lines.push(format!("{} was evicted for {claimant}, which did not start", victim.key()));
+                lines.push(format!("{} was evicted for {preemptor}, which did not start", victim.key()));
             }
-            if !seen.insert((victim.key(), claimant, started)) {
-                lines.push(format!("{} was evicted twice for one start of {claimant}", victim.key()));
+            if !seen.insert((victim.key(), preemptor, started)) {
+                lines.push(format!("{} was evicted twice for one start of {preemptor}", victim.key()));
             }
-            if claimant == victim.key() {
-                lines.push(format!("{claimant} was evicted for itself"));
+            if preemptor == victim.key() {
+                lines.push(format!("{preemptor} was evicted for itself"));
             }
         }
         let again = victim.admissions.iter().any(|admission| admission.at >= eviction.at);
@@ -341,34 +344,39 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 
 /// Every workload that starts and is evicted in the same instant, a line each: no law forbids it, but no
 /// known outcome has it. Runs from the beginning are not starts.
-pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+pub fn futile_starts(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let ran_before = |workload: &Workload| {
-        cluster.asked.get(&workload.key()).is_some_and(|asked| asked.running_on.is_some())
+        cluster.requests.get(&workload.key()).is_some_and(|request| request.running_on.is_some())
     };
-    let vain = got.workloads.iter().filter_map(|workload| {
+    let futile = got.workloads.iter().filter_map(|workload| {
         let (admission, eviction) =
             runs(got, workload)
                 .into_iter()
                 .skip(usize::from(ran_before(workload)))
-                .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
-        let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
-        Some(format!("{} started and was evicted for {claimant:?}, both at {}", workload.key(), admission.at))
+                .find(|(admission, eviction)| eviction.is_some_and(|eviction| eviction.at == admission.at))?;
+        let preemptor = eviction.map(|eviction| eviction.preemptor.as_str()).unwrap_or_default();
+        Some(format!(
+            "{} started and was evicted for {preemptor:?}, both at {}",
+            workload.key(),
+            admission.at
+        ))
     });
-    vain.collect()
+    futile.collect()
 }
 
 /// The capacity nominated to preemptors until they start.
-fn promised(got: &Outcome) -> Vec<Hold> {
-    let mut promises: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
+fn nominated(got: &Outcome) -> Vec<Hold> {
+    let mut nominations: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
     for (_, eviction) in got.evictions() {
-        let starts = got.workload(&eviction.claimant).into_iter().flat_map(|claimant| &claimant.admissions);
+        let starts =
+            got.workload(&eviction.preemptor).into_iter().flat_map(|preemptor| &preemptor.admissions);
         if let Some(start) = starts.map(|admission| admission.at).find(|start| *start >= eviction.at) {
-            let since = promises.entry((&eviction.claimant, start)).or_insert(eviction.at);
+            let since = nominations.entry((&eviction.preemptor, start)).or_insert(eviction.at);
             *since = eviction.at.min(*since);
         }
     }
     let mut holds = Vec::new();
-    for ((key, until), from) in promises {
+    for ((key, until), from) in nominations {
         if let Some(workload) = got.workload(key) {
             for admission in workload.admissions.iter().filter(|admission| admission.at == until) {
                 let less = less_than_wanted(admission);
@@ -388,12 +396,12 @@ fn promised(got: &Outcome) -> Vec<Hold> {
 fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut taken: BTreeMap<(Seconds, &str, &str), Vec<&Workload>> = BTreeMap::new();
     for (victim, eviction) in got.evictions().filter(|(_, eviction)| eviction.reason != "Moved") {
-        let claimant = got.workload(&eviction.claimant);
-        for claimant in claimant.into_iter().filter(|claimant| claimant.team != victim.team) {
-            taken.entry((eviction.at, &victim.team, &claimant.team)).or_default().push(victim);
+        let preemptor = got.workload(&eviction.preemptor);
+        for preemptor in preemptor.into_iter().filter(|preemptor| preemptor.team != victim.team) {
+            taken.entry((eviction.at, &victim.team, &preemptor.team)).or_default().push(victim);
         }
     }
-    let promises = promised(got);
+    let nominations = nominated(got);
     let mut lines = Vec::new();
     for ((at, team, by), victims) in taken {
         if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
@@ -402,14 +410,14 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
         // Starts of the team in this instant count, because they may have come first.
         let at_once = |key: &String| {
             victims.iter().find(|victim| victim.key() == *key).is_none_or(|victim| {
-                let told = |told: Option<&Eviction>| told.is_some_and(|told| told.at == at);
-                runs(got, victim).iter().any(|(admission, end)| admission.at == at && told(*end))
+                let ends_now = |end: Option<&Eviction>| end.is_some_and(|end| end.at == at);
+                runs(got, victim).iter().any(|(admission, end)| admission.at == at && ends_now(*end))
             })
         };
         let from = |hold: &&Hold| hold.from < at || hold.from == at && at_once(&hold.workload);
         let held = holds.iter().filter(|hold| at <= hold.until);
-        let kept = promises.iter().filter(|hold| at < hold.until);
-        let before: Vec<&Hold> = held.chain(kept).filter(from).collect();
+        let reserved = nominations.iter().filter(|hold| at < hold.until);
+        let before: Vec<&Hold> = held.chain(reserved).filter(from).collect();
         let size = |victim: &&Workload| {
             let mut sum = Milli::new();
             for hold in before.iter().filter(|hold| hold.workload == victim.key()) {
@@ -424,11 +432,11 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
             let below_common = cluster.path(team).contains(level) && !shared.contains(level);
             let guaranteed = cluster.teams[*level].guaranteed.get(*pool);
             below_common
-                && guaranteed.into_iter().flatten().any(|(resource, promised)| {
+                && guaranteed.into_iter().flatten().any(|(resource, guarantee)| {
                     let of = |sum: &Milli| sum.get(resource).copied().unwrap_or(0);
                     let all: i64 = sizes.iter().map(of).sum();
                     let last = sizes.iter().map(of).max().unwrap_or(0);
-                    of(sum) - all + last > *promised
+                    of(sum) - all + last > *guarantee
                 })
         });
         if !beyond {

@@ -92,15 +92,15 @@ fn simulate(
 }
 
 /// Differences between the state at the end of a simulation and the state later.
-fn moved(first: &Outcome, later: &Outcome) -> Vec<String> {
-    let moved = later.workloads.iter().zip(&first.workloads).filter(|(later, first)| {
+fn changed(first: &Outcome, later: &Outcome) -> Vec<String> {
+    let changed = later.workloads.iter().zip(&first.workloads).filter(|(later, first)| {
         later.admissions != first.admissions
             || later.evictions != first.evictions
             || later.state != first.state
     });
-    moved
+    changed
         .map(|(later, first)| {
-            format!("{} {}, a day later it {}", first.key(), first.stands(), later.stands())
+            format!("{} {}, a day later it {}", first.key(), first.state_in_words(), later.state_in_words())
         })
         .collect()
 }
@@ -151,12 +151,12 @@ fn every_scenario_ends_as_expected() {
 }
 
 #[test]
-fn no_law_is_broken_on_the_way() {
+fn no_law_is_broken() {
     check_all(|case| {
         let (_, outcome) = case.run()?;
         let cluster = Cluster::of(&case.scenario());
         let mut lines = laws::breaches(&cluster, &outcome);
-        lines.extend(laws::starts_in_vain(&cluster, &outcome));
+        lines.extend(laws::futile_starts(&cluster, &outcome));
         verdict(&lines, &outcome)
     });
 }
@@ -170,13 +170,13 @@ fn the_final_state_stays() {
         let (_, first) = case.run()?;
         let later = case.simulate(&case.scenario(), Some(first.end.later(DAY)))?;
         let later: Outcome = parse("the simulator's output", &later);
-        let lines = moved(&first, &later);
+        let lines = changed(&first, &later);
         verdict(&lines, &later)
     });
 }
 
 #[test]
-fn the_same_scenario_gives_the_same_answer_and_names_do_not_matter() {
+fn the_same_scenario_gives_the_same_outcome_and_names_do_not_matter() {
     check_all(|case| {
         let (printed, outcome) = case.run()?;
         if case.run()?.0 != printed {

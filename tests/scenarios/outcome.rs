@@ -100,7 +100,7 @@ pub struct Eviction {
     pub at: Seconds,
     /// The preemptor; empty without one.
     #[serde(rename = "for")]
-    pub claimant: String,
+    pub preemptor: String,
     /// The code of the rule.
     pub reason: String,
 }
@@ -129,10 +129,10 @@ impl Outcome {
     /// Number of admissions, changes included, that a workload got at an instant before its eviction number
     /// `evictions` (counted from zero) of that instant; zero if there is no such eviction.
     pub fn admitted_before(&self, key: &str, at: Seconds, evictions: usize) -> usize {
-        let mut told = self.events.iter().filter(|event| event.at == at && event.workload == key);
+        let mut decisions = self.events.iter().filter(|event| event.at == at && event.workload == key);
         let (mut admitted, mut left) = (0, evictions);
         loop {
-            match told.next().map(|event| event.action.as_str()) {
+            match decisions.next().map(|event| event.action.as_str()) {
                 Some("Evicted") if left == 0 => return admitted,
                 Some("Evicted") => left -= 1,
                 Some("Admitted" | "Resized") => admitted += 1,
@@ -174,7 +174,7 @@ impl Outcome {
                 lines.push((admission.at, true, format!("{key} at {:?}", admission.nodes)));
             }
             for eviction in &workload.evictions {
-                let line = format!("{key} evicted for {:?} ({})", eviction.claimant, eviction.reason);
+                let line = format!("{key} evicted for {:?} ({})", eviction.preemptor, eviction.reason);
                 lines.push((eviction.at, false, line));
             }
             if let Some(at) = workload.finished {

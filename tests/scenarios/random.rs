@@ -142,7 +142,7 @@ proptest! {
             lines.push("the second run gave another outcome".to_owned());
         }
         let later: Outcome = parse("the simulator's output", &run(Some(outcome.end.later(crate::DAY)))?);
-        lines.extend(crate::moved(&outcome, &later));
+        lines.extend(crate::changed(&outcome, &later));
         prop_assert!(lines.is_empty(), "{}\nwhat happened:\n{}\n\n{text}", lines.join("\n"), outcome.story().join("\n"));
     }
 }

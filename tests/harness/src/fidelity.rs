@@ -99,7 +99,7 @@ pub struct Fidelity {
     /// Number of Jobs with pods on several nodes.
     pub spread: usize,
     /// Pods on other nodes than in the record.
-    pub astray: Vec<String>,
+    pub misplaced: Vec<String>,
     /// Times from admission to the binding of each pod, in ascending order.
     pub bound_after: Vec<Duration>,
     /// Times from the first sight of a pod to the first sight of its binding, in ascending order.
@@ -108,7 +108,7 @@ pub struct Fidelity {
     pub writes: [usize; 3],
     /// Jobs that were not admitted by exactly one write.
     pub miswritten: Vec<String>,
-    /// Jobs whose single write succeeded although the API server's answer came too late.
+    /// Jobs with a single successful write that the API server answered too late.
     pub unanswered: usize,
 }
 
@@ -247,14 +247,14 @@ impl Fidelity {
             let beside = pods.values().filter(|other| other.on(&bound.node, bound.news)).count();
             let places = record.nodes.get(&bound.node).copied().unwrap_or_default() as usize;
             if beside > places {
-                self.astray.push(format!(
+                self.misplaced.push(format!(
                     "{}: {beside} pods on {}, but the record says {:?}",
                     shape.name, bound.node, record.nodes
                 ));
             }
         }
         if pods.len() != record.pods as usize {
-            self.astray.push(format!(
+            self.misplaced.push(format!(
                 "{}: {} pods, but the record says {}",
                 shape.name,
                 pods.len(),

@@ -45,12 +45,12 @@ impl Drop for Service {
 }
 
 async fn serve(listener: TcpListener, replicas: Arc<Mutex<Vec<SocketAddr>>>) {
-    let mut turn = 0;
+    let mut first = 0;
     while let Ok((mut client, _)) = listener.accept().await {
         let mut order = replicas.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !order.is_empty() {
-            turn = (turn + 1) % order.len();
-            order.rotate_left(turn);
+            first = (first + 1) % order.len();
+            order.rotate_left(first);
         }
         tokio::spawn(async move {
             for replica in order {

@@ -158,8 +158,8 @@ async fn greedy_team(stage: &mut Stage<'_>) -> Result<()> {
     let counts = [(A, 20), (B, 20)];
     let after = stage.until("A keeps twenty and B runs twenty", pods_run(&counts)).await?;
     stage.stays("A keeps twenty and B runs twenty", pods_run(&counts)).await?;
-    let kept = running_uids(&after, A);
-    let restarted = kept.difference(&running_uids(&before, A)).count();
+    let surviving = running_uids(&after, A);
+    let restarted = surviving.difference(&running_uids(&before, A)).count();
     ensure!(restarted == 0, "{restarted} of the pods that A keeps were restarted");
     let requeued = stage
         .until("ten of A's Jobs are queued again", |view| {
@@ -173,7 +173,7 @@ async fn greedy_team(stage: &mut Stage<'_>) -> Result<()> {
 
     let end = stage.until("A's ten Jobs resume when B's have ended", pods_run(&[(A, 30), (B, 0)])).await?;
     stage.until("B's twenty Jobs are Complete", complete(B, 20)).await?;
-    let same = running_uids(&end, A).intersection(&kept).count();
+    let same = running_uids(&end, A).intersection(&surviving).count();
     ensure!(same == 20, "of the 20 pods that should keep running, only {same} still run");
     stage.report("B's Jobs have ended, and A's ten Jobs run again.");
     Ok(())

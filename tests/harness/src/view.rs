@@ -259,7 +259,7 @@ impl View {
         load
     }
 
-    /// A violation: a node whose pods hold more GPUs than it has.
+    /// A violation: a node with more GPUs held by pods than it has.
     #[must_use]
     pub fn overcommitted(&self) -> Option<String> {
         self.nodes.iter().find_map(|(node, offers)| {

@@ -163,7 +163,8 @@ impl World {
     }
 }
 
-/// Waits until the API server reaches the webhook: a Job whose labels only the webhook can refuse is refused.
+/// Waits until the API server reaches the webhook: a Job with labels that only the webhook
+/// can refuse is refused.
 pub async fn webhook_answers(cluster: &Cluster) -> Result<()> {
     const PROBE: &str = "
 apiVersion: v1
