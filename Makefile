@@ -12,7 +12,7 @@ CONTAINER ?= docker
 cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: need ## run four stories on a real control plane, and leave it running
 	@echo "Building Sluice (the first time 2 to 4 minutes, later seconds)"
@@ -64,7 +64,7 @@ cluster-down: ## stop it and delete its data
 	@"$(cluster_tool)" down --purge
 
 bench-cluster: need ## measure Sluice's effect on a control plane
-	cargo bench --bench cluster
+	cargo bench --bench cluster -- $(ARGS)
 
 bench-placement: need ## measure delay and writes until every pod runs on its recorded node
 	cargo bench --bench placement -- $(ARGS)

@@ -25,7 +25,7 @@ use clock::processor_time;
 use report::{Figures, Memory, Rest, Row};
 use world::{Size, World};
 
-/// Measures what decisions of the engine cost.
+/// Measures the cost of the engine's decisions.
 #[derive(Parser)]
 struct Arguments {
     /// Numbers of nodes (of 8 GPUs) to measure with.

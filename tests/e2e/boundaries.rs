@@ -95,11 +95,11 @@ spec:
 }
 
 /// The refusal comes from Sluice and is a full sentence.
-fn refused(said: &str, what: &str) -> Result<()> {
-    let words = said.split_whitespace().count();
+fn refused(answer: &str, what: &str) -> Result<()> {
+    let words = answer.split_whitespace().count();
     ensure!(
-        said.contains("denied") && said.to_lowercase().contains("sluice") && words > 8,
-        "alice {what} and only reads: {said}"
+        answer.contains("denied") && answer.to_lowercase().contains("sluice") && words > 8,
+        "alice {what} and only reads: {answer}"
     );
     Ok(())
 }
