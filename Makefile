@@ -1,13 +1,13 @@
-# # `make help` lists the targets. All of them use cargo's one profile, so nothing is compiled twice.
+# `make help` lists the targets. All of them use cargo's one profile, so nothing is compiled twice.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-# # Usual places of a login shell's PATH that not every make has.
+# Usual places of a login shell's PATH that not every make has.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds image need packages
+        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image need packages
 
-# # docker or podman
+# docker or podman
 CONTAINER ?= docker
 cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
 
@@ -36,10 +36,10 @@ fmt:
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# # Property tests draw the same cases every time, so a failure means a change; `soak` draws many others.
+# Property tests draw the same cases every time, so a failure means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## run unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test rooms --test simulate --test scenarios
+	cargo test --workspace --lib --bins --examples --test engine --test manifests --test reference --test rooms --test simulate --test scenarios
 
 soak: export PROPTEST_CASES ?= 5000
 soak: ## check the laws on many more random worlds, with a new seed each time
@@ -80,6 +80,9 @@ bench-queueing: ## compare waits, evictions and fairness of policies on real tra
 
 crds: ## write the CRDs into the manifests
 	cargo run --quiet -- crds > target/crds.yaml && mv target/crds.yaml manifests/base/crds.yaml
+
+reference: ## write the generated pages of docs/reference
+	cargo run --quiet -- reference docs/reference
 
 image: ## build the container image sluice:dev
 	$(CONTAINER) build --file Containerfile --tag sluice:dev .

@@ -159,6 +159,6 @@ fn manifests_use_the_names_and_account_of_the_program() {
 fn the_program_accepts_the_example_teams() {
     for team in of_kind(&["Team"]) {
         let team: sluice::api::team::Team = serde_json::from_value(team).expect("the example is a Team");
-        sluice::engine::model::Team::try_from(&team).expect("the example is accepted");
+        sluice::engine::types::Team::try_from(&team).expect("the example is accepted");
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# # Builds the programs of the local cluster if necessary, and prints their directory. Progress goes to
+# Builds the programs of the local cluster if necessary, and prints their directory. Progress goes to
 # stderr.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -50,7 +50,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# # Runs a go command that names the packages it compiles, and reports progress every 15 seconds.
+# Runs a go command that names the packages it compiles, and reports progress every 15 seconds.
 compile() {
   local began=$SECONDS reported=0
   CGO_ENABLED=0 "$@" 2>"$work/log" &
@@ -91,6 +91,6 @@ rm -f "$work/log"
 chmod 755 "$work"
 rm -rf "$target"
 mv "$work" "$target"
-# # Other checkouts may use other builds: keep the most recently used ones.
+# Other checkouts may use other builds: keep the most recently used ones.
 ls -dt "$cache"/[0-9a-f]*[0-9a-f]/ | tail -n +9 | while read -r old; do rm -rf "$old"; done
 echo "$target"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# # Checks the features of the local cluster, on clusters of its own.
+# Checks the features of the local cluster, on clusters of its own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -93,7 +93,7 @@ until_equal 10 1 job/policed .status.ready
 k delete pod -l job-name=policed --wait=false >/dev/null
 until_equal 10 PodFailurePolicy job/policed '.status.conditions[?(@.type=="Failed")].reason'
 
-# # (With every node lost, Kubernetes would blame itself and taint none.)
+# (With every node lost, Kubernetes would blame itself and taint none.)
 check "a node can be lost, and return"
 k annotate node gpu-0 simulate.sluice.dev/down=true >/dev/null
 until_equal 10 Unknown node/gpu-0 "$ready"

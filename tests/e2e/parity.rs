@@ -95,7 +95,7 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
         for eviction in &workload.evictions {
             count(
                 &mut happened.evictions,
-                (name.clone(), alike(&eviction.claimant), eviction.reason.clone()),
+                (name.clone(), alike(&eviction.preemptor), eviction.reason.clone()),
             );
         }
         if workload.state == sluice::simulate::State::Succeeded {
@@ -147,7 +147,7 @@ impl Seen {
         for ((label, _), eviction) in &self.evictions {
             count(
                 &mut happened.evictions,
-                (alike(label), alike(&eviction.claimant), eviction.reason.clone()),
+                (alike(label), alike(&eviction.preemptor), eviction.reason.clone()),
             );
         }
         self.ended.iter().for_each(|label| count(&mut happened.ended, alike(label)));

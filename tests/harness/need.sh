@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# # Names each missing program and the way to install it.
+# Names each missing program and the way to install it.
 set -euo pipefail
 
 missing=0

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 use crate::outcome::{Outcome, Seconds, Workload};
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 use sluice::scenario::RunningOn;
 
 use crate::cluster::{Cluster, Milli, Request};
