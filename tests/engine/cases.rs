@@ -1,5 +1,5 @@
-//! Known cases with one right answer. A case has nodes, teams, and jobs that arrive one after the other; it says which
-//! jobs must run in the end.
+//! Known cases with one right answer. A case has nodes, teams, and jobs that arrive one after the other; it
+//! says which jobs must run in the end.
 
 use std::collections::BTreeSet;
 
@@ -81,8 +81,8 @@ fn within_a_team_lower_priority_is_evicted_and_equal_never() {
 
 #[test]
 fn one_sibling_is_evicted_where_the_preemptor_may_borrow_the_rest() {
-    // Within the guarantee high would fit only if low were evicted too. Either victim would be within guarantee
-    // without high, but cannot preempt a sibling of higher priority.
+    // Within the guarantee high would fit only if low were evicted too. Either victim would be within
+    // guarantee without high, but cannot preempt a sibling of higher priority.
     let case = Case::new(&[5, 1], &[("a", 5)])
         .job("low", "a", 1, -1)
         .job("mid1", "a", 2, 0)
@@ -94,9 +94,9 @@ fn one_sibling_is_evicted_where_the_preemptor_may_borrow_the_rest() {
 
 #[test]
 fn a_sibling_that_could_start_again_at_once_is_not_evicted() {
-    // Without both siblings high would be within guarantee, but the first would start again beside it at once, so the
-    // set of the other alone does as well. Either sibling, queued again, evicts long once that has run for its minimum
-    // time. The sets differ in lost work alone, so the newest is evicted.
+    // Without both siblings high would be within guarantee, but the first would start again beside it at
+    // once, so the set of the other alone does as well. Either sibling, queued again, evicts long once that
+    // has run for its minimum time. The sets differ in lost work alone, so the newest is evicted.
     let mut case = Case::new(&[5, 4], &[("a", 4), ("b", 0)]);
     let long = case.world.submit(&"b".into(), "slow", 0, 1, 4);
     case.names.push(("long".to_owned(), long));
@@ -113,9 +113,9 @@ fn a_sibling_that_could_start_again_at_once_is_not_evicted() {
 
 #[test]
 fn no_sibling_is_evicted_that_would_take_another_team_below_its_guarantee_at_once() {
-    // One GPU is missing. The sibling, once evicted, would be within guarantee again. Since young is within its minimum
-    // run time, the sibling would evict the gang of a, which falls below its guarantee. So that gang is evicted
-    // directly, and no job in vain.
+    // One GPU is missing. The sibling, once evicted, would be within guarantee again. Since young is within
+    // its minimum run time, the sibling would evict the gang of a, which falls below its guarantee. So that
+    // gang is evicted directly, and no other job.
     let mut case = Case::new(&[6, 4, 7], &[("a", 1), ("b", 1), ("c", 7)])
         .gang("greedy", "b", 3, 3)
         .job("sibling", "c", 1, 0)
@@ -364,8 +364,8 @@ fn only_a_workload_that_waits_within_its_guarantee_is_counted_as_such() {
 
 #[test]
 fn a_job_that_the_guarantee_covers_is_not_evicted_together_with_a_smaller_one_either() {
-    // Without high alone, its team would not fall below its guarantee; without small as well it would. And high would
-    // be within guarantee again once low is evicted.
+    // Without high alone, its team would not fall below its guarantee; without small as well it would. And
+    // high would be within guarantee again once low is evicted.
     Case::new(&[4, 2], &[("owner", 4), ("t", 3)])
         .job("low", "t", 2, 0)
         .job("small", "t", 1, 0)

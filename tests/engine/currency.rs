@@ -22,8 +22,8 @@ fn pool(name: &str, weight: i64) -> Pool {
     }
 }
 
-/// Eight GPUs of weight one in pool `a100` and eight of weight two in pool `h100`. The team has the same limit and
-/// guarantee in both.
+/// Eight GPUs of weight one in pool `a100` and eight of weight two in pool `h100`. The team has the same
+/// limit and guarantee in both.
 fn cluster(limit: i64, guaranteed: i64) -> Engine {
     let mut engine = Engine::new();
     let quota = Quota {

@@ -20,7 +20,8 @@ fn budgeted(mut world: World, most_lost: Duration) -> World {
     world
 }
 
-/// Two nodes of four GPUs, one and three of them in use. Returns the workload of one GPU, which fits beside the other.
+/// Two nodes of four GPUs, one and three of them in use. Returns the workload of one GPU, which fits beside
+/// the other.
 fn fragmented(queue: &str, most_lost: Duration) -> (World, WorkloadId) {
     let teams = vec![team("a", None, 8, None)];
     let mut world = budgeted(World::new(&[4, 4], teams), most_lost);
@@ -106,12 +107,12 @@ fn no_workload_moves_without_a_budget_for_its_loss_or_if_not_preemptible() {
         world.now = world.now.after(2 * EVERY);
         assert!(world.plan().is_empty(), "{why}");
     };
-    idle(fragmented("fixed", hour).0, "it is not preemptible");
-    idle(fragmented("train", Duration::from_secs(60)).0, "it would lose too much");
+    idle(fragmented("fixed", hour).0, "the workload is not preemptible");
+    idle(fragmented("train", Duration::from_secs(60)).0, "the move would lose too much work");
     let (mut world, _) = fragmented("train", hour);
     world.settings = Settings::default();
     world.rebuild();
-    idle(world, "there is no budget");
+    idle(world, "no budget");
 }
 
 #[test]
@@ -123,8 +124,8 @@ fn work_before_a_checkpoint_is_not_lost() {
     assert_eq!(moves(&world.plan()), [&small]);
 }
 
-/// Carries out one plan. Every workload that it moves runs again, and a move that is the only decision leaves free
-/// capacity in larger pieces.
+/// Carries out one plan. Every workload that it moves runs again, and a move that is the only decision leaves
+/// free capacity in larger pieces.
 fn every_move_gains(world: &mut World) -> Result<(), TestCaseError> {
     let before = free_in_one_piece(world);
     let actions = world.plan();

@@ -1,17 +1,19 @@
-//! Law 4: of all sets of victims that let a preemptor start, the engine evicts the one with the lowest [`Cost`].
+//! Law 4: of all sets of victims that let a preemptor start, the engine evicts the one with the lowest
+//! [`Cost`].
 //!
-//! The first property tries every set and computes its cost from the world's own state. One part of the cost is
-//! *follow-up preemptions*: a victim, queued again, evicts others in turn. Two things about them are not known here,
-//! so the cost of a set is a range:
-//! * the nodes that the preemptor, and victims that start again beside it, will have: every placement is tried;
-//! * whether a victim preempts in turn while it borrows. This is certain if its own victims have passed their minimum
-//!   run time and could not start again beside it; otherwise it is only possible.
+//! The first property tries every set and computes its cost from the world's own state. One part of the cost
+//! is *follow-up preemptions*: a victim, queued again, evicts others. Two things about them are not known
+//! here, so the cost of a set is a range:
+//! * the nodes that the preemptor, and victims that start again beside it, will have: every placement is
+//!   tried;
+//! * whether a victim that borrows preempts others. This is certain if its own victims have passed their
+//!   minimum run time and could not start again beside it; otherwise it is only possible.
 //!
-//! The engine is wrong if the lowest cost of its set, with certain follow-ups, is above the highest cost of another
-//! set, with all possible follow-ups.
+//! The engine is wrong if the lowest cost of its set, with certain follow-ups, is above the highest cost of
+//! another set, with all possible follow-ups.
 //!
-//! The second property has too many candidates to try every set. One pod needs one node, so the cheapest set on each
-//! node can still be found.
+//! The second property has too many candidates to try every set. One pod needs one node, so the cheapest set
+//! on each node can still be found.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +31,7 @@ use super::world::{Job, Phase, World, team};
 /// The nodes of a workload, with its pods on each.
 type Placement = BTreeMap<Name, u32>;
 
-/// The workloads that would preempt in turn, each with how many of its victims would fall below their guarantee.
+/// The victims that would preempt others, each with how many of its victims would fall below their guarantee.
 type FollowUps = BTreeMap<WorkloadId, usize>;
 
 /// The cost of a set. The order of the fields is law 4's order.
@@ -107,9 +109,9 @@ fn placements(world: &World, set: &[WorkloadId], preemptor: &Job) -> Vec<Placeme
     placements
 }
 
-/// The follow-up preemptions by the waiting workloads of `world`, one map for each order and placement in which they
-/// may be served. A workload that fits starts and preempts nothing. Workloads within guarantee are served first and
-/// each team in its order; the order between teams is open.
+/// The follow-up preemptions by the waiting workloads of `world`, one map for each order and placement in
+/// which they may be served. A workload that fits starts and preempts nothing. Workloads within guarantee are
+/// served first and each team in its order; the order between teams is open.
 fn follow_ups(world: &World, waiting: &[&WorkloadId], only_certain: bool) -> Vec<FollowUps> {
     let (job, nothing) = (|id: &WorkloadId| &world.items[id], BTreeMap::new());
     let is_before = |other, id| {
@@ -141,8 +143,8 @@ fn follow_ups(world: &World, waiting: &[&WorkloadId], only_certain: bool) -> Vec
     heads.into_iter().flat_map(when_served).collect()
 }
 
-/// Whether a waiting workload that does not fit may preempt: the fewest victims that would fall below their guarantee.
-/// Siblings within their minimum run time are waited for unless no other set works.
+/// Whether a waiting workload that does not fit may preempt: the fewest victims that would fall below their
+/// guarantee. Siblings within their minimum run time are waited for unless no other set works.
 fn follow_up(world: &World, job: &Job, only_certain: bool) -> Option<usize> {
     if may_preempt_while_borrowing(world, job, true) {
         return Some(0);
@@ -167,9 +169,9 @@ fn below_guarantee(world: &World, set: &[WorkloadId], preemptor: &Job) -> Option
     evict_set_from(world, &victims, preemptor, &mut usage)
 }
 
-/// Whether some set may be evicted for a job that would borrow: siblings of lower priority, and borrowers of other
-/// teams if shares get fairer. `certain` leaves out sets with a victim that could start again beside the job, or that
-/// is within its minimum run time.
+/// Whether some set may be evicted for a job that would borrow: siblings of lower priority, and borrowers of
+/// other teams if shares get fairer. `certain` leaves out sets with a victim that could start again beside
+/// the job, or that is within its minimum run time.
 fn may_preempt_while_borrowing(world: &World, job: &Job, certain: bool) -> bool {
     let mut candidates = world.running();
     candidates.retain(|other| {
@@ -199,8 +201,8 @@ fn may_preempt_while_borrowing(world: &World, job: &Job, certain: bool) -> bool 
     })
 }
 
-/// Whether shares get fairer by a preemption, from the usage before to the usage after. `certain` asks the same of
-/// the shares of teams without children.
+/// Whether shares get fairer by a preemption, from the usage before to the usage after. `certain` asks the
+/// same of the shares of teams without children.
 fn makes_shares_fairer(world: &World, job: &Job, [before, after]: [&Usage; 2], certain: bool) -> bool {
     // The share of a team without weight is infinite as soon as it borrows anything.
     let is_infinite = |team: &Name| world.teams[team].weight == 0 && after[team] > world.guaranteed(team);
@@ -213,8 +215,8 @@ fn makes_shares_fairer(world: &World, job: &Job, [before, after]: [&Usage; 2], c
 /// The usage of teams without children.
 fn without_parents(world: &World, usage: &Usage) -> Usage {
     let parents: BTreeSet<&Name> = world.teams.values().filter_map(|team| team.parent.as_ref()).collect();
-    let leaves = usage.iter().filter(|(team, _)| !parents.contains(team));
-    leaves.map(|(team, used)| (team.clone(), *used)).collect()
+    let without = usage.iter().filter(|(team, _)| !parents.contains(team));
+    without.map(|(team, used)| (team.clone(), *used)).collect()
 }
 
 /// Every set of siblings of lower priority without which the job starts, within its guarantee or borrowing.
@@ -234,8 +236,8 @@ fn sibling_sets(world: &World, job: &Job) -> Vec<Vec<WorkloadId>> {
     subsets(&siblings).filter(|set| !set.is_empty()).filter(lets_it_start).map(ids).collect()
 }
 
-/// Every set from which the engine should choose: those that let the preemptor start within its guarantee, siblings
-/// within their minimum run time left out, and those of siblings alone.
+/// Every set from which the engine should choose: those that let the preemptor start within its guarantee,
+/// siblings within their minimum run time left out, and those of siblings alone.
 fn eligible_sets(world: &World, preemptor: &Job) -> Vec<Vec<WorkloadId>> {
     let mut sets = preemption_sets(world, preemptor).unwrap_or_default();
     sets.retain(|set| !has_sibling_within_min_runtime(world, set, preemptor));
@@ -291,7 +293,7 @@ fn needless_siblings<'a>(world: &World, victims: &[&'a Job], preemptor: &Job) ->
     siblings.copied().filter(|sibling| is_held(sibling)).collect()
 }
 
-/// The costs that a set may have, over all placements of the preemptor and all orders of what follows. Empty if law 3
+/// The costs that a set may have, over all placements of the preemptor and all follow-ups. Empty if law 3
 /// protects a victim.
 fn costs(world: &World, set: &[WorkloadId], preemptor: &Job, only_certain: bool) -> Vec<Cost> {
     let Some(below_guarantee) = below_guarantee(world, set, preemptor) else { return Vec::new() };
@@ -302,7 +304,7 @@ fn costs(world: &World, set: &[WorkloadId], preemptor: &Job, only_certain: bool)
     let mut starts: Vec<Reverse<Time>> = victims.iter().map(|victim| Reverse(started(victim))).collect();
     starts.sort_unstable_by_key(|Reverse(time)| *time);
     let cost = |follow_ups: FollowUps| {
-        // A needless sibling that takes another workload below its guarantee in turn counts as that workload.
+        // A needless sibling that takes another workload below its guarantee counts as that workload.
         let takes_below = |sibling: &&&Job| follow_ups.get(&sibling.workload.id).is_some_and(|n| *n > 0);
         Cost {
             below_guarantee: below_guarantee + needless.iter().filter(takes_below).count(),
@@ -347,8 +349,8 @@ fn submit(world: &mut World, job: &Arrival) -> WorkloadId {
     world.submit(&TEAMS[job.team].into(), job.queue, job.priority, job.pods, job.gpus)
 }
 
-/// A world in which these jobs have come one after the other. Those that wait in the end are deleted, so that the
-/// next job is the only one that waits.
+/// A world in which these jobs have come one after the other. Those that wait in the end are deleted, so that
+/// the next job is the only one that waits.
 fn without_waiting(setup: &Setup, jobs: &[Arrival]) -> World {
     let mut world = build(setup);
     for job in jobs {
@@ -414,8 +416,8 @@ proptest! {
     }
 }
 
-/// The lowest cost on any one node of a set that takes no victim below its guarantee: whether one is within its
-/// minimum run time, then the GPU-milliseconds lost.
+/// The lowest cost on any one node of a set that takes no victim below its guarantee: whether one is within
+/// its minimum run time, then the GPU-milliseconds lost.
 fn lowest_on_a_node(world: &World, preemptor: &Job) -> Option<(bool, i64)> {
     let on = |node: &Name| -> Option<(bool, i64)> {
         let mut candidates = world.running();

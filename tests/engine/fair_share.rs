@@ -1,5 +1,5 @@
-//! Laws 5 and 8: the order of starts between teams agrees with preemption for fair shares, so no workload starts only
-//! to be evicted at once.
+//! Laws 5 and 8: the order of starts between teams agrees with preemption for fair shares, so no workload
+//! starts only to be evicted at once.
 
 use std::collections::BTreeSet;
 
@@ -115,8 +115,8 @@ fn law_8_a_workload_that_has_just_started_counts_as_a_follow_up_preemptor() {
     assert_eq!(evictions, ["Evict c/w3 for c/w5 Preempted"]);
 }
 
-/// The world after these jobs, submitted one after the other: team, queue, priority, pods and GPUs per pod. All but
-/// the last are settled; the last comes a second later.
+/// The world after these jobs, submitted one after the other: team, queue, priority, pods and GPUs per pod.
+/// All but the last are settled; the last comes a second later.
 fn after(mut world: World, jobs: &[(&str, &str, i32, u32, i64)]) -> World {
     for (place, (team, queue, priority, pods, gpus)) in jobs.iter().enumerate() {
         if place + 1 == jobs.len() {
@@ -151,8 +151,8 @@ fn law_4_a_victim_that_would_evict_a_sibling_about_to_start_is_spared() {
 
 #[test]
 fn law_8_no_victim_is_evicted_twice_for_a_preemptor_without_an_event() {
-    // Capacity freed by a's victims is reserved for a's next workload before c's next one is served. The shares end
-    // less fair than predicted, so c's first workload would evict the same two again.
+    // Capacity freed by a's victims is reserved for a's next workload before c's next one is served. The
+    // shares end less fair than predicted, so c's first workload would evict the same two again.
     let teams = vec![team("a", None, 0, None), team("b", None, 2, None), team("c", None, 0, Some(9))];
     let jobs = [
         ("b", "train", 0, 1, 1),

@@ -1,5 +1,5 @@
-//! Law 8: forecasts and what-if results decide as the cluster does. They come true if time limits are true and no
-//! workload is submitted later, and asking for them changes nothing.
+//! Law 8: forecasts and what-if results decide as the cluster does. They come true if time limits are true
+//! and no workload is submitted later, and asking for them changes nothing.
 
 use proptest::prelude::*;
 use sluice_engine::decision::Reason;
@@ -23,8 +23,8 @@ fn exactly(at: Option<Time>) -> Eta {
     Eta { early: at, likely: at, late: at }
 }
 
-/// A cluster to which these jobs are submitted one after the other. With `ask`, a forecast and a what-if result are
-/// computed before each.
+/// A cluster to which these jobs are submitted one after the other. With `ask`, a forecast and a what-if
+/// result are computed before each.
 fn simulated(nodes: &[i64], specs: &[JobSpec], ask: bool) -> Result<Simulation, TestCaseError> {
     let mut simulation = Simulation::new(nodes, Queue::fallback());
     for spec in specs {

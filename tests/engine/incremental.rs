@@ -1,5 +1,5 @@
-//! Law 6 with incremental cycles: an engine considers only the waiting workloads that a change may have unblocked.
-//! At rest this has found every start and eviction that a full requeue would find.
+//! Law 6 with incremental cycles: an engine considers only the waiting workloads that a change may have
+//! unblocked. At rest this has found every start and eviction that a full requeue would find.
 
 use std::collections::BTreeMap;
 

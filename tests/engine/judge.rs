@@ -1,4 +1,5 @@
-//! Judges of the laws. Each works out from the world's own state, not from the engine's, which decisions a law allows.
+//! Judges of the laws. Each works out from the world's own state, not from the engine's, which decisions a
+//! law allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ pub fn charge(world: &World, usage: &mut Usage, job: &Job, gpus: i64) {
     }
 }
 
-/// Usage of every team as it stands, evictions in flight included.
+/// Present usage of every team, victims that still run included.
 pub fn current_usage(world: &World) -> Usage {
     world.teams.keys().map(|team| (team.clone(), world.used(team))).collect()
 }
@@ -81,8 +82,9 @@ fn protected_levels(world: &World, victim: &Job, preemptor: &Job) -> Vec<Name> {
     world.path(&victim.workload.team).into_iter().filter(|team| !shared.contains(team)).collect()
 }
 
-/// Whether the guarantees on its path hold `job` once lower priorities of its team are evicted. Then these are the
-/// borrowers, and evicting `job` for another team would only make the two evict each other in turn.
+/// Whether the guarantees on its path hold `job` once lower priorities of its team are evicted. Then these
+/// are the borrowers, and evicting `job` for another team would only make the two evict each other again and
+/// again.
 fn is_covered(world: &World, job: &Job, usage: &Usage, evicted: &BTreeSet<WorkloadId>) -> bool {
     let reclaimable: i64 = world
         .running()
@@ -95,8 +97,9 @@ fn is_covered(world: &World, job: &Job, usage: &Usage, evicted: &BTreeSet<Worklo
     guarantees_hold(world, usage, job, -reclaimable)
 }
 
-/// Takes victims of other teams off `usage` one by one, those that fall below their team's guarantee last. Returns the
-/// number of these, or `None` if law 3 protects one. `usage` is settled usage; `evicted` are victims of the same plan.
+/// Takes victims of other teams off `usage` one by one, those that fall below their team's guarantee last.
+/// Returns the number of these, or `None` if law 3 protects one. `usage` is settled usage; `evicted` are
+/// victims of the same plan.
 pub fn evict_from(
     world: &World,
     victims: &[&Job],
@@ -177,8 +180,9 @@ pub fn fair_shares(world: &World, usage: &Usage) -> Vec<FairShare> {
     shares
 }
 
-/// Law 2: the sets of running workloads of which one must be evicted for `job`, since it would start within its
-/// guarantee. A set without a sibling does not count while a sibling's reservation is in the way of `job`.
+/// Law 2: the sets of running workloads of which one must be evicted for `job`, since it would start within
+/// its guarantee. A set without a sibling does not count while a sibling's reservation is in the way of
+/// `job`.
 pub fn preemptions_due(world: &World, job: &Job) -> Vec<Vec<WorkloadId>> {
     let mut sets = preemption_sets(world, job).unwrap_or_default();
     if world.is_masked_by_sibling(job) {
@@ -211,8 +215,8 @@ pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>>
     Some(subsets(&candidates).filter(starts_within_guarantee).map(ids).collect())
 }
 
-/// Preemptors that were nominated before the plan and still are, or that the plan started. A nomination that the
-/// plan gave up counts for nothing.
+/// Preemptors that were nominated before the plan and still are, or that the plan started. A nomination that
+/// the plan gave up counts for nothing.
 pub fn nominations_kept(
     world: &World,
     before: BTreeSet<WorkloadId>,
@@ -223,7 +227,8 @@ pub fn nominations_kept(
     before.into_iter().filter(|id| now.contains(id) || is_acted_on(id)).collect()
 }
 
-/// Law 3 for all that one plan decided, action by action in its order. `usage` is the settled usage before the plan.
+/// Law 3 for all that one plan decided, action by action in its order. `usage` is the settled usage before
+/// the plan.
 pub fn owners_keep_theirs(
     world: &World,
     actions: &[Action],
@@ -287,43 +292,53 @@ impl PlanJudge<'_> {
     ) -> Result<(), TestCaseError> {
         let world = self.world;
         let preemptor = &world.items[preemptor];
-        let id = &preemptor.workload.id;
-        let more = self.not_yet_charged(preemptor);
         let (moves, evictions): (Vec<&Action>, Vec<&Action>) = evictions.iter().partition(|a| is_move(a));
         self.moves_are_allowed(preemptor, &moves)?;
         let victims: Vec<&Job> = evictions.iter().map(|action| &world.items[action.workload()]).collect();
         prop_assert!(victims.iter().all(|victim| victim.preemptible()), "a victim is not preemptible");
-
-        let mut before = self.usage.clone();
-        charge(world, &mut before, preemptor, more - preemptor.total());
         let (siblings, others): (Vec<&Job>, Vec<&Job>) =
             victims.iter().partition(|victim| victim.workload.team == preemptor.workload.team);
-        for victim in &siblings {
-            let is_lower = victim.workload.priority < preemptor.workload.priority;
-            prop_assert!(is_lower, "a sibling of equal or higher priority is evicted");
-            charge(world, &mut self.usage, victim, -victim.total());
-        }
-        let below_guarantee = evict_from(world, &others, preemptor, &mut self.usage, &self.evicted);
-        let names = ids(victims);
-        prop_assert!(
-            below_guarantee.is_some(),
-            "{names:?} of a team within its guarantee: {:?}, {:?}\n{}",
-            self.usage,
-            self.nominated,
-            world.log.join("\n")
-        );
-        self.evicted.extend(names);
 
+        let more = self.not_yet_charged(preemptor);
+        let mut before = self.usage.clone();
+        charge(world, &mut before, preemptor, more - preemptor.total());
+        self.evict_siblings(preemptor, &siblings)?;
+        let below_guarantee = self.evict_others(preemptor, &others)?;
+        self.evicted.extend(ids(victims));
         let mut after = self.usage.clone();
         charge(world, &mut after, preemptor, more);
-        let is_fairer =
-            below_guarantee == Some(0) && fair_shares(world, &after) < fair_shares(world, &before);
+
         let within_guarantee = guarantees_hold(world, &self.usage, preemptor, more);
+        let is_fairer = below_guarantee == 0 && fair_shares(world, &after) < fair_shares(world, &before);
         prop_assert!(
             within_guarantee || others.is_empty() || is_fairer,
-            "{id} borrows, and its evictions make shares no fairer"
+            "{} borrows, and its evictions make shares no fairer",
+            preemptor.workload.id
         );
         Ok(())
+    }
+
+    /// Within a team only lower priority is preempted.
+    fn evict_siblings(&mut self, preemptor: &Job, siblings: &[&Job]) -> Result<(), TestCaseError> {
+        for victim in siblings {
+            let is_lower = victim.workload.priority < preemptor.workload.priority;
+            prop_assert!(is_lower, "a sibling of equal or higher priority is evicted");
+            charge(self.world, &mut self.usage, victim, -victim.total());
+        }
+        Ok(())
+    }
+
+    /// A team within its guarantee loses nothing. Returns how many victims fall below their guarantee.
+    fn evict_others(&mut self, preemptor: &Job, others: &[&Job]) -> Result<usize, TestCaseError> {
+        evict_from(self.world, others, preemptor, &mut self.usage, &self.evicted).ok_or_else(|| {
+            TestCaseError::fail(format!(
+                "one of {:?} is of a team within its guarantee: {:?}, {:?}\n{}",
+                ids(others.to_vec()),
+                self.usage,
+                self.nominated,
+                self.world.log.join("\n")
+            ))
+        })
     }
 
     /// A workload continues elsewhere only for a preemptor that its guarantee holds without any eviction.
@@ -370,8 +385,8 @@ fn below_guarantee<'a>(
     evict_from(world, &others, preemptor, &mut current_usage(world), &BTreeSet::new())
 }
 
-/// Law 4: of `sets`, which all let the preemptor start, none is a part of the chosen one, and none takes fewer
-/// workloads below their guarantee.
+/// Law 4: of `sets`, which all let the preemptor start, none is a part of the chosen one, and none takes
+/// fewer workloads below their guarantee.
 pub fn the_chosen_set_is_minimal(
     world: &World,
     preemptor: &Job,
@@ -416,7 +431,7 @@ pub fn every_victim_is_needed(
     for spared in victims {
         let others: Vec<&Job> =
             victims.iter().filter(|victim| *victim != spared).map(|victim| &world.items[victim]).collect();
-        prop_assert!(!world.fits_after(preemptor, &others), "{spared} is evicted in vain: {victims:?}");
+        prop_assert!(!world.fits_after(preemptor, &others), "{spared} is a needless victim of {victims:?}");
     }
     Ok(())
 }

@@ -1,27 +1,28 @@
-//! The laws of the engine as properties: a random world is built, the engine acts, and a judge in [`super::judge`]
-//! decides from the world's own state whether the law holds. `docs/design/laws.md` has the laws in full.
+//! The laws of the engine as properties: a random world is built, the engine acts, and a judge in
+//! [`super::judge`] decides from the world's own state whether the law holds. `docs/design/laws.md` has the
+//! laws in full.
 //!
-//! 1. Never over-admit: no decision takes usage beyond a node's capacity or beyond a limit of a team or ancestor.
+//! 1. Never over-admit: no decision takes usage beyond a node's capacity or a limit on the team's path.
 //! 2. Guarantee: a workload within guarantee starts as soon as preempting borrowers frees its capacity.
-//! 3. Owners keep what is theirs: a team within its guarantee loses nothing to another team, and a workload that
-//!    would fall below its guarantee is evicted only for a preemptor within guarantee, if no other set works.
-//! 4. An eviction pays: its preemptor starts, no victim is superfluous, and of all sets the cheapest is chosen.
-//! 5. Fair surplus: a borrowing preemptor evicts borrowers of other teams only if that makes fair shares fairer.
-//! 6. Work conserving: no workload waits while free capacity fits it, except for a nomination or a reservation.
-//! 7. No starvation: the first workload of each team gets a reservation, and no workload behind it delays that start.
-//! 8. No flapping: without new events decisions come to rest, and forecasts decide as the cluster does.
-//! 9. Order: priority, then submission within a team; within guarantee, then the smallest fair share between teams.
+//! 3. Owners keep what is theirs: a team within its guarantee loses nothing to another team.
+//! 4. An eviction pays: its preemptor starts, no victim is superfluous, and the cheapest set is chosen.
+//! 5. Fair surplus: a borrowing preemptor evicts other teams' borrowers only if shares get fairer.
+//! 6. Work conserving: no workload waits for free capacity that is neither nominated nor reserved.
+//! 7. No starvation: the first workload of each team has a reservation; workloads behind it do not delay it.
+//! 8. No flapping: without new events decisions come to rest; forecasts decide as the cluster does.
+//! 9. Order: priority, then submission within a team; guarantee, then smallest fair share between teams.
 //! 10. Deterministic: the same events in the same order give the same decisions.
 //! 11. Rebuildable: a new engine that reads the objects loses no workload and admits none twice.
 //! 12. One write: a decision is made once, and its admission is one patch.
-//! 13. Harmless: namespaces without the label are never touched, and nothing escapes quota while Sluice is down.
+//! 13. Harmless: namespaces without the label are never touched; with Sluice down, held work stays held.
 //! 14. Explained: every verdict has a reason code, numbers and the workloads involved.
-//! 15. Everything that runs is charged: pods outside an admission count as usage of their namespace's team.
-//! 16. The record is the charge: no edit of an object makes its usage smaller than its record or its live pods.
-//! 17. Bounded: no object costs unbounded memory or time, and no malformed object stops decisions on others.
+//! 15. Everything that runs is charged: unadmitted pods are usage of their namespace's team.
+//! 16. The record is the charge: no user's edit takes usage below the admission record or the live pods.
+//! 17. Bounded: no object costs unbounded memory or time or stops decisions about other objects.
 //!
 //! A property's name starts with its law. Law 4's order of costs is in [`super::eviction_cost`], law 7 in
-//! [`super::reservations`], forecasts (law 8) in [`super::forecasts`]. Laws 13 and 15 to 17 need an API server.
+//! [`super::reservations`], forecasts (law 8) in [`super::forecasts`]. Laws 13 and 15 to 17 have no property
+//! here.
 
 use std::collections::BTreeSet;
 
@@ -73,8 +74,8 @@ fn request_all_by_every_team(world: &mut World, queue: &str, capacity: i64) {
     }
 }
 
-/// Team `a` borrows for jobs of (GPUs, seconds since the job before). All GPUs are the guarantee of team `b`, which
-/// is idle. The last job has run for a minute.
+/// Team `a` borrows for jobs of (GPUs, seconds since the job before). All GPUs are the guarantee of team `b`,
+/// which is idle. The last job has run for a minute.
 fn borrowed_by_one_team(nodes: &[i64], jobs: &[(i64, i64)]) -> World {
     let total: i64 = nodes.iter().sum();
     let mut world = World::new(nodes, vec![team("a", None, 0, None), team("b", None, total, None)]);
@@ -297,7 +298,7 @@ proptest! {
         for (left, left_weight) in TEAMS.iter().zip(weights) {
             for (right, right_weight) in TEAMS.iter().zip(weights) {
                 let (left_used, right_used) = (world.used(&(*left).into()), world.used(&(*right).into()));
-                // No share exceeds what another team's share would be with one more GPU.
+                // No share exceeds another team's share with one more GPU.
                 let fair = left_used * i64::from(right_weight) <= (right_used + 1) * i64::from(left_weight);
                 prop_assert!(fair, "{left} uses {left_used}, {right} {right_used}, weights {weights:?}");
             }

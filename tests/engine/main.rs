@@ -1,5 +1,5 @@
-//! Properties of the engine over random clusters and sequences of events, one or more for each law it answers for
-//! (see [`laws`]), and known cases with one right answer.
+//! Properties of the engine over random clusters and sequences of events, one or more for each law it answers
+//! for (see [`laws`]), and known cases with one right answer.
 
 mod cases;
 mod currency;

@@ -7,7 +7,8 @@ use sluice_engine::model::{Admission, Astray, Event, Name, Observed, Pod, PodId,
 
 use super::world::{Phase, World, gpus, team};
 
-/// A workload of two pods that fill most of a node each, admitted to `n0` and `n1`. Its second pod is not bound.
+/// A workload of two pods that fill most of a node each, admitted to `n0` and `n1`. Its second pod is not
+/// bound.
 fn half_started(nodes: &[i64], resizable: bool) -> (World, WorkloadId, Admission) {
     let mut world = World::new(nodes, vec![team("a", None, 12, None)]);
     let id = world.submit(&"a".into(), "train", 0, 2, 3);

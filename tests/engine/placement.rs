@@ -1,5 +1,5 @@
-//! The placement of pods: on nodes, in topology domains and on GPU devices. Neither nodes nor devices are overfilled,
-//! and GPU fractions stay on their device.
+//! The placement of pods: on nodes, in topology domains and on GPU devices. Neither nodes nor devices are
+//! overfilled, and GPU fractions stay on their device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -478,8 +478,8 @@ impl Draw {
         Ok(())
     }
 
-    /// The gang is in the domain with the least free GPUs that fits it. If none does, it is in as few domains as
-    /// possible.
+    /// The gang is in the domain with the least free GPUs that fits it. If none does, it is in as few domains
+    /// as possible.
     fn lies_in_the_tightest_domain(&self, label: &str, used: &[usize]) -> Result<(), TestCaseError> {
         let fitting: Vec<Vec<usize>> =
             self.domains(label).into_iter().filter(|domain| self.fits(domain)).collect();

@@ -190,7 +190,7 @@ fn the_rest_of_a_group_runs_on_without_its_lost_pods() {
     let mut ends = Vec::new();
     run.advance(Time(100_000), &mut |at, happening| ends.push((at.0, format!("{happening:?}"))))
         .expect("decisions come to rest");
-    assert!(matches!(&ends[..], [(60_000, what)] if what.starts_with("Finished")), "{ends:?}");
+    assert!(matches!(&ends[..], [(60_000, happening)] if happening.starts_with("Finished")), "{ends:?}");
     assert!(run.workload(&id("a/g")).is_none());
 }
 

@@ -246,7 +246,8 @@ fn a_changed_timeout_of_the_queue_counts_for_running_workloads() {
     assert!(evict_unready(&mut world, &id, &actions).ends_with("queue gang allows 15 s for all of them"));
 }
 
-/// The largest number of evictions within that time of a gang that is never ready: pauses double from 30 s to 1800 s.
+/// The largest number of evictions within that time of a gang that is never ready: pauses double from 30 s to
+/// 1800 s.
 fn most_evictions(within: Duration) -> usize {
     let pauses = (0..).map(|times: u32| seconds(30 * 2_i64.pow(times.min(6))).min(seconds(1800)));
     let mut paused = Duration::ZERO;
@@ -256,6 +257,18 @@ fn most_evictions(within: Duration) -> usize {
             paused <= within
         })
         .count()
+}
+
+/// Writes an action. An admitted workload has `ready` ready pods, an evicted one is queued again.
+fn carry_out(world: &mut World, action: &Action, ready: u32) {
+    let id = action.workload();
+    world.deliver(0, true);
+    if matches!(action, Action::Admit { .. }) {
+        report(world, id, ready, 0);
+    } else {
+        report(world, id, 0, 0);
+        world.end(id, Phase::Queued);
+    }
 }
 
 proptest! {
@@ -281,18 +294,12 @@ proptest! {
             rounds = if actions.is_empty() { 0 } else { rounds + 1 };
             prop_assert!(rounds < 50, "decisions never end: {actions:?}");
             for action in &actions {
-                let id = action.workload().clone();
+                let id = action.workload();
                 if let Action::Evict { reason: EvictReason::NotReady, .. } = action {
-                    prop_assert!(ready[&id].0 < ready[&id].1, "all pods of {id} were ready");
+                    prop_assert!(ready[id].0 < ready[id].1, "all pods of {id} were ready");
                     *evictions.entry(id.clone()).or_default() += 1;
                 }
-                world.deliver(0, true);
-                if matches!(action, Action::Admit { .. }) {
-                    report(&mut world, &id, ready[&id].0, 0);
-                } else {
-                    report(&mut world, &id, 0, 0);
-                    world.end(&id, Phase::Queued);
-                }
+                carry_out(&mut world, action, ready[id].0);
             }
             if actions.is_empty() {
                 match world.engine.next_deadline().filter(|next| *next <= end) {

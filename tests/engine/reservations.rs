@@ -1,5 +1,6 @@
-//! Law 7: the first workload of each team that cannot start gets a reservation, and no workload behind it delays the
-//! reserved start. [`Simulation`] judges this, and law 6 beside it, at every event of a cluster's course through time.
+//! Law 7: the first workload of each team that cannot start gets a reservation, and no workload behind it
+//! delays the reserved start. [`Simulation`] judges this, and law 6 beside it, at every event of a cluster's
+//! course.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,13 +37,14 @@ struct TrackedJob {
     ended: bool,
 }
 
-/// A simulated cluster on which the laws on reservations are checked as time passes.
+/// A simulated cluster. The laws on reservations are checked as time passes.
 pub struct Simulation {
     pub run: Run,
     teams: Vec<Name>,
     nodes: BTreeMap<Name, i64>,
     jobs: BTreeMap<WorkloadId, TrackedJob>,
-    /// The reserved start times of each workload that ever had a reservation, in the order in which they were given.
+    /// The reserved start times of each workload that ever had a reservation, in the order in which they were
+    /// given.
     reserved_starts: BTreeMap<WorkloadId, Vec<Time>>,
 }
 
@@ -81,8 +83,8 @@ impl Simulation {
         Self { run, teams, nodes, jobs: BTreeMap::new(), reserved_starts: BTreeMap::new() }
     }
 
-    /// The workload that [`Simulation::submit`] would submit next for this job. Its run time selects its team: with
-    /// two teams, jobs of an even number of seconds are the first team's.
+    /// The workload that [`Simulation::submit`] would submit next for this job. Its run time selects its
+    /// team: with two teams, jobs of an even number of seconds are the first team's.
     pub fn next(&self, spec: &JobSpec) -> Workload {
         let team = &self.teams[usize::try_from(spec.run).expect("no negative run") % self.teams.len()];
         let name = format!("w{}", self.jobs.len());
@@ -112,7 +114,8 @@ impl Simulation {
         self.run.advance(to, &mut |_, _| {}).expect("decisions come to rest");
     }
 
-    /// Lets time pass up to `to`, event by event, and judges the reservations after each. No workload may be evicted.
+    /// Lets time pass up to `to`, event by event, and judges the reservations after each. No workload may be
+    /// evicted.
     pub fn advance(&mut self, to: Time) -> Result<(), TestCaseError> {
         loop {
             let next = self.run.next().map_or(to, |next| next.min(to));
@@ -141,7 +144,8 @@ impl Simulation {
         }
     }
 
-    /// Law 7: a team's reservation stays with its owner until that workload starts, and its start is never put off.
+    /// Law 7: a team's reservation stays with its owner until that workload starts, and its start is never
+    /// put off.
     fn reservations_stand(&mut self) -> Result<(), TestCaseError> {
         let team = |id: &WorkloadId| self.run.engine().workload(id).map(|workload| workload.team.clone());
         for reservation in self.run.engine().reservations() {
@@ -162,8 +166,9 @@ impl Simulation {
         Ok(())
     }
 
-    /// Law 6 beside one reservation: a workload that waits though the free nodes fit it would delay the reservation,
-    /// and its verdict says so. Several teams may have several reservations, which this judge does not know.
+    /// Law 6 beside one reservation: a workload that waits though the free nodes fit it would delay the
+    /// reservation, and its verdict says so. Several teams may have several reservations, which this judge
+    /// does not know.
     fn no_workload_waits_needlessly(&self) -> Result<(), TestCaseError> {
         if self.teams.len() > 1 {
             return Ok(());
@@ -192,8 +197,8 @@ impl Simulation {
         self.nodes.keys().map(|node| self.free(node) / spec.gpus).sum()
     }
 
-    /// How many pods of a job may start without delaying the reservation. A job that ends before the reserved start
-    /// may use all free capacity; any other leaves whole what the reservation needs at its start.
+    /// How many pods of a job may start without delaying the reservation. A job that ends before the reserved
+    /// start may use all free capacity; any other leaves whole the capacity reserved at that time.
     fn headroom_beside(&self, reservation: Option<&ReservationView>, spec: &JobSpec) -> i64 {
         let start = reservation.and_then(|reservation| reservation.start);
         let ends_by = |start| spec.limit.is_some_and(|limit| self.run.now().after(seconds(limit)) <= start);
@@ -216,7 +221,8 @@ impl Simulation {
         self.nodes[node] - self.on(node).map(|(held, _)| held).sum::<i64>()
     }
 
-    /// GPUs of a node that are free at `start` by the time limits of its jobs; now, if there is no start time.
+    /// GPUs of a node that are free at `start` by the time limits of its jobs; now, if there is no start
+    /// time.
     fn free_at(&self, node: &Name, start: Option<Time>) -> i64 {
         let stays = |end: Option<Time>| start.is_none_or(|start| end.is_none_or(|end| end > start));
         self.nodes[node] - self.on(node).filter(|(_, end)| stays(*end)).map(|(held, _)| held).sum::<i64>()
@@ -288,7 +294,8 @@ proptest! {
         specs in prop::collection::vec(job_spec(true), 1..25),
         teams in 2..4_usize,
     ) {
-        // Preemption for fair shares would break any start predicted by limits; the minimum run time rules it out.
+        // Preemption for fair shares would break any start predicted by limits; the minimum run time rules it
+        // out.
         let queue = Queue { min_runtime: seconds(1_000_000), ..Queue::fallback() };
         let mut simulation = Simulation::with_teams(&nodes, queue, teams);
         simulation.play(&specs)?;
@@ -382,8 +389,8 @@ proptest! {
     }
 }
 
-/// A gang as large as its team's guarantee, among more small jobs of every team than can run. All teams have the
-/// same guarantee; `more` nodes are beyond all guarantees.
+/// A gang as large as its team's guarantee, among more small jobs of every team than can run. All teams have
+/// the same guarantee; `more` nodes are beyond all guarantees.
 struct GuaranteedGang {
     simulation: Simulation,
     nodes: i64,
@@ -414,7 +421,7 @@ impl GuaranteedGang {
         JobSpec { pause: 0, pods: 1, gpus: 1, run, limit: self.limits.then_some(run + self.teams) }
     }
 
-    /// Submits as many small jobs as there are nodes, of all teams in turn.
+    /// Submits as many small jobs as there are nodes, for one team after the other.
     fn submit_one_a_node(&mut self, round: i64) {
         for i in 0..self.nodes {
             self.simulation.submit(&self.small(i % self.teams, (round + i) % 7));
@@ -471,8 +478,8 @@ fn no_workload_is_evicted_where_only_a_siblings_reservation_is_in_the_way() {
     assert_eq!(starts, (Some(Time(200_000)), Some(Time(250_000))));
 }
 
-/// Two nodes, and two teams with a quarter of the GPUs guaranteed each. Each team has one job that needs a whole node
-/// and so has to borrow, among more small jobs than can run.
+/// Two nodes, and two teams with a quarter of the GPUs guaranteed each. Each team has one job that needs a
+/// whole node and so has to borrow, among more small jobs than can run.
 struct BorrowingGangs {
     simulation: Simulation,
     each: i64,

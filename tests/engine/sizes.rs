@@ -33,7 +33,8 @@ fn queue(name: &str, priority: i32, preemptible: bool) -> Queue {
     Queue { name: name.into(), priority, preemptible, ..Queue::fallback() }
 }
 
-/// A team with so many guaranteed GPUs and three queues: `train`, `first` (priority 10) and `stay` (not preemptible).
+/// A team with so many guaranteed GPUs and three queues: `train`, `first` (priority 10) and `stay` (not
+/// preemptible).
 fn team(name: &str, guaranteed: i64) -> Event {
     let quota = Quota { guaranteed: gpus(guaranteed * 1000), ..Quota::default() };
     Event::TeamApplied(Team {
@@ -175,7 +176,9 @@ fn after_an_eviction_the_size_is_chosen_again() {
     cluster.wait(10);
     assert_eq!(cluster.granted("a/borrows"), Some(500), "a running job keeps its size");
     let happened = cluster.submit(job("b", "owner", &[1000]), None);
-    let evicted = |happening: &Happening| matches!(happening, Happening::Evicted { id, .. } if *id == WorkloadId("a/borrows".into()));
+    let borrower = WorkloadId("a/borrows".into());
+    let evicted =
+        |happening: &Happening| matches!(happening, Happening::Evicted { id, .. } if *id == borrower);
     assert!(happened.iter().any(evicted), "{happened:?}");
     assert_eq!(cluster.granted("a/borrows"), None);
     cluster.wait(100);
@@ -212,8 +215,8 @@ fn usage_is_the_granted_size(cluster: &Cluster, offered: &[i64]) -> Result<(), T
     Ok(())
 }
 
-/// No job waits while a node fits its smallest size. A job above the usual priority has one size only; one that is
-/// not preemptible must fit its team's guarantee besides, and is not judged.
+/// No job waits while a node fits its smallest size. A job above the usual priority has one size only; one
+/// that is not preemptible must fit its team's guarantee besides, and is not judged.
 fn no_job_waits_while_its_smallest_size_fits(cluster: &Cluster) -> Result<(), TestCaseError> {
     let waits = |workload: &&Workload| cluster.granted(&workload.id.0).is_none();
     for workload in cluster.0.engine().workloads().filter(waits) {
@@ -258,7 +261,7 @@ proptest! {
 
             let happened = cluster.submit(job, run.map(Duration::from_secs));
 
-            let is_only_event = happened.len() == 1 && *happened[0].workload() == WorkloadId(id.as_str().into());
+            let is_only_event = happened.len() == 1 && *happened[0].workload().0 == *id;
             let is_reserved = !cluster.0.engine().reservations().is_empty();
             if let Some(granted) = cluster.granted(&id).filter(|_| is_only_event) {
                 prop_assert!(queue == "train" || granted == sizes[0], "{id} of {queue} keeps the full size");

@@ -19,8 +19,8 @@ fn queue(name: &str) -> Queue {
     Queue { name: name.into(), ..Queue::fallback() }
 }
 
-/// Lets time pass up to `to`, deadline by deadline. Each action is written if `written` says so. Returns the workloads
-/// that failed, with the time.
+/// Lets time pass up to `to`, deadline by deadline. Each action is written if `written` says so. Returns the
+/// workloads that failed, with the time.
 fn advance(world: &mut World, to: Time, written: &mut dyn FnMut(&Action) -> bool) -> Vec<(WorkloadId, Time)> {
     let mut failed = Vec::new();
     loop {

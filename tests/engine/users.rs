@@ -1,5 +1,5 @@
-//! Law 9 within a team, between users. With `fair_users` the user with the least usage is served first among equal
-//! priorities; without it, the order is that of submission.
+//! Law 9 within a team, between users. With `fair_users` the user with the least usage is served first among
+//! equal priorities; without it, the order is that of submission.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

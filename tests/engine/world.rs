@@ -66,7 +66,8 @@ pub struct World {
     unmanaged_created: usize,
 }
 
-/// An action as one line of the log. The golden file holds digests of these lines, so no byte of them may change.
+/// An action as one line of the log. The golden file holds digests of these lines, so no byte of them may
+/// change.
 fn log_line(action: &Action) -> String {
     let nodes = |admission: &Admission| {
         let nodes: Vec<String> =
@@ -331,7 +332,8 @@ impl World {
         self.engine.apply(Event::NodeApplied(self.node(name)), self.now);
     }
 
-    /// Every workload that holds capacity, with its admission. Admissions that are not yet written are included.
+    /// Every workload that holds capacity, with its admission. Admissions that are not yet written are
+    /// included.
     pub fn admitted(&self) -> Vec<(&Job, Admission)> {
         let running = self.items.values().filter_map(|job| match &job.phase {
             Phase::Running(admission) | Phase::Stopping(admission, _) => Some((job, admission.clone())),
@@ -418,8 +420,9 @@ impl World {
         self.used(team) + job.total() <= self.guaranteed(team)
     }
 
-    /// GPUs by node that are reserved against `job`. A reservation binds workloads behind its owner in the same
-    /// team, and workloads of other teams unless `job` is within its team's guarantee and the owner is not.
+    /// GPUs by node that are reserved against `job`. A reservation binds workloads behind its owner in the
+    /// same team, and workloads of other teams unless `job` is within its team's guarantee and the owner is
+    /// not.
     pub fn reserved_against(&self, job: &Job) -> BTreeMap<Name, i64> {
         let mut reserved = BTreeMap::new();
         for reservation in self.engine.reservations() {
@@ -438,8 +441,9 @@ impl World {
         reserved
     }
 
-    /// Whether the reservation of a borrowing sibling before `job` keeps it waiting: the nodes hold `job` without that
-    /// reservation, but its team would exceed the guarantee with the reserved capacity counted as usage.
+    /// Whether the reservation of a borrowing sibling before `job` keeps it waiting: the nodes hold `job`
+    /// without that reservation, but its team would exceed the guarantee with the reserved capacity counted
+    /// as usage.
     pub fn is_masked_by_sibling(&self, job: &Job) -> bool {
         let masked = self.reserved_by_borrowing_siblings(job);
         let reserved = self.reserved_against(job);
