@@ -1,4 +1,5 @@
-//! The order of starts between teams agrees with what claims on the surplus may take.
+//! Laws 5 and 8: the order of starts between teams agrees with preemption for fair shares, so no workload
+//! starts only to be evicted at once.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use sluice_engine::types::Action;
 use sluice_engine::types::{Name, Team, Time, WorkloadId};
 
 use super::ops::ids;
-use super::world::{Stage, World, team};
+use super::world::{Phase, World, team};
 
 /// A team's guarantee and weight.
 type Terms = (i64, u32);
@@ -26,7 +27,7 @@ fn world_of(gpus: i64, teams: &[Terms]) -> World {
     World::new(&[gpus], teams.iter().enumerate().map(named).collect())
 }
 
-/// Lets everything happen that follows, and fails if somebody starts and is evicted in it.
+/// Carries out every decision at the present time. Fails if a workload starts and is evicted in the course.
 fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
     let mut started: BTreeSet<WorkloadId> = BTreeSet::new();
     loop {
@@ -39,10 +40,10 @@ fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
                 Action::Admit { workload, .. } => {
                     started.insert(workload.clone());
                 }
-                Action::Evict { workload, preemptor, .. } => prop_assert!(
+                Action::Evict { workload, preemptor: preemptor, .. } => prop_assert!(
                     !started.contains(workload),
-                    "{workload} started and goes for {preemptor:?}:\\n{}",
-                    world.log.join("\\n")
+                    "{workload} started and is evicted for {preemptor:?}:\n{}",
+                    world.log.join("\n")
                 ),
                 other => panic!("not expected here: {other:?}"),
             }
@@ -50,10 +51,10 @@ fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
         while !world.in_flight.is_empty() {
             world.deliver(0, true);
         }
-        let ending = world.items.values().filter(|item| matches!(item.stage, Stage::Ending(..)));
-        let ending: Vec<WorkloadId> = ending.map(|item| item.workload.id.clone()).collect();
-        for id in ending {
-            world.end(&id, Stage::Queued);
+        let stopping = world.items.values().filter(|job| matches!(job.phase, Phase::Stopping(..)));
+        let stopping: Vec<WorkloadId> = stopping.map(|job| job.workload.id.clone()).collect();
+        for id in stopping {
+            world.end(&id, Phase::Queued);
         }
     }
 }
@@ -62,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_starts_only_to_go_for_one_who_asks_for_as_much(
+    fn law_8_no_workload_starts_only_to_be_evicted_for_one_of_the_same_size(
         gpus in 1..9_i64,
         size in 1..3_i64,
         teams in prop::collection::vec((0..4_i64, 0..4_u32), 2..5),
@@ -87,7 +88,7 @@ proptest! {
                 Step::Delete(n) => {
                     let running = ids(world.running());
                     if let Some(id) = running.get(n % running.len().max(1)) {
-                        // Nothing is learnt from it, so no end is foreseen and no room reserved.
+                        // A deletion teaches no run time, so no end is predicted and nothing is reserved.
                         world.delete(id);
                     }
                 }
@@ -98,8 +99,8 @@ proptest! {
 }
 
 #[test]
-fn who_has_only_just_started_counts_when_it_is_asked_who_would_come_back() {
-    // c's six GPUs, then b's four, then c's three would go for each other, round and round, every minute.
+fn law_8_a_workload_that_has_just_started_counts_as_a_follow_up_preemptor() {
+    // Otherwise c's six GPUs, b's four and c's three would be evicted for each other every minute.
     let teams = vec![team("b", None, 2, None), team("c", None, 2, None)];
     let mut world = World::new(&[3, 6, 6], teams);
     let jobs =
@@ -114,8 +115,8 @@ fn who_has_only_just_started_counts_when_it_is_asked_who_would_come_back() {
     assert_eq!(evictions, ["Evict c/w3 for c/w5 Preempted"]);
 }
 
-/// The world with what these have submitted, one after the other: their team, queue, priority, pods and GPUs of
-/// each. It is at rest but for the last, which comes a second later.
+/// The world after these jobs, submitted one after the other: team, queue, priority, pods and GPUs per pod.
+/// All but the last are settled; the last comes a second later.
 fn after(mut world: World, jobs: &[(&str, &str, i32, u32, i64)]) -> World {
     for (place, (team, queue, priority, pods, gpus)) in jobs.iter().enumerate() {
         if place + 1 == jobs.len() {
@@ -131,8 +132,8 @@ fn after(mut world: World, jobs: &[(&str, &str, i32, u32, i64)]) -> World {
 }
 
 #[test]
-fn who_would_evict_a_mate_that_is_about_to_start_is_spared() {
-    // c's six GPUs may come from w6 or from w4 of the same team, which w6 would evict as soon as it is back.
+fn law_4_a_victim_that_would_evict_a_sibling_about_to_start_is_spared() {
+    // c's six GPUs may come from w6 or from w4 of the same team. Once queued again, w6 would evict w4.
     let teams = vec![team("a", None, 0, None), team("b", None, 2, None), team("c", None, 0, Some(9))];
     let jobs = [
         ("b", "train", 0, 1, 1),
@@ -149,9 +150,9 @@ fn who_would_evict_a_mate_that_is_about_to_start_is_spared() {
 }
 
 #[test]
-fn nobody_takes_the_same_victim_twice_while_nothing_changes_from_outside() {
-    // What is taken of a is reserved for its next before c's next can ask, so the shares end less fair than they
-    // were to, and c's first would come back for the same two.
+fn law_8_no_victim_is_evicted_twice_for_a_preemptor_without_an_event() {
+    // Capacity freed by a's victims is reserved for a's next workload before c's next one is served. The
+    // shares end less fair than predicted, so c's first workload would evict the same two again.
     let teams = vec![team("a", None, 0, None), team("b", None, 2, None), team("c", None, 0, Some(9))];
     let jobs = [
         ("b", "train", 0, 1, 1),
