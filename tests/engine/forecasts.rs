@@ -2,8 +2,8 @@
 //! and no workload is submitted later, and asking for them changes nothing.
 
 use proptest::prelude::*;
+use sluice_engine::replay::forecast::{Bounds, Eta, forecast, what_if};
 use sluice_engine::types::Reason;
-use sluice_engine::replay::forecast::{Bounds, Eta};
 use sluice_engine::types::{Queue, Time};
 
 use super::reservations::{JobSpec, Simulation};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_engine::types::{Action, EvictReason, Reason, ResizeCause, State};
-use sluice_engine::types::{Admission, MisplacedPods, Event, Name, Observed, Pod, PodId, WorkloadId};
+use sluice_engine::types::{Admission, Event, MisplacedPods, Name, Observed, Pod, PodId, WorkloadId};
 
 use super::world::{Phase, World, gpus, team};
 
@@ -64,7 +64,8 @@ fn a_pod_that_cannot_start_is_replaced_on_another_node() {
 fn without_another_node_the_workload_is_queued_again_and_avoids_the_node_for_a_while() {
     let (mut world, id, _) = half_started(&[4, 4], true);
     let actions = report(&mut world, &id, &[("n0", 1)], &[("n1", 1)]);
-    let [Action::Evict { reason: EvictReason::NotPlaced, preemptor: None, message, .. }] = &actions[..] else {
+    let [Action::Evict { reason: EvictReason::NotPlaced, preemptor: None, message, .. }] = &actions[..]
+    else {
         panic!("not evicted: {actions:?}")
     };
     assert!(message.contains("n1 (no free ports)"), "{message}");

@@ -52,7 +52,8 @@ fn plan_at_deadline(world: &mut World, after: i64) -> Vec<Action> {
 
 /// Carries out the eviction of a gang that is not ready; returns its message.
 fn evict_unready(world: &mut World, id: &WorkloadId, actions: &[Action]) -> String {
-    let [Action::Evict { workload, reason: EvictReason::NotReady, preemptor: None, message }] = actions else {
+    let [Action::Evict { workload, reason: EvictReason::NotReady, preemptor: None, message }] = actions
+    else {
         panic!("not evicted: {actions:?}")
     };
     assert_eq!(workload, id);

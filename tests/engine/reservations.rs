@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
-use sluice_engine::types::{Reason, ReservationView};
 use sluice_engine::replay::{Happening, Life, Run};
 use sluice_engine::types::{Event, Name, Node, Observed, PodShape, Queue, Team, Time, Workload, WorkloadId};
+use sluice_engine::types::{Reason, ReservationView};
 
 use super::world::{GPU, gpus, team};
 
