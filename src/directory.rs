@@ -49,13 +49,13 @@ impl SharedDirectory {
     }
 }
 
-/// The places of the pods of admitted Jobs, by the UID of the Job: one book, of which all clones tell. It
+/// The places of the pods of admitted Jobs, by the UID of the Job: one places, of which all clones tell. It
 /// changes with every admission, so unlike the rest it is not replaced whole.
 #[derive(Clone, Debug, Default)]
-pub struct Places(Arc<RwLock<Book>>);
+pub struct Places(Arc<RwLock<PodPlaces>>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct PodPlaces {
     /// As the records say.
     seen: BTreeMap<Name, Arc<Seats>>,
     /// As records are being written. Pods are made of an admission as soon as the API server has it, which
@@ -69,8 +69,8 @@ impl Places {
     /// The places of a Job whose pods each get their own; nothing if it is not known to be such a one.
     #[must_use]
     pub fn of(&self, job: &str) -> Option<Arc<Seats>> {
-        let book = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        book.seen.get(job).or_else(|| book.coming.get(job)).cloned()
+        let places = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        places.seen.get(job).or_else(|| places.coming.get(job)).cloned()
     }
 
     /// Notes the places of a Job as its record says, or that it says none.
@@ -79,17 +79,17 @@ impl Places {
         if known.as_ref() == seats {
             return;
         }
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match seats {
-            Some(seats) => drop(book.seen.insert(Arc::clone(job), Arc::clone(seats))),
-            None => drop(book.seen.remove(job)),
+            Some(seats) => drop(places.seen.insert(Arc::clone(job), Arc::clone(seats))),
+            None => drop(places.seen.remove(job)),
         }
     }
 
     /// Notes the places of a Job whose admission is about to be written; its pods cannot be made before.
     pub fn expect(&self, job: &Name, seats: Seats) {
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        book.coming.insert(Arc::clone(job), Arc::new(seats));
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        places.coming.insert(Arc::clone(job), Arc::new(seats));
     }
 
     /// Whether some pods of a Job's gang have succeeded, so that the rest is too few for its PodGroup.
@@ -103,23 +103,23 @@ impl Places {
         if self.thinned(job) == thinned {
             return;
         }
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if thinned {
-            book.thinned.insert(Arc::clone(job));
+            places.thinned.insert(Arc::clone(job));
         } else {
-            book.thinned.remove(job);
+            places.thinned.remove(job);
         }
     }
 
     /// Keeps only the Jobs that are there.
     pub fn keep(&self, there: impl Fn(&Name) -> bool) {
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        book.seen.retain(|job, _| there(job));
-        book.thinned.retain(there);
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        places.seen.retain(|job, _| there(job));
+        places.thinned.retain(there);
     }
 
     /// Forgets what was expected of any Job: nobody waits for the answers any more.
-    pub fn expect_nothing(&self) {
+    pub fn forget_expected(&self) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).coming.clear();
     }
 

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::api::names;
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
-use crate::cluster::leader::{Candidate, Claim, campaign};
+use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::Statuses;
-use crate::controller::{Asker, Controller, Question, Readiness};
+use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::foresight::Foresight;
 use crate::http::{self, HttpState};
@@ -82,16 +82,21 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     };
     let identity = candidate.identity.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, "starting");
-    let (claim, election) = campaign(client.clone(), candidate, lease.clone());
+    let (leadership, election) = campaign(client.clone(), candidate, lease.clone());
     let election = tokio::spawn(election);
 
     let busy = Arc::new(AtomicUsize::new(0));
-    let (notices, publisher) =
-        events::publisher(client.clone(), claim.clone(), identity, Arc::clone(&metrics), Arc::clone(&busy));
+    let (notices, publisher) = events::publisher(
+        client.clone(),
+        leadership.clone(),
+        identity,
+        Arc::clone(&metrics),
+        Arc::clone(&busy),
+    );
     let (asker, questions) = Asker::new();
-    let controller = Controller {
+    let context = ControllerContext {
         client: client.clone(),
-        claim: claim.clone(),
+        leadership: leadership.clone(),
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
@@ -107,11 +112,11 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let settled = Arc::new(AtomicBool::new(true));
     let all_settled = Arc::clone(&settled);
     deciding.spawn_blocking(move || {
-        let known = tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
+        let known = tokio::runtime::Handle::current().block_on(controller::run(context, questions, stop));
         all_settled.store(known, Ordering::Relaxed);
         Ok(())
     });
-    let reporter = report(client.clone(), claim.clone(), asker.clone(), Arc::clone(&metrics));
+    let reporter = report(client.clone(), leadership.clone(), asker.clone(), Arc::clone(&metrics));
     deciding.spawn(until(decisions.clone(), reporter));
     deciding.spawn(until(decisions.clone(), publisher));
 
@@ -132,7 +137,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let state = WebhookState { directory, metrics: webhook_metrics };
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, claim, state, ready_webhook, listeners.clone()));
+    listening.spawn(serve_webhook(client, options, leadership, state, ready_webhook, listeners.clone()));
 
     let ended = tokio::select! {
         () = asked_to_stop() => Ok(()),
@@ -164,13 +169,13 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
 async fn serve_webhook(
     client: Client,
     options: Options,
-    claim: Claim,
+    leadership: Leadership,
     state: WebhookState,
     ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let Options { namespace, certificates, https_address, .. } = options;
-    let leads = move || claim.holds();
+    let leads = move || leadership.holds();
     let start = Certificates::start(client, &namespace, certificates, leads, stop.clone());
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
@@ -220,13 +225,13 @@ fn identity(options: &Options) -> String {
 }
 
 /// Writes statuses while leading.
-async fn report(client: Client, claim: Claim, asker: Asker, metrics: Arc<Metrics>) {
+async fn report(client: Client, leadership: Leadership, asker: Asker, metrics: Arc<Metrics>) {
     let mut statuses = Statuses::default();
     let mut period = tokio::time::interval(STATUS_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         period.tick().await;
-        if !claim.holds() {
+        if !leadership.holds() {
             // What another leader writes meanwhile is not known here.
             statuses = Statuses::default();
             continue;

@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::dra::{News, key};
-use super::follow::{Watched, follow, named, withdrawn};
 use super::mirror::Change;
 use super::reduce::claims::{claim, device_class, slice, template};
 use super::table::Seen;
+use super::watch_stream::{Watched, follow, named, withdrawn};
 use crate::engine::model::Name;
 
 /// How long after a look an API that is not served is looked for again: it comes with another API server.

@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::leader::Claim;
+use super::leader::Leadership;
 use crate::api::names;
 use crate::engine::model::{Workload, WorkloadKind};
 use crate::metrics::Metrics;
@@ -100,7 +100,7 @@ impl Notices {
 /// Publishes notices one by one, while nothing more urgent is `busy`.
 pub fn publisher(
     client: Client,
-    claim: Claim,
+    leadership: Leadership,
     identity: String,
     metrics: Arc<Metrics>,
     busy: Arc<AtomicUsize>,
@@ -109,7 +109,7 @@ pub fn publisher(
     let run = async move {
         while let Some(notice) = receiver.recv().await {
             yield_to(&busy).await;
-            if !claim.holds() {
+            if !leadership.holds() {
                 continue;
             }
             let outcome = send(&client, &identity, notice).await;

@@ -2,7 +2,7 @@
 //!
 //! As client-go does it: a candidate takes the lease when its record has not changed for the holder's
 //! lease duration *on the candidate's own clock*, and every write carries the version it was decided
-//! on, so of two candidates one loses. What the holder gets is a [`Claim`] that runs out by itself:
+//! on, so of two candidates one loses. What the holder gets is a [`Leadership`] that runs out by itself:
 //! a leader that cannot reach the API server stops leading before another may start.
 //!
 //! Why no write of an old leader meets a new leader's view, with L the lease's duration and P = L/4
@@ -11,7 +11,7 @@
 //! 1. The holder asks for a renewal at `t` and, if it is granted, claims until `t + L - P`. Others
 //!    can see the renewal at `t` at the earliest, and wait L from when they see it: none takes the
 //!    lease before `t + L` (no clock is compared with another's, only durations on each).
-//! 2. A call ends for its caller when the claim it was begun under does, so by `t + L - P`, and the
+//! 2. A call ends for its caller when the leadership it was begun under does, so by `t + L - P`, and the
 //!    API server is told to give it up after the same time, counted from its arrival. P is the margin
 //!    for the way there and for clocks that run differently fast.
 //! 3. Whoever takes the lease reads the whole cluster afterwards, with reads that etcd confirms, and
@@ -39,28 +39,28 @@ use crate::api::names;
 
 /// The right to write, until it runs out.
 #[derive(Clone, Debug)]
-pub struct Claim(watch::Receiver<Option<Instant>>);
+pub struct Leadership(watch::Receiver<Option<Instant>>);
 
-impl Claim {
+impl Leadership {
     /// Whether this process leads now.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.remaining() > Duration::ZERO
     }
 
-    /// How long the claim still holds if it is not renewed.
+    /// How long the leadership still holds if it is not renewed.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.borrow().map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// A claim that holds until a given moment.
+    /// A leadership that holds until a given moment.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
         Self(watch::channel(Some(until)).1)
     }
 
-    /// Waits until the claim has been renewed, given up or lost; false when there will be no more.
+    /// Waits until the leadership has been renewed, given up or lost; false when there will be no more.
     pub async fn changed(&mut self) -> bool {
         self.0.changed().await.is_ok()
     }
@@ -141,7 +141,7 @@ pub fn campaign(
     client: Client,
     candidate: Candidate,
     stop: CancellationToken,
-) -> (Claim, impl Future<Output = ()> + Send) {
+) -> (Leadership, impl Future<Output = ()> + Send) {
     let (sender, receiver) = watch::channel(None);
     let run = async move {
         let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
@@ -172,7 +172,7 @@ pub fn campaign(
             tracing::warn!("the lease was not given back in time; it runs out by itself");
         }
     };
-    (Claim(receiver), run)
+    (Leadership(receiver), run)
 }
 
 /// Whose the lease is after a look at it.
@@ -290,12 +290,12 @@ mod tests {
     #[test]
     fn a_claim_runs_out_by_itself() {
         let (sender, receiver) = watch::channel(None);
-        let claim = Claim(receiver);
-        assert!(!claim.holds());
+        let leadership = Leadership(receiver);
+        assert!(!leadership.holds());
         let renewed = Instant::now();
         sender.send_replace(Some(renewed + LEASE));
-        assert!(claim.holds() && claim.remaining() <= LEASE);
+        assert!(leadership.holds() && leadership.remaining() <= LEASE);
         sender.send_replace(Some(renewed));
-        assert!(!claim.holds(), "nobody has said anything since");
+        assert!(!leadership.holds(), "nobody has said anything since");
     }
 }

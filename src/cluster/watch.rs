@@ -11,14 +11,14 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use super::clock::now;
-use super::follow::{Watched, follow, named};
 use super::mirror::Change;
 use super::reduce::job::job;
 use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::Flaw;
-use super::{devices, others, pod_groups, wire};
+use super::watch_stream::{Watched, follow, named};
+use super::{custom_kinds, devices, pod_groups, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
 use crate::kinds::Kinds;
@@ -28,7 +28,7 @@ use crate::kinds::Kinds;
 #[must_use]
 pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSet<()> {
     let mut watches = JoinSet::new();
-    others::start(client, kinds, changes, &mut watches);
+    custom_kinds::start(client, kinds, changes, &mut watches);
     watches.spawn(pod_groups::follow(client.clone(), changes.clone()));
     devices::start(client, changes, &mut watches);
     let mut source = Source { client, changes, watches: &mut watches };

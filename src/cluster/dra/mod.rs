@@ -56,11 +56,11 @@ pub fn key(namespace: &str, name: &str) -> Name {
 
 /// What is to be counted anew.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Concerns {
+pub struct Affected {
     /// Nodes that offer something else.
     pub nodes: BTreeSet<Name>,
     /// Workloads and pods that may ask for something else, by UID.
-    pub users: BTreeSet<Name>,
+    pub dependents: BTreeSet<Name>,
 }
 
 /// What somebody's count depends on.
@@ -78,7 +78,7 @@ pub struct Dra {
     templates: Table<TemplateSeen>,
     claims: Table<ClaimSeen>,
     /// Who asks for what comes from where.
-    users: BTreeMap<Source, BTreeSet<Name>>,
+    dependents: BTreeMap<Source, BTreeSet<Name>>,
 }
 
 impl Dra {
@@ -89,31 +89,32 @@ impl Dra {
     }
 
     /// Takes note of a message; whom it concerns.
-    pub fn take(&mut self, news: News) -> Concerns {
+    pub fn take(&mut self, news: News) -> Affected {
         match news {
-            News::Slice(seen) => Concerns { nodes: self.supply.take_slice(seen), ..Concerns::default() },
+            News::Slice(seen) => Affected { nodes: self.supply.take_slice(seen), ..Affected::default() },
             News::Class(seen) => match self.supply.take_class(seen) {
-                None => Concerns::default(),
-                Some(nodes) => {
-                    Concerns { nodes, users: self.users.get(&Source::Classes).cloned().unwrap_or_default() }
-                }
+                None => Affected::default(),
+                Some(nodes) => Affected {
+                    nodes,
+                    dependents: self.dependents.get(&Source::Classes).cloned().unwrap_or_default(),
+                },
             },
             News::Template(seen) => {
                 let steps = self.templates.take(seen);
                 let same = |name: &Name, before: &TemplateSeen| self.templates.get(name) == Some(before);
-                self.concerned(changed(steps, same).into_iter().map(Source::Template))
+                self.affected(changed(steps, same).into_iter().map(Source::Template))
             }
             News::Claim(seen) => {
                 let steps = self.claims.take(seen);
                 let same = |name: &Name, before: &ClaimSeen| self.claims.get(name) == Some(before);
-                self.concerned(changed(steps, same).into_iter().map(Source::Claim))
+                self.affected(changed(steps, same).into_iter().map(Source::Claim))
             }
         }
     }
 
-    fn concerned(&self, sources: impl Iterator<Item = Source>) -> Concerns {
-        let users = sources.filter_map(|source| self.users.get(&source)).flatten().cloned();
-        Concerns { users: users.collect(), ..Concerns::default() }
+    fn affected(&self, sources: impl Iterator<Item = Source>) -> Affected {
+        let dependents = sources.filter_map(|source| self.dependents.get(&source)).flatten().cloned();
+        Affected { dependents: dependents.collect(), ..Affected::default() }
     }
 
     /// Adds what drivers offer on a node to what it lists itself.
@@ -134,10 +135,10 @@ impl Dra {
     /// Takes note of what somebody's count depends on.
     pub fn note(&mut self, user: &Name, before: Option<&Claims>, now: Option<&Claims>) {
         for source in before.map(sources).unwrap_or_default() {
-            remove(&mut self.users, &source, user);
+            remove(&mut self.dependents, &source, user);
         }
         for source in now.map(sources).unwrap_or_default() {
-            self.users.entry(source).or_default().insert(user.clone());
+            self.dependents.entry(source).or_default().insert(user.clone());
         }
     }
 
@@ -168,7 +169,7 @@ impl Dra {
         }
     }
 
-    /// What pods request, with what they claim; the error says why that cannot be told.
+    /// What pods request, with what they claim; the error says why that cannot be logged.
     pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
         Ok(self.by_resource(&sum(&claims.plain, &self.asked(claims)?)))
     }

@@ -26,7 +26,7 @@ pub struct Supply {
     /// What has been added to what each node lists itself.
     added: BTreeMap<Name, BTreeSet<Name>>,
     /// What has been said in the log.
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
 }
 
 impl Supply {
@@ -48,7 +48,7 @@ impl Supply {
 
     /// Takes note of a slice; the nodes that may have something else.
     pub fn take_slice(&mut self, seen: Seen<SliceSeen>) -> BTreeSet<Name> {
-        let mut touched = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for step in self.slices.take(seen) {
             let (name, before) = match step {
                 Step::Put(name, before) => (name, before),
@@ -62,7 +62,7 @@ impl Supply {
                 remove(&mut self.pools, &before.pool, &name);
                 if let Some(node) = &before.node {
                     remove(&mut self.of_node, node, &name);
-                    touched.insert((before.pool.clone(), Some(node.clone())));
+                    changed.insert((before.pool.clone(), Some(node.clone())));
                 }
             }
             match now {
@@ -71,8 +71,8 @@ impl Supply {
                     if let Some(node) = &now.node {
                         self.of_node.entry(node.clone()).or_default().insert(name.clone());
                     }
-                    touched.insert((now.pool.clone(), now.node.clone()));
-                    self.look_at_slice(&name, None);
+                    changed.insert((now.pool.clone(), now.node.clone()));
+                    self.select_devices(&name, None);
                 }
                 None => {
                     self.selected.remove(&name);
@@ -80,7 +80,7 @@ impl Supply {
             }
         }
         let mut nodes = BTreeSet::new();
-        for (pool, node) in touched {
+        for (pool, node) in changed {
             // One slice decides whether the others of its pool are out of date.
             let slices = self.pools.get(&pool).into_iter().flatten().filter_map(|name| self.slices.get(name));
             nodes.extend(slices.filter_map(|slice| slice.node.clone()).chain(node));
@@ -111,23 +111,23 @@ impl Supply {
     fn selectors_changed(&mut self, name: &Name) {
         self.selectors.remove(name);
         let itself = format!("DeviceClass {name} ");
-        self.told.retain(|what| !what.starts_with(&itself));
+        self.logged.retain(|what| !what.starts_with(&itself));
         if let Some(class) = self.classes.get(name) {
             let read = |text: &String| self.language.read(text);
             let selectors = class.selectors.as_ref().ok_or("a selector is not in CEL".to_owned());
             match selectors.and_then(|texts| texts.iter().map(read).collect::<Result<Vec<_>, _>>()) {
                 Ok(selectors) => drop(self.selectors.insert(name.clone(), selectors)),
-                Err(problem) => self.tell(format!("DeviceClass {name} selects nothing"), &problem),
+                Err(problem) => self.log_once(format!("DeviceClass {name} selects nothing"), &problem),
             }
         }
         let slices: Vec<Name> = self.selected.keys().cloned().collect();
         for slice in slices {
-            self.look_at_slice(&slice, Some(name));
+            self.select_devices(&slice, Some(name));
         }
     }
 
     /// Finds out which of all classes, or whether this one, selects each device of a slice.
-    fn look_at_slice(&mut self, name: &Name, only: Option<&Name>) {
+    fn select_devices(&mut self, name: &Name, only: Option<&Name>) {
         let slice = self.slices.get(name).filter(|slice| slice.node.is_some());
         let mut selected = self.selected.remove(name).unwrap_or_default();
         let Some(slice) = slice else { return };
@@ -161,7 +161,7 @@ impl Supply {
         }
         self.selected.insert(name.clone(), selected);
         for (what, problem) in problems {
-            self.tell(what, &problem);
+            self.log_once(what, &problem);
         }
     }
 
@@ -274,10 +274,10 @@ impl Supply {
     }
 
     /// Says once of each what is wrong with it.
-    fn tell(&mut self, what: String, problem: &str) {
-        if !self.told.contains(&what) {
+    fn log_once(&mut self, what: String, problem: &str) {
+        if !self.logged.contains(&what) {
             tracing::warn!(what, problem, "devices are not counted");
-            self.told.insert(what);
+            self.logged.insert(what);
         }
     }
 }

@@ -1,18 +1,18 @@
 //! What is known of claimed devices, as amounts on the nodes, workloads and pods that it concerns.
 
-use super::super::dra::{Concerns, News};
+use super::super::dra::{Affected, News};
 use super::super::reduce::claims::{ClaimSeen, Claims, DeviceClassSeen, SliceSeen, TemplateSeen};
 use super::super::reduce::pod::PodSeen;
 use super::super::table::{Seen, Step, Versioned};
 use super::fill::keep_counted;
-use super::{Makers, Mirror};
+use super::{Mirror, OwnerTable};
 use crate::engine::amount::ResourceList;
 use crate::engine::model::{Event, Name, Node};
 
 impl Mirror {
     /// Takes note of a message about claimed devices, and counts anew what it concerns.
     pub(super) fn take_devices(&mut self, news: News) {
-        let Concerns { nodes, users } = self.dra.take(news);
+        let Affected { nodes, dependents } = self.dra.take(news);
         for name in nodes {
             let Some(node) = self.nodes.get_mut(&name) else { continue };
             let before = node.allocatable.clone();
@@ -21,12 +21,12 @@ impl Mirror {
                 self.events.push(Event::NodeApplied(node.clone()));
             }
         }
-        for uid in users {
-            self.look_again(uid);
+        for uid in dependents {
+            self.apply_again(uid);
         }
     }
 
-    /// What pods request of which nothing else is known, with what they claim; the error says why that cannot be told.
+    /// What pods request of which nothing else is known, with what they claim; the error says why that cannot be workload_event.
     pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
         self.dra.requests_with(claims)
     }
@@ -40,19 +40,19 @@ impl Mirror {
     }
 
     /// Has somebody looked at as if it had been seen once more.
-    fn look_again(&mut self, uid: Name) {
+    fn apply_again(&mut self, uid: Name) {
         if let Some(seen) = self.jobs.get(&uid) {
             let step = Step::Put(uid, Some(seen.clone()));
-            return self.job_steps(Makers::Jobs, vec![step]);
+            return self.job_steps(OwnerTable::Jobs, vec![step]);
         }
         if let Some(seen) = self.pods.get(&uid) {
             let step = Step::Put(uid, Some(seen.clone()));
             return self.pod_steps(vec![step]);
         }
-        let place = self.kin.tables.iter().position(|table| table.get(&uid).is_some());
-        let seen = place.and_then(|place| self.kin.tables[place].get(&uid).cloned());
+        let place = self.ownership.tables.iter().position(|table| table.get(&uid).is_some());
+        let seen = place.and_then(|place| self.ownership.tables[place].get(&uid).cloned());
         if let (Some(place), Some(seen)) = (place, seen) {
-            self.job_steps(Makers::Others(place), vec![Step::Put(uid, Some(seen))]);
+            self.job_steps(OwnerTable::Custom(place), vec![Step::Put(uid, Some(seen))]);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::engine::decision::{Action, FailReason};
 use crate::engine::model::{Admission, Name, Observed, Workload, WorkloadKind};
 
 /// A decision that is being written.
-pub struct Decided {
+pub struct Decision {
     /// Its number: a later decision on the same workload has another.
     pub number: u64,
     /// What was decided.
@@ -28,7 +28,7 @@ pub struct Decided {
 }
 
 /// Whether a decision is still right for an object that has moved.
-pub fn still_holds(decided: &Decided, managed: &Managed) -> bool {
+pub fn still_holds(decided: &Decision, managed: &Managed) -> bool {
     match &decided.action {
         Action::Admit { .. } => managed.workload == decided.about,
         Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => {
@@ -39,7 +39,7 @@ pub fn still_holds(decided: &Decided, managed: &Managed) -> bool {
 
 /// Whether an object that has moved shows that the decision has been carried out: its answer was lost,
 /// or its write overtook the news of what it was decided on.
-pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
+pub fn carried_out(decided: &Decision, managed: &Managed) -> bool {
     match (&decided.action, &managed.workload.state) {
         (
             Action::Admit { admission, .. },
@@ -272,7 +272,7 @@ mod tests {
         let admitted = |at: i64| json!({names::HELD: "true", names::ADMISSION: record(at)});
         let evicted = json!({names::HELD: "true", names::ADMISSION: record(7),
             names::EVICTION: r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#});
-        let decided = |action: Action, about: Managed| Decided {
+        let decided = |action: Action, about: Managed| Decision {
             number: 1,
             action,
             about: about.workload,

@@ -1,9 +1,9 @@
 //! What the watches leave in memory, and what each change means to the engine.
 
+mod apply;
 mod devices;
 mod fill;
-mod known;
-mod steps;
+mod queries;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -11,14 +11,14 @@ use std::mem::take;
 use self::fill::{complete, thinned};
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
-use super::kin::Kin;
+use super::ownership::Ownership;
+use super::ready_pods::ReadyPods;
 use super::reduce::Managed;
 use super::reduce::job::JobSeen;
 use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::replicas::Replicas;
 use super::table::{Seen, Step, Table, Versioned};
-use super::up::Up;
 use crate::directory::Places;
 use crate::engine::model::{Event, Name, Node, Observed, WorkloadId};
 use crate::kinds::{Kind, Kinds};
@@ -39,7 +39,7 @@ pub enum Change {
     /// Of a Job.
     Job(Seen<JobSeen>),
     /// Of an object of another kind, by the place of that among the watched ones.
-    Other(usize, Seen<JobSeen>),
+    Custom(usize, Seen<JobSeen>),
     /// Of a pod.
     Pod(Seen<PodSeen>),
     /// Whether PodGroups can be made.
@@ -58,16 +58,16 @@ pub struct Mirror {
     classes: Table<ClassSeen>,
     jobs: Table<JobSeen>,
     pods: Table<PodSeen>,
-    kin: Kin,
+    ownership: Ownership,
     dra: Dra,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
     replicas: Replicas,
-    /// How many pods of each workload are up.
-    up: Up,
+    /// How many pods of each workload are ready_pods.
+    ready_pods: ReadyPods,
     /// Jobs of which something has changed that may concern the places of their pods.
-    stirred: BTreeSet<WorkloadId>,
+    dirty_jobs: BTreeSet<WorkloadId>,
     /// What the webhook knows of the places of pods.
     places: Places,
     /// Whether PodGroups can be made, once that is known.
@@ -79,16 +79,16 @@ pub struct Mirror {
 
 /// Which objects are meant of those that make pods.
 #[derive(Clone, Copy)]
-enum Makers {
+enum OwnerTable {
     Jobs,
-    Others(usize),
+    Custom(usize),
 }
 
 impl Mirror {
     /// Nothing yet, with objects of these kinds as workloads too.
     #[must_use]
     pub fn new(kinds: Kinds, places: Places) -> Self {
-        Self { kin: Kin::new(kinds), places, ..Self::default() }
+        Self { ownership: Ownership::new(kinds), places, ..Self::default() }
     }
 
     /// Takes note of one message; gives what it means to the engine.
@@ -138,7 +138,7 @@ impl Mirror {
                     };
                     self.events.extend(event);
                     if closed {
-                        self.stir_the_unbound();
+                        self.mark_unbound_dirty();
                     }
                 }
             }
@@ -151,17 +151,17 @@ impl Mirror {
             }
             Change::Job(seen) => {
                 let ends = matches!(seen, Seen::ListEnds);
-                let steps = self.jobs.take(self.kin.sorted_message(seen));
-                self.job_steps(Makers::Jobs, steps);
+                let steps = self.jobs.take(self.ownership.sorted_message(seen));
+                self.job_steps(OwnerTable::Jobs, steps);
                 if ends {
                     // The book is older than this mirror.
                     self.places.keep(|uid| self.jobs.get(uid).is_some());
                 }
             }
-            Change::Other(place, seen) => {
-                let seen = self.kin.sorted_message(seen);
-                let steps = self.kin.tables.get_mut(place).map(|table| table.take(seen));
-                self.job_steps(Makers::Others(place), steps.unwrap_or_default());
+            Change::Custom(place, seen) => {
+                let seen = self.ownership.sorted_message(seen);
+                let steps = self.ownership.tables.get_mut(place).map(|table| table.take(seen));
+                self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
             }
             Change::Pod(seen) => {
                 // A pod that has ended is not kept, so this is seen here or never.
@@ -169,7 +169,7 @@ impl Mirror {
                     && let Some(pod) = self.pods.get(uid).and_then(|before| before.holds.as_ref())
                     && let Some(owner) = pod.workload.as_ref().filter(|_| now.succeeded)
                 {
-                    self.up.succeeded(owner);
+                    self.ready_pods.succeeded(owner);
                     // Its Job may say so only after another has been made anew.
                     let job = self.jobs.get(&owner.0).and_then(|seen| seen.managed.as_deref());
                     if job.and_then(thinned).is_some() {
@@ -185,38 +185,38 @@ impl Mirror {
             }
             Change::Devices(news) => self.take_devices(news),
         }
-        self.told()
+        self.drain_events()
     }
 
     /// Takes the answer to a write on a Job as if the watch had brought it.
     pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
-        let steps = self.jobs.take_own(seen.uid.clone(), self.kin.sorted(seen));
-        self.job_steps(Makers::Jobs, steps);
-        self.told()
+        let steps = self.jobs.take_own(seen.uid.clone(), self.ownership.sorted(seen));
+        self.job_steps(OwnerTable::Jobs, steps);
+        self.drain_events()
     }
 
     /// Takes the answer to a write on an object of another kind as if the watch had brought it.
-    pub fn take_own_other(&mut self, kind: &Kind, seen: JobSeen) -> Vec<Event> {
-        let watched = self.kin.kinds().watched().iter();
+    pub fn take_own_custom(&mut self, kind: &Kind, seen: JobSeen) -> Vec<Event> {
+        let watched = self.ownership.kinds().watched().iter();
         let place = watched.map(|watched| watched.entry.as_deref()).position(|entry| entry == Some(kind));
         let Some(place) = place else { return Vec::new() };
-        let seen = self.kin.sorted(seen);
-        let steps = self.kin.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
-        self.job_steps(Makers::Others(place), steps.unwrap_or_default());
-        self.told()
+        let seen = self.ownership.sorted(seen);
+        let steps = self.ownership.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
+        self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
+        self.drain_events()
     }
 
     /// Takes the answer to a write on a pod as if the watch had brought it.
     pub fn take_own_pod(&mut self, seen: PodSeen) -> Vec<Event> {
         let steps = self.pods.take_own(seen.uid.clone(), seen);
         self.pod_steps(steps);
-        self.told()
+        self.drain_events()
     }
 
-    /// What the engine is to be told, how many pods of gangs are up after what is said of these.
-    fn told(&mut self) -> Vec<Event> {
+    /// What the engine is to be workload_event, how many pods of gangs are ready_pods after what is said of these.
+    fn drain_events(&mut self) -> Vec<Event> {
         let mut events = take(&mut self.events);
-        let mut gangs = self.up.take_changed();
+        let mut gangs = self.ready_pods.take_changed();
         gangs.extend(events.iter().filter_map(|event| match event {
             Event::WorkloadApplied(workload) => Some(workload.id.clone()),
             _ => None,
@@ -224,19 +224,19 @@ impl Mirror {
         for id in gangs {
             let state = self.workload(&id).map(|(managed, _)| &managed.workload.state);
             if matches!(state, Some(Observed::Admitted(admission)) if admission.pods > 1) {
-                events.push(Event::PodsReady(self.up.of(&id)));
+                events.push(Event::PodsReady(self.ready_pods.of(&id)));
             }
         }
         events
     }
 
     /// Has everybody looked at who has pods on their way: it may lead to a node that is closed now.
-    fn stir_the_unbound(&mut self) {
+    fn mark_unbound_dirty(&mut self) {
         let unbound =
             |seen: &PodSeen| seen.way.is_some() && seen.holds.as_ref().is_some_and(|p| p.node.is_none());
         let pods = self.pods.iter().map(|(_, seen)| seen).filter(|seen| unbound(seen));
         let owners = pods.filter_map(|seen| seen.holds.as_ref()?.workload.clone());
-        self.stirred.extend(owners.collect::<Vec<_>>());
+        self.dirty_jobs.extend(owners.collect::<Vec<_>>());
     }
 
     fn take_namespace(&mut self, seen: Seen<NamespaceSeen>) {
@@ -261,7 +261,7 @@ impl Mirror {
     /// Fills in again what namespaces and classes say of the workloads that `which` selects.
     fn complete_again(&mut self, which: impl Fn(&Managed) -> bool) {
         let jobs = self.jobs.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
-        let jobs = jobs.chain(self.kin.managed_mut()).map(|managed| (managed, false));
+        let jobs = jobs.chain(self.ownership.managed_mut()).map(|managed| (managed, false));
         let pods = self.pods.values_mut().filter_map(|seen| {
             let grouped = seen.group.is_some();
             seen.managed.as_deref_mut().map(|managed| (managed, grouped))
@@ -270,24 +270,24 @@ impl Mirror {
             let before = managed.workload.clone();
             complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
             if before != managed.workload && !grouped {
-                self.events.extend(told(Some(&before.team), Some(managed)));
+                self.events.extend(workload_event(Some(&before.team), Some(managed)));
             }
         }
         for key in self.groups.keys(|_| true) {
-            self.look_at_group(&key);
+            self.update_group(&key);
         }
     }
 
     /// Tells what has become of the workloads that the pods of a group are.
-    fn look_at_group(&mut self, key: &groups::Key) {
+    fn update_group(&mut self, key: &groups::Key) {
         for change in self.groups.look(key, &self.pods) {
             match change {
                 groups::Change::Put(id, team) => {
                     let now = self.workload(&id).map(|(managed, _)| managed);
-                    self.events.extend(told(team.as_ref(), now));
+                    self.events.extend(workload_event(team.as_ref(), now));
                 }
                 groups::Change::Gone(id, team) => {
-                    self.up.forget(&id);
+                    self.ready_pods.forget(&id);
                     if !team.is_empty() {
                         self.events.push(Event::WorkloadRemoved(id));
                     }
@@ -303,8 +303,8 @@ fn group_of(seen: &PodSeen) -> Option<groups::Key> {
     Some((namespace.clone(), seen.group.as_ref()?.name.clone()))
 }
 
-/// What the engine must be told of a workload whose team was `before`; one without a team is none.
-fn told(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
+/// What the engine must be workload_event of a workload whose team was `before`; one without a team is none.
+fn workload_event(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
     let now = now?;
     if !now.workload.team.is_empty() {
         Some(Event::WorkloadApplied(now.workload.clone()))
@@ -342,5 +342,4 @@ macro_rules! in_order {
 in_order!(NamespaceSeen, TeamSeen, PoolSeen, Node, ClassSeen);
 
 #[cfg(test)]
-#[path = "mirror_tests.rs"]
 mod tests;

@@ -19,7 +19,7 @@ const LONGEST_GRACE: Duration = Duration::from_secs(600);
 
 /// The pods that are not where they belong yet.
 #[derive(Debug, Default)]
-pub struct Placing {
+pub struct PodPlacement {
     /// Jobs to be looked at again.
     open: BTreeSet<WorkloadId>,
     /// The writes under way, and those that are not tried again yet, by pod.
@@ -63,21 +63,21 @@ pub struct Due {
     /// To be written.
     pub writes: Vec<Write>,
     /// To be told to the engine.
-    pub astray: Vec<Astray>,
+    pub misplaced: Vec<Astray>,
 }
 
-impl Placing {
+impl PodPlacement {
     /// Looks at the Jobs of which something has changed and at those that wait for something to pass;
     /// `decided` are those of which another decision is being written.
     pub fn run(
         &mut self,
         mirror: &Mirror,
-        stirred: BTreeSet<WorkloadId>,
+        dirty: BTreeSet<WorkloadId>,
         decided: impl Fn(&WorkloadId) -> bool,
         now: Time,
     ) -> Due {
         let mut due = Due::default();
-        self.open.extend(stirred);
+        self.open.extend(dirty);
         for id in std::mem::take(&mut self.open) {
             if decided(&id) {
                 self.troubles.remove(&id);
@@ -152,7 +152,7 @@ impl Placing {
             known.told += 1;
             let pause = backoff(grace, LONGEST_GRACE, known.told);
             known.due = now.after(pause);
-            due.astray.push(astray);
+            due.misplaced.push(astray);
         }
     }
 

@@ -24,7 +24,7 @@ impl Mirror {
             && self.classes.complete()
             && self.jobs.complete()
             && self.pods.complete()
-            && self.kin.complete()
+            && self.ownership.complete()
             && self.dra.complete()
     }
 
@@ -60,7 +60,7 @@ impl Mirror {
                 .filter(|(_, seen)| !seen.shares.is_empty())
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
-            kinds: self.kin.kinds().clone(),
+            kinds: self.ownership.kinds().clone(),
             pod_groups: self.pod_groups(),
         })
     }
@@ -75,7 +75,8 @@ impl Mirror {
     #[must_use]
     pub fn workload(&self, id: &WorkloadId) -> Option<(&Managed, u64)> {
         let job = self.jobs.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
-        let other = || self.kin.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        let other =
+            || self.ownership.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
         let group = || self.groups.get(id).map(|managed| (managed, 0));
         job.or_else(other)
             .or_else(group)
@@ -84,7 +85,7 @@ impl Mirror {
 
     /// The workload that an object which is not there would be.
     #[must_use]
-    pub fn would_be(&self, mut managed: Managed) -> Workload {
+    pub fn completed_workload(&self, mut managed: Managed) -> Workload {
         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
         managed.workload
     }
@@ -110,14 +111,14 @@ impl Mirror {
     }
 
     /// The pods of an admitted group that are still gated, with the node of each.
-    pub fn unreached(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
-        let seen = self.groups.unreached(id).iter().filter_map(|(uid, _)| self.pods.get(uid));
+    pub fn still_gated(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
+        let seen = self.groups.still_gated(id).iter().filter_map(|(uid, _)| self.pods.get(uid));
         seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
     }
 
     /// The admitted groups that have such pods.
-    pub fn half_released(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.groups.with_unreached()
+    pub fn partly_admitted(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.groups.with_still_gated()
     }
 
     /// The group that a pod belongs to by its name, as the workload it is.
@@ -160,8 +161,8 @@ impl Mirror {
     }
 
     /// The Jobs of which something may have changed that concerns the places of their pods.
-    pub fn take_stirred(&mut self) -> BTreeSet<WorkloadId> {
-        take(&mut self.stirred)
+    pub fn take_dirty_jobs(&mut self) -> BTreeSet<WorkloadId> {
+        take(&mut self.dirty_jobs)
     }
 
     /// How many pods of a workload that have not ended are on each node, by name.

@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::clock::now;
-use super::follow::{pauses, withdrawn};
 use super::mirror::Change;
 use super::reduce::other::other;
 use super::reduce::uid;
 use super::table::Seen;
+use super::watch_stream::{pauses, withdrawn};
 
 use crate::kinds::{Kinds, Watched};
 
@@ -35,19 +35,19 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>, watches: 
 async fn follow(client: Client, place: usize, watched: Watched, changes: Sender<Change>) {
     let kind = watched.resource.kind.clone();
     let api: Api<DynamicObject> = Api::all_with(client, &watched.resource);
-    let mut told = false;
+    let mut workload_event = false;
     loop {
         match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {
                 tracing::info!(kind, version = watched.resource.api_version, "watching");
-                told = false;
+                workload_event = false;
                 if !watch(&api, place, &watched, &changes).await {
                     return;
                 }
             }
             Err(Error::Api(answer)) if matches!(answer.code, 403 | 404) => {
-                if answer.code == 403 && !told {
-                    told = true;
+                if answer.code == 403 && !workload_event {
+                    workload_event = true;
                     let problem = &answer.message;
                     tracing::warn!(
                         kind,
@@ -57,7 +57,7 @@ async fn follow(client: Client, place: usize, watched: Watched, changes: Sender<
                 }
                 // What is not there is known completely.
                 for seen in [Seen::ListBegins, Seen::ListEnds] {
-                    if changes.send(Change::Other(place, seen)).await.is_err() {
+                    if changes.send(Change::Custom(place, seen)).await.is_err() {
                         return;
                     }
                 }
@@ -87,7 +87,7 @@ async fn watch(api: &Api<DynamicObject>, place: usize, watched: &Watched, change
                 continue;
             }
         };
-        if changes.send(Change::Other(place, seen)).await.is_err() {
+        if changes.send(Change::Custom(place, seen)).await.is_err() {
             return false;
         }
     }

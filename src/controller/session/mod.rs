@@ -1,6 +1,6 @@
 //! One reading of the cluster: the engine, the mirror, and the writes that follow from them.
 
-mod told;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Controller;
-use super::decided::{
-    Decided, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
+use super::context::Context;
+use super::decisions::{
+    Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
 };
-use super::grouped;
-use super::placing::Placing;
-use super::questions::{Question, answer};
-use super::refusals::Refusals;
-use super::restores::Restores;
+use super::pod_groups;
+use super::pod_placement::PodPlacement;
+use super::queries::{Question, answer};
+use super::retries::Retries;
+use super::unschedulable::Unschedulable;
 use crate::api::record::{Eviction, timestamp};
 use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose, Write};
 use crate::cluster::clock::now;
@@ -46,60 +46,60 @@ pub struct Session {
     mirror: Mirror,
     changes: mpsc::Receiver<Change>,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
-    first: Option<News>,
+    first: Option<Arrival>,
     actuator: Actuator,
     leads: bool,
     lost_track: bool,
-    decided: BTreeMap<WorkloadId, Decided>,
-    decisions: u64,
-    restores: Restores,
-    releases: Restores,
-    placing: Placing,
-    refusals: Refusals,
+    decisions: BTreeMap<WorkloadId, Decision>,
+    last_number: u64,
+    restores: Retries,
+    releases: Retries,
+    placing: PodPlacement,
+    unschedulable: Unschedulable,
     metrics: Arc<Metrics>,
     notices: Notices,
     _watches: JoinSet<()>,
 }
 
 /// Something that has arrived.
-enum News {
+enum Arrival {
     Change(Change),
     Outcome(Outcome),
 }
 
 impl Session {
     /// Reads the cluster from scratch.
-    pub fn begin(controller: &Controller, leads: bool) -> Self {
+    pub fn begin(context: &Context, leads: bool) -> Self {
         let (changes_in, changes) = mpsc::channel(CHANGES);
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
         let actuator = Actuator::new(
-            controller.client.clone(),
-            controller.claim.clone(),
-            Arc::clone(&controller.metrics),
-            Arc::clone(&controller.busy),
+            context.client.clone(),
+            context.leadership.clone(),
+            Arc::clone(&context.metrics),
+            Arc::clone(&context.busy),
             outcomes_in,
         );
         // While the cluster is read anew, the webhook goes on with what was known before.
-        let places = controller.directory.load().places.clone();
-        places.expect_nothing();
+        let places = context.directory.load().places.clone();
+        places.forget_expected();
         Self {
-            engine: Engine::with_settings(controller.settings),
-            mirror: Mirror::new(controller.kinds.clone(), places),
+            engine: Engine::with_settings(context.settings),
+            mirror: Mirror::new(context.kinds.clone(), places),
             changes,
             outcomes,
             first: None,
             actuator,
             leads,
             lost_track: false,
-            decided: BTreeMap::new(),
-            decisions: 0,
-            restores: Restores::default(),
-            releases: Restores::default(),
-            placing: Placing::default(),
-            refusals: Refusals::default(),
-            metrics: Arc::clone(&controller.metrics),
-            notices: controller.notices.clone(),
-            _watches: watch::start(&controller.client, &controller.kinds, &changes_in),
+            decisions: BTreeMap::new(),
+            last_number: 0,
+            restores: Retries::default(),
+            releases: Retries::default(),
+            placing: PodPlacement::default(),
+            unschedulable: Unschedulable::default(),
+            metrics: Arc::clone(&context.metrics),
+            notices: context.notices.clone(),
+            _watches: watch::start(&context.client, &context.kinds, &changes_in),
         }
     }
 
@@ -108,13 +108,13 @@ impl Session {
         self.leads
     }
 
-    /// Whether the claim ran out under a write: nobody here knows what became of it, so this session
+    /// Whether the leadership ran out under a write: nobody here knows what became of it, so this session
     /// must not go on deciding, not even if the lead is there again.
     pub fn lost_track(&self) -> bool {
         self.lost_track
     }
 
-    /// Decides no more; what is under way ends with the claim.
+    /// Decides no more; what is under way ends with the leadership.
     pub fn stand_down(&mut self) {
         self.leads = false;
         self.lost_track = false;
@@ -137,8 +137,8 @@ impl Session {
             return true;
         }
         self.first = tokio::select! {
-            Some(outcome) = self.outcomes.recv() => Some(News::Outcome(outcome)),
-            Some(change) = self.changes.recv() => Some(News::Change(change)),
+            Some(outcome) = self.outcomes.recv() => Some(Arrival::Outcome(outcome)),
+            Some(change) = self.changes.recv() => Some(Arrival::Change(change)),
             else => None,
         };
         self.first.is_some()
@@ -151,14 +151,14 @@ impl Session {
             let news = self
                 .first
                 .take()
-                .or_else(|| self.outcomes.try_recv().ok().map(News::Outcome))
-                .or_else(|| self.changes.try_recv().ok().map(News::Change));
+                .or_else(|| self.outcomes.try_recv().ok().map(Arrival::Outcome))
+                .or_else(|| self.changes.try_recv().ok().map(Arrival::Change));
             match news {
-                Some(News::Change(change)) => {
+                Some(Arrival::Change(change)) => {
                     let events = self.mirror.take(change);
                     self.tell(events);
                 }
-                Some(News::Outcome(outcome)) => self.settle(outcome),
+                Some(Arrival::Outcome(outcome)) => self.settle(outcome),
                 None => break,
             }
             worked = true;
@@ -169,7 +169,7 @@ impl Session {
     fn tell(&mut self, events: Vec<Event>) {
         let now = now();
         for event in events {
-            self.refusals.note(&event, now);
+            self.unschedulable.note(&event, now);
             self.engine.apply(event, now);
         }
     }
@@ -179,21 +179,22 @@ impl Session {
         if !self.leads {
             return None;
         }
-        let upkeep = [self.restores.next(), self.releases.next(), self.placing.next(), self.refusals.next()];
+        let upkeep =
+            [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
         upkeep.into_iter().chain([self.engine.next_deadline()]).flatten().min()
     }
 
     /// Decides and acts, if this session leads.
     pub fn decide(&mut self, now: Time) {
-        let stirred = self.mirror.take_stirred();
+        let dirty = self.mirror.take_dirty_jobs();
         if !self.leads {
             return;
         }
-        let due = self.placing.run(&self.mirror, stirred, |id| self.decided.contains_key(id), now);
+        let due = self.placing.run(&self.mirror, dirty, |id| self.decisions.contains_key(id), now);
         for write in due.writes {
             self.actuator.start(write);
         }
-        for astray in due.astray {
+        for astray in due.misplaced {
             self.engine.apply(Event::PodsAstray(astray), now);
         }
         for action in self.engine.plan(now).actions {
@@ -205,21 +206,21 @@ impl Session {
             let first = !managed.facts.has_eviction;
             let id = about.id.clone();
             self.overtaken(&id);
-            self.decisions += 1;
-            let decided = Decided { number: self.decisions, action, about, first, tries: 0 };
-            self.decided.insert(id.clone(), decided);
+            self.last_number += 1;
+            let decided = Decision { number: self.last_number, action, about, first, tries: 0 };
+            self.decisions.insert(id.clone(), decided);
             self.write(&id, now);
         }
         self.restore(now);
         self.release(now);
-        self.refusals.tell(&self.engine, &self.mirror, &self.notices, now);
+        self.unschedulable.report(&self.engine, &self.mirror, &self.notices, now);
     }
 
     /// Starts the write of a decision on the object as it is now.
     fn write(&mut self, id: &WorkloadId, now: Time) {
-        let Some(decided) = self.decided.get_mut(id) else { return };
+        let Some(decided) = self.decisions.get_mut(id) else { return };
         let Some((managed, version)) = self.mirror.workload(id) else {
-            self.decided.remove(id);
+            self.decisions.remove(id);
             return;
         };
         decided.tries += 1;
@@ -235,8 +236,8 @@ impl Session {
         };
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
-                let members: Vec<grouped::Member<'_>> = self.mirror.members(id).collect();
-                grouped::write_of(managed, action, &members, timestamp(now))
+                let members: Vec<pod_groups::Member<'_>> = self.mirror.members(id).collect();
+                pod_groups::write_of(managed, action, &members, timestamp(now))
             }
             Action::Admit { admission, message, .. } => {
                 let pin = place::pin(&self.mirror, managed, admission);
@@ -266,7 +267,7 @@ impl Session {
     /// The watch may show what a decision has done, and the engine decide on that, before the answer
     /// to its write is there.
     fn overtaken(&mut self, id: &WorkloadId) {
-        let Some(before) = self.decided.remove(id) else { return };
+        let Some(before) = self.decisions.remove(id) else { return };
         if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
             self.done(&before);
         }
@@ -274,7 +275,7 @@ impl Session {
 
     fn failed(&mut self, workload: WorkloadId, message: String) {
         tracing::debug!(%workload, message, "a decision was not carried out");
-        self.decided.remove(&workload);
+        self.decisions.remove(&workload);
         self.engine.apply(Event::WriteFailed { workload, message }, now());
     }
 
@@ -289,7 +290,7 @@ impl Session {
             self.settle_upkeep(id, purpose, end);
             return;
         }
-        let overtaken = self.decided.get(&id).is_none_or(|decided| decided.number != decision);
+        let overtaken = self.decisions.get(&id).is_none_or(|decided| decided.number != decision);
         // Before it is written again, if it is.
         if !matches!(end, End::Done(_)) {
             self.mirror.places().settled(&id.0);
@@ -299,7 +300,7 @@ impl Session {
             End::Moved(look) if overtaken => self.see(look),
             End::Gone | End::Refused(_) if overtaken => {}
             End::Done(look) => {
-                let decided = if overtaken { None } else { self.decided.remove(&id) };
+                let decided = if overtaken { None } else { self.decisions.remove(&id) };
                 if let Some(decided) = decided {
                     self.done(&decided);
                 }
@@ -311,12 +312,12 @@ impl Session {
                 self.moved(id);
             }
             End::Gone => {
-                self.decided.remove(&id);
+                self.decisions.remove(&id);
             }
             End::Refused(message) => {
                 tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
                 if purpose == Purpose::Evict {
-                    self.tell_blocked(&id, &message);
+                    self.report_blocked_eviction(&id, &message);
                 }
                 self.failed(id, message);
             }
@@ -345,7 +346,7 @@ impl Session {
         }
         let upkeep = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
         // Of a group some pods may have been left out.
-        if ended && self.mirror.unreached(&id).next().is_none() {
+        if ended && self.mirror.still_gated(&id).next().is_none() {
             upkeep.ended(&id);
         } else {
             upkeep.failed(&id, now());
@@ -376,7 +377,7 @@ impl Session {
         let events = match look {
             Look::Job(seen) => self.mirror.take_own_job(seen),
             Look::Pod(seen) => self.mirror.take_own_pod(seen),
-            Look::Other(kind, seen) => self.mirror.take_own_other(&kind, seen),
+            Look::Other(kind, seen) => self.mirror.take_own_custom(&kind, seen),
             Look::Pods(seen) => seen.into_iter().flat_map(|seen| self.mirror.take_own_pod(seen)).collect(),
         };
         self.tell(events);
@@ -385,13 +386,13 @@ impl Session {
     /// The object of a decision is another than it was decided on: either that is the decision's own
     /// doing, or it is written again if it still holds, or it is taken back.
     fn moved(&mut self, id: WorkloadId) {
-        let Some(decided) = self.decided.get(&id) else { return };
+        let Some(decided) = self.decisions.get(&id) else { return };
         let Some((managed, _)) = self.mirror.workload(&id) else {
-            self.decided.remove(&id);
+            self.decisions.remove(&id);
             return;
         };
         if carried_out(decided, managed) {
-            if let Some(decided) = self.decided.remove(&id) {
+            if let Some(decided) = self.decisions.remove(&id) {
                 self.done(&decided);
             }
         } else if decided.tries < TRIES && still_holds(decided, managed) {
@@ -404,7 +405,7 @@ impl Session {
     /// Gives stopped Jobs of which nothing is left their template back.
     fn restore(&mut self, now: Time) {
         let wanted =
-            self.mirror.restorable(now).filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+            self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
         for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
             let patch = patch::restore(&managed.facts, version);
@@ -417,13 +418,13 @@ impl Session {
     /// Lets those pods of admitted groups run that their admission has not reached: one was refused, or
     /// whoever admitted them did not come to the end.
     fn release(&mut self, now: Time) {
-        let all = self.mirror.half_released();
-        let wanted = all.filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+        let all = self.mirror.partly_admitted();
+        let wanted = all.filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
         for id in self.releases.due(&wanted, now) {
             let Some((managed, _)) = self.mirror.workload(&id) else { continue };
             let Some(record) = record(managed) else { continue };
-            let unreached: Vec<grouped::Member<'_>> = self.mirror.unreached(&id).collect();
-            self.actuator.start(grouped::release_of(managed, &unreached, &record));
+            let still_gated: Vec<pod_groups::Member<'_>> = self.mirror.still_gated(&id).collect();
+            self.actuator.start(pod_groups::release_of(managed, &still_gated, &record));
             self.releases.started(id);
         }
     }

@@ -122,12 +122,12 @@ fn half_an_admission_is_known_for_what_it_is() {
     );
     assert_eq!(stage.see("b", 2, json!({})), ["PodGroup group/a: 2 pods, admitted with 3"]);
     stage.see("c", 3, json!({}));
-    assert_eq!(stage.mirror.half_released().collect::<Vec<_>>(), [&id]);
-    let left: Vec<&str> = stage.mirror.unreached(&id).map(|(managed, _)| &*managed.workload.name).collect();
+    assert_eq!(stage.mirror.partly_admitted().collect::<Vec<_>>(), [&id]);
+    let left: Vec<&str> = stage.mirror.still_gated(&id).map(|(managed, _)| &*managed.workload.name).collect();
     assert_eq!(left, ["b", "c"]);
     stage.see("b", 2, released(all()));
     stage.see("c", 3, released(all()));
-    assert_eq!(stage.mirror.half_released().count(), 0);
+    assert_eq!(stage.mirror.partly_admitted().count(), 0);
 }
 
 #[test]

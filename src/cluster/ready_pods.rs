@@ -7,7 +7,7 @@ use crate::engine::model::{PodsReady, WorkloadId};
 
 /// The pods that are ready, and those that were and have succeeded, by workload.
 #[derive(Debug, Default)]
-pub struct Up {
+pub struct ReadyPods {
     counts: BTreeMap<WorkloadId, Count>,
     changed: BTreeSet<WorkloadId>,
 }
@@ -18,7 +18,7 @@ struct Count {
     succeeded: u32,
 }
 
-impl Up {
+impl ReadyPods {
     /// A pod that was ready and of one workload before is ready and of another now.
     pub fn ready(&mut self, before: Option<&WorkloadId>, now: Option<&WorkloadId>) {
         if before == now {

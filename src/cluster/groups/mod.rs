@@ -19,7 +19,7 @@ pub struct Groups {
     groups: BTreeMap<Key, Group>,
     together: BTreeMap<WorkloadId, Together>,
     /// Those with pods that their admission has not reached.
-    unreached: BTreeSet<WorkloadId>,
+    still_gated: BTreeSet<WorkloadId>,
 }
 
 /// The pods of one group.
@@ -42,7 +42,7 @@ struct Together {
     /// By UID, the oldest first.
     members: Vec<Name>,
     /// Those that are admitted and still gated, with the node of each.
-    unreached: Vec<(Name, Name)>,
+    still_gated: Vec<(Name, Name)>,
 }
 
 /// What has become of a workload of a group.
@@ -91,13 +91,13 @@ impl Groups {
     }
 
     /// The pods that are admitted and have not been told, with the node of each.
-    pub fn unreached(&self, id: &WorkloadId) -> &[(Name, Name)] {
-        self.together.get(id).map_or(&[], |together| &together.unreached)
+    pub fn still_gated(&self, id: &WorkloadId) -> &[(Name, Name)] {
+        self.together.get(id).map_or(&[], |together| &together.still_gated)
     }
 
     /// The groups that have such pods.
-    pub fn with_unreached(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.unreached.iter()
+    pub fn with_still_gated(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.still_gated.iter()
     }
 
     /// Looks at the pods of a group anew; what that changes.
@@ -108,7 +108,7 @@ impl Groups {
         let mut now: BTreeMap<WorkloadId, Workload> = BTreeMap::new();
         for (id, together) in found {
             now.insert(id.clone(), together.managed.workload.clone());
-            keep(&mut self.unreached, &id, !together.unreached.is_empty());
+            keep(&mut self.still_gated, &id, !together.still_gated.is_empty());
             self.together.insert(id, together);
         }
         for uid in &group.single {
@@ -120,7 +120,7 @@ impl Groups {
         for (id, workload) in &before {
             if !group.told.contains_key(id) {
                 self.together.remove(id);
-                self.unreached.remove(id);
+                self.still_gated.remove(id);
                 changes.push(Change::Gone(id.clone(), workload.team.clone()));
             }
         }
@@ -158,7 +158,7 @@ impl Group {
                 planned.insert(uid, (id.clone(), node.as_str().into()));
             }
         }
-        let mut unreached: BTreeMap<WorkloadId, Vec<(Name, Name)>> = BTreeMap::new();
+        let mut still_gated: BTreeMap<WorkloadId, Vec<(Name, Name)>> = BTreeMap::new();
         let mut waiting = Vec::new();
         let mut running = 0;
         for pod in &seen {
@@ -168,7 +168,7 @@ impl Group {
             match (state(pod), planned.get(&*pod.uid)) {
                 (Some(Observed::Queued), Some((id, node))) => {
                     admitted.entry(id.clone()).or_default().push(pod);
-                    unreached.entry(id.clone()).or_default().push((pod.uid.clone(), node.clone()));
+                    still_gated.entry(id.clone()).or_default().push((pod.uid.clone(), node.clone()));
                 }
                 (Some(Observed::Queued), None) if some_run || self.single.contains(&pod.uid) => {
                     self.single.insert(pod.uid.clone());
@@ -191,8 +191,8 @@ impl Group {
             pods.sort_by(|left, right| age(left).cmp(&age(right)));
             if let Some(managed) = group::admitted(&id, name, &pods) {
                 let members = pods.iter().map(|pod| pod.uid.clone()).collect();
-                let unreached = unreached.remove(&id).unwrap_or_default();
-                found.insert(id, Together { managed, members, unreached });
+                let still_gated = still_gated.remove(&id).unwrap_or_default();
+                found.insert(id, Together { managed, members, still_gated });
             }
         }
         match waiting.first() {
@@ -201,7 +201,7 @@ impl Group {
                     self.waiting.get_or_insert_with(|| WorkloadId(format!("group/{}", first.uid).into()));
                 if let Some(managed) = group::gathering(id, name, &waiting, running) {
                     let members = waiting.iter().map(|pod| pod.uid.clone()).collect();
-                    found.insert(id.clone(), Together { managed, members, unreached: Vec::new() });
+                    found.insert(id.clone(), Together { managed, members, still_gated: Vec::new() });
                 }
             }
             None => self.waiting = None,
@@ -234,5 +234,4 @@ fn keep(set: &mut BTreeSet<WorkloadId>, id: &WorkloadId, belongs: bool) {
 }
 
 #[cfg(test)]
-#[path = "groups_tests.rs"]
 mod tests;

@@ -237,9 +237,11 @@ fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
 }
 
 /// How many pods of the Job the events say are ready, and how many have succeeded.
-fn up(events: &[Event]) -> Option<(u32, u32)> {
+fn ready_pods(events: &[Event]) -> Option<(u32, u32)> {
     events.iter().find_map(|event| match event {
-        Event::PodsReady(told) if &*told.workload.0 == "job" => Some((told.ready, told.succeeded)),
+        Event::PodsReady(workload_event) if &*workload_event.workload.0 == "job" => {
+            Some((workload_event.ready, workload_event.succeeded))
+        }
         _ => None,
     })
 }
@@ -252,17 +254,20 @@ fn it_is_told_how_many_pods_of_a_gang_are_up() {
         "spec": {"suspend": false, "parallelism": 3, "completions": 3},
     });
     let mut mirror = labelled();
-    assert_eq!(up(&mirror.take(saw_gang_pod(1, 0, json!({})))), None, "its Job is not known yet");
-    assert_eq!(up(&mirror.take(saw_job(2, admitted))), Some((1, 0)));
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(1, 0, json!({})))), None, "its Job is not known yet");
+    assert_eq!(ready_pods(&mirror.take(saw_job(2, admitted))), Some((1, 0)));
     let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-    assert_eq!(up(&mirror.take(saw_gang_pod(3, 1, not_ready))), None, "nothing has changed");
-    assert_eq!(up(&mirror.take(saw_gang_pod(4, 1, json!({})))), Some((2, 0)));
-    assert_eq!(up(&mirror.take(saw_gang_pod(5, 1, json!({"metadata": {"labels": {"a": "b"}}})))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(3, 1, not_ready))), None, "nothing has changed");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(4, 1, json!({})))), Some((2, 0)));
+    assert_eq!(
+        ready_pods(&mirror.take(saw_gang_pod(5, 1, json!({"metadata": {"labels": {"a": "b"}}})))),
+        None
+    );
     let succeeded = json!({"status": {"phase": "Succeeded"}});
-    assert_eq!(up(&mirror.take(saw_gang_pod(6, 0, succeeded.clone()))), Some((1, 1)));
-    assert_eq!(up(&mirror.take(saw_gang_pod(7, 0, succeeded))), None, "once");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(6, 0, succeeded.clone()))), Some((1, 1)));
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(7, 0, succeeded))), None, "once");
     let ending = json!({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}});
-    assert_eq!(up(&mirror.take(saw_gang_pod(8, 1, ending))), Some((0, 1)), "it is about to end");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(8, 1, ending))), Some((0, 1)), "it is about to end");
 }
 
 #[test]
@@ -271,8 +276,8 @@ fn of_a_single_pod_it_is_not_told() {
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false},
     });
-    assert_eq!(up(&mirror.take(saw_job(1, admitted))), None);
-    assert_eq!(up(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_job(1, admitted))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::decided::{admission_by, failure_of, write_on};
+use super::decisions::{admission_by, failure_of, write_on};
 use crate::api::record::Record;
 use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::patch::{Grant, Pin};
@@ -42,8 +42,8 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
 }
 
 /// The write that lets those pods of an admitted group run which its admission has not reached.
-pub fn release_of(managed: &Managed, unreached: &[Member<'_>], record: &Record) -> Write {
-    let writes = unreached.iter().map(|(member, version)| {
+pub fn release_of(managed: &Managed, still_gated: &[Member<'_>], record: &Record) -> Write {
+    let writes = still_gated.iter().map(|(member, version)| {
         admission_by(member, *version, Purpose::Release, record, (Grant::All, Pin::Template), "")
     });
     each(managed, Purpose::Release, writes.collect(), "")

@@ -15,7 +15,7 @@ const DEEPEST: usize = 8;
 
 /// The objects of the watched kinds, and what is known to stand below them.
 #[derive(Debug, Default)]
-pub struct Kin {
+pub struct Ownership {
     kinds: Kinds,
     /// The objects of each watched kind, in the order of the table.
     pub tables: Vec<Table<JobSeen>>,
@@ -23,7 +23,7 @@ pub struct Kin {
     parents: BTreeMap<Name, Name>,
 }
 
-impl Kin {
+impl Ownership {
     /// Nothing yet of these kinds.
     #[must_use]
     pub fn new(kinds: Kinds) -> Self {
@@ -135,11 +135,11 @@ mod tests {
     }
 
     /// Takes a look into its table and notes what it stands below.
-    fn take(kin: &mut Kin, place: usize, look: JobSeen) {
-        let look = kin.sorted(look);
+    fn take(ownership: &mut Ownership, place: usize, look: JobSeen) {
+        let look = ownership.sorted(look);
         let (uid, parent) = (look.uid.clone(), look.controller.as_ref().map(|owner| Name::from(&*owner.uid)));
-        kin.tables[place].take(Seen::Object(uid.clone(), look));
-        kin.link(&uid, parent.as_ref());
+        ownership.tables[place].take(Seen::Object(uid.clone(), look));
+        ownership.link(&uid, parent.as_ref());
     }
 
     fn bound(owner: Value, requests: Value) -> PodSeen {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_pod_belongs_to_the_uppermost_workload_above_it() {
-        let mut kin = Kin::new(Kinds::default());
+        let mut ownership = Ownership::new(Kinds::default());
         let template = |gpus: u64| json!({"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": gpus}}}]}});
         let (place, set) = seen(
             "trainer.kubeflow.org/v1alpha1",
@@ -161,7 +161,7 @@ mod tests {
                 "metadata": {"name": "t", "uid": "top", "annotations": {"sluice.dev/held": "true"}},
                 "spec": {"suspend": true, "trainer": {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}}}),
         );
-        take(&mut kin, place, set);
+        take(&mut ownership, place, set);
         let (place, below) = seen(
             "jobset.x-k8s.io/v1alpha2",
             "JobSet",
@@ -170,42 +170,45 @@ mod tests {
                     "ownerReferences": owner("TrainJob", "trainer.kubeflow.org/v1alpha1", "top")},
                 "spec": {"suspend": true, "replicatedJobs": [{"template": {"spec": {"template": template(2)}}}]}}),
         );
-        take(&mut kin, place, below);
-        assert!(kin.get("middle").is_some_and(|seen| seen.managed.is_none()), "it is left to its parent");
+        take(&mut ownership, place, below);
+        assert!(
+            ownership.get("middle").is_some_and(|seen| seen.managed.is_none()),
+            "it is left to its parent"
+        );
 
         let child = json!({
             "metadata": {"name": "j", "uid": "job", "ownerReferences": owner("JobSet", "jobset.x-k8s.io/v1alpha2", "middle")},
             "spec": {"suspend": true, "template": template(2)},
         });
-        let child = kin.sorted(job(&serde_json::from_value(child).expect("a Job"), Time(0)));
+        let child = ownership.sorted(job(&serde_json::from_value(child).expect("a Job"), Time(0)));
         assert!(child.managed.is_none(), "so is its Job");
         let of_job = || owner("Job", "batch/v1", "job");
         let mut early = bound(of_job(), json!({"nvidia.com/gpu": 2}));
-        kin.attribute(&mut early);
+        ownership.attribute(&mut early);
         assert_eq!(early.belongs, Some(WorkloadId("job".into())), "nobody knows better yet");
 
-        assert!(kin.link(&"job".into(), Some(&"middle".into())));
+        assert!(ownership.link(&"job".into(), Some(&"middle".into())));
         let mut worker = bound(of_job(), json!({"nvidia.com/gpu": 2}));
-        kin.attribute(&mut worker);
+        ownership.attribute(&mut worker);
         let top = Some(WorkloadId("top".into()));
         assert_eq!(worker.belongs, top);
         assert_eq!(worker.holds.expect("it runs").workload, top);
 
         let mut launcher = bound(of_job(), json!({"cpu": 1}));
-        kin.attribute(&mut launcher);
+        ownership.attribute(&mut launcher);
         assert_eq!(launcher.belongs, top, "the set is not gone before it is");
         assert_eq!(launcher.holds.expect("it runs").workload, None, "but it is none of the pods with GPUs");
     }
 
     #[test]
     fn pods_of_plain_jobs_and_other_controllers_are_left_as_they_are() {
-        let kin = Kin::new(Kinds::default());
+        let ownership = Ownership::new(Kinds::default());
         let mut of_job = bound(owner("Job", "batch/v1", "job"), json!({"cpu": 1}));
         let before = of_job.holds.clone();
-        kin.attribute(&mut of_job);
+        ownership.attribute(&mut of_job);
         assert_eq!(of_job.holds, before);
         let mut of_set = bound(owner("ReplicaSet", "apps/v1", "set"), json!({"cpu": 1}));
-        kin.attribute(&mut of_set);
+        ownership.attribute(&mut of_set);
         assert_eq!(of_set.holds.expect("it is bound").workload, None);
     }
 }

@@ -1,6 +1,6 @@
 //! What is counted and told of decisions that have been carried out, or cannot be.
 
-use super::super::decided::{Decided, places};
+use super::super::decisions::{Decision, places};
 use super::Session;
 use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
@@ -9,7 +9,7 @@ use crate::engine::model::{Observed, WorkloadId, WorkloadKind};
 
 impl Session {
     /// Counts and tells a decision that has been carried out.
-    pub(super) fn done(&mut self, decided: &Decided) {
+    pub(super) fn done(&mut self, decided: &Decision) {
         let workload = &decided.about;
         let team = &*workload.team;
         let queue = self.mirror.queue_of(workload);
@@ -83,8 +83,8 @@ impl Session {
     }
 
     /// Tells the owner of a pod that it was to leave and may not, once for each of its runs.
-    pub(super) fn tell_blocked(&self, id: &WorkloadId, message: &str) {
-        let Some(decided) = self.decided.get(id) else { return };
+    pub(super) fn report_blocked_eviction(&self, id: &WorkloadId, message: &str) {
+        let Some(decided) = self.decisions.get(id) else { return };
         let (Observed::Admitted(admission), Action::Evict { message: why, .. }) =
             (&decided.about.state, &decided.action)
         else {
