@@ -1,4 +1,4 @@
-//! The API server's side: what is read from it, and everything that is written to it.
+//! The adapters to the API server: watches, caches and writes.
 
 pub mod actuator;
 pub mod call;

@@ -1,4 +1,4 @@
-//! The writes for workloads that are several pods: one for each pod.
+//! Writes for workloads made of several pods without a Job: one write per pod.
 
 use jiff::Timestamp;
 
@@ -10,10 +10,10 @@ use crate::cluster::reduce::Managed;
 use crate::engine::decision::Action;
 use crate::engine::model::Observed;
 
-/// A pod, and the version its patch must meet.
+/// A pod of the group, and the resource version its patch requires.
 pub type Member<'a> = (&'a Managed, u64);
 
-/// The write of a decision on a group of these pods.
+/// The write of a decision on a group; `members` are its pods.
 pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: Timestamp) -> Write {
     let living = || members.iter().filter(|(member, _)| member.workload.state != Observed::Finished);
     match action {
@@ -27,7 +27,7 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
             });
             each(managed, Purpose::Admit, writes.collect(), message)
         }
-        // Plain pods are neither made nor moved by anybody here: a group has the size it has.
+        // A group has a fixed size: Sluice neither creates nor moves its pods.
         Action::Resize { message, .. } => each(managed, Purpose::Resize, Vec::new(), message),
         Action::Evict { message, .. } => {
             let writes =
@@ -41,7 +41,7 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
     }
 }
 
-/// The write that lets those pods of an admitted group run which its admission has not reached.
+/// The write that ungates the remaining pods of an admitted group.
 pub fn release_of(managed: &Managed, still_gated: &[Member<'_>], record: &Record) -> Write {
     let writes = still_gated.iter().map(|(member, version)| {
         admission_by(member, *version, Purpose::Release, record, (Grant::All, Pin::Template), "")
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pod_goes_to_a_node_of_its_own_and_knows_where_the_others_go() {
+    fn each_pod_is_pinned_to_its_node_and_records_the_nodes_of_the_others() {
         let pods = ["a", "b", "c"].map(member);
         let members: Vec<Member<'_>> = pods.iter().map(|member| (member, 5)).collect();
         let mut group = pods[0].clone();

@@ -1,5 +1,4 @@
-//! The pods of admitted Jobs on their way to their places: which writes are under way, and for how long
-//! something has been in the way.
+//! Placement of single pods of admitted Jobs: the writes in flight, and how long misplaced pods have waited.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,103 +9,102 @@ use crate::cluster::patch;
 use crate::cluster::place::{Duties, duties};
 use crate::engine::model::{Astray, Name, Time, WorkloadId, WorkloadKind, backoff};
 
-/// The first pause after a write that failed; it doubles with every further failure.
+/// The pause after the first failed write; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The longest time between two times that the same trouble is told.
-const LONGEST_GRACE: Duration = Duration::from_secs(600);
+/// The longest pause between two reports of the same misplaced pods.
+const LONGEST_REPORT_PAUSE: Duration = Duration::from_secs(600);
 
-/// The pods that are not where they belong yet.
+/// The pods that are not on their nodes yet.
 #[derive(Debug, Default)]
 pub struct PodPlacement {
-    /// Jobs to be looked at again.
-    open: BTreeSet<WorkloadId>,
-    /// The writes under way, and those that are not tried again yet, by pod.
-    writes: BTreeMap<Name, Under>,
-    troubles: BTreeMap<WorkloadId, Trouble>,
-    /// Jobs of which running pods go elsewhere.
+    /// Jobs to check again.
+    dirty: BTreeSet<WorkloadId>,
+    /// The writes in flight or waiting for a retry, by pod.
+    writes: BTreeMap<Name, PodWrite>,
+    stuck: BTreeMap<WorkloadId, Stuck>,
+    /// Jobs with running pods that move to other nodes.
     moving: BTreeSet<WorkloadId>,
 }
 
 /// A write on a pod.
 #[derive(Debug)]
-struct Under {
+struct PodWrite {
     job: WorkloadId,
-    /// Where it goes to; nothing if it is to be made anew.
+    /// The target node; `None` if the pod is deleted so that its Job creates it again.
     node: Option<Name>,
-    under_way: bool,
+    in_flight: bool,
     failures: u32,
     not_before: Time,
 }
 
-/// Something that keeps pods from their places.
+/// Pods of a Job that cannot reach their nodes.
 #[derive(Debug)]
-struct Trouble {
+struct Stuck {
     astray: Astray,
     since: Time,
-    told: u32,
+    reports: u32,
     due: Time,
 }
 
-impl Trouble {
-    /// Whether it is still the same: as long as pods are stuck on the same nodes, it does not matter what
-    /// becomes of the others.
-    fn is(&self, astray: &Astray) -> bool {
+impl Stuck {
+    /// Whether the report is unchanged: with pods stuck on the same nodes, the other pods do not matter.
+    fn same(&self, astray: &Astray) -> bool {
         self.astray.stuck == astray.stuck && (!astray.stuck.is_empty() || self.astray.there == astray.there)
     }
 }
 
-/// What is due.
+/// The writes and reports that are due.
 #[derive(Debug, Default)]
 pub struct Due {
-    /// To be written.
+    /// Writes to start.
     pub writes: Vec<Write>,
-    /// To be told to the engine.
+    /// Misplaced pods to report to the engine.
     pub misplaced: Vec<Astray>,
 }
 
 impl PodPlacement {
-    /// Looks at the Jobs of which something has changed and at those that wait for something to pass;
-    /// `decided` are those of which another decision is being written.
+    /// Checks the Jobs in `changed` and those with a pending retry or report. Jobs with a decision in flight, as
+    /// `decided` tells, are checked later.
     pub fn run(
         &mut self,
         mirror: &Mirror,
-        dirty: BTreeSet<WorkloadId>,
+        changed: BTreeSet<WorkloadId>,
         decided: impl Fn(&WorkloadId) -> bool,
         now: Time,
     ) -> Due {
         let mut due = Due::default();
-        self.open.extend(dirty);
-        for id in std::mem::take(&mut self.open) {
+        self.dirty.extend(changed);
+        for id in std::mem::take(&mut self.dirty) {
             if decided(&id) {
-                self.troubles.remove(&id);
-                self.open.insert(id);
+                self.stuck.remove(&id);
+                self.dirty.insert(id);
                 continue;
             }
-            let aims = self.aims(&id);
-            let found = duties(mirror, &id, &aims, self.moving.contains(&id));
-            if found.remakes.is_empty() && !self.writes.values().any(|under| under.job == id) {
+            let targets = self.targets(&id);
+            let found = duties(mirror, &id, &targets, self.moving.contains(&id));
+            if found.remakes.is_empty() && !self.writes.values().any(|write| write.job == id) {
                 self.moving.remove(&id);
             }
-            self.forget(&id, &found);
+            self.drop_unwanted(&id, &found);
             self.start(mirror, &id, &found, now, &mut due);
-            self.tell(&id, found, now, &mut due);
+            self.report(&id, found, now, &mut due);
         }
         due
     }
 
-    /// Where pods of a Job are being let go to.
-    fn aims(&self, id: &WorkloadId) -> BTreeMap<Name, Name> {
-        let ours = self.writes.iter().filter(|(_, under)| under.job == *id && under.under_way);
-        ours.filter_map(|(pod, under)| Some((pod.clone(), under.node.clone()?))).collect()
+    /// The target nodes of the pods of a Job with a write in flight.
+    fn targets(&self, id: &WorkloadId) -> BTreeMap<Name, Name> {
+        let ours = self.writes.iter().filter(|(_, write)| write.job == *id && write.in_flight);
+        ours.filter_map(|(pod, write)| Some((pod.clone(), write.node.clone()?))).collect()
     }
 
-    /// Forgets writes that failed and are not wanted any more.
-    fn forget(&mut self, id: &WorkloadId, found: &Duties) {
+    /// Drops failed writes that are no longer wanted.
+    fn drop_unwanted(&mut self, id: &WorkloadId, found: &Duties) {
         let wanted: BTreeSet<&Name> =
             found.seats.iter().map(|(pod, _)| pod).chain(found.remakes.iter().map(|one| &one.pod)).collect();
-        self.writes.retain(|pod, under| under.job != *id || under.under_way || wanted.contains(pod));
+        self.writes.retain(|pod, write| write.job != *id || write.in_flight || wanted.contains(pod));
     }
 
     fn start(&mut self, mirror: &Mirror, id: &WorkloadId, found: &Duties, now: Time, due: &mut Due) {
@@ -117,76 +115,76 @@ impl PodPlacement {
         });
         for (pod, node, purpose) in seats.chain(remakes) {
             let before = self.writes.get(pod);
-            if before.is_some_and(|under| under.under_way) {
+            if before.is_some_and(|write| write.in_flight) {
                 continue;
             }
-            if before.is_some_and(|under| under.not_before > now) {
-                self.open.insert(id.clone());
+            if before.is_some_and(|write| write.not_before > now) {
+                self.dirty.insert(id.clone());
                 continue;
             }
             let Some(write) = write(mirror, pod, node.as_ref(), purpose) else { continue };
-            let failures = before.map_or(0, |under| under.failures);
-            let under = Under { job: id.clone(), node, under_way: true, failures, not_before: now };
-            self.writes.insert(pod.clone(), under);
+            let failures = before.map_or(0, |write| write.failures);
+            let pending = PodWrite { job: id.clone(), node, in_flight: true, failures, not_before: now };
+            self.writes.insert(pod.clone(), pending);
             due.writes.push(write);
         }
     }
 
-    fn tell(&mut self, id: &WorkloadId, found: Duties, now: Time, due: &mut Due) {
+    fn report(&mut self, id: &WorkloadId, found: Duties, now: Time, due: &mut Due) {
         let Some((astray, grace)) = found.trouble else {
-            self.troubles.remove(id);
+            self.stuck.remove(id);
             return;
         };
-        self.open.insert(id.clone());
-        let known = self.troubles.get_mut(id).filter(|known| known.is(&astray));
+        self.dirty.insert(id.clone());
+        let known = self.stuck.get_mut(id).filter(|known| known.same(&astray));
         let Some(known) = known else {
-            let trouble = Trouble { astray, since: now, told: 0, due: now.after(grace) };
-            self.troubles.insert(id.clone(), trouble);
+            let stuck = Stuck { astray, since: now, reports: 0, due: now.after(grace) };
+            self.stuck.insert(id.clone(), stuck);
             return;
         };
-        // A node that has been closed meanwhile need not be waited for as long.
-        if known.told == 0 {
+        // A node that was cordoned since then has a shorter grace period.
+        if known.reports == 0 {
             known.due = known.due.min(known.since.after(grace));
         }
         if known.due <= now {
-            known.told += 1;
-            let pause = backoff(grace, LONGEST_GRACE, known.told);
+            known.reports += 1;
+            let pause = backoff(grace, LONGEST_REPORT_PAUSE, known.reports);
             known.due = now.after(pause);
             due.misplaced.push(astray);
         }
     }
 
-    /// A write on a pod has been made, or is no longer to be.
+    /// Records that a write on a pod has succeeded or is no longer needed.
     pub fn ended(&mut self, pod: &Name) {
-        if let Some(under) = self.writes.remove(pod) {
-            self.open.insert(under.job);
+        if let Some(write) = self.writes.remove(pod) {
+            self.dirty.insert(write.job);
         }
     }
 
-    /// A write on a pod could not be made; it is tried again after a pause.
+    /// Records that a write on a pod has failed; it is due again after a pause.
     pub fn failed(&mut self, pod: &Name, now: Time) {
-        let Some(under) = self.writes.get_mut(pod) else { return };
-        let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, under.failures);
-        under.under_way = false;
-        under.failures += 1;
-        under.not_before = now.after(pause);
-        self.open.insert(under.job.clone());
+        let Some(write) = self.writes.get_mut(pod) else { return };
+        let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, write.failures);
+        write.in_flight = false;
+        write.failures += 1;
+        write.not_before = now.after(pause);
+        self.dirty.insert(write.job.clone());
     }
 
-    /// Running pods of a Job are to go elsewhere, as its record says now.
+    /// Records that running pods of a Job move to the nodes of its new record.
     pub fn moves(&mut self, id: &WorkloadId) {
         self.moving.insert(id.clone());
-        self.open.insert(id.clone());
+        self.dirty.insert(id.clone());
     }
 
-    /// When to look again although nothing happens.
+    /// When the next retry or report is due.
     pub fn next(&self) -> Option<Time> {
-        let pauses = self.writes.values().filter(|under| !under.under_way).map(|under| under.not_before);
-        self.troubles.values().map(|trouble| trouble.due).chain(pauses).min()
+        let pauses = self.writes.values().filter(|write| !write.in_flight).map(|write| write.not_before);
+        self.stuck.values().map(|stuck| stuck.due).chain(pauses).min()
     }
 }
 
-/// The write on a pod, as it is now.
+/// The write on a pod in its current version; `None` if the pod is gone.
 fn write(mirror: &Mirror, pod: &Name, node: Option<&Name>, purpose: Purpose) -> Option<Write> {
     let seen = mirror.pod(pod)?;
     let way = seen.way.as_deref()?;

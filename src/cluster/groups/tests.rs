@@ -1,4 +1,4 @@
-//! Pods of a group that come, start and go, seen through the mirror.
+//! Pods of a group that are created, admitted and deleted, seen through the cache.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::cluster::table::Seen;
 use crate::directory::Membership;
 use crate::engine::model::{Event, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 
-/// A namespace of a team, and the last version that any pod in it had.
+/// A namespace of a team, and the last resource version of any pod in it.
 struct Stage {
     mirror: Mirror,
     version: u32,
@@ -25,7 +25,7 @@ impl Stage {
         Self { mirror, version: 0 }
     }
 
-    /// A pod of the group of three, made in that second, is seen.
+    /// Shows the cache a pod of the group of three, created in the given second.
     fn see(&mut self, uid: &str, second: u32, change: Value) -> Vec<String> {
         self.version += 1;
         let mut object = json!({
@@ -44,7 +44,7 @@ impl Stage {
     }
 }
 
-/// A pod that was admitted with the others of its group.
+/// The change of an admitted, ungated pod; `members` are the nodes of the pods of its group.
 fn released(members: Value) -> Value {
     let record = json!({"pool": "p", "nodes": {"n1": 2, "n2": 1}, "pods": 3, "borrowed": false,
         "at": "2026-11-21T09:00:00Z", "group": {"id": "group/a", "members": members}});
@@ -61,7 +61,7 @@ fn ended(mut change: Value, phase: &str) -> Value {
     change
 }
 
-/// What the engine is told, in short words, but for how many pods are up.
+/// The events for the engine in short form, without the numbers of ready pods.
 fn told(events: &[Event]) -> Vec<String> {
     let word = |event: &Event| match event {
         Event::WorkloadApplied(workload) => {
@@ -89,7 +89,7 @@ fn told(events: &[Event]) -> Vec<String> {
 }
 
 #[test]
-fn a_group_is_queued_when_all_of_its_pods_are_there() {
+fn a_group_is_queued_when_all_of_its_pods_exist() {
     let mut stage = Stage::new();
     assert_eq!(stage.see("a", 1, json!({})), ["PodGroup group/a: 1 pods, 1/3"]);
     assert_eq!(stage.see("b", 2, json!({})), ["PodGroup group/a: 2 pods, 2/3"]);
@@ -98,22 +98,22 @@ fn a_group_is_queued_when_all_of_its_pods_are_there() {
     let (managed, _) = stage.mirror.workload(&id).expect("it is a workload");
     let Workload { kind, name, team, submitted, .. } = &managed.workload;
     assert_eq!((kind, &**name, &**team), (&WorkloadKind::PodGroup, "g", "vision"));
-    assert_eq!(submitted.0 % 60_000, 3_000, "it is submitted when it is complete");
-    // One more than needed starts with the others and costs them no place; one that differs holds all.
+    assert_eq!(submitted.0 % 60_000, 3_000, "a group is submitted when its last pod is created");
+    // An extra pod starts with the others and keeps their queue position; a pod that differs blocks all.
     assert_eq!(stage.see("d", 9, json!({})), ["PodGroup group/a: 4 pods, queued"]);
     assert_eq!(stage.mirror.workload(&id).expect("it is").0.workload.submitted.0 % 60_000, 3_000);
     let larger = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}});
     assert_eq!(stage.see("d", 9, larger), ["PodGroup group/a: 4 pods, unlike"]);
     assert_eq!(stage.gone("d"), ["PodGroup group/a: 3 pods, queued"]);
-    // Who the workload is stays, whoever goes: it may be being admitted.
+    // The workload's ID stays when a pod is deleted: its admission may be in flight.
     assert_eq!(stage.gone("a"), ["PodGroup group/a: 2 pods, 2/3"]);
     stage.gone("b");
     assert_eq!(stage.gone("c"), ["group/a removed"]);
 }
 
 #[test]
-fn half_an_admission_is_known_for_what_it_is() {
-    // A replica that has just begun sees one pod that runs, and two that are still gated.
+fn the_gated_pods_of_a_half_written_admission_are_found() {
+    // A new replica lists one running pod and two gated pods.
     let mut stage = Stage::new();
     let id = WorkloadId("group/a".into());
     assert_eq!(
@@ -131,7 +131,7 @@ fn half_an_admission_is_known_for_what_it_is() {
 }
 
 #[test]
-fn who_comes_later_is_by_itself_and_the_rest_goes_on_without_those_who_end() {
+fn a_late_pod_is_its_own_workload_and_a_group_outlives_pods_that_end() {
     let mut stage = Stage::new();
     for (uid, second) in [("a", 1), ("b", 2), ("c", 3)] {
         stage.see(uid, second, released(all()));
@@ -142,8 +142,7 @@ fn who_comes_later_is_by_itself_and_the_rest_goes_on_without_those_who_end() {
     assert_eq!(stage.gone("b"), ["PodGroup group/a: 1 pods, admitted with 3", "pod b gone"]);
     let over = ended(released(all()), "Succeeded");
     assert_eq!(stage.see("c", 3, over), ["PodGroup group/a: 0 pods, finished", "pod c gone"]);
-    // It was queued by itself, and stays so; those who come now are a group again, which counts it once
-    // it runs.
+    // The late pod stays its own workload. New pods form a group again; the late pod counts once it runs.
     assert_eq!(stage.see("x", 20, json!({})), ["PodGroup group/x: 1 pods, 1/3"]);
     assert_eq!(stage.see("y", 21, json!({})), ["PodGroup group/x: 2 pods, 2/3"]);
     let own = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T09:00:00Z"}"#;
@@ -155,7 +154,7 @@ fn who_comes_later_is_by_itself_and_the_rest_goes_on_without_those_who_end() {
 }
 
 #[test]
-fn a_group_made_anew_while_the_old_one_ends_is_another() {
+fn a_group_created_again_while_the_old_one_ends_is_a_new_workload() {
     let mut stage = Stage::new();
     for (uid, second) in [("a", 1), ("b", 2), ("c", 3)] {
         stage.see(uid, second, released(all()));

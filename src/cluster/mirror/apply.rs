@@ -1,4 +1,4 @@
-//! What has become of single Jobs, objects of other kinds and pods, and what that means to the engine.
+//! Engine events of changed Jobs, custom objects and pods.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Mirror {
                     let seen = self.makers(which).and_then(|table| table.get(&uid));
                     let parent = seen.and_then(|seen| seen.controller.as_ref());
                     let parent = parent.map(|owner| Name::from(owner.uid.as_str()));
-                    // Its pods may be known already.
+                    // Its pods may be cached already.
                     let new = matches!(which, OwnerTable::Custom(_)) && before.is_none();
                     if self.ownership.link(&uid, parent.as_ref()) || new {
                         self.attribute_again(&uid);
@@ -51,7 +51,7 @@ impl Mirror {
                     self.places.put(&uid, now.and_then(|now| now.facts.seats.as_ref()));
                     match now.and_then(thinned) {
                         Some(true) => self.places.thin(&uid, true),
-                        // Of its pods more may be known.
+                        // A cached pod may have succeeded already.
                         Some(false) => {}
                         None => self.places.thin(&uid, false),
                     }
@@ -112,7 +112,7 @@ impl Mirror {
             let group = now.and_then(group_of);
             self.groups.note(&uid, group_before.as_ref(), group.as_ref());
             self.replicas.note(&uid, replica_before.as_ref(), now.and_then(replicas::key).as_ref());
-            // What a pod of a group is, its group says.
+            // A pod of a group is reported through its group.
             let managed = now.and_then(|seen| seen.managed.as_deref()).filter(|_| group.is_none());
             let managed_before = managed_before.filter(|_| group_before.is_none());
             if managed_before.as_deref().map(|b| &b.workload) != managed.map(|n| &n.workload) {
@@ -127,12 +127,12 @@ impl Mirror {
             for key in BTreeSet::from([group_before, group]).into_iter().flatten() {
                 self.update_group(&key);
             }
-            self.pod_moved(uid, held_before.as_ref(), belonged.as_ref(), was_ready);
+            self.pod_changed(uid, held_before.as_ref(), belonged.as_ref(), was_ready);
         }
     }
 
-    /// Takes note of what a pod holds and whose it is, where that is not what it was.
-    fn pod_moved(
+    /// Updates the indexes and events of a pod with a changed usage or owner.
+    fn pod_changed(
         &mut self,
         uid: Name,
         held_before: Option<&Pod>,
@@ -167,14 +167,14 @@ impl Mirror {
         }
     }
 
-    /// Gives the pods of an object to the workload above it, of which there is news.
+    /// Assigns the pods of an object again after its owner changed.
     fn attribute_again(&mut self, uid: &Name) {
         let pods = self.pods_of.get(&WorkloadId(uid.clone())).cloned().unwrap_or_default();
         for pod in pods {
             let Some(seen) = self.pods.get_mut(&pod) else { continue };
             let (held, belonged, ready) = (seen.holds.clone(), seen.belongs.clone(), seen.ready);
             self.ownership.attribute(seen);
-            self.pod_moved(pod, held.as_ref(), belonged.as_ref(), ready);
+            self.pod_changed(pod, held.as_ref(), belonged.as_ref(), ready);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the watches leave in memory, and what each change means to the engine.
+//! The cache of watched objects, and the engine events of each change.
 
 mod apply;
 mod devices;
@@ -23,32 +23,32 @@ use crate::directory::Places;
 use crate::engine::model::{Event, Name, Node, Observed, WorkloadId};
 use crate::kinds::{Kind, Kinds};
 
-/// A message of one of the watches.
+/// A message of a watch.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Of a namespace.
+    /// A namespace.
     Namespace(Seen<NamespaceSeen>),
-    /// Of a team.
+    /// A Team.
     Team(Seen<TeamSeen>),
-    /// Of a node pool.
+    /// A NodePool.
     Pool(Seen<PoolSeen>),
-    /// Of a node.
+    /// A node.
     Node(Seen<Node>),
-    /// Of a PriorityClass.
+    /// A PriorityClass.
     Class(Seen<ClassSeen>),
-    /// Of a Job.
+    /// A Job.
     Job(Seen<JobSeen>),
-    /// Of an object of another kind, by the place of that among the watched ones.
+    /// An object of a custom kind, with the index of the kind in the kinds table.
     Custom(usize, Seen<JobSeen>),
-    /// Of a pod.
+    /// A pod.
     Pod(Seen<PodSeen>),
-    /// Whether PodGroups can be made.
+    /// Whether the API server serves PodGroups.
     PodGroups(bool),
-    /// Of what there is of claimed devices.
+    /// An object of dynamic resource allocation.
     Devices(News),
 }
 
-/// The cluster as far as decisions and patches need it.
+/// The cluster as decisions and patches need it.
 #[derive(Debug, Default)]
 pub struct Mirror {
     namespaces: Table<NamespaceSeen>,
@@ -64,20 +64,20 @@ pub struct Mirror {
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
     replicas: Replicas,
-    /// How many pods of each workload are ready_pods.
+    /// The numbers of ready and succeeded pods of each workload.
     ready_pods: ReadyPods,
-    /// Jobs of which something has changed that may concern the places of their pods.
+    /// Jobs with a change that may affect the places of their pods.
     dirty_jobs: BTreeSet<WorkloadId>,
-    /// What the webhook knows of the places of pods.
+    /// The places of pods, shared with the webhook.
     places: Places,
-    /// Whether PodGroups can be made, once that is known.
+    /// Whether the API server serves PodGroups, once known.
     pod_groups: Option<bool>,
     unlabelled_default: i32,
     directory_changed: bool,
     events: Vec<Event>,
 }
 
-/// Which objects are meant of those that make pods.
+/// A table of objects that own pods.
 #[derive(Clone, Copy)]
 enum OwnerTable {
     Jobs,
@@ -85,13 +85,13 @@ enum OwnerTable {
 }
 
 impl Mirror {
-    /// Nothing yet, with objects of these kinds as workloads too.
+    /// An empty cache with these custom kinds.
     #[must_use]
     pub fn new(kinds: Kinds, places: Places) -> Self {
         Self { ownership: Ownership::new(kinds), places, ..Self::default() }
     }
 
-    /// Takes note of one message; gives what it means to the engine.
+    /// Applies one message; returns the engine events it causes.
     pub fn take(&mut self, change: Change) -> Vec<Event> {
         match change {
             Change::Namespace(seen) => self.take_namespace(seen),
@@ -123,7 +123,7 @@ impl Mirror {
                 let seen = self.with_devices(seen);
                 for step in self.nodes.take(seen) {
                     let (closed, event) = match step {
-                        // A kubelet's heartbeat changes nothing that matters here.
+                        // A kubelet's heartbeat changes nothing that is cached.
                         Step::Put(name, before) => {
                             let now = self.nodes.get(&name);
                             let open = |node: Option<&Node>| node.is_some_and(|node| node.schedulable);
@@ -154,7 +154,7 @@ impl Mirror {
                 let steps = self.jobs.take(self.ownership.sorted_message(seen));
                 self.job_steps(OwnerTable::Jobs, steps);
                 if ends {
-                    // The book is older than this mirror.
+                    // The places may outlive deleted Jobs: they are older than this cache.
                     self.places.keep(|uid| self.jobs.get(uid).is_some());
                 }
             }
@@ -164,13 +164,13 @@ impl Mirror {
                 self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
             }
             Change::Pod(seen) => {
-                // A pod that has ended is not kept, so this is seen here or never.
+                // An ended pod leaves the cache, so its success is counted here.
                 if let Seen::Object(uid, now) = &seen
                     && let Some(pod) = self.pods.get(uid).and_then(|before| before.holds.as_ref())
                     && let Some(owner) = pod.workload.as_ref().filter(|_| now.succeeded)
                 {
                     self.ready_pods.succeeded(owner);
-                    // Its Job may say so only after another has been made anew.
+                    // The Job's status may show the success only after a replacement pod is created.
                     let job = self.jobs.get(&owner.0).and_then(|seen| seen.managed.as_deref());
                     if job.and_then(thinned).is_some() {
                         self.places.thin(&owner.0, true);
@@ -188,14 +188,14 @@ impl Mirror {
         self.drain_events()
     }
 
-    /// Takes the answer to a write on a Job as if the watch had brought it.
+    /// Caches the answer to a write on a Job, as if the watch had sent it.
     pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
         let steps = self.jobs.take_own(seen.uid.clone(), self.ownership.sorted(seen));
         self.job_steps(OwnerTable::Jobs, steps);
         self.drain_events()
     }
 
-    /// Takes the answer to a write on an object of another kind as if the watch had brought it.
+    /// Caches the answer to a write on an object of a custom kind, as if the watch had sent it.
     pub fn take_own_custom(&mut self, kind: &Kind, seen: JobSeen) -> Vec<Event> {
         let watched = self.ownership.kinds().watched().iter();
         let place = watched.map(|watched| watched.entry.as_deref()).position(|entry| entry == Some(kind));
@@ -206,14 +206,14 @@ impl Mirror {
         self.drain_events()
     }
 
-    /// Takes the answer to a write on a pod as if the watch had brought it.
+    /// Caches the answer to a write on a pod, as if the watch had sent it.
     pub fn take_own_pod(&mut self, seen: PodSeen) -> Vec<Event> {
         let steps = self.pods.take_own(seen.uid.clone(), seen);
         self.pod_steps(steps);
         self.drain_events()
     }
 
-    /// What the engine is to be workload_event, how many pods of gangs are ready_pods after what is said of these.
+    /// Takes the events for the engine. The numbers of ready pods of gangs come after the events of the workloads.
     fn drain_events(&mut self) -> Vec<Event> {
         let mut events = take(&mut self.events);
         let mut gangs = self.ready_pods.take_changed();
@@ -230,7 +230,7 @@ impl Mirror {
         events
     }
 
-    /// Has everybody looked at who has pods on their way: it may lead to a node that is closed now.
+    /// Marks the Jobs with pods that are placed but not bound: their node may be cordoned now.
     fn mark_unbound_dirty(&mut self) {
         let unbound =
             |seen: &PodSeen| seen.way.is_some() && seen.holds.as_ref().is_some_and(|p| p.node.is_none());
@@ -258,7 +258,7 @@ impl Mirror {
         }
     }
 
-    /// Fills in again what namespaces and classes say of the workloads that `which` selects.
+    /// Completes the workloads that `which` selects from their namespaces and PriorityClasses again.
     fn complete_again(&mut self, which: impl Fn(&Managed) -> bool) {
         let jobs = self.jobs.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
         let jobs = jobs.chain(self.ownership.managed_mut()).map(|managed| (managed, false));
@@ -278,7 +278,7 @@ impl Mirror {
         }
     }
 
-    /// Tells what has become of the workloads that the pods of a group are.
+    /// Adds the events of a group's workloads.
     fn update_group(&mut self, key: &groups::Key) {
         for change in self.groups.look(key, &self.pods) {
             match change {
@@ -297,13 +297,13 @@ impl Mirror {
     }
 }
 
-/// The group a pod belongs to.
+/// The group of a pod.
 fn group_of(seen: &PodSeen) -> Option<groups::Key> {
     let namespace = &seen.managed.as_deref()?.workload.namespace;
     Some((namespace.clone(), seen.group.as_ref()?.name.clone()))
 }
 
-/// What the engine must be workload_event of a workload whose team was `before`; one without a team is none.
+/// The engine event of a changed workload; `before` is its former team. A workload without a team is unmanaged.
 fn workload_event(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
     let now = now?;
     if !now.workload.team.is_empty() {
@@ -331,7 +331,7 @@ impl Versioned for PodSeen {
     }
 }
 
-/// Kinds that Sluice does not write: what the watch says comes in order.
+/// Kinds that Sluice does not write need no version: their watch messages arrive in order.
 macro_rules! in_order {
     ($($kind:ty),*) => {$(impl Versioned for $kind {
         fn version(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! What single changes mean to the engine.
+//! Engine events of single changes.
 
 use serde_json::{Value, json};
 
@@ -96,16 +96,16 @@ fn priority_follows_the_classes() {
 }
 
 #[test]
-fn a_change_that_means_nothing_is_not_passed_on() {
+fn an_irrelevant_change_causes_no_event() {
     let mut mirror = labelled();
     mirror.take(saw_job(1, json!({})));
     assert!(mirror.take(saw_job(2, json!({"status": {"ready": 1}}))).is_empty());
     let seen = mirror.workload(&WorkloadId("job".into())).map(|(_, version)| version);
-    assert_eq!(seen, Some(2), "but the next patch must meet the new version");
+    assert_eq!(seen, Some(2), "but the next patch requires the new version");
 }
 
 #[test]
-fn a_late_event_does_not_undo_our_own_write() {
+fn a_late_watch_event_does_not_revert_an_own_write() {
     let mut mirror = labelled();
     mirror.take(saw_job(1, json!({})));
     let admitted =
@@ -118,7 +118,7 @@ fn a_late_event_does_not_undo_our_own_write() {
 }
 
 #[test]
-fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
+fn a_stopped_job_is_restored_when_it_has_no_pods_left() {
     let mut mirror = labelled();
     mirror.take(saw_pod(1, "Running"));
     let evicted = Time("2026-11-21T09:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_millisecond());
@@ -139,7 +139,7 @@ fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
     assert_eq!(mirror.pods_of(&WorkloadId("job".into())), ["j-0".into()]);
     assert!(matches!(mirror.take(saw_pod(5, "Failed"))[..], [Event::PodRemoved(_)]));
     assert_eq!(restorable(&mirror), 1);
-    // One that was evicted before its controller ever said that it runs still says that it never ran.
+    // A Job evicted before its controller reported it as running still has the Suspended condition of its creation.
     let mut never = leaving(0, 0);
     never["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-11-21T08:00:00Z");
     mirror.take(saw_job(6, never));
@@ -159,7 +159,7 @@ fn pods_missing_from_a_new_list_are_removed() {
 }
 
 #[test]
-fn the_directory_is_complete_once_every_list_it_rests_on_is() {
+fn the_directory_is_complete_once_all_its_lists_are() {
     let mut mirror = labelled();
     assert!(mirror.directory().is_some_and(|directory| !directory.complete));
     assert!(mirror.directory().is_none(), "nothing changed");
@@ -168,7 +168,10 @@ fn the_directory_is_complete_once_every_list_it_rests_on_is() {
     {
         mirror.take(seen);
     }
-    assert!(mirror.directory().is_some_and(|directory| !directory.complete), "are there PodGroups?");
+    assert!(
+        mirror.directory().is_some_and(|directory| !directory.complete),
+        "whether PodGroups are served is unknown"
+    );
     mirror.take(Change::PodGroups(true));
     let directory = mirror.directory().expect("changed");
     assert!(directory.complete && directory.pod_groups);
@@ -176,7 +179,7 @@ fn the_directory_is_complete_once_every_list_it_rests_on_is() {
 }
 
 #[test]
-fn where_pods_ask_for_a_whole_device_themselves_a_share_counts_as_one() {
+fn a_gpu_fraction_of_a_pod_that_requests_a_whole_device_counts_as_one() {
     let mut mirror = labelled();
     let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
     let asks = |version, containers: Value| {
@@ -194,7 +197,7 @@ fn where_pods_ask_for_a_whole_device_themselves_a_share_counts_as_one() {
 }
 
 #[test]
-fn the_places_of_pods_outlast_a_mirror_as_long_as_their_jobs() {
+fn the_places_of_pods_outlive_the_cache_as_long_as_their_jobs_exist() {
     let record = RECORD.replacen('{', r#"{"done":"","#, 1);
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": record}},
@@ -236,7 +239,7 @@ fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
     Change::Pod(Seen::Object(seen.uid.clone(), seen))
 }
 
-/// How many pods of the Job the events say are ready, and how many have succeeded.
+/// The reported numbers of ready and succeeded pods of the Job.
 fn ready_pods(events: &[Event]) -> Option<(u32, u32)> {
     events.iter().find_map(|event| match event {
         Event::PodsReady(workload_event) if &*workload_event.workload.0 == "job" => {
@@ -247,7 +250,7 @@ fn ready_pods(events: &[Event]) -> Option<(u32, u32)> {
 }
 
 #[test]
-fn it_is_told_how_many_pods_of_a_gang_are_up() {
+fn the_ready_pods_of_a_gang_are_reported() {
     let record = r#"{"pool":"p","nodes":{"n1":3},"pods":3,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": record}},
@@ -271,7 +274,7 @@ fn it_is_told_how_many_pods_of_a_gang_are_up() {
 }
 
 #[test]
-fn of_a_single_pod_it_is_not_told() {
+fn the_readiness_of_a_single_pod_is_not_reported() {
     let mut mirror = labelled();
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false},
@@ -281,7 +284,7 @@ fn of_a_single_pod_it_is_not_told() {
 }
 
 #[test]
-fn a_gang_of_which_some_have_succeeded_is_known_until_it_starts_anew() {
+fn a_gang_with_succeeded_pods_is_known_until_it_starts_again() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
     let mut look = |version, suspend: bool, succeeded: u32, pods: u32| {
@@ -305,7 +308,7 @@ fn a_gang_of_which_some_have_succeeded_is_known_until_it_starts_anew() {
 }
 
 #[test]
-fn a_pod_that_succeeds_thins_its_gang_before_its_job_says_so() {
+fn a_succeeded_pod_counts_before_the_status_of_its_job_shows_it() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
     let admitted = |version| {

@@ -1,4 +1,4 @@
-//! One reading of the cluster: the engine, the mirror, and the writes that follow from them.
+//! A session: the engine and the cache, filled from one listing of the cluster, and the writes they cause.
 
 mod reports;
 
@@ -33,14 +33,14 @@ use crate::engine::decision::Action;
 use crate::engine::model::{Event, Name, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
-/// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
+/// The capacity of the watch channel; a full channel slows the watches, not the loop.
 const CHANGES: usize = 4096;
-/// How much is taken along at once, so that decisions come in between.
+/// The most arrivals in one batch, so that decisions are not delayed.
 const BATCH: usize = 4096;
-/// How often a decision is written again when the object keeps moving.
+/// The most writes of one decision while its object keeps changing.
 const TRIES: u32 = 10;
 
-/// The engine with all that keeps it informed and obeyed.
+/// The engine with its inputs and writes.
 pub struct Session {
     engine: Engine,
     mirror: Mirror,
@@ -61,14 +61,14 @@ pub struct Session {
     _watches: JoinSet<()>,
 }
 
-/// Something that has arrived.
+/// A message for the loop.
 enum Arrival {
     Change(Change),
     Outcome(Outcome),
 }
 
 impl Session {
-    /// Reads the cluster from scratch.
+    /// Starts the watches, with an empty engine and cache.
     pub fn begin(context: &Context, leads: bool) -> Self {
         let (changes_in, changes) = mpsc::channel(CHANGES);
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
@@ -79,7 +79,7 @@ impl Session {
             Arc::clone(&context.busy),
             outcomes_in,
         );
-        // While the cluster is read anew, the webhook goes on with what was known before.
+        // While the cluster is listed again, the webhook uses the old pod places.
         let places = context.directory.load().places.clone();
         places.forget_expected();
         Self {
@@ -103,35 +103,35 @@ impl Session {
         }
     }
 
-    /// Whether this session decides.
+    /// Whether this session makes decisions.
     pub fn leads(&self) -> bool {
         self.leads
     }
 
-    /// Whether the leadership ran out under a write: nobody here knows what became of it, so this session
-    /// must not go on deciding, not even if the lead is there again.
+    /// Whether leadership expired during a write. The outcome of that write is unknown, so this session must not
+    /// decide again, even if leadership returns.
     pub fn lost_track(&self) -> bool {
         self.lost_track
     }
 
-    /// Decides no more; what is under way ends with the leadership.
+    /// Stops deciding. Writes in flight end with the leadership.
     pub fn stand_down(&mut self) {
         self.leads = false;
         self.lost_track = false;
     }
 
-    /// Whether every first list has been read.
+    /// Whether every first list is complete.
     pub fn complete(&self) -> bool {
         self.mirror.complete()
     }
 
-    /// The directory for the webhook if it has changed. A half-read one never replaces a whole one,
-    /// but the lists it rests on are short, and it need not wait for those of Jobs and pods.
+    /// The directory for the webhook, if it has changed and its lists are complete. It does not depend on the
+    /// long lists of Jobs and pods.
     pub fn directory(&mut self) -> Option<Directory> {
         self.mirror.directory().filter(|directory| directory.complete)
     }
 
-    /// Waits until something arrives; false when nothing can any more. It may be abandoned.
+    /// Waits for the next arrival; false when every channel is closed. Safe to cancel.
     pub async fn arrived(&mut self) -> bool {
         if self.first.is_some() {
             return true;
@@ -144,21 +144,21 @@ impl Session {
         self.first.is_some()
     }
 
-    /// Takes note of all that has arrived; false when it was nothing.
+    /// Handles the arrivals in the channels, up to [`BATCH`]; false when there was none.
     pub fn take_waiting(&mut self) -> bool {
         let mut worked = false;
         for _ in 0..BATCH {
-            let news = self
+            let arrival = self
                 .first
                 .take()
                 .or_else(|| self.outcomes.try_recv().ok().map(Arrival::Outcome))
                 .or_else(|| self.changes.try_recv().ok().map(Arrival::Change));
-            match news {
+            match arrival {
                 Some(Arrival::Change(change)) => {
                     let events = self.mirror.take(change);
-                    self.tell(events);
+                    self.apply(events);
                 }
-                Some(Arrival::Outcome(outcome)) => self.settle(outcome),
+                Some(Arrival::Outcome(outcome)) => self.finish_write(outcome),
                 None => break,
             }
             worked = true;
@@ -166,7 +166,7 @@ impl Session {
         worked
     }
 
-    fn tell(&mut self, events: Vec<Event>) {
+    fn apply(&mut self, events: Vec<Event>) {
         let now = now();
         for event in events {
             self.unschedulable.note(&event, now);
@@ -174,17 +174,17 @@ impl Session {
         }
     }
 
-    /// When to look again although nothing arrives.
+    /// When to run the next cycle if nothing arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
         if !self.leads {
             return None;
         }
-        let upkeep =
+        let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
-        upkeep.into_iter().chain([self.engine.next_deadline()]).flatten().min()
+        deadlines.into_iter().chain([self.engine.next_deadline()]).flatten().min()
     }
 
-    /// Decides and acts, if this session leads.
+    /// Runs one scheduling cycle and starts its writes, if this session leads.
     pub fn decide(&mut self, now: Time) {
         let dirty = self.mirror.take_dirty_jobs();
         if !self.leads {
@@ -194,18 +194,18 @@ impl Session {
         for write in due.writes {
             self.actuator.start(write);
         }
-        for astray in due.misplaced {
-            self.engine.apply(Event::PodsAstray(astray), now);
+        for pods in due.misplaced {
+            self.engine.apply(Event::PodsAstray(pods), now);
         }
         for action in self.engine.plan(now).actions {
             let Some((managed, _)) = self.mirror.workload(action.workload()) else {
-                self.failed(action.workload().clone(), "the object is gone".into());
+                self.failed(action.workload().clone(), "the object no longer exists".into());
                 continue;
             };
             let about = managed.workload.clone();
             let first = !managed.facts.has_eviction;
             let id = about.id.clone();
-            self.overtaken(&id);
+            self.retire(&id);
             self.last_number += 1;
             let decided = Decision { number: self.last_number, action, about, first, tries: 0 };
             self.decisions.insert(id.clone(), decided);
@@ -216,7 +216,7 @@ impl Session {
         self.unschedulable.report(&self.engine, &self.mirror, &self.notices, now);
     }
 
-    /// Starts the write of a decision on the object as it is now.
+    /// Starts the write of a decision, against the current version of the object.
     fn write(&mut self, id: &WorkloadId, now: Time) {
         let Some(decided) = self.decisions.get_mut(id) else { return };
         let Some((managed, version)) = self.mirror.workload(id) else {
@@ -224,15 +224,15 @@ impl Session {
             return;
         };
         decided.tries += 1;
-        let note = |claimant: Option<&WorkloadId>, reason: &str| {
+        let note = |preemptor: Option<&WorkloadId>, reason: &str| {
             let label = |id: &WorkloadId| {
                 self.mirror.workload(id).map_or_else(
                     || id.to_string(),
                     |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
                 )
             };
-            let claimant = claimant.map(label).unwrap_or_default();
-            Eviction { at: timestamp(now), claimant, reason: reason.to_owned() }
+            let preemptor = preemptor.map(label).unwrap_or_default();
+            Eviction { at: timestamp(now), claimant: preemptor, reason: reason.to_owned() }
         };
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
@@ -264,52 +264,52 @@ impl Session {
         self.actuator.start(write);
     }
 
-    /// The watch may show what a decision has done, and the engine decide on that, before the answer
-    /// to its write is there.
-    fn overtaken(&mut self, id: &WorkloadId) {
+    /// Retires an earlier decision on the workload. The watch may show the effect of its write, and the engine may
+    /// decide on that, before the write is answered.
+    fn retire(&mut self, id: &WorkloadId) {
         let Some(before) = self.decisions.remove(id) else { return };
         if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
-            self.done(&before);
+            self.report(&before);
         }
     }
 
     fn failed(&mut self, workload: WorkloadId, message: String) {
-        tracing::debug!(%workload, message, "a decision was not carried out");
+        tracing::debug!(%workload, message, "decision not applied");
         self.decisions.remove(&workload);
         self.engine.apply(Event::WriteFailed { workload, message }, now());
     }
 
-    /// Takes note of how a write ended.
-    fn settle(&mut self, outcome: Outcome) {
+    /// Handles the outcome of a write.
+    fn finish_write(&mut self, outcome: Outcome) {
         let Outcome { id, purpose, decision, end } = outcome;
         if matches!(purpose, Purpose::Place | Purpose::Remake { .. }) {
-            self.placed(&id.0, end);
+            self.finish_placement(&id.0, end);
             return;
         }
         if matches!(purpose, Purpose::Restore | Purpose::Release) {
-            self.settle_upkeep(id, purpose, end);
+            self.finish_retry(id, purpose, end);
             return;
         }
-        let overtaken = self.decisions.get(&id).is_none_or(|decided| decided.number != decision);
-        // Before it is written again, if it is.
+        let superseded = self.decisions.get(&id).is_none_or(|decided| decided.number != decision);
+        // A second write of the same decision expects the places again.
         if !matches!(end, End::Done(_)) {
             self.mirror.places().settled(&id.0);
         }
         match end {
-            // Of a decision that another has followed, or none, only the object is of interest.
-            End::Moved(look) if overtaken => self.see(look),
-            End::Gone | End::Refused(_) if overtaken => {}
+            // A superseded decision contributes only the newer object.
+            End::Moved(look) if superseded => self.observe(look),
+            End::Gone | End::Refused(_) if superseded => {}
             End::Done(look) => {
-                let decided = if overtaken { None } else { self.decisions.remove(&id) };
+                let decided = if superseded { None } else { self.decisions.remove(&id) };
                 if let Some(decided) = decided {
-                    self.done(&decided);
+                    self.report(&decided);
                 }
-                self.see(look);
+                self.observe(look);
                 self.mirror.places().settled(&id.0);
             }
             End::Moved(look) => {
-                self.see(look);
-                self.moved(id);
+                self.observe(look);
+                self.resolve_conflict(id);
             }
             End::Gone => {
                 self.decisions.remove(&id);
@@ -323,46 +323,45 @@ impl Session {
             }
             End::Abandoned => {
                 self.lost_track = true;
-                self.failed(id, "another replica leads".into());
+                self.failed(id, "this replica is no longer the leader".into());
             }
         }
     }
 
-    /// Takes note of how a write ended that nobody had to decide: it is made again for as long as it is of
-    /// use.
-    fn settle_upkeep(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
+    /// Handles the outcome of a write without a decision. It is retried while it is wanted.
+    fn finish_retry(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
         let mut ended = false;
         match end {
             End::Done(look) => {
                 ended = true;
-                self.see(look);
+                self.observe(look);
             }
-            End::Moved(look) => self.see(look),
+            End::Moved(look) => self.observe(look),
             End::Gone => ended = true,
             End::Refused(message) => {
                 tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
             }
             End::Abandoned => self.lost_track = true,
         }
-        let upkeep = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
-        // Of a group some pods may have been left out.
+        let retries = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
+        // The write may have left out some pods of a group.
         if ended && self.mirror.still_gated(&id).next().is_none() {
-            upkeep.ended(&id);
+            retries.ended(&id);
         } else {
-            upkeep.failed(&id, now());
+            retries.failed(&id, now());
         }
     }
 
-    /// Takes note of how a write on a pod of a Job ended.
-    fn placed(&mut self, pod: &Name, end: End) {
+    /// Handles the outcome of a write on a pod of a Job.
+    fn finish_placement(&mut self, pod: &Name, end: End) {
         match end {
             End::Done(look) | End::Moved(look) => {
-                self.see(look);
+                self.observe(look);
                 self.placing.ended(pod);
             }
             End::Gone => self.placing.ended(pod),
             End::Refused(message) => {
-                tracing::warn!(%pod, message, "the API server refused to let a pod go to its place");
+                tracing::warn!(%pod, message, "the API server refused to place a pod");
                 self.placing.failed(pod, now());
             }
             End::Abandoned => {
@@ -372,20 +371,20 @@ impl Session {
         }
     }
 
-    /// Takes an object that a write brought back as if the watch had.
-    fn see(&mut self, look: Look) {
+    /// Caches the object in a write's answer, as if the watch had sent it.
+    fn observe(&mut self, look: Look) {
         let events = match look {
             Look::Job(seen) => self.mirror.take_own_job(seen),
             Look::Pod(seen) => self.mirror.take_own_pod(seen),
             Look::Other(kind, seen) => self.mirror.take_own_custom(&kind, seen),
             Look::Pods(seen) => seen.into_iter().flat_map(|seen| self.mirror.take_own_pod(seen)).collect(),
         };
-        self.tell(events);
+        self.apply(events);
     }
 
-    /// The object of a decision is another than it was decided on: either that is the decision's own
-    /// doing, or it is written again if it still holds, or it is taken back.
-    fn moved(&mut self, id: WorkloadId) {
+    /// Handles a conflict: the object has changed since the decision. If the change is the decision's own effect,
+    /// the decision is done; if the decision still holds, it is written again; else it is reverted.
+    fn resolve_conflict(&mut self, id: WorkloadId) {
         let Some(decided) = self.decisions.get(&id) else { return };
         let Some((managed, _)) = self.mirror.workload(&id) else {
             self.decisions.remove(&id);
@@ -393,7 +392,7 @@ impl Session {
         };
         if carried_out(decided, managed) {
             if let Some(decided) = self.decisions.remove(&id) {
-                self.done(&decided);
+                self.report(&decided);
             }
         } else if decided.tries < TRIES && still_holds(decided, managed) {
             self.write(&id, now());
@@ -402,7 +401,7 @@ impl Session {
         }
     }
 
-    /// Gives stopped Jobs of which nothing is left their template back.
+    /// Restores the pod templates of stopped Jobs without pods.
     fn restore(&mut self, now: Time) {
         let wanted =
             self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
@@ -415,8 +414,8 @@ impl Session {
         }
     }
 
-    /// Lets those pods of admitted groups run that their admission has not reached: one was refused, or
-    /// whoever admitted them did not come to the end.
+    /// Ungates the remaining pods of admitted groups: a write was refused, or the previous leader ended before its
+    /// last write.
     fn release(&mut self, now: Time) {
         let all = self.mirror.partly_admitted();
         let wanted = all.filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
@@ -429,12 +428,12 @@ impl Session {
         }
     }
 
-    /// Answers a question from what is known now.
+    /// Answers a question from the current state.
     pub fn answer(&self, question: Question) {
         answer(question, &self.engine, &self.mirror, self.leads);
     }
 
-    /// Waits for the writes under way; false when what became of some is not known.
+    /// Waits for the writes in flight; false when the outcome of some is unknown.
     pub async fn finish(self, at_most: Duration) -> bool {
         self.actuator.finish(at_most).await
     }

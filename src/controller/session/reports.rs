@@ -1,4 +1,4 @@
-//! What is counted and told of decisions that have been carried out, or cannot be.
+//! Metrics and Kubernetes Events of decisions.
 
 use super::super::decisions::{Decision, places};
 use super::Session;
@@ -8,8 +8,8 @@ use crate::engine::decision::{Action, ResizeCause};
 use crate::engine::model::{Observed, WorkloadId, WorkloadKind};
 
 impl Session {
-    /// Counts and tells a decision that has been carried out.
-    pub(super) fn done(&mut self, decided: &Decision) {
+    /// Counts a decision that has taken effect and publishes its event.
+    pub(super) fn report(&mut self, decided: &Decision) {
         let workload = &decided.about;
         let team = &*workload.team;
         let queue = self.mirror.queue_of(workload);
@@ -49,7 +49,7 @@ impl Session {
             Action::Fail { reason, message, .. } => {
                 self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
                 if workload.kind == WorkloadKind::Job {
-                    // Its controller tells it with the same words when it has ended the Job.
+                    // The Job controller publishes an event with the same message.
                     return;
                 }
                 self.notices.publish_each(about, |about| Notice {
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Tells the owner of a pod that it was to leave and may not, once for each of its runs.
+    /// Publishes an event for an eviction that the API server refused, once per run of the workload.
     pub(super) fn report_blocked_eviction(&self, id: &WorkloadId, message: &str) {
         let Some(decided) = self.decisions.get(id) else { return };
         let (Observed::Admitted(admission), Action::Evict { message: why, .. }) =
@@ -96,7 +96,9 @@ impl Session {
             reason: "EvictionBlocked",
             action: "Evict",
             occasion: format!("{:x}", admission.at.0),
-            note: format!("the API server refused the eviction ({message}); it is asked again: {why}"),
+            note: format!(
+                "The API server refused to evict the pod ({message}). Sluice retries. Cause: {why}"
+            ),
         });
     }
 }
