@@ -1,7 +1,7 @@
-//! Sluice's own certificate authority as plain data, and the one step that is due next.
+//! Sluice's own certificate authority as plain data, and the next step of its rotation.
 //!
-//! The order is what keeps the API server trusting at every instant: a new authority is announced
-//! beside the old one first, and signs the serving certificate only once the announcement is in effect.
+//! The order of the steps keeps the webhook trusted at every instant: a new authority is first announced
+//! beside the old one, and signs the serving certificate only when the announcement is in effect.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Certificates are valid from a little before now, for the clocks of others.
+/// Certificates are valid from this long before now, to allow for clock skew.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// How long certificates live. They are renewed after two thirds of that.
+/// The lifetimes of certificates. A certificate is renewed after two thirds of its lifetime.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
     /// The serving certificate.
@@ -25,12 +25,12 @@ pub struct Lifetimes {
     pub authority: Duration,
 }
 
-/// From when to when something is valid.
+/// A period of validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
-    /// When it was made.
+    /// The time of issue.
     pub issued: Timestamp,
-    /// When it ends.
+    /// The time of expiry.
     pub expires: Timestamp,
 }
 
@@ -68,31 +68,31 @@ pub struct Authority {
     pub certificate: String,
 }
 
-/// What is known about the serving certificate besides its bytes.
+/// Metadata of the serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     /// From when to when.
     #[serde(flatten)]
     pub validity: Validity,
-    /// When the authority that signed it was issued.
+    /// The time of issue of the authority that signed it.
     pub signer: Timestamp,
-    /// The names it is valid for.
+    /// The host names and addresses it is valid for.
     pub hosts: Vec<String>,
 }
 
-/// The public part of what is kept.
+/// The public part of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Public {
-    /// The authorities to trust, the newest first. Only the newest can still sign.
+    /// The authorities to trust, newest first. Only the newest signs.
     pub authorities: Vec<Authority>,
     /// The serving certificate.
     pub serving: Serving,
 }
 
-/// Everything that is kept.
+/// The whole content of the Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// The part that is no secret.
+    /// The public part.
     pub public: Public,
     /// The key of the newest authority, in PEM.
     pub authority_key: String,
@@ -103,7 +103,7 @@ pub struct Kept {
 }
 
 impl std::fmt::Debug for Kept {
-    /// Leaves the keys out.
+    /// Omits the keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kept").field("public", &self.public).finish_non_exhaustive()
     }
@@ -117,11 +117,11 @@ impl Kept {
     }
 }
 
-/// The next step, if one is due: what to keep from now on. `announced` says that what the API server
-/// trusts has been the whole [`Kept::bundle`] for long enough that all of its replicas know.
+/// The content after the next step, if one is due. `announced` tells whether the whole [`Kept::bundle`] is in
+/// effect in every API server.
 ///
 /// # Errors
-/// When a key or certificate cannot be made.
+/// If a key or certificate cannot be created.
 pub fn step(
     kept: Option<&Kept>,
     now: Timestamp,
@@ -129,7 +129,7 @@ pub fn step(
     hosts: &[String],
     announced: bool,
 ) -> Result<Option<Kept>, rcgen::Error> {
-    // What has expired, while no replica ran, is trusted by nobody: there is no order left to keep.
+    // An authority that expired while no replica ran is not trusted anyway: start over.
     let Some(kept) =
         kept.filter(|kept| kept.public.authorities.first().is_some_and(|newest| !newest.validity.over(now)))
     else {
@@ -151,7 +151,7 @@ pub fn step(
         (next.public.serving, next.certificate, next.key) =
             sign(newest, &kept.authority_key, now, lifetimes, hosts)?;
     }
-    // The newest stays in any case: it is the one that can sign.
+    // The newest authority always stays: it is the one that signs.
     let mut position = 0;
     next.public.authorities.retain(|authority| {
         position += 1;
@@ -162,7 +162,7 @@ pub fn step(
 
 fn authority_params(issued: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
-    // The name differs from one authority to the next, so that a bundle of two is unambiguous.
+    // Each authority has its own name, so a bundle of two is unambiguous.
     params.distinguished_name.push(DnType::CommonName, format!("sluice authority of {issued}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -200,7 +200,7 @@ fn sign(
     Ok((serving, certificate, key.serialize_pem()))
 }
 
-/// The names the webhook is called by: those of its Service, this machine, and the host of its URL.
+/// The names and addresses of the webhook: its Service, this machine, and the host of its URL.
 #[must_use]
 pub fn hosts(namespace: &str, webhook_url: Option<&axum::http::Uri>) -> Vec<String> {
     let name = crate::api::names::NAME;
@@ -212,7 +212,7 @@ pub fn hosts(namespace: &str, webhook_url: Option<&axum::http::Uri>) -> Vec<Stri
     ];
     let host = webhook_url.and_then(axum::http::Uri::host).map(|host| host.trim_matches(['[', ']']));
     if let Some(host) = host.filter(|host| !hosts.iter().any(|known| known == host)) {
-        // A host that is neither an address nor a name cannot be called either.
+        // A host that is neither an address nor a DNS name cannot be reached.
         if host.parse::<IpAddr>().is_ok() || host.is_ascii() {
             hosts.push(host.to_owned());
         }
@@ -286,12 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn at_every_instant_of_a_rotation_the_announced_bundle_trusts_what_is_served() {
+    fn the_announced_bundle_trusts_the_served_certificate_at_every_instant_of_a_rotation() {
         let mut kept = first();
         let mut announced_bundle = kept.bundle();
         let mut rotations = 0;
         for second in 1..5000 {
-            // What is announced lags behind what is kept, and is in effect some seconds later.
+            // The announcement lags behind the Secret, and is in effect some seconds later.
             let announced = announced_bundle == kept.bundle() && second % 7 == 0;
             if let Some(next) = next(&kept, second, announced) {
                 rotations += i32::from(next.public.serving.signer != kept.public.serving.signer);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expired_while_nobody_ran_is_made_anew_at_once() {
+    fn certificates_that_expired_while_no_replica_ran_are_replaced_at_once() {
         let kept = first();
         let mut rotating = kept.clone();
         for second in 1..700 {

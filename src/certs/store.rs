@@ -1,7 +1,7 @@
-//! Where the certificates are kept: one Secret, which all replicas share.
+//! The Secret with the certificates, shared by all replicas.
 //!
-//! Every write carries the version it was computed from, so of two replicas that renew at once one
-//! loses, reads what the other wrote, and serves that.
+//! Every write carries the resource version it is based on. Of two replicas that renew at once, one
+//! loses, reads the other's Secret and serves that.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::authority::{Kept, Public};
-use super::{Error, within};
+use super::call::{Error, within};
 
 /// The name of the Secret.
 pub const SECRET: &str = "sluice-certs";
@@ -27,32 +27,32 @@ const AUTHORITY_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// What the Secret holds, and in which version.
+/// The content and version of the Secret.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// The content, if it could be understood.
+    /// The content, if it is valid.
     pub kept: Option<Kept>,
-    /// The version of the Secret; `None` when there is none.
+    /// The resource version; `None` if the Secret does not exist.
     version: Option<String>,
 }
 
 /// Reads the Secret.
 ///
 /// # Errors
-/// When the API server cannot be asked.
+/// If the API server cannot be reached.
 pub async fn read(api: &Api<Secret>) -> Result<Read, Error> {
     let Some(secret) = within(api.get_opt(SECRET)).await? else { return Ok(Read::default()) };
     let kept = parse(&secret);
     if kept.is_none() {
-        tracing::warn!(secret = SECRET, "the Secret holds no certificates of Sluice's, they are made anew");
+        tracing::warn!(secret = SECRET, "the Secret has no valid certificates; creating new ones");
     }
     Ok(Read { kept, version: secret.resource_version() })
 }
 
-/// Writes the Secret unless it has changed since it was read; says whether it was written.
+/// Writes the Secret unless it has changed since it was read; returns true if it was written.
 ///
 /// # Errors
-/// When the API server refuses for another reason than a lost race.
+/// If the API server refuses for a reason other than a lost race.
 pub async fn write(api: &Api<Secret>, kept: &Kept, read: &Read) -> Result<bool, Error> {
     let public = serde_json::to_vec(&kept.public).map_err(|error| Error::Secret(error.to_string()))?;
     let data = BTreeMap::from([
@@ -98,8 +98,8 @@ fn parse(secret: &Secret) -> Option<Kept> {
     usable(&kept).then_some(kept)
 }
 
-/// Whether the keys can be used, and the certificate belongs to its key. What cannot be served would
-/// otherwise be tried for ever.
+/// Whether the keys are valid and the certificate matches its key. A Secret that cannot be served would otherwise
+/// be retried forever.
 fn usable(kept: &Kept) -> bool {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(kept.certificate.as_bytes()).collect();
     let key = PrivateKeyDer::from_pem_slice(kept.key.as_bytes());
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_served_counts_as_nothing() {
+    fn a_pair_that_cannot_be_served_is_unusable() {
         let lifetimes =
             Lifetimes { certificate: Duration::from_secs(90), authority: Duration::from_secs(900) };
         let make = || {

@@ -4,12 +4,14 @@
 //! A node offers the devices of its ResourceSlices that the class selects. A pod requests the devices that its claims
 //! request of the class. Teams, quotas and placement treat it like any resource.
 
+mod index;
 mod selector;
 mod supply;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::index::remove;
 use self::supply::Supply;
 use super::reduce::claims::{
     Asked, CLASS_PREFIX, ClaimSeen, Claims, DeviceClassSeen, PodClaim, SliceSeen, TemplateSeen,
@@ -88,7 +90,7 @@ impl Dra {
         self.supply.complete() && self.templates.complete() && self.claims.complete()
     }
 
-    /// Takes note of a message; whom it concerns.
+    /// Applies a message; returns the objects to count again.
     pub fn take(&mut self, news: News) -> Affected {
         match news {
             News::Slice(seen) => Affected { nodes: self.supply.take_slice(seen), ..Affected::default() },
@@ -132,7 +134,7 @@ impl Dra {
         self.supply.forget(node);
     }
 
-    /// Takes note of what somebody's count depends on.
+    /// Updates the inputs of the count of a workload or pod.
     pub fn note(&mut self, user: &Name, before: Option<&Claims>, now: Option<&Claims>) {
         for source in before.map(sources).unwrap_or_default() {
             remove(&mut self.dependents, &source, user);
@@ -169,7 +171,10 @@ impl Dra {
         }
     }
 
-    /// What pods request, with what they claim; the error says why that cannot be logged.
+    /// The requests of a pod with its claimed devices.
+    ///
+    /// # Errors
+    /// Why the claimed devices cannot be counted.
     pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
         Ok(self.by_resource(&sum(&claims.plain, &self.asked(claims)?)))
     }
@@ -283,16 +288,6 @@ fn sources(claims: &Claims) -> BTreeSet<Source> {
         claims.map(|name| Source::Claim(key(name))).chain(template).collect::<Vec<_>>()
     });
     each.chain([Source::Classes]).collect()
-}
-
-/// Takes a name out of an index.
-fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Name>>, key: &K, name: &Name) {
-    if let Some(names) = index.get_mut(key) {
-        names.remove(name);
-        if names.is_empty() {
-            index.remove(key);
-        }
-    }
 }
 
 #[cfg(test)]

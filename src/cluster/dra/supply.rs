@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::remove;
+use super::index::remove;
 use super::selector::{Language, Selector};
 use crate::cluster::reduce::claims::{CLASS_PREFIX, Device, DeviceClassSeen, SliceSeen};
 use crate::cluster::table::{Seen, Step, Table};

@@ -1,4 +1,4 @@
-//! How devices are counted: on nodes, in workloads, in pods.
+//! Counts of devices on nodes, in workloads and in pods.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn class(name: &str, resource: Option<&str>, selector: &str) -> Change {
     Change::Devices(News::Class(Seen::Object(name.into(), seen)))
 }
 
-/// A slice of the node's own pool, with so many GPUs and a device that is none.
+/// A slice of the node's own pool, with `gpus` GPUs and one device that is not a GPU.
 fn slice(name: &str, node: &str, generation: i64, of: i64, gpus: usize) -> Change {
     let device = |kind: &str, index: usize| json!({"name": format!("{kind}-{index}"), "attributes": {"type": {"string": kind}}});
     let mut devices: Vec<Value> = (0..gpus).map(|index| device("gpu", index)).collect();
@@ -81,7 +81,7 @@ fn labelled() -> Mirror {
     mirror
 }
 
-/// What the last of these says a node offers, a workload asks for or a pod holds.
+/// The amounts in the last event: of a node, a workload or a pod.
 fn told(events: &[Event]) -> String {
     match events.last() {
         None => "nothing new".to_owned(),
@@ -96,7 +96,7 @@ fn told(events: &[Event]) -> String {
 }
 
 #[test]
-fn a_node_offers_the_devices_of_whole_pools_in_their_newest_generation() {
+fn a_node_offers_the_devices_of_complete_pools_in_their_newest_generation() {
     let mut mirror = Mirror::default();
     mirror.take(class("gpu", Some("example.com/gpu"), GPU));
     mirror.take(slice("s0", "n0", 1, 1, 2));
@@ -120,7 +120,7 @@ fn a_node_offers_the_devices_of_whole_pools_in_their_newest_generation() {
 }
 
 #[test]
-fn classes_say_what_counts_and_as_what() {
+fn classes_define_which_devices_count_and_as_which_resource() {
     let mut mirror = Mirror::default();
     mirror.take(slice("s0", "n0", 1, 1, 2));
     let mut after = |change| told(&mirror.take(change));
@@ -144,7 +144,7 @@ fn classes_say_what_counts_and_as_what() {
 }
 
 #[test]
-fn a_job_asks_for_what_its_claims_ask_for() {
+fn a_job_requests_the_devices_of_its_claims() {
     let mut mirror = labelled();
     let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
     let mut after = |change| told(&mirror.take(change));
@@ -160,7 +160,7 @@ fn a_job_asks_for_what_its_claims_ask_for() {
 }
 
 #[test]
-fn a_class_asked_for_by_its_own_name_counts_as_its_resource() {
+fn a_class_requested_by_its_own_name_counts_as_its_resource() {
     let mut mirror = labelled();
     let mut after = |change| told(&mirror.take(change));
     let by_class = "deviceclass.resource.kubernetes.io/gpu";
@@ -169,7 +169,7 @@ fn a_class_asked_for_by_its_own_name_counts_as_its_resource() {
 }
 
 #[test]
-fn what_runs_keeps_what_was_counted_when_its_template_goes() {
+fn a_running_job_keeps_its_count_when_its_template_is_deleted() {
     let mut mirror = labelled();
     mirror.take(class("gpu", Some("x/gpu"), GPU));
     mirror.take(template("t", &[("gpu", 2)]));
@@ -184,7 +184,7 @@ fn what_runs_keeps_what_was_counted_when_its_template_goes() {
 }
 
 #[test]
-fn a_pod_holds_what_its_claims_were_given() {
+fn a_pod_uses_the_devices_allocated_to_its_claims() {
     let mut mirror = labelled();
     mirror.take(class("gpu", Some("x/gpu"), GPU));
     mirror.take(template("t", &[("gpu", 2)]));
@@ -196,7 +196,7 @@ fn a_pod_holds_what_its_claims_were_given() {
     assert_eq!(after(claim("p-gpu-1", &[("gpu", 3)], "p")), "p holds cpu 1, x/gpu 3");
     let gone = Change::Devices(News::Template(Seen::Deleted(key("ns", "t"))));
     assert_eq!(after(gone), "nothing new", "the claim says it all");
-    // A claim that pods share is held by the first of them.
+    // A shared claim is charged to its first pod.
     let shared = || json!([{"name": "gpu", "resourceClaimName": "c"}]);
     assert_eq!(after(claim("c", &[("gpu", 1)], "q")), "nothing new");
     assert_eq!(after(pod("q", shared(), json!([]))), "q holds cpu 1, x/gpu 1");
@@ -225,7 +225,7 @@ fn a_group_waits_for_the_template_of_its_pods() {
 }
 
 #[test]
-fn devices_that_share_counters_count_where_all_can_be_had_at_once() {
+fn devices_that_share_counters_count_if_all_can_be_allocated_at_once() {
     let mut mirror = Mirror::default();
     mirror.take(class("gpu", Some("x/gpu"), GPU));
     mirror.take(class("part", Some("x/part"), "device.attributes['d'].type == 'part'"));
@@ -257,6 +257,6 @@ fn devices_that_share_counters_count_where_all_can_be_had_at_once() {
     {
         mirror.take(Change::Devices(News::Slice(Seen::Object(name.into(), seen(spec)))));
     }
-    // The parts of the first GPU do not all fit on it.
+    // The first GPU cannot be split into all of its partitions at once.
     assert_eq!(told(&mirror.take(node("n0", json!({"cpu": 4})))), "n0 offers cpu 4, x/gpu 2, x/part 1");
 }

@@ -242,9 +242,7 @@ fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
 /// The reported numbers of ready and succeeded pods of the Job.
 fn ready_pods(events: &[Event]) -> Option<(u32, u32)> {
     events.iter().find_map(|event| match event {
-        Event::PodsReady(workload_event) if &*workload_event.workload.0 == "job" => {
-            Some((workload_event.ready, workload_event.succeeded))
-        }
+        Event::PodsReady(pods) if &*pods.workload.0 == "job" => Some((pods.ready, pods.succeeded)),
         _ => None,
     })
 }
