@@ -49,7 +49,7 @@ impl SharedDirectory {
     }
 }
 
-/// The nodes of the pods of admitted Jobs, by the UID of the Job. All clones share one map. It changes with every
+/// The nodes of the pods of admitted Jobs, by the UID of the Job. All clones refer to one map. It changes with every
 /// admission, so unlike the directory it is not replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Places(Arc<RwLock<PodPlaces>>);

@@ -1,4 +1,4 @@
-//! Sluice lets teams share a GPU cluster with ordinary Jobs. It holds submitted Jobs, admits them when guaranteed or
+//! Sluice lets teams share a GPU cluster with ordinary Jobs. It suspends submitted Jobs, admits them when guaranteed or
 //! borrowed capacity is free, and preempts borrowers when a team needs its guarantee.
 
 pub mod api;

@@ -14,7 +14,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address of a replica with this URL; `leads` tells whether the replica leads.
+    /// The address of a replica with this URL; `leads` returns whether the replica leads.
     pub fn new(url: Option<&Uri>, leads: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let url = url.map(|url| url.to_string().trim_end_matches('/').to_owned());
         Self { url, leads: Box::new(leads) }

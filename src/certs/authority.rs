@@ -91,7 +91,7 @@ pub struct Public {
 
 /// The whole content of the Secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct Stored {
     /// The public part.
     pub public: Public,
     /// The key of the newest authority, in PEM.
@@ -102,14 +102,14 @@ pub struct Kept {
     pub key: String,
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for Stored {
     /// Omits the keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("public", &self.public).finish_non_exhaustive()
+        f.debug_struct("Stored").field("public", &self.public).finish_non_exhaustive()
     }
 }
 
-impl Kept {
+impl Stored {
     /// All certificates to trust, in PEM.
     #[must_use]
     pub fn bundle(&self) -> String {
@@ -117,30 +117,30 @@ impl Kept {
     }
 }
 
-/// The content after the next step, if one is due. `announced` tells whether the whole [`Kept::bundle`] is in
+/// The content after the next step, if one is due. `announced`: whether the whole [`Stored::bundle`] is in
 /// effect in every API server.
 ///
 /// # Errors
 /// If a key or certificate cannot be created.
 pub fn step(
-    kept: Option<&Kept>,
+    stored: Option<&Stored>,
     now: Timestamp,
     lifetimes: Lifetimes,
     hosts: &[String],
     announced: bool,
-) -> Result<Option<Kept>, rcgen::Error> {
+) -> Result<Option<Stored>, rcgen::Error> {
     // An authority that expired while no replica ran is not trusted anyway: start over.
-    let Some(kept) =
-        kept.filter(|kept| kept.public.authorities.first().is_some_and(|newest| !newest.validity.over(now)))
+    let Some(stored) = stored
+        .filter(|stored| stored.public.authorities.first().is_some_and(|newest| !newest.validity.over(now)))
     else {
         let (authority, authority_key) = new_authority(now, lifetimes)?;
         let (serving, certificate, key) = sign(&authority, &authority_key, now, lifetimes, hosts)?;
         let public = Public { authorities: vec![authority], serving };
-        return Ok(Some(Kept { public, authority_key, certificate, key }));
+        return Ok(Some(Stored { public, authority_key, certificate, key }));
     };
-    let mut next = kept.clone();
-    let newest = &kept.public.authorities[0];
-    let serving = &kept.public.serving;
+    let mut next = stored.clone();
+    let newest = &stored.public.authorities[0];
+    let serving = &stored.public.serving;
     let switch = serving.signer != newest.validity.issued;
     let announced = announced || serving.validity.over(now);
     if newest.validity.due(now) && !switch {
@@ -149,7 +149,7 @@ pub fn step(
         next.authority_key = authority_key;
     } else if (switch && announced) || (!switch && (serving.validity.due(now) || serving.hosts != hosts)) {
         (next.public.serving, next.certificate, next.key) =
-            sign(newest, &kept.authority_key, now, lifetimes, hosts)?;
+            sign(newest, &stored.authority_key, now, lifetimes, hosts)?;
     }
     // The newest authority always stays: it is the one that signs.
     let mut position = 0;
@@ -157,7 +157,7 @@ pub fn step(
         position += 1;
         position == 1 || !authority.validity.over(now)
     });
-    Ok((next != *kept).then_some(next))
+    Ok((next != *stored).then_some(next))
 }
 
 fn authority_params(issued: Timestamp) -> CertificateParams {
@@ -253,12 +253,12 @@ mod tests {
         verifier.verify_server_cert(&leaf, &[], &host, &[], now).is_ok()
     }
 
-    fn next(kept: &Kept, seconds: i64, announced: bool) -> Option<Kept> {
-        step(Some(kept), at(seconds), LIFETIMES, &hosts("sluice-system", None), announced)
+    fn next(stored: &Stored, seconds: i64, announced: bool) -> Option<Stored> {
+        step(Some(stored), at(seconds), LIFETIMES, &hosts("sluice-system", None), announced)
             .expect("keys can be made")
     }
 
-    fn first() -> Kept {
+    fn first() -> Stored {
         step(None, at(0), LIFETIMES, &hosts("sluice-system", None), false)
             .expect("keys can be made")
             .expect("the first step is due")
@@ -266,85 +266,85 @@ mod tests {
 
     #[test]
     fn the_first_certificate_is_trusted_for_its_names() {
-        let kept = first();
+        let stored = first();
         for host in
             ["sluice.sluice-system.svc", "sluice.sluice-system.svc.cluster.local", "localhost", "127.0.0.1"]
         {
-            assert!(trusted(&kept.bundle(), &kept.certificate, host, 1), "{host}");
+            assert!(trusted(&stored.bundle(), &stored.certificate, host, 1), "{host}");
         }
-        assert!(!trusted(&kept.bundle(), &kept.certificate, "example.com", 1));
-        assert!(!trusted(&kept.bundle(), &kept.certificate, "localhost", 91));
-        assert_eq!(next(&kept, 59, true), None);
+        assert!(!trusted(&stored.bundle(), &stored.certificate, "example.com", 1));
+        assert!(!trusted(&stored.bundle(), &stored.certificate, "localhost", 91));
+        assert_eq!(next(&stored, 59, true), None);
     }
 
     #[test]
     fn the_serving_certificate_is_renewed_after_two_thirds() {
-        let kept = first();
-        let renewed = next(&kept, 60, false).expect("the renewal is due");
-        assert_eq!(renewed.bundle(), kept.bundle());
-        assert!(trusted(&kept.bundle(), &renewed.certificate, "localhost", 140));
+        let stored = first();
+        let renewed = next(&stored, 60, false).expect("the renewal is due");
+        assert_eq!(renewed.bundle(), stored.bundle());
+        assert!(trusted(&stored.bundle(), &renewed.certificate, "localhost", 140));
     }
 
     #[test]
     fn the_announced_bundle_trusts_the_served_certificate_at_every_instant_of_a_rotation() {
-        let mut kept = first();
-        let mut announced_bundle = kept.bundle();
+        let mut stored = first();
+        let mut announced_bundle = stored.bundle();
         let mut rotations = 0;
         for second in 1..5000 {
             // The announcement lags behind the Secret, and is in effect some seconds later.
-            let announced = announced_bundle == kept.bundle() && second % 7 == 0;
-            if let Some(next) = next(&kept, second, announced) {
-                rotations += i32::from(next.public.serving.signer != kept.public.serving.signer);
-                kept = next;
+            let announced = announced_bundle == stored.bundle() && second % 7 == 0;
+            if let Some(next) = next(&stored, second, announced) {
+                rotations += i32::from(next.public.serving.signer != stored.public.serving.signer);
+                stored = next;
             }
-            assert!(trusted(&announced_bundle, &kept.certificate, "localhost", second), "at {second}");
+            assert!(trusted(&announced_bundle, &stored.certificate, "localhost", second), "at {second}");
             if second % 5 == 0 {
-                announced_bundle = kept.bundle();
+                announced_bundle = stored.bundle();
             }
-            assert!(kept.public.authorities.len() <= 2, "at {second}");
+            assert!(stored.public.authorities.len() <= 2, "at {second}");
         }
         assert!(rotations >= 6, "{rotations}");
     }
 
     #[test]
     fn a_new_authority_signs_nothing_before_it_is_announced() {
-        let mut kept = first();
+        let mut stored = first();
         for second in (60..=667).step_by(20) {
-            kept = next(&kept, second, true).unwrap_or(kept);
+            stored = next(&stored, second, true).unwrap_or(stored);
         }
-        kept.public.authorities.truncate(1);
-        let rotated = next(&kept, 700, true).expect("the authority is due");
+        stored.public.authorities.truncate(1);
+        let rotated = next(&stored, 700, true).expect("the authority is due");
         assert_eq!(rotated.public.authorities.len(), 2);
-        assert_eq!(rotated.certificate, kept.certificate);
+        assert_eq!(rotated.certificate, stored.certificate);
         assert_eq!(next(&rotated, 701, false), None);
         let switched = next(&rotated, 702, true).expect("the switch is due");
-        assert_ne!(switched.certificate, kept.certificate);
+        assert_ne!(switched.certificate, stored.certificate);
     }
 
     #[test]
     fn certificates_that_expired_while_no_replica_ran_are_replaced_at_once() {
-        let kept = first();
-        let mut rotating = kept.clone();
+        let stored = first();
+        let mut rotating = stored.clone();
         for second in 1..700 {
             rotating = next(&rotating, second, second < 666).unwrap_or(rotating);
         }
         assert_ne!(rotating.public.serving.signer, rotating.public.authorities[0].validity.issued);
-        for (kept, later) in [(&kept, 500), (&kept, 2000), (&rotating, 900), (&rotating, 5000)] {
-            let anew = next(kept, later, false).expect("the renewal is due");
-            let anew = next(&anew, later, true).unwrap_or(anew);
-            assert!(trusted(&anew.bundle(), &anew.certificate, "localhost", later), "{later}");
+        for (stored, later) in [(&stored, 500), (&stored, 2000), (&rotating, 900), (&rotating, 5000)] {
+            let renewed = next(stored, later, false).expect("the renewal is due");
+            let renewed = next(&renewed, later, true).unwrap_or(renewed);
+            assert!(trusted(&renewed.bundle(), &renewed.certificate, "localhost", later), "{later}");
         }
     }
 
     #[test]
     fn a_new_host_needs_a_new_certificate() {
-        let kept = first();
+        let stored = first();
         let url = "https://192.0.2.7:9443".parse().expect("the URL is well-formed");
         let hosts = hosts("sluice-system", Some(&url));
-        let renewed = step(Some(&kept), at(1), LIFETIMES, &hosts, false)
+        let renewed = step(Some(&stored), at(1), LIFETIMES, &hosts, false)
             .expect("keys can be made")
             .expect("the host is missing");
-        assert!(trusted(&kept.bundle(), &renewed.certificate, "192.0.2.7", 2));
+        assert!(trusted(&stored.bundle(), &renewed.certificate, "192.0.2.7", 2));
     }
 
     #[test]

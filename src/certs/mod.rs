@@ -47,7 +47,7 @@ pub struct Options {
 fn https_url(text: &str) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| format!("{error}"))?;
     if url.scheme_str() != Some("https") || url.host().is_none() || url.query().is_some() {
-        return Err("must look like https://host:port".to_owned());
+        return Err("must have the form https://host:port".to_owned());
     }
     Ok(url)
 }
@@ -71,7 +71,7 @@ impl Certificates {
     /// Loads or creates the certificate, then keeps it and the webhook configurations up to date. Retries while
     /// the API server cannot be reached.
     ///
-    /// `leads` tells whether this replica leads. Each replica has its own URL, and only the leader announces it;
+    /// `leads` returns whether this replica leads. Each replica has its own URL, and only the leader announces it;
     /// the rest is the same on every replica, and each one writes it.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::address::Address;
 use super::announce::{Announcement, announce};
-use super::authority::{Kept, Lifetimes, step};
+use super::authority::{Lifetimes, Stored, step};
 use super::call::Error;
 use super::store;
 use crate::api::names;
@@ -34,7 +34,7 @@ const SETTLE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The state of one replica.
-struct Keeper {
+struct Renewal {
     client: Client,
     secrets: Api<Secret>,
     lifetimes: Lifetimes,
@@ -61,7 +61,7 @@ pub async fn start(
     address: Address,
     token: CancellationToken,
 ) -> Result<(RustlsConfig, JoinHandle<()>), Error> {
-    let mut keeper = Keeper {
+    let mut renewal = Renewal {
         secrets: Api::namespaced(client.clone(), namespace),
         lifetimes,
         hosts,
@@ -73,7 +73,7 @@ pub async fn start(
         announced: None,
     };
     let tls = loop {
-        let failure = match keeper.refresh().await {
+        let failure = match renewal.refresh().await {
             Ok(tls) => break tls,
             Err(error) => error,
         };
@@ -83,12 +83,12 @@ pub async fn start(
         }
     };
     let task = tokio::spawn(async move {
-        token.run_until_cancelled(keeper.run()).await;
+        token.run_until_cancelled(renewal.run()).await;
     });
     Ok((tls, task))
 }
 
-impl Keeper {
+impl Renewal {
     /// Checks after every change of the Secret or the configurations, and at least every [`INTERVAL`].
     async fn run(&mut self) {
         let mutating: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
@@ -127,13 +127,13 @@ impl Keeper {
 
     /// Updates the Secret, the served certificate and the announcement.
     async fn refresh(&mut self) -> Result<RustlsConfig, Error> {
-        let kept = self.keep().await?;
-        let tls = self.serve(&kept).await?;
+        let stored = self.update_secret().await?;
+        let tls = self.serve(&stored).await?;
         self.url = self.address.to_announce();
-        let announcement = Announcement { bundle: Some(kept.bundle()), url: self.url.clone() };
+        let announcement = Announcement { bundle: Some(stored.bundle()), url: self.url.clone() };
         match announce(&self.client, &announcement).await {
-            Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != kept.bundle()) => {
-                self.announced = Some((kept.bundle(), Instant::now()));
+            Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != stored.bundle()) => {
+                self.announced = Some((stored.bundle(), Instant::now()));
             }
             Ok(true) => {}
             Ok(false) => self.announced = None,
@@ -147,17 +147,17 @@ impl Keeper {
     }
 
     /// Reads the Secret and takes the step that is due. The loser of a race uses the winner's Secret.
-    async fn keep(&self) -> Result<Kept, Error> {
+    async fn update_secret(&self) -> Result<Stored, Error> {
         loop {
             let read = store::read(&self.secrets).await?;
-            let announced = |kept: &Kept| {
+            let announced = |stored: &Stored| {
                 self.announced.as_ref().is_some_and(|(bundle, since)| {
-                    *bundle == kept.bundle() && since.elapsed() >= self.settle()
+                    *bundle == stored.bundle() && since.elapsed() >= self.settle()
                 })
             };
-            let in_effect = read.kept.as_ref().is_some_and(announced);
-            let next = step(read.kept.as_ref(), Timestamp::now(), self.lifetimes, &self.hosts, in_effect)?;
-            match (next, &read.kept) {
+            let in_effect = read.stored.as_ref().is_some_and(announced);
+            let next = step(read.stored.as_ref(), Timestamp::now(), self.lifetimes, &self.hosts, in_effect)?;
+            match (next, &read.stored) {
                 (Some(next), _) => {
                     if store::write(&self.secrets, &next, &read).await? {
                         let authorities = next.public.authorities.len();
@@ -165,16 +165,16 @@ impl Keeper {
                         return Ok(next);
                     }
                 }
-                (None, Some(kept)) => return Ok(kept.clone()),
+                (None, Some(stored)) => return Ok(stored.clone()),
                 (None, None) => return Err(Error::Secret("no certificate was created".to_owned())),
             }
         }
     }
 
-    async fn serve(&mut self, kept: &Kept) -> Result<RustlsConfig, Error> {
-        let pair = || (kept.certificate.clone().into_bytes(), kept.key.clone().into_bytes());
+    async fn serve(&mut self, stored: &Stored) -> Result<RustlsConfig, Error> {
+        let pair = || (stored.certificate.clone().into_bytes(), stored.key.clone().into_bytes());
         let tls = match &self.tls {
-            Some(tls) if self.served == kept.certificate => return Ok(tls.clone()),
+            Some(tls) if self.served == stored.certificate => return Ok(tls.clone()),
             Some(tls) => {
                 let (certificate, key) = pair();
                 tls.reload_from_pem(certificate, key).await.map_err(Error::Load)?;
@@ -185,7 +185,7 @@ impl Keeper {
                 RustlsConfig::from_pem(certificate, key).await.map_err(Error::Load)?
             }
         };
-        self.served.clone_from(&kept.certificate);
+        self.served.clone_from(&stored.certificate);
         self.tls = Some(tls.clone());
         Ok(tls)
     }

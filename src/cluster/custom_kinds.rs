@@ -35,19 +35,19 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>, watches: 
 async fn keep_watching(client: Client, place: usize, watched: Watched, changes: Sender<Change>) {
     let kind = watched.resource.kind.clone();
     let api: Api<DynamicObject> = Api::all_with(client, &watched.resource);
-    let mut workload_event = false;
+    let mut denial_logged = false;
     loop {
         match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {
                 tracing::info!(kind, version = watched.resource.api_version, "watching");
-                workload_event = false;
+                denial_logged = false;
                 if !watch(&api, place, &watched, &changes).await {
                     return;
                 }
             }
             Err(Error::Api(answer)) if matches!(answer.code, 403 | 404) => {
-                if answer.code == 403 && !workload_event {
-                    workload_event = true;
+                if answer.code == 403 && !denial_logged {
+                    denial_logged = true;
                     let problem = &answer.message;
                     tracing::warn!(
                         kind,

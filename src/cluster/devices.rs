@@ -64,7 +64,7 @@ where
 {
     let kind = K::kind(&());
     let api: Api<K> = Api::all(client);
-    let mut told = false;
+    let mut denial_logged = false;
     loop {
         let pause = match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {
@@ -74,7 +74,7 @@ where
                 RETRY
             }
             Err(Error::Api(answer)) if matches!(answer.code, 403 | 404) => {
-                if answer.code == 403 && !std::mem::replace(&mut told, true) {
+                if answer.code == 403 && !std::mem::replace(&mut denial_logged, true) {
                     let problem = &answer.message;
                     tracing::warn!(%kind, problem, "no permission to list objects of dynamic resource allocation; claimed devices are not counted");
                 }

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 /// The most events that wait.
 const BACKLOG: usize = 8192;
 /// The longest delay of an event while other writes are in flight.
-const YIELD: Duration = Duration::from_millis(500);
+const LONGEST_DELAY: Duration = Duration::from_millis(500);
 /// The time limit of one call.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest note the API takes, in bytes.
@@ -41,7 +41,7 @@ pub struct Notice {
     pub reason: &'static str,
     /// The action taken, one word in CamelCase.
     pub action: &'static str,
-    /// A key that tells occurrences of the same reason apart, in lower-case letters and digits.
+    /// A key that distinguishes occurrences of the same reason, in lower-case letters and digits.
     pub occasion: String,
     /// The message.
     pub note: String,
@@ -108,7 +108,7 @@ pub fn publisher(
     let (sender, mut receiver) = mpsc::channel(BACKLOG);
     let run = async move {
         while let Some(notice) = receiver.recv().await {
-            yield_to(&busy).await;
+            wait_while_busy(&busy).await;
             if !leadership.holds() {
                 continue;
             }
@@ -119,10 +119,10 @@ pub fn publisher(
     (Notices(sender), run)
 }
 
-async fn yield_to(busy: &AtomicUsize) {
+async fn wait_while_busy(busy: &AtomicUsize) {
     const STEP: Duration = Duration::from_millis(20);
     let mut waited = Duration::ZERO;
-    while busy.load(Ordering::Relaxed) > 0 && waited < YIELD {
+    while busy.load(Ordering::Relaxed) > 0 && waited < LONGEST_DELAY {
         sleep(STEP).await;
         waited += STEP;
     }

@@ -180,7 +180,7 @@ pub fn campaign(
 enum Held {
     /// This candidate.
     Here,
-    /// Another candidate; `expires` tells when the lease expires unless it is renewed, if known.
+    /// Another candidate; `expires` is the time at which the lease expires unless it is renewed, if known.
     Elsewhere { expires: Option<Instant> },
 }
 

@@ -135,10 +135,10 @@ mod tests {
     }
 
     /// Caches an object and records its owner.
-    fn take(ownership: &mut Ownership, place: usize, look: JobSeen) {
-        let look = ownership.sorted(look);
-        let (uid, parent) = (look.uid.clone(), look.controller.as_ref().map(|owner| Name::from(&*owner.uid)));
-        ownership.tables[place].take(Seen::Object(uid.clone(), look));
+    fn take(ownership: &mut Ownership, place: usize, seen: JobSeen) {
+        let seen = ownership.sorted(seen);
+        let (uid, parent) = (seen.uid.clone(), seen.controller.as_ref().map(|owner| Name::from(&*owner.uid)));
+        ownership.tables[place].take(Seen::Object(uid.clone(), seen));
         ownership.link(&uid, parent.as_ref());
     }
 

@@ -46,7 +46,7 @@ impl ReadyPods {
     }
 
     /// Drops a deleted workload.
-    pub fn forget(&mut self, id: &WorkloadId) {
+    pub fn remove(&mut self, id: &WorkloadId) {
         self.counts.remove(id);
     }
 

@@ -20,13 +20,13 @@ pub type Quantities = BTreeMap<String, Value>;
 /// A `batch/v1` Job.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Job {
-    /// Name, marks and version.
+    /// The metadata.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The spec.
     #[serde(default)]
     pub spec: JobSpec,
-    /// How far it has come.
+    /// The status.
     #[serde(default)]
     pub status: JobStatus,
 }
@@ -101,13 +101,13 @@ pub struct Condition {
 /// A `v1` Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Pod {
-    /// Name, marks and version.
+    /// The metadata.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The spec.
     #[serde(default)]
     pub spec: PodSpec,
-    /// How far it has come.
+    /// The status.
     #[serde(default)]
     pub status: PodStatus,
 }
@@ -168,7 +168,7 @@ pub struct Gate {
 pub struct Container {
     /// Its requests and limits.
     pub resources: Resources,
-    /// `Always` on an init container makes it run beside the others.
+    /// `Always` on an init container makes it run beside the containers.
     pub restart_policy: Option<String>,
 }
 
@@ -199,13 +199,13 @@ pub struct PodStatus {
 /// A `v1` Node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Node {
-    /// Name, labels and version.
+    /// The metadata.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The spec.
     #[serde(default)]
     pub spec: NodeSpec,
-    /// What it offers.
+    /// The status.
     #[serde(default)]
     pub status: NodeStatus,
 }

@@ -1,4 +1,4 @@
-//! What the controller needs from the rest of the process.
+//! The handles and options of the controller.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -13,7 +13,7 @@ use crate::engine::model::Settings;
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 
-/// The handles and options that every session shares.
+/// Handles and options, shared by all sessions.
 #[derive(Clone)]
 pub struct Context {
     /// The client of the API server.

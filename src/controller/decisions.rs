@@ -15,7 +15,7 @@ use crate::engine::model::{Admission, Name, Observed, Workload, WorkloadKind};
 
 /// A decision with a write in flight.
 pub struct Decision {
-    /// A number unique within the session; tells decisions on the same workload apart.
+    /// A number unique within the session; distinguishes decisions on the same workload.
     pub number: u64,
     /// The decision itself.
     pub action: Action,
@@ -58,8 +58,8 @@ pub fn carried_out(decided: &Decision, managed: &Managed) -> bool {
         }
         (Action::Fail { reason, .. }, Observed::Finished | Observed::Leaving { .. } | Observed::OnHold) => {
             let Facts { failure, eviction, .. } = &managed.facts;
-            let told = [failure.as_deref(), eviction.as_ref().map(|note| note.reason.as_str())];
-            told.contains(&Some(reason.code()))
+            let codes = [failure.as_deref(), eviction.as_ref().map(|note| note.reason.as_str())];
+            codes.contains(&Some(reason.code()))
         }
         _ => false,
     }
@@ -180,13 +180,13 @@ pub fn failure_of(
 ) -> Write {
     let facts = &managed.facts;
     let why = Failure { reason: reason.code(), message, at };
-    let deed = match &managed.workload.kind {
+    let operation = match &managed.workload.kind {
         WorkloadKind::Other { .. } => Deed::Patch(patch::fail_other(facts, version, &why)),
         WorkloadKind::Job => Deed::PatchStatus(patch::fail_job(facts, version, &why)),
         _ if facts.held => Deed::PatchStatus(patch::fail_held_pod(facts, version, &why)),
         _ => Deed::Patch(patch::fail_running_pod(facts, version, &why)),
     };
-    write_on(managed, Purpose::Fail, deed, message.to_owned())
+    write_on(managed, Purpose::Fail, operation, message.to_owned())
 }
 
 /// The write that evicts a workload: a Job is suspended, a pod is evicted through the Eviction API. Only
@@ -314,7 +314,7 @@ mod tests {
             ended.facts.failure = Some(reason.into());
             ended
         };
-        for (what, decided, now, done, holds) in [
+        for (case, decided, now, done, holds) in [
             ("resized as decided", resize(), seen(false, &resized), true, false),
             ("resized and stopped", resize(), seen(true, &resized), true, false),
             ("not resized yet", resize(), seen(false, &admitted(7)), false, true),
@@ -337,8 +337,8 @@ mod tests {
             ("stopped by its user", evict(), seen(true, &admitted(7)), false, false),
             ("still running", evict(), seen(false, &admitted(7)), false, true),
         ] {
-            assert_eq!(carried_out(&decided, &now), done, "{what}");
-            assert_eq!(still_holds(&decided, &now), holds, "{what}");
+            assert_eq!(carried_out(&decided, &now), done, "{case}");
+            assert_eq!(still_holds(&decided, &now), holds, "{case}");
         }
     }
 }

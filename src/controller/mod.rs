@@ -31,7 +31,7 @@ use crate::engine::model::Time;
 
 /// The time limit for the last writes on shutdown.
 const DRAIN: Duration = Duration::from_secs(3);
-/// The longest sleep. It bounds how long lost leadership goes unnoticed.
+/// The longest sleep. It bounds the time until lost leadership is noticed.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Runs the loop until `stop` and answers `questions`. Returns false when the outcome of the last writes is

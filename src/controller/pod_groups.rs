@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pod_is_pinned_to_its_node_and_records_the_nodes_of_the_others() {
+    fn each_pod_is_pinned_to_its_node_and_records_the_nodes_of_its_group() {
         let pods = ["a", "b", "c"].map(member);
         let members: Vec<Member<'_>> = pods.iter().map(|member| (member, 5)).collect();
         let mut group = pods[0].clone();

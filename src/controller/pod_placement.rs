@@ -65,8 +65,8 @@ pub struct Due {
 }
 
 impl PodPlacement {
-    /// Checks the Jobs in `changed` and those with a pending retry or report. Jobs with a decision in flight, as
-    /// `decided` tells, are checked later.
+    /// Checks the Jobs in `changed` and those with a pending retry or report. Jobs with a decision in flight
+    /// (`decided`) are checked later.
     pub fn run(
         &mut self,
         mirror: &Mirror,

@@ -130,8 +130,8 @@ impl Dra {
     }
 
     /// Drops a deleted node.
-    pub fn forget(&mut self, node: &Name) {
-        self.supply.forget(node);
+    pub fn remove_node(&mut self, node: &Name) {
+        self.supply.remove_node(node);
     }
 
     /// Updates the inputs of the count of a workload or pod.
@@ -250,8 +250,8 @@ impl Dra {
     fn add(&self, to: &mut ResourceList, devices: &[(Name, u64)]) {
         for (class, count) in devices {
             let amount = Amount::units(i64::try_from(*count).unwrap_or(i64::MAX).min(MOST));
-            let entry = to.entry(self.supply.resource_of(class)).or_default();
-            *entry = *entry + amount;
+            let total = to.entry(self.supply.resource_of(class)).or_default();
+            *total = *total + amount;
         }
     }
 
@@ -261,8 +261,8 @@ impl Dra {
         for (resource, amount) in requests {
             let class = resource.strip_prefix(CLASS_PREFIX);
             let resource = class.map_or_else(|| resource.clone(), |class| self.supply.resource_of(class));
-            let entry = renamed.entry(resource).or_default();
-            *entry = *entry + *amount;
+            let total = renamed.entry(resource).or_default();
+            *total = *total + *amount;
         }
         renamed
     }
@@ -273,11 +273,11 @@ const MOST: i64 = 1 << 20;
 
 /// The keys of objects that differ from before.
 fn changed<T>(steps: Vec<Step<T>>, same: impl Fn(&Name, &T) -> bool) -> Vec<Name> {
-    let news = |step: Step<T>| match step {
+    let changed = |step: Step<T>| match step {
         Step::Put(name, Some(before)) if same(&name, &before) => None,
         Step::Put(name, _) | Step::Gone(name, _) => Some(name),
     };
-    steps.into_iter().filter_map(news).collect()
+    steps.into_iter().filter_map(changed).collect()
 }
 
 fn sources(claims: &Claims) -> BTreeSet<Source> {

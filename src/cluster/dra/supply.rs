@@ -81,7 +81,7 @@ impl Supply {
         }
         let mut nodes = BTreeSet::new();
         for (pool, node) in changed {
-            // A slice of a newer generation invalidates the others of its pool.
+            // A slice of a newer generation invalidates the older slices of its pool.
             let slices = self.pools.get(&pool).into_iter().flatten().filter_map(|name| self.slices.get(name));
             nodes.extend(slices.filter_map(|slice| slice.node.clone()).chain(node));
         }
@@ -270,7 +270,7 @@ impl Supply {
     }
 
     /// Drops a deleted node.
-    pub fn forget(&mut self, node: &Name) {
+    pub fn remove_node(&mut self, node: &Name) {
         self.added.remove(node);
     }
 

@@ -1,4 +1,4 @@
-//! Pods of a group as workloads, kept up to date as pods come and go.
+//! Pods of a group as workloads, updated as pods come and go.
 //!
 //! The waiting pods of a group are one workload until it is admitted. From then on, the record on each pod
 //! names the pods that started together. A pod that comes later, while these run, stays a workload of its own.
@@ -101,7 +101,7 @@ impl Groups {
     }
 
     /// Derives the workloads of a group from its pods; returns the changes.
-    pub fn look(&mut self, key: &Key, pods: &Table<PodSeen>) -> Vec<Change> {
+    pub fn update(&mut self, key: &Key, pods: &Table<PodSeen>) -> Vec<Change> {
         let Some(group) = self.groups.get_mut(key) else { return Vec::new() };
         let found = group.sort(&key.1, pods);
         let mut changes = Vec::new();

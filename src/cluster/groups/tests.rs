@@ -11,12 +11,12 @@ use crate::directory::Membership;
 use crate::engine::model::{Event, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 
 /// A namespace of a team, and the last resource version of any pod in it.
-struct Stage {
+struct Namespace {
     mirror: Mirror,
     version: u32,
 }
 
-impl Stage {
+impl Namespace {
     fn new() -> Self {
         let mut mirror = Mirror::default();
         let membership = Some(Membership { team: "vision".into(), queue: None });
@@ -36,11 +36,11 @@ impl Stage {
         });
         json_patch::merge(&mut object, &change);
         let seen = pod(&serde_json::from_value(object).expect("a pod"));
-        told(&self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen))))
+        reported(&self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen))))
     }
 
     fn gone(&mut self, uid: &str) -> Vec<String> {
-        told(&self.mirror.take(Change::Pod(Seen::Deleted(uid.into()))))
+        reported(&self.mirror.take(Change::Pod(Seen::Deleted(uid.into()))))
     }
 }
 
@@ -62,7 +62,7 @@ fn ended(mut change: Value, phase: &str) -> Value {
 }
 
 /// The events for the engine in short form, without the numbers of ready pods.
-fn told(events: &[Event]) -> Vec<String> {
+fn reported(events: &[Event]) -> Vec<String> {
     let word = |event: &Event| match event {
         Event::WorkloadApplied(workload) => {
             let Workload { id, kind, pods, state, .. } = workload;
@@ -90,103 +90,104 @@ fn told(events: &[Event]) -> Vec<String> {
 
 #[test]
 fn a_group_is_queued_when_all_of_its_pods_exist() {
-    let mut stage = Stage::new();
-    assert_eq!(stage.see("a", 1, json!({})), ["PodGroup group/a: 1 pods, 1/3"]);
-    assert_eq!(stage.see("b", 2, json!({})), ["PodGroup group/a: 2 pods, 2/3"]);
-    assert_eq!(stage.see("c", 3, json!({})), ["PodGroup group/a: 3 pods, queued"]);
+    let mut namespace = Namespace::new();
+    assert_eq!(namespace.see("a", 1, json!({})), ["PodGroup group/a: 1 pods, 1/3"]);
+    assert_eq!(namespace.see("b", 2, json!({})), ["PodGroup group/a: 2 pods, 2/3"]);
+    assert_eq!(namespace.see("c", 3, json!({})), ["PodGroup group/a: 3 pods, queued"]);
     let id = WorkloadId("group/a".into());
-    let (managed, _) = stage.mirror.workload(&id).expect("it is a workload");
+    let (managed, _) = namespace.mirror.workload(&id).expect("it is a workload");
     let Workload { kind, name, team, submitted, .. } = &managed.workload;
     assert_eq!((kind, &**name, &**team), (&WorkloadKind::PodGroup, "g", "vision"));
     assert_eq!(submitted.0 % 60_000, 3_000, "a group is submitted when its last pod is created");
-    // An extra pod starts with the others and keeps their queue position; a pod that differs blocks all.
-    assert_eq!(stage.see("d", 9, json!({})), ["PodGroup group/a: 4 pods, queued"]);
-    assert_eq!(stage.mirror.workload(&id).expect("it is").0.workload.submitted.0 % 60_000, 3_000);
+    // An extra pod starts with the group and keeps their queue position; a pod that differs blocks all.
+    assert_eq!(namespace.see("d", 9, json!({})), ["PodGroup group/a: 4 pods, queued"]);
+    assert_eq!(namespace.mirror.workload(&id).expect("it is").0.workload.submitted.0 % 60_000, 3_000);
     let larger = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}});
-    assert_eq!(stage.see("d", 9, larger), ["PodGroup group/a: 4 pods, unlike"]);
-    assert_eq!(stage.gone("d"), ["PodGroup group/a: 3 pods, queued"]);
+    assert_eq!(namespace.see("d", 9, larger), ["PodGroup group/a: 4 pods, unlike"]);
+    assert_eq!(namespace.gone("d"), ["PodGroup group/a: 3 pods, queued"]);
     // The workload's ID stays when a pod is deleted: its admission may be in flight.
-    assert_eq!(stage.gone("a"), ["PodGroup group/a: 2 pods, 2/3"]);
-    stage.gone("b");
-    assert_eq!(stage.gone("c"), ["group/a removed"]);
+    assert_eq!(namespace.gone("a"), ["PodGroup group/a: 2 pods, 2/3"]);
+    namespace.gone("b");
+    assert_eq!(namespace.gone("c"), ["group/a removed"]);
 }
 
 #[test]
 fn the_gated_pods_of_a_half_written_admission_are_found() {
     // A new replica lists one running pod and two gated pods.
-    let mut stage = Stage::new();
+    let mut namespace = Namespace::new();
     let id = WorkloadId("group/a".into());
     assert_eq!(
-        stage.see("a", 1, released(all())),
+        namespace.see("a", 1, released(all())),
         ["PodGroup group/a: 1 pods, admitted with 3", "pod a of group/a"]
     );
-    assert_eq!(stage.see("b", 2, json!({})), ["PodGroup group/a: 2 pods, admitted with 3"]);
-    stage.see("c", 3, json!({}));
-    assert_eq!(stage.mirror.partly_admitted().collect::<Vec<_>>(), [&id]);
-    let left: Vec<&str> = stage.mirror.still_gated(&id).map(|(managed, _)| &*managed.workload.name).collect();
+    assert_eq!(namespace.see("b", 2, json!({})), ["PodGroup group/a: 2 pods, admitted with 3"]);
+    namespace.see("c", 3, json!({}));
+    assert_eq!(namespace.mirror.partly_admitted().collect::<Vec<_>>(), [&id]);
+    let left: Vec<&str> =
+        namespace.mirror.still_gated(&id).map(|(managed, _)| &*managed.workload.name).collect();
     assert_eq!(left, ["b", "c"]);
-    stage.see("b", 2, released(all()));
-    stage.see("c", 3, released(all()));
-    assert_eq!(stage.mirror.partly_admitted().count(), 0);
+    namespace.see("b", 2, released(all()));
+    namespace.see("c", 3, released(all()));
+    assert_eq!(namespace.mirror.partly_admitted().count(), 0);
 }
 
 #[test]
 fn a_late_pod_is_its_own_workload_and_a_group_outlives_pods_that_end() {
-    let mut stage = Stage::new();
+    let mut namespace = Namespace::new();
     for (uid, second) in [("a", 1), ("b", 2), ("c", 3)] {
-        stage.see(uid, second, released(all()));
+        namespace.see(uid, second, released(all()));
     }
-    assert_eq!(stage.see("late", 9, json!({})), ["Pod late: 1 pods, queued"]);
+    assert_eq!(namespace.see("late", 9, json!({})), ["Pod late: 1 pods, queued"]);
     let over = ended(released(all()), "Failed");
-    assert_eq!(stage.see("a", 1, over), ["PodGroup group/a: 2 pods, admitted with 3", "pod a gone"]);
-    assert_eq!(stage.gone("b"), ["PodGroup group/a: 1 pods, admitted with 3", "pod b gone"]);
+    assert_eq!(namespace.see("a", 1, over), ["PodGroup group/a: 2 pods, admitted with 3", "pod a gone"]);
+    assert_eq!(namespace.gone("b"), ["PodGroup group/a: 1 pods, admitted with 3", "pod b gone"]);
     let over = ended(released(all()), "Succeeded");
-    assert_eq!(stage.see("c", 3, over), ["PodGroup group/a: 0 pods, finished", "pod c gone"]);
+    assert_eq!(namespace.see("c", 3, over), ["PodGroup group/a: 0 pods, finished", "pod c gone"]);
     // The late pod stays its own workload. New pods form a group again; the late pod counts once it runs.
-    assert_eq!(stage.see("x", 20, json!({})), ["PodGroup group/x: 1 pods, 1/3"]);
-    assert_eq!(stage.see("y", 21, json!({})), ["PodGroup group/x: 2 pods, 2/3"]);
+    assert_eq!(namespace.see("x", 20, json!({})), ["PodGroup group/x: 1 pods, 1/3"]);
+    assert_eq!(namespace.see("y", 21, json!({})), ["PodGroup group/x: 2 pods, 2/3"]);
     let own = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T09:00:00Z"}"#;
     let own =
         json!({"metadata": {"annotations": {names::ADMISSION: own}}, "spec": {"schedulingGates": null}});
-    let told = stage.see("late", 9, own);
-    assert!(told.contains(&"PodGroup group/x: 2 pods, queued".to_owned()), "{told:?}");
-    assert!(told.contains(&"Pod late: 1 pods, admitted with 1".to_owned()), "{told:?}");
+    let reported = namespace.see("late", 9, own);
+    assert!(reported.contains(&"PodGroup group/x: 2 pods, queued".to_owned()), "{reported:?}");
+    assert!(reported.contains(&"Pod late: 1 pods, admitted with 1".to_owned()), "{reported:?}");
 }
 
 #[test]
 fn a_group_created_again_while_the_old_one_ends_is_a_new_workload() {
-    let mut stage = Stage::new();
+    let mut namespace = Namespace::new();
     for (uid, second) in [("a", 1), ("b", 2), ("c", 3)] {
-        stage.see(uid, second, released(all()));
+        namespace.see(uid, second, released(all()));
     }
     for (uid, second) in [("a", 1), ("b", 2), ("c", 3)] {
         let mut ending = released(all());
         ending["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
-        stage.see(uid, second, ending);
+        namespace.see(uid, second, ending);
     }
-    assert_eq!(stage.see("x", 30, json!({})), ["PodGroup group/x: 1 pods, 1/3"]);
-    stage.gone("a");
-    stage.gone("b");
-    assert_eq!(stage.gone("c"), ["group/a removed", "pod c gone"]);
-    assert_eq!(stage.see("y", 30, json!({})), ["PodGroup group/x: 2 pods, 2/3"]);
+    assert_eq!(namespace.see("x", 30, json!({})), ["PodGroup group/x: 1 pods, 1/3"]);
+    namespace.gone("a");
+    namespace.gone("b");
+    assert_eq!(namespace.gone("c"), ["group/a removed", "pod c gone"]);
+    assert_eq!(namespace.see("y", 30, json!({})), ["PodGroup group/x: 2 pods, 2/3"]);
 }
 
 #[test]
 fn a_pod_may_join_a_group_while_it_waits() {
-    let mut stage = Stage::new();
+    let mut namespace = Namespace::new();
     let alone = json!({"metadata": {"labels": {names::GROUP: null}}});
-    assert_eq!(stage.see("a", 1, alone.clone()), ["Pod a: 1 pods, queued"]);
-    assert_eq!(stage.see("a", 1, json!({})), ["a removed", "PodGroup group/a: 1 pods, 1/3"]);
-    let told = stage.see("a", 1, alone);
-    assert!(told.contains(&"group/a removed".to_owned()), "{told:?}");
-    assert!(told.contains(&"Pod a: 1 pods, queued".to_owned()), "{told:?}");
+    assert_eq!(namespace.see("a", 1, alone.clone()), ["Pod a: 1 pods, queued"]);
+    assert_eq!(namespace.see("a", 1, json!({})), ["a removed", "PodGroup group/a: 1 pods, 1/3"]);
+    let reported = namespace.see("a", 1, alone);
+    assert!(reported.contains(&"group/a removed".to_owned()), "{reported:?}");
+    assert!(reported.contains(&"Pod a: 1 pods, queued".to_owned()), "{reported:?}");
 }
 
 #[test]
 fn a_group_follows_the_team_of_its_namespace() {
-    let mut stage = Stage::new();
-    stage.see("a", 1, json!({}));
+    let mut namespace = Namespace::new();
+    namespace.see("a", 1, json!({}));
     let none = NamespaceSeen { name: "ns".into(), membership: None };
-    let events = stage.mirror.take(Change::Namespace(Seen::Object("ns".into(), none)));
-    assert_eq!(told(&events), ["group/a removed"]);
+    let events = namespace.mirror.take(Change::Namespace(Seen::Object("ns".into(), none)));
+    assert_eq!(reported(&events), ["group/a removed"]);
 }

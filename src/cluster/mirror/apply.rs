@@ -75,7 +75,7 @@ impl Mirror {
                     self.places.put(&uid, None);
                     self.places.thin(&uid, false);
                     self.dirty_jobs.insert(WorkloadId(uid.clone()));
-                    self.ready_pods.forget(&WorkloadId(uid.clone()));
+                    self.ready_pods.remove(&WorkloadId(uid.clone()));
                     self.leaving.remove(&WorkloadId(uid));
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)

@@ -59,7 +59,7 @@ impl Mirror {
         }
     }
 
-    /// Counts the devices a pod holds by claims.
+    /// Counts the claimed devices of a pod.
     pub(super) fn count_pod(&mut self, uid: &Name, before: Option<&PodSeen>) {
         let claimed_before = before.and_then(|before| before.claims.as_deref());
         let of_workload = before.and_then(|before| before.managed.as_ref()?.claims.as_deref());

@@ -132,7 +132,7 @@ impl Mirror {
                             (closed, changed.map(|node| Event::NodeApplied(node.clone())))
                         }
                         Step::Gone(name, _) => {
-                            self.dra.forget(&name);
+                            self.dra.remove_node(&name);
                             (true, Some(Event::NodeRemoved(name)))
                         }
                     };
@@ -280,14 +280,14 @@ impl Mirror {
 
     /// Adds the events of a group's workloads.
     fn update_group(&mut self, key: &groups::Key) {
-        for change in self.groups.look(key, &self.pods) {
+        for change in self.groups.update(key, &self.pods) {
             match change {
                 groups::Change::Put(id, team) => {
                     let now = self.workload(&id).map(|(managed, _)| managed);
                     self.events.extend(workload_event(team.as_ref(), now));
                 }
                 groups::Change::Gone(id, team) => {
-                    self.ready_pods.forget(&id);
+                    self.ready_pods.remove(&id);
                     if !team.is_empty() {
                         self.events.push(Event::WorkloadRemoved(id));
                     }

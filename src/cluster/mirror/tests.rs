@@ -285,7 +285,7 @@ fn the_readiness_of_a_single_pod_is_not_reported() {
 fn a_gang_with_succeeded_pods_is_known_until_it_starts_again() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
-    let mut look = |version, suspend: bool, succeeded: u32, pods: u32| {
+    let mut thinned_after = |version, suspend: bool, succeeded: u32, pods: u32| {
         let record = RECORD.replace(r#"1},"pods":1"#, &format!(r#"{pods}}},"pods":{pods}"#));
         mirror.take(saw_job(
             version,
@@ -298,9 +298,9 @@ fn a_gang_with_succeeded_pods_is_known_until_it_starts_again() {
         ));
         places.thinned("job")
     };
-    assert!(!look(1, false, 0, 3));
-    assert!(look(2, false, 1, 3));
-    assert!(!look(3, true, 1, 3), "it is stopped");
+    assert!(!thinned_after(1, false, 0, 3));
+    assert!(thinned_after(2, false, 1, 3));
+    assert!(!thinned_after(3, true, 1, 3), "it is stopped");
     mirror.take(saw_job(4, json!({})));
     assert!(!places.thinned("job"), "it waits");
 }
