@@ -61,7 +61,7 @@ impl Validity {
 /// An authority's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// From when to when.
+    /// The period of validity.
     #[serde(flatten)]
     pub validity: Validity,
     /// The certificate in PEM.
@@ -71,7 +71,7 @@ pub struct Authority {
 /// Metadata of the serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// From when to when.
+    /// The period of validity.
     #[serde(flatten)]
     pub validity: Validity,
     /// The time of issue of the authority that signed it.

@@ -41,9 +41,9 @@ pub struct JobSpec {
     pub parallelism: Option<i64>,
     /// The number of pods that must succeed.
     pub completions: Option<i64>,
-    /// `Indexed` when its pods have numbers.
+    /// `Indexed` if its pods have an index.
     pub completion_mode: Option<String>,
-    /// The longest it may run.
+    /// The active deadline, in seconds.
     pub active_deadline_seconds: Option<i64>,
     /// Present if the Job has a pod failure policy.
     pub pod_failure_policy: Option<serde::de::IgnoredAny>,
@@ -75,7 +75,7 @@ pub struct JobStatus {
     pub failed_indexes: Option<String>,
     /// The time of its last start or resume.
     pub start_time: Option<Time>,
-    /// When it succeeded.
+    /// The time of completion.
     pub completion_time: Option<Time>,
     /// The conditions that its controller sets.
     pub conditions: Option<Vec<Condition>>,
@@ -138,7 +138,7 @@ pub struct PodSpec {
     pub priority_class_name: Option<String>,
     /// Its priority, once resolved.
     pub priority: Option<i32>,
-    /// The longest it may run.
+    /// The active deadline, in seconds.
     pub active_deadline_seconds: Option<i64>,
     /// The group that is scheduled as one.
     pub scheduling_group: Option<SchedulingGroup>,

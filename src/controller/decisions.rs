@@ -189,8 +189,8 @@ pub fn failure_of(
     write_on(managed, Purpose::Fail, operation, message.to_owned())
 }
 
-/// The write that evicts a workload: a Job is suspended, a pod is evicted through the Eviction API. Only
-/// preemptible pods are ever evicted, because they are not created again.
+/// The write that evicts a workload: a Job is suspended, a pod is evicted through the Eviction API. A pod is
+/// evicted only if its user marked it preemptible, because it is not created again.
 pub fn eviction_of(
     managed: &Managed,
     version: u64,

@@ -44,7 +44,7 @@ fn saw_namespace(team: Option<&str>) -> Change {
     Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership }))
 }
 
-/// The one event, a workload that was created or changed.
+/// The workload of the only event.
 fn applied(events: &[Event]) -> &Workload {
     match events {
         [Event::WorkloadApplied(workload)] => workload,
@@ -224,7 +224,7 @@ fn the_places_of_pods_outlive_the_cache_as_long_as_their_jobs_exist() {
     assert!(!known(), "it waits again");
 }
 
-/// A pod of the Job, by its number.
+/// A pod of the Job, with the given index.
 fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
     let owner =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);

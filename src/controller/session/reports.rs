@@ -22,7 +22,8 @@ impl Session {
                     let waited = now().since(workload.submitted).as_secs_f64();
                     self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
                 }
-                let note = format!("{} in pool {} ({kind}): {message}", places(admission), admission.pool);
+                let places = places(admission);
+                let note = format!("Started {places} in pool {} on {kind} quota: {message}", admission.pool);
                 self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: false,
