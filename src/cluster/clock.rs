@@ -1,6 +1,6 @@
 //! The wall clock of the adapters; the engine has no clock.
 
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 
 /// The current time.
 #[must_use]

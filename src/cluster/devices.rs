@@ -16,7 +16,7 @@ use super::mirror::Change;
 use super::reduce::claims::{claim, device_class, slice, template};
 use super::table::Seen;
 use super::watch_stream::{Watched, forward, named, withdrawn};
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// The pause before the next check of an API that is not served; it appears with an upgrade of the API server.
 const RECHECK: Duration = Duration::from_secs(60);

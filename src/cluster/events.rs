@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::leader::Leadership;
 use crate::api::names;
-use crate::engine::model::{Workload, WorkloadKind};
+use crate::engine::types::{Workload, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// The most events that wait.

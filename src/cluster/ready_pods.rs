@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use crate::engine::model::{PodsReady, WorkloadId};
+use crate::engine::types::{PodsReady, WorkloadId};
 
 /// The numbers of ready and succeeded pods, by workload.
 #[derive(Debug, Default)]

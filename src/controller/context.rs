@@ -9,7 +9,7 @@ use super::readiness::Readiness;
 use crate::cluster::events::Notices;
 use crate::cluster::leader::Leadership;
 use crate::directory::SharedDirectory;
-use crate::engine::model::Settings;
+use crate::engine::types::Settings;
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 

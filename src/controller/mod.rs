@@ -27,7 +27,7 @@ pub use readiness::Readiness;
 use session::Session;
 
 use crate::cluster::clock::now;
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 
 /// The time limit for the last writes on shutdown.
 const DRAIN: Duration = Duration::from_secs(3);

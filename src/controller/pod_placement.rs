@@ -7,7 +7,7 @@ use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::patch;
 use crate::cluster::place::{Duties, duties};
-use crate::engine::model::{Astray, Name, Time, WorkloadId, WorkloadKind, backoff};
+use crate::engine::types::{MisplacedPods, Name, Time, WorkloadId, WorkloadKind, backoff};
 
 /// The pause after the first failed write; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -42,7 +42,7 @@ struct PodWrite {
 /// Pods of a Job that cannot reach their nodes.
 #[derive(Debug)]
 struct Stuck {
-    astray: Astray,
+    astray: MisplacedPods,
     since: Time,
     reports: u32,
     due: Time,
@@ -50,7 +50,7 @@ struct Stuck {
 
 impl Stuck {
     /// Whether the report is unchanged: with pods stuck on the same nodes, the other pods do not matter.
-    fn same(&self, astray: &Astray) -> bool {
+    fn same(&self, astray: &MisplacedPods) -> bool {
         self.astray.stuck == astray.stuck && (!astray.stuck.is_empty() || self.astray.there == astray.there)
     }
 }
@@ -61,7 +61,7 @@ pub struct Due {
     /// Writes to start.
     pub writes: Vec<Write>,
     /// Misplaced pods to report to the engine.
-    pub misplaced: Vec<Astray>,
+    pub misplaced: Vec<MisplacedPods>,
 }
 
 impl PodPlacement {

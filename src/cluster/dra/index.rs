@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// Removes a name from an index.
 pub fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Name>>, key: &K, name: &Name) {

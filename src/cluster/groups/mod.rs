@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reduce::pod::PodSeen;
 use super::reduce::{Managed, group};
 use super::table::Table;
-use crate::engine::model::{Name, Observed, Workload, WorkloadId};
+use crate::engine::types::{Name, Observed, Workload, WorkloadId};
 
 /// The namespace and name of a group.
 pub type Key = (Name, Name);

@@ -8,7 +8,7 @@ use super::super::replicas;
 use super::super::table::{Step, Table};
 use super::fill::{complete, keep_counted, keep_since, thinned};
 use super::{Mirror, OwnerTable, group_of, workload_event};
-use crate::engine::model::{Event, Name, Observed, Pod, PodId, WorkloadId};
+use crate::engine::types::{Event, Name, Observed, Pod, PodId, WorkloadId};
 
 impl Mirror {
     fn makers(&self, which: OwnerTable) -> Option<&Table<JobSeen>> {

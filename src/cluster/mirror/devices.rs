@@ -6,8 +6,8 @@ use super::super::reduce::pod::PodSeen;
 use super::super::table::{Seen, Step, Versioned};
 use super::fill::keep_counted;
 use super::{Mirror, OwnerTable};
-use crate::engine::amount::ResourceList;
-use crate::engine::model::{Event, Name, Node};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Event, Name, Node};
 
 impl Mirror {
     /// Applies a message about claimed devices and recounts the affected nodes, workloads and pods.

@@ -6,7 +6,7 @@ use super::super::reduce::claims::Claims;
 use super::super::reduce::team::{ClassSeen, NamespaceSeen};
 use super::super::table::Table;
 use crate::directory::Membership;
-use crate::engine::model::Observed;
+use crate::engine::types::Observed;
 
 /// Sets the team and default queue of the namespace, the value of the PriorityClass, and claimed devices.
 pub(super) fn complete(

@@ -29,8 +29,8 @@ use crate::cluster::place;
 use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::decision::Action;
-use crate::engine::model::{Event, Name, Time, WorkloadId, WorkloadKind};
+use crate::engine::types::Action;
+use crate::engine::types::{Event, Name, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// The capacity of the watch channel; a full channel slows the watches, not the loop.
@@ -195,7 +195,7 @@ impl Session {
             self.actuator.start(write);
         }
         for pods in due.misplaced {
-            self.engine.apply(Event::PodsAstray(pods), now);
+            self.engine.apply(Event::PodsMisplaced(pods), now);
         }
         for action in self.engine.plan(now).actions {
             let Some((managed, _)) = self.mirror.workload(action.workload()) else {
@@ -232,7 +232,7 @@ impl Session {
                 )
             };
             let preemptor = preemptor.map(label).unwrap_or_default();
-            Eviction { at: timestamp(now), claimant: preemptor, reason: reason.to_owned() }
+            Eviction { at: timestamp(now), preemptor, reason: reason.to_owned() }
         };
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
@@ -249,8 +249,8 @@ impl Session {
                 let group = group.filter(|_| self.mirror.pod_groups());
                 Write { group, ..admission_of(managed, version, admission, pin, message) }
             }
-            Action::Evict { claimant, reason, message, .. } => {
-                let note = note(claimant.as_ref(), reason.code());
+            Action::Evict { preemptor, reason, message, .. } => {
+                let note = note(preemptor.as_ref(), reason.code());
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
             }
             Action::Resize { admission, message, .. } => {
