@@ -1,5 +1,5 @@
-//! Sluice lets teams share a GPU cluster with ordinary Jobs: it holds what is submitted, admits it
-//! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
+//! Sluice lets teams share a GPU cluster with ordinary Jobs. It suspends submitted Jobs, admits them when guaranteed or
+//! borrowed capacity is free, and preempts borrowers when a team needs its guarantee.
 
 pub mod api;
 pub mod certs;

@@ -1,8 +1,8 @@
-//! The writes for workloads that are several pods: one for each pod.
+//! Writes for workloads made of several pods without a Job: one write per pod.
 
 use jiff::Timestamp;
 
-use super::decided::{admission_by, failure_of, write_on};
+use super::decisions::{admission_by, failure_of, write_on};
 use crate::api::record::Record;
 use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::patch::{Grant, Pin};
@@ -10,10 +10,10 @@ use crate::cluster::reduce::Managed;
 use crate::engine::types::Action;
 use crate::engine::types::Observed;
 
-/// A pod, and the version its patch must meet.
+/// A pod of the group, and the resource version its patch requires.
 pub type Member<'a> = (&'a Managed, u64);
 
-/// The write of a decision on a group of these pods.
+/// The write of a decision on a group; `members` are its pods.
 pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: Timestamp) -> Write {
     let living = || members.iter().filter(|(member, _)| member.workload.state != Observed::Finished);
     match action {
@@ -27,7 +27,7 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
             });
             each(managed, Purpose::Admit, writes.collect(), message)
         }
-        // Plain pods are neither made nor moved by anybody here: a group has the size it has.
+        // A group has a fixed size: Sluice neither creates nor moves its pods.
         Action::Resize { message, .. } => each(managed, Purpose::Resize, Vec::new(), message),
         Action::Evict { message, .. } => {
             let writes =
@@ -41,9 +41,9 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
     }
 }
 
-/// The write that lets those pods of an admitted group run which its admission has not reached.
-pub fn release_of(managed: &Managed, unreached: &[Member<'_>], record: &Record) -> Write {
-    let writes = unreached.iter().map(|(member, version)| {
+/// The write that ungates the remaining pods of an admitted group.
+pub fn release_of(managed: &Managed, still_gated: &[Member<'_>], record: &Record) -> Write {
+    let writes = still_gated.iter().map(|(member, version)| {
         admission_by(member, *version, Purpose::Release, record, (Grant::All, Pin::Template), "")
     });
     each(managed, Purpose::Release, writes.collect(), "")
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pod_goes_to_a_node_of_its_own_and_knows_where_the_others_go() {
+    fn each_pod_is_pinned_to_its_node_and_records_the_nodes_of_its_group() {
         let pods = ["a", "b", "c"].map(member);
         let members: Vec<Member<'_>> = pods.iter().map(|member| (member, 5)).collect();
         let mut group = pods[0].clone();

@@ -1,4 +1,4 @@
-//! What is known of the cluster: the questions that decisions' writes, the webhook and people ask.
+//! Queries on the cache, for writes, the webhook and the HTTP API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -16,7 +16,7 @@ use crate::directory::{Directory, Places};
 use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
 
 impl Mirror {
-    /// Whether every first list has been read to its end.
+    /// Whether every first list is complete.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.directory_complete()
@@ -24,7 +24,7 @@ impl Mirror {
             && self.classes.complete()
             && self.jobs.complete()
             && self.pods.complete()
-            && self.kin.complete()
+            && self.ownership.complete()
             && self.dra.complete()
     }
 
@@ -60,48 +60,49 @@ impl Mirror {
                 .filter(|(_, seen)| !seen.shares.is_empty())
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
-            kinds: self.kin.kinds().clone(),
+            kinds: self.ownership.kinds().clone(),
             pod_groups: self.pod_groups(),
         })
     }
 
-    /// Whether gangs get a PodGroup.
+    /// Whether Sluice creates a PodGroup for a gang.
     #[must_use]
     pub fn pod_groups(&self) -> bool {
         self.pod_groups == Some(true)
     }
 
-    /// A managed workload and the version its patches must meet.
+    /// A managed workload and the resource version its patches require.
     #[must_use]
     pub fn workload(&self, id: &WorkloadId) -> Option<(&Managed, u64)> {
         let job = self.jobs.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
-        let other = || self.kin.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        let other =
+            || self.ownership.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
         let group = || self.groups.get(id).map(|managed| (managed, 0));
         job.or_else(other)
             .or_else(group)
             .or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
     }
 
-    /// The workload that an object which is not there would be.
+    /// The workload that an object not yet submitted would become.
     #[must_use]
-    pub fn would_be(&self, mut managed: Managed) -> Workload {
+    pub fn completed_workload(&self, mut managed: Managed) -> Workload {
         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
         managed.workload
     }
 
-    /// The pods that a workload is made of, the oldest first; none unless it is a group.
+    /// The pods of a pod group, oldest first; empty for other workloads.
     pub fn members(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
         let seen = self.groups.members(id).filter_map(|uid| self.pods.get(uid));
         seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
     }
 
-    /// What a pod that waits is to take the place of, if it is part of a Deployment's rollout.
+    /// A clause about the pods that a waiting pod replaces, if it is part of a Deployment's rollout.
     #[must_use]
     pub fn rollout(&self, id: &WorkloadId) -> Option<String> {
         self.replicas.rollout(self.pods.get(&id.0)?, &self.pods)
     }
 
-    /// The objects of a workload: of a group its pods, else its own one.
+    /// The objects of a workload: the pods of a pod group, else a single object.
     #[must_use]
     pub fn references(&self, workload: &Workload) -> Vec<ObjectReference> {
         let pods: Vec<ObjectReference> =
@@ -109,18 +110,18 @@ impl Mirror {
         if workload.kind == WorkloadKind::PodGroup { pods } else { vec![reference(workload)] }
     }
 
-    /// The pods of an admitted group that are still gated, with the node of each.
-    pub fn unreached(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
-        let seen = self.groups.unreached(id).iter().filter_map(|(uid, _)| self.pods.get(uid));
+    /// The pods of an admitted pod group that are still gated, with their resource versions.
+    pub fn still_gated(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
+        let seen = self.groups.still_gated(id).iter().filter_map(|(uid, _)| self.pods.get(uid));
         seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
     }
 
-    /// The admitted groups that have such pods.
-    pub fn half_released(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.groups.with_unreached()
+    /// The admitted pod groups with gated pods.
+    pub fn partly_admitted(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.groups.with_still_gated()
     }
 
-    /// The group that a pod belongs to by its name, as the workload it is.
+    /// The workload of the pod group that contains a pod with this name.
     #[must_use]
     pub fn group_of(&self, namespace: &str, pod: &str) -> Option<&WorkloadId> {
         let named =
@@ -128,43 +129,43 @@ impl Mirror {
         self.groups.ids().find(|id| self.members(id).any(|(managed, _)| named(managed)))
     }
 
-    /// The names of the pods of a workload that have not ended.
+    /// The names of a workload's pods that have not ended.
     #[must_use]
     pub fn pods_of(&self, id: &WorkloadId) -> Vec<Name> {
         let pods = self.pods_of.get(id).into_iter().flatten();
         pods.filter_map(|uid| Some(self.pods.get(uid)?.name.clone())).collect()
     }
 
-    /// The pods of a workload that have not ended.
+    /// The pods of a workload that have not ended, by UID.
     pub fn pods_with_uid(&self, id: &WorkloadId) -> impl Iterator<Item = (&Name, &PodSeen)> {
         let pods = self.pods_of.get(id).into_iter().flatten();
         pods.filter_map(|uid| Some((uid, self.pods.get(uid)?)))
     }
 
-    /// A pod.
+    /// A cached pod.
     #[must_use]
     pub fn pod(&self, uid: &Name) -> Option<&PodSeen> {
         self.pods.get(uid)
     }
 
-    /// A node.
+    /// A cached node.
     #[must_use]
     pub fn node(&self, name: &Name) -> Option<&Node> {
         self.nodes.get(name)
     }
 
-    /// What the webhook knows of the places of pods.
+    /// The places of pods, shared with the webhook.
     #[must_use]
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// The Jobs of which something may have changed that concerns the places of their pods.
-    pub fn take_stirred(&mut self) -> BTreeSet<WorkloadId> {
-        take(&mut self.stirred)
+    /// Takes the Jobs with a change that may affect the places of their pods.
+    pub fn take_dirty_jobs(&mut self) -> BTreeSet<WorkloadId> {
+        take(&mut self.dirty_jobs)
     }
 
-    /// How many pods of a workload that have not ended are on each node, by name.
+    /// The names of a workload's pods that have not ended, by node.
     #[must_use]
     pub fn pods_by_node(&self, id: &WorkloadId) -> BTreeMap<Name, Vec<Name>> {
         let mut nodes: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
@@ -177,8 +178,8 @@ impl Mirror {
         nodes
     }
 
-    /// The stopped Jobs of which nothing is left, so that their template can be restored. A controller that
-    /// never got to say that a Job runs does not say that it has stopped either; it is given time to.
+    /// The stopped Jobs without pods, so their templates can be restored. A Job controller that never reported a Job
+    /// as running does not report it as stopped either; such a Job is stopped after [`SETTLE`].
     pub fn restorable(&self, now: Time) -> impl Iterator<Item = &WorkloadId> {
         let over = move |state: &Observed| match state {
             Observed::Leaving { stopped, since, .. } => *stopped || since.after(SETTLE) <= now,
@@ -195,7 +196,7 @@ impl Mirror {
         })
     }
 
-    /// The queue a workload is in: its own, or the first of its team.
+    /// The queue of a workload: the one it names, else the first of its team.
     #[must_use]
     pub fn queue_of(&self, workload: &Workload) -> Name {
         let first = || self.teams.get(&workload.team).and_then(|seen| seen.team.queues.first());
@@ -203,7 +204,7 @@ impl Mirror {
         chosen.unwrap_or_else(|| "".into())
     }
 
-    /// The teams, also those that cannot be read: the generation of each, and what is wrong with it.
+    /// The teams, including unreadable ones, with generation and fault.
     pub fn teams(&self) -> impl Iterator<Item = (&Name, Option<i64>, Option<Fault>)> {
         let sound = self.teams.iter().filter(|(name, _)| self.teams.flaw(name).is_none());
         let sound = sound.map(|(name, seen)| (name, seen.generation));

@@ -1,6 +1,6 @@
-//! What is counted and told of decisions that have been carried out, or cannot be.
+//! Metrics and Kubernetes Events of decisions.
 
-use super::super::decided::{Decided, places};
+use super::super::decisions::{Decision, places};
 use super::Session;
 use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
@@ -8,8 +8,8 @@ use crate::engine::types::{Action, ResizeCause};
 use crate::engine::types::{Observed, WorkloadId, WorkloadKind};
 
 impl Session {
-    /// Counts and tells a decision that has been carried out.
-    pub(super) fn done(&mut self, decided: &Decided) {
+    /// Counts a decision that has taken effect and publishes its event.
+    pub(super) fn report(&mut self, decided: &Decision) {
         let workload = &decided.about;
         let team = &*workload.team;
         let queue = self.mirror.queue_of(workload);
@@ -22,7 +22,8 @@ impl Session {
                     let waited = now().since(workload.submitted).as_secs_f64();
                     self.metrics.time_to_start.with_label_values(&[team, &*queue]).observe(waited);
                 }
-                let note = format!("{} in pool {} ({kind}): {message}", places(admission), admission.pool);
+                let places = places(admission);
+                let note = format!("Started {places} in pool {} on {kind} quota: {message}", admission.pool);
                 self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: false,
@@ -49,7 +50,7 @@ impl Session {
             Action::Fail { reason, message, .. } => {
                 self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
                 if workload.kind == WorkloadKind::Job {
-                    // Its controller tells it with the same words when it has ended the Job.
+                    // The Job controller publishes an event with the same message.
                     return;
                 }
                 self.notices.publish_each(about, |about| Notice {
@@ -82,9 +83,9 @@ impl Session {
         }
     }
 
-    /// Tells the owner of a pod that it was to leave and may not, once for each of its runs.
-    pub(super) fn tell_blocked(&self, id: &WorkloadId, message: &str) {
-        let Some(decided) = self.decided.get(id) else { return };
+    /// Publishes an event for an eviction that the API server refused, once per run of the workload.
+    pub(super) fn report_blocked_eviction(&self, id: &WorkloadId, message: &str) {
+        let Some(decided) = self.decisions.get(id) else { return };
         let (Observed::Admitted(admission), Action::Evict { message: why, .. }) =
             (&decided.about.state, &decided.action)
         else {
@@ -96,7 +97,9 @@ impl Session {
             reason: "EvictionBlocked",
             action: "Evict",
             occasion: format!("{:x}", admission.at.0),
-            note: format!("the API server refused the eviction ({message}); it is asked again: {why}"),
+            note: format!(
+                "The API server refused to evict the pod ({message}). Sluice retries. Cause: {why}"
+            ),
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Single decisions: what is written for them, and whether they still hold.
+//! Decisions in flight: the write for each, and whether it still holds after its object changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::cluster::reduce::{Facts, Managed};
 use crate::engine::types::{Action, FailReason};
 use crate::engine::types::{Admission, Name, Observed, Workload, WorkloadKind};
 
-/// A decision that is being written.
-pub struct Decided {
-    /// Its number: a later decision on the same workload has another.
+/// A decision with a write in flight.
+pub struct Decision {
+    /// A number unique within the session; distinguishes decisions on the same workload.
     pub number: u64,
-    /// What was decided.
+    /// The decision itself.
     pub action: Action,
-    /// The workload as it was then.
+    /// The workload at the time of the decision.
     pub about: Workload,
-    /// Whether it is the first admission, as far as is known.
+    /// Whether the workload has no eviction on record, so an admission is its first.
     pub first: bool,
-    /// How often it has been written.
+    /// The number of writes so far.
     pub tries: u32,
 }
 
-/// Whether a decision is still right for an object that has moved.
-pub fn still_holds(decided: &Decided, managed: &Managed) -> bool {
+/// Whether a decision still holds for an object that has changed.
+pub fn still_holds(decided: &Decision, managed: &Managed) -> bool {
     match &decided.action {
         Action::Admit { .. } => managed.workload == decided.about,
         Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => {
@@ -37,9 +37,9 @@ pub fn still_holds(decided: &Decided, managed: &Managed) -> bool {
     }
 }
 
-/// Whether an object that has moved shows that the decision has been carried out: its answer was lost,
-/// or its write overtook the news of what it was decided on.
-pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
+/// Whether a changed object shows the effect of the decision: the answer of its write was lost, or the write
+/// was confirmed before the watch showed the object it was decided on.
+pub fn carried_out(decided: &Decision, managed: &Managed) -> bool {
     match (&decided.action, &managed.workload.state) {
         (
             Action::Admit { admission, .. },
@@ -47,7 +47,7 @@ pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
         ) => admission == seen,
         (Action::Admit { .. }, Observed::Finished) => managed.facts.record.is_some(),
         (Action::Evict { .. }, Observed::Leaving { .. }) => managed.facts.has_eviction,
-        // A pod that is deleted ends, and nothing of it comes back.
+        // A deleted pod ends for good.
         (Action::Evict { .. }, Observed::Finished) => decided.about.kind.is_pods() && managed.facts.deleting,
         (
             Action::Resize { admission, .. },
@@ -58,19 +58,19 @@ pub fn carried_out(decided: &Decided, managed: &Managed) -> bool {
         }
         (Action::Fail { reason, .. }, Observed::Finished | Observed::Leaving { .. } | Observed::OnHold) => {
             let Facts { failure, eviction, .. } = &managed.facts;
-            let told = [failure.as_deref(), eviction.as_ref().map(|note| note.reason.as_str())];
-            told.contains(&Some(reason.code()))
+            let codes = [failure.as_deref(), eviction.as_ref().map(|note| note.reason.as_str())];
+            codes.contains(&Some(reason.code()))
         }
         _ => false,
     }
 }
 
-/// The record of a workload's admission.
+/// The admission record of a workload.
 pub fn record(managed: &Managed) -> Option<Record> {
     serde_json::from_str(managed.facts.record.as_deref()?).ok()
 }
 
-/// Where an admission puts its pods, for people.
+/// The pods and nodes of an admission as text, such as `4 pods on gpu-1 (2), gpu-2 (2)`.
 pub fn places(admission: &Admission) -> String {
     const SHOWN: usize = 8;
     let mut nodes: Vec<String> =
@@ -82,7 +82,7 @@ pub fn places(admission: &Admission) -> String {
     format!("{} {pods} on {}", admission.pods, nodes.join(", "))
 }
 
-/// A write on a workload.
+/// A write on a workload with the defaults of every purpose.
 pub fn write_on(managed: &Managed, purpose: Purpose, deed: Deed, message: String) -> Write {
     let workload = &managed.workload;
     Write {
@@ -100,7 +100,7 @@ pub fn write_on(managed: &Managed, purpose: Purpose, deed: Deed, message: String
     }
 }
 
-/// The write that lets a workload run.
+/// The write that admits a workload.
 pub fn admission_of(
     managed: &Managed,
     version: u64,
@@ -113,15 +113,15 @@ pub fn admission_of(
     admission_by(managed, version, Purpose::Admit, &record, (grants, pin), message)
 }
 
-/// The PodGroup that a Job's pods look for once it is admitted; nothing if Sluice has named none. All of them
-/// start or none, unless fewer may be left to start at another time.
+/// The PodGroup that an admitted Job's pods name; `None` if Sluice named none. Its `minCount` is the number of
+/// admitted pods if they must start together.
 pub fn pod_group_of(managed: &Managed, admission: &Admission, may_be_there: bool) -> Option<PodGroup> {
     let gang = managed.facts.gang.as_deref()?;
     let together = gang.together.then_some(admission.pods);
     Some(PodGroup { name: gang.group.clone(), together, may_be_there })
 }
 
-/// The write that lets a workload run as a record says.
+/// The write that admits a workload with a given record.
 pub fn admission_by(
     managed: &Managed,
     version: u64,
@@ -138,7 +138,7 @@ fn grants(managed: &Managed, admission: &Admission) -> Grant {
     if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All }
 }
 
-/// The write that lets a running Job go on with other pods; `pods` are those it has, by node.
+/// The write that resizes a running Job; `pods` gives its current pods by node.
 pub fn resize_of(
     managed: &Managed,
     version: u64,
@@ -149,19 +149,19 @@ pub fn resize_of(
     let record = Record::from(admission);
     let patch = patch::resize(&managed.facts, version, &record, grants(managed, admission));
     let mut write = write_on(managed, Purpose::Resize, Deed::Patch(patch), message.to_owned());
-    // Where all are on one node it is no matter which of them go.
+    // With all pods on one node, any of them may end.
     let matters = match &managed.workload.state {
         Observed::Admitted(before) => before.pods > admission.pods && before.nodes.len() > 1,
         _ => false,
     };
     if matters || managed.facts.has_failure_policy {
-        write.disrupted = surplus(pods(), admission);
+        write.disrupted = excess(pods(), admission);
     }
     write
 }
 
-/// The pods beyond what an admission has for their nodes, the last by name.
-fn surplus(pods: BTreeMap<Name, Vec<Name>>, admission: &Admission) -> Vec<Name> {
+/// The pods beyond the admitted number of each node, the last ones by name.
+fn excess(pods: BTreeMap<Name, Vec<Name>>, admission: &Admission) -> Vec<Name> {
     let beyond = |(node, mut pods): (Name, Vec<Name>)| {
         let stay = admission.nodes.get(&node).map_or(0, |pods| *pods as usize);
         pods.sort();
@@ -170,7 +170,7 @@ fn surplus(pods: BTreeMap<Name, Vec<Name>>, admission: &Admission) -> Vec<Name> 
     pods.into_iter().flat_map(beyond).collect()
 }
 
-/// The write that ends a workload as failed.
+/// The write that fails a workload.
 pub fn failure_of(
     managed: &Managed,
     version: u64,
@@ -180,17 +180,17 @@ pub fn failure_of(
 ) -> Write {
     let facts = &managed.facts;
     let why = Failure { reason: reason.code(), message, at };
-    let deed = match &managed.workload.kind {
+    let operation = match &managed.workload.kind {
         WorkloadKind::Other { .. } => Deed::Patch(patch::fail_other(facts, version, &why)),
         WorkloadKind::Job => Deed::PatchStatus(patch::fail_job(facts, version, &why)),
         _ if facts.held => Deed::PatchStatus(patch::fail_held_pod(facts, version, &why)),
         _ => Deed::Patch(patch::fail_running_pod(facts, version, &why)),
     };
-    write_on(managed, Purpose::Fail, deed, message.to_owned())
+    write_on(managed, Purpose::Fail, operation, message.to_owned())
 }
 
-/// The write that stops a workload: a Job is suspended, a pod evicted. Only those pods are ever told to
-/// stop whose users let them be, for they do not come back.
+/// The write that evicts a workload: a Job is suspended, a pod is evicted through the Eviction API. A pod is
+/// evicted only if its user marked it preemptible, because it is not created again.
 pub fn eviction_of(
     managed: &Managed,
     version: u64,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_shrinks_loses_the_pods_that_are_to_go() {
+    fn a_shrinking_job_loses_the_pods_beyond_the_admitted_number_of_each_node() {
         let pods = || {
             let named = |names: [&str; 2]| names.map(Name::from).to_vec();
             BTreeMap::from([("n1".into(), named(["c", "a"])), ("n2".into(), named(["d", "b"]))])
@@ -253,12 +253,12 @@ mod tests {
         };
         assert_eq!(marked(&[("n1", 2), ("n2", 2)], &[("n1", 1), ("n2", 2)]), [Name::from("c")]);
         assert_eq!(marked(&[("n1", 2), ("n2", 2)], &[("n2", 1)]), ["a", "c", "d"].map(Name::from));
-        assert!(marked(&[("n1", 2)], &[("n1", 1)]).is_empty(), "on one node it is no matter which");
+        assert!(marked(&[("n1", 2)], &[("n1", 1)]).is_empty(), "on one node any pod may end");
         assert!(marked(&[("n1", 1), ("n2", 2)], &[("n1", 2), ("n2", 2)]).is_empty(), "it grows");
     }
 
     #[test]
-    fn an_object_that_moved_tells_whether_the_decision_moved_it() {
+    fn a_changed_object_shows_whether_the_decision_changed_it() {
         let admission = |at: i64| Admission {
             pool: "p".into(),
             nodes: [("n1".into(), 1)].into(),
@@ -272,7 +272,7 @@ mod tests {
         let admitted = |at: i64| json!({names::HELD: "true", names::ADMISSION: record(at)});
         let evicted = json!({names::HELD: "true", names::ADMISSION: record(7),
             names::EVICTION: r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#});
-        let decided = |action: Action, about: Managed| Decided {
+        let decided = |action: Action, about: Managed| Decision {
             number: 1,
             action,
             about: about.workload,
@@ -314,7 +314,7 @@ mod tests {
             ended.facts.failure = Some(reason.into());
             ended
         };
-        for (what, decided, now, done, holds) in [
+        for (case, decided, now, done, holds) in [
             ("resized as decided", resize(), seen(false, &resized), true, false),
             ("resized and stopped", resize(), seen(true, &resized), true, false),
             ("not resized yet", resize(), seen(false, &admitted(7)), false, true),
@@ -337,8 +337,8 @@ mod tests {
             ("stopped by its user", evict(), seen(true, &admitted(7)), false, false),
             ("still running", evict(), seen(false, &admitted(7)), false, true),
         ] {
-            assert_eq!(carried_out(&decided, &now), done, "{what}");
-            assert_eq!(still_holds(&decided, &now), holds, "{what}");
+            assert_eq!(carried_out(&decided, &now), done, "{case}");
+            assert_eq!(still_holds(&decided, &now), holds, "{case}");
         }
     }
 }

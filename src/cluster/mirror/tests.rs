@@ -1,4 +1,4 @@
-//! What single changes mean to the engine.
+//! Engine events of single changes.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn saw_namespace(team: Option<&str>) -> Change {
     Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership }))
 }
 
-/// The one event, a workload that was created or changed.
+/// The workload of the only event.
 fn applied(events: &[Event]) -> &Workload {
     match events {
         [Event::WorkloadApplied(workload)] => workload,
@@ -96,16 +96,16 @@ fn priority_follows_the_classes() {
 }
 
 #[test]
-fn a_change_that_means_nothing_is_not_passed_on() {
+fn an_irrelevant_change_causes_no_event() {
     let mut mirror = labelled();
     mirror.take(saw_job(1, json!({})));
     assert!(mirror.take(saw_job(2, json!({"status": {"ready": 1}}))).is_empty());
     let seen = mirror.workload(&WorkloadId("job".into())).map(|(_, version)| version);
-    assert_eq!(seen, Some(2), "but the next patch must meet the new version");
+    assert_eq!(seen, Some(2), "but the next patch requires the new version");
 }
 
 #[test]
-fn a_late_event_does_not_undo_our_own_write() {
+fn a_late_watch_event_does_not_revert_an_own_write() {
     let mut mirror = labelled();
     mirror.take(saw_job(1, json!({})));
     let admitted =
@@ -118,7 +118,7 @@ fn a_late_event_does_not_undo_our_own_write() {
 }
 
 #[test]
-fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
+fn a_stopped_job_is_restored_when_it_has_no_pods_left() {
     let mut mirror = labelled();
     mirror.take(saw_pod(1, "Running"));
     let evicted = Time("2026-11-21T09:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_millisecond());
@@ -139,7 +139,7 @@ fn a_stopped_job_is_restored_when_nothing_of_it_is_left() {
     assert_eq!(mirror.pods_of(&WorkloadId("job".into())), ["j-0".into()]);
     assert!(matches!(mirror.take(saw_pod(5, "Failed"))[..], [Event::PodRemoved(_)]));
     assert_eq!(restorable(&mirror), 1);
-    // One that was evicted before its controller ever said that it runs still says that it never ran.
+    // A Job evicted before its controller reported it as running still has the Suspended condition of its creation.
     let mut never = leaving(0, 0);
     never["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-11-21T08:00:00Z");
     mirror.take(saw_job(6, never));
@@ -159,7 +159,7 @@ fn pods_missing_from_a_new_list_are_removed() {
 }
 
 #[test]
-fn the_directory_is_complete_once_every_list_it_rests_on_is() {
+fn the_directory_is_complete_once_all_its_lists_are() {
     let mut mirror = labelled();
     assert!(mirror.directory().is_some_and(|directory| !directory.complete));
     assert!(mirror.directory().is_none(), "nothing changed");
@@ -168,7 +168,10 @@ fn the_directory_is_complete_once_every_list_it_rests_on_is() {
     {
         mirror.take(seen);
     }
-    assert!(mirror.directory().is_some_and(|directory| !directory.complete), "are there PodGroups?");
+    assert!(
+        mirror.directory().is_some_and(|directory| !directory.complete),
+        "whether PodGroups are served is unknown"
+    );
     mirror.take(Change::PodGroups(true));
     let directory = mirror.directory().expect("changed");
     assert!(directory.complete && directory.pod_groups);
@@ -176,7 +179,7 @@ fn the_directory_is_complete_once_every_list_it_rests_on_is() {
 }
 
 #[test]
-fn where_pods_ask_for_a_whole_device_themselves_a_share_counts_as_one() {
+fn a_gpu_fraction_of_a_pod_that_requests_a_whole_device_counts_as_one() {
     let mut mirror = labelled();
     let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
     let asks = |version, containers: Value| {
@@ -194,7 +197,7 @@ fn where_pods_ask_for_a_whole_device_themselves_a_share_counts_as_one() {
 }
 
 #[test]
-fn the_places_of_pods_outlast_a_mirror_as_long_as_their_jobs() {
+fn the_places_of_pods_outlive_the_cache_as_long_as_their_jobs_exist() {
     let record = RECORD.replacen('{', r#"{"done":"","#, 1);
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": record}},
@@ -221,7 +224,7 @@ fn the_places_of_pods_outlast_a_mirror_as_long_as_their_jobs() {
     assert!(!known(), "it waits again");
 }
 
-/// A pod of the Job, by its number.
+/// A pod of the Job, with the given index.
 fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
     let owner =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);
@@ -236,50 +239,53 @@ fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
     Change::Pod(Seen::Object(seen.uid.clone(), seen))
 }
 
-/// How many pods of the Job the events say are ready, and how many have succeeded.
-fn up(events: &[Event]) -> Option<(u32, u32)> {
+/// The reported numbers of ready and succeeded pods of the Job.
+fn ready_pods(events: &[Event]) -> Option<(u32, u32)> {
     events.iter().find_map(|event| match event {
-        Event::PodsReady(told) if &*told.workload.0 == "job" => Some((told.ready, told.succeeded)),
+        Event::PodsReady(pods) if &*pods.workload.0 == "job" => Some((pods.ready, pods.succeeded)),
         _ => None,
     })
 }
 
 #[test]
-fn it_is_told_how_many_pods_of_a_gang_are_up() {
+fn the_ready_pods_of_a_gang_are_reported() {
     let record = r#"{"pool":"p","nodes":{"n1":3},"pods":3,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": record}},
         "spec": {"suspend": false, "parallelism": 3, "completions": 3},
     });
     let mut mirror = labelled();
-    assert_eq!(up(&mirror.take(saw_gang_pod(1, 0, json!({})))), None, "its Job is not known yet");
-    assert_eq!(up(&mirror.take(saw_job(2, admitted))), Some((1, 0)));
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(1, 0, json!({})))), None, "its Job is not known yet");
+    assert_eq!(ready_pods(&mirror.take(saw_job(2, admitted))), Some((1, 0)));
     let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
-    assert_eq!(up(&mirror.take(saw_gang_pod(3, 1, not_ready))), None, "nothing has changed");
-    assert_eq!(up(&mirror.take(saw_gang_pod(4, 1, json!({})))), Some((2, 0)));
-    assert_eq!(up(&mirror.take(saw_gang_pod(5, 1, json!({"metadata": {"labels": {"a": "b"}}})))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(3, 1, not_ready))), None, "nothing has changed");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(4, 1, json!({})))), Some((2, 0)));
+    assert_eq!(
+        ready_pods(&mirror.take(saw_gang_pod(5, 1, json!({"metadata": {"labels": {"a": "b"}}})))),
+        None
+    );
     let succeeded = json!({"status": {"phase": "Succeeded"}});
-    assert_eq!(up(&mirror.take(saw_gang_pod(6, 0, succeeded.clone()))), Some((1, 1)));
-    assert_eq!(up(&mirror.take(saw_gang_pod(7, 0, succeeded))), None, "once");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(6, 0, succeeded.clone()))), Some((1, 1)));
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(7, 0, succeeded))), None, "once");
     let ending = json!({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}});
-    assert_eq!(up(&mirror.take(saw_gang_pod(8, 1, ending))), Some((0, 1)), "it is about to end");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(8, 1, ending))), Some((0, 1)), "it is about to end");
 }
 
 #[test]
-fn of_a_single_pod_it_is_not_told() {
+fn the_readiness_of_a_single_pod_is_not_reported() {
     let mut mirror = labelled();
     let admitted = json!({
         "metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false},
     });
-    assert_eq!(up(&mirror.take(saw_job(1, admitted))), None);
-    assert_eq!(up(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_job(1, admitted))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
 }
 
 #[test]
-fn a_gang_of_which_some_have_succeeded_is_known_until_it_starts_anew() {
+fn a_gang_with_succeeded_pods_is_known_until_it_starts_again() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
-    let mut look = |version, suspend: bool, succeeded: u32, pods: u32| {
+    let mut thinned_after = |version, suspend: bool, succeeded: u32, pods: u32| {
         let record = RECORD.replace(r#"1},"pods":1"#, &format!(r#"{pods}}},"pods":{pods}"#));
         mirror.take(saw_job(
             version,
@@ -292,15 +298,15 @@ fn a_gang_of_which_some_have_succeeded_is_known_until_it_starts_anew() {
         ));
         places.thinned("job")
     };
-    assert!(!look(1, false, 0, 3));
-    assert!(look(2, false, 1, 3));
-    assert!(!look(3, true, 1, 3), "it is stopped");
+    assert!(!thinned_after(1, false, 0, 3));
+    assert!(thinned_after(2, false, 1, 3));
+    assert!(!thinned_after(3, true, 1, 3), "it is stopped");
     mirror.take(saw_job(4, json!({})));
     assert!(!places.thinned("job"), "it waits");
 }
 
 #[test]
-fn a_pod_that_succeeds_thins_its_gang_before_its_job_says_so() {
+fn a_succeeded_pod_counts_before_the_status_of_its_job_shows_it() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
     let admitted = |version| {

@@ -1,13 +1,13 @@
-//! How many pods of each workload are up.
+//! Ready and succeeded pods of each workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use crate::engine::types::{PodsReady, WorkloadId};
 
-/// The pods that are ready, and those that were and have succeeded, by workload.
+/// The numbers of ready and succeeded pods, by workload.
 #[derive(Debug, Default)]
-pub struct Up {
+pub struct ReadyPods {
     counts: BTreeMap<WorkloadId, Count>,
     changed: BTreeSet<WorkloadId>,
 }
@@ -18,8 +18,8 @@ struct Count {
     succeeded: u32,
 }
 
-impl Up {
-    /// A pod that was ready and of one workload before is ready and of another now.
+impl ReadyPods {
+    /// Moves a ready pod from one workload to another; `None` stands for a pod that is not ready or has none.
     pub fn ready(&mut self, before: Option<&WorkloadId>, now: Option<&WorkloadId>) {
         if before == now {
             return;
@@ -39,24 +39,24 @@ impl Up {
         }
     }
 
-    /// A pod of a workload that ran has succeeded.
+    /// Counts a pod that ran and has succeeded.
     pub fn succeeded(&mut self, id: &WorkloadId) {
         self.counts.entry(id.clone()).or_default().succeeded += 1;
         self.changed.insert(id.clone());
     }
 
-    /// A workload is gone.
-    pub fn forget(&mut self, id: &WorkloadId) {
+    /// Drops a deleted workload.
+    pub fn remove(&mut self, id: &WorkloadId) {
         self.counts.remove(id);
     }
 
-    /// How many pods of a workload are up.
+    /// The numbers of a workload's pods.
     pub fn of(&self, id: &WorkloadId) -> PodsReady {
         let (ready, succeeded) = self.counts.get(id).map_or((0, 0), |count| (count.ready, count.succeeded));
         PodsReady { workload: id.clone(), ready, succeeded }
     }
 
-    /// Those of which something has changed since the last call.
+    /// The workloads with numbers that changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<WorkloadId> {
         take(&mut self.changed)
     }

@@ -1,4 +1,4 @@
-//! Who belongs to whom: the Jobs and pods below an object of another kind are its own.
+//! Owner chains: Jobs and pods below an object of a custom kind belong to that workload.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,40 @@ use super::table::{Seen, Table};
 use crate::engine::types::{Name, WorkloadId};
 use crate::kinds::Kinds;
 
-/// More objects than stand one above another between any workload and its pods.
-const DEEPEST: usize = 8;
+/// The longest owner chain that is followed; more levels than any kind has.
+const MAX_DEPTH: usize = 8;
 
-/// The objects of the watched kinds, and what is known to stand below them.
+/// The objects of the custom kinds, and the owner of each object below them.
 #[derive(Debug, Default)]
-pub struct Kin {
+pub struct Ownership {
     kinds: Kinds,
-    /// The objects of each watched kind, in the order of the table.
+    /// The objects of each custom kind, in the order of the kinds table.
     pub tables: Vec<Table<JobSeen>>,
-    /// What stands below something, with what it stands below.
+    /// The owner of each owned object, by UID.
     parents: BTreeMap<Name, Name>,
 }
 
-impl Kin {
-    /// Nothing yet of these kinds.
+impl Ownership {
+    /// An empty cache for these kinds.
     #[must_use]
     pub fn new(kinds: Kinds) -> Self {
         let tables = kinds.watched().iter().map(|_| Table::default()).collect();
         Self { kinds, tables, parents: BTreeMap::new() }
     }
 
-    /// Whether every first list has been read to its end.
+    /// Whether every first list is complete.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.tables.iter().all(Table::complete)
     }
 
-    /// The kinds.
+    /// The custom kinds.
     #[must_use]
     pub fn kinds(&self) -> &Kinds {
         &self.kinds
     }
 
-    /// A look at an object, of which nothing is managed if it is left to a parent.
+    /// Unmanages an object that is owned by a workload of a custom kind.
     #[must_use]
     pub fn sorted(&self, mut seen: JobSeen) -> JobSeen {
         seen.controller = seen.controller.filter(|owner| self.kinds.is_parent(owner));
@@ -53,7 +53,7 @@ impl Kin {
         seen
     }
 
-    /// The same for a message of a watch.
+    /// Applies [`Self::sorted`] to a watch message.
     #[must_use]
     pub fn sorted_message(&self, seen: Seen<JobSeen>) -> Seen<JobSeen> {
         match seen {
@@ -62,36 +62,36 @@ impl Kin {
         }
     }
 
-    /// Takes note of what an object stands below; whether that is news.
+    /// Records the owner of an object; true if it has changed.
     pub fn link(&mut self, child: &Name, parent: Option<&Name>) -> bool {
         let Some(parent) = parent else { return false };
         self.parents.insert(child.clone(), parent.clone()).as_ref() != Some(parent)
     }
 
-    /// Forgets what stood below an object that is gone.
+    /// Drops the links to a deleted owner.
     pub fn unlink(&mut self, gone: &Name) {
         self.parents.retain(|_, parent| parent != gone);
     }
 
-    /// The managed object of one of the kinds.
+    /// The object of a custom kind with this UID.
     #[must_use]
     pub fn get(&self, uid: &str) -> Option<&JobSeen> {
         self.tables.iter().find_map(|table| table.get(uid))
     }
 
-    /// Those that are managed, to be changed.
+    /// The managed objects of all custom kinds, mutable.
     pub fn managed_mut(&mut self) -> impl Iterator<Item = &mut Managed> {
         let seen = self.tables.iter_mut().flat_map(Table::values_mut);
         seen.filter_map(|seen| seen.managed.as_deref_mut())
     }
 
-    /// The uppermost object above this one.
+    /// The top of an object's owner chain.
     fn root<'a>(&'a self, uid: &'a Name) -> &'a Name {
-        (0..DEEPEST).try_fold(uid, |uid, _| self.parents.get(uid).ok_or(uid)).unwrap_or_else(|top| top)
+        (0..MAX_DEPTH).try_fold(uid, |uid, _| self.parents.get(uid).ok_or(uid)).unwrap_or_else(|top| top)
     }
 
-    /// Gives a pod to the workload it belongs to. One that only rides along with its gang's pods holds what it
-    /// holds by itself: its gang has room for it, but it is none of the pods that the engine counts.
+    /// Assigns a pod to the workload at the top of its owner chain. A pod without devices in a workload with devices
+    /// is charged by itself: the engine counts only the pods with devices.
     pub fn attribute(&self, pod: &mut PodSeen) {
         let Some(owner) = pod.controller.as_deref().filter(|_| pod.managed.is_none()) else { return };
         let uid: Name = owner.uid.as_str().into();
@@ -101,11 +101,11 @@ impl Kin {
         let Some(holds) = &mut pod.holds else { return };
         let root = WorkloadId(self.root(&uid).clone());
         let managed = self.get(&root.0).and_then(|seen| seen.managed.as_deref());
-        let rides_along = managed.is_some_and(|managed| {
+        let is_helper = managed.is_some_and(|managed| {
             has_device(&managed.workload.shape.requests) && !has_device(&holds.requests)
         });
-        holds.workload = (!rides_along).then(|| root.clone());
-        if rides_along && holds.node.is_none() {
+        holds.workload = (!is_helper).then(|| root.clone());
+        if is_helper && holds.node.is_none() {
             pod.holds = None;
         }
         pod.belongs = Some(root);
@@ -134,12 +134,12 @@ mod tests {
         (place, other(&kinds.watched()[place], &object, Time(0)))
     }
 
-    /// Takes a look into its table and notes what it stands below.
-    fn take(kin: &mut Kin, place: usize, look: JobSeen) {
-        let look = kin.sorted(look);
-        let (uid, parent) = (look.uid.clone(), look.controller.as_ref().map(|owner| Name::from(&*owner.uid)));
-        kin.tables[place].take(Seen::Object(uid.clone(), look));
-        kin.link(&uid, parent.as_ref());
+    /// Caches an object and records its owner.
+    fn take(ownership: &mut Ownership, place: usize, seen: JobSeen) {
+        let seen = ownership.sorted(seen);
+        let (uid, parent) = (seen.uid.clone(), seen.controller.as_ref().map(|owner| Name::from(&*owner.uid)));
+        ownership.tables[place].take(Seen::Object(uid.clone(), seen));
+        ownership.link(&uid, parent.as_ref());
     }
 
     fn bound(owner: Value, requests: Value) -> PodSeen {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_pod_belongs_to_the_uppermost_workload_above_it() {
-        let mut kin = Kin::new(Kinds::default());
+        let mut ownership = Ownership::new(Kinds::default());
         let template = |gpus: u64| json!({"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": gpus}}}]}});
         let (place, set) = seen(
             "trainer.kubeflow.org/v1alpha1",
@@ -161,7 +161,7 @@ mod tests {
                 "metadata": {"name": "t", "uid": "top", "annotations": {"sluice.dev/held": "true"}},
                 "spec": {"suspend": true, "trainer": {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}}}),
         );
-        take(&mut kin, place, set);
+        take(&mut ownership, place, set);
         let (place, below) = seen(
             "jobset.x-k8s.io/v1alpha2",
             "JobSet",
@@ -170,42 +170,49 @@ mod tests {
                     "ownerReferences": owner("TrainJob", "trainer.kubeflow.org/v1alpha1", "top")},
                 "spec": {"suspend": true, "replicatedJobs": [{"template": {"spec": {"template": template(2)}}}]}}),
         );
-        take(&mut kin, place, below);
-        assert!(kin.get("middle").is_some_and(|seen| seen.managed.is_none()), "it is left to its parent");
+        take(&mut ownership, place, below);
+        assert!(
+            ownership.get("middle").is_some_and(|seen| seen.managed.is_none()),
+            "its owner is the workload"
+        );
 
         let child = json!({
             "metadata": {"name": "j", "uid": "job", "ownerReferences": owner("JobSet", "jobset.x-k8s.io/v1alpha2", "middle")},
             "spec": {"suspend": true, "template": template(2)},
         });
-        let child = kin.sorted(job(&serde_json::from_value(child).expect("a Job"), Time(0)));
+        let child = ownership.sorted(job(&serde_json::from_value(child).expect("a Job"), Time(0)));
         assert!(child.managed.is_none(), "so is its Job");
         let of_job = || owner("Job", "batch/v1", "job");
         let mut early = bound(of_job(), json!({"nvidia.com/gpu": 2}));
-        kin.attribute(&mut early);
-        assert_eq!(early.belongs, Some(WorkloadId("job".into())), "nobody knows better yet");
+        ownership.attribute(&mut early);
+        assert_eq!(early.belongs, Some(WorkloadId("job".into())), "the owner of the Job is not known yet");
 
-        assert!(kin.link(&"job".into(), Some(&"middle".into())));
+        assert!(ownership.link(&"job".into(), Some(&"middle".into())));
         let mut worker = bound(of_job(), json!({"nvidia.com/gpu": 2}));
-        kin.attribute(&mut worker);
+        ownership.attribute(&mut worker);
         let top = Some(WorkloadId("top".into()));
         assert_eq!(worker.belongs, top);
         assert_eq!(worker.holds.expect("it runs").workload, top);
 
         let mut launcher = bound(of_job(), json!({"cpu": 1}));
-        kin.attribute(&mut launcher);
-        assert_eq!(launcher.belongs, top, "the set is not gone before it is");
-        assert_eq!(launcher.holds.expect("it runs").workload, None, "but it is none of the pods with GPUs");
+        ownership.attribute(&mut launcher);
+        assert_eq!(launcher.belongs, top, "the workload lasts as long as this pod");
+        assert_eq!(
+            launcher.holds.expect("it runs").workload,
+            None,
+            "but it is not one of the pods with GPUs"
+        );
     }
 
     #[test]
     fn pods_of_plain_jobs_and_other_controllers_are_left_as_they_are() {
-        let kin = Kin::new(Kinds::default());
+        let ownership = Ownership::new(Kinds::default());
         let mut of_job = bound(owner("Job", "batch/v1", "job"), json!({"cpu": 1}));
         let before = of_job.holds.clone();
-        kin.attribute(&mut of_job);
+        ownership.attribute(&mut of_job);
         assert_eq!(of_job.holds, before);
         let mut of_set = bound(owner("ReplicaSet", "apps/v1", "set"), json!({"cpu": 1}));
-        kin.attribute(&mut of_set);
+        ownership.attribute(&mut of_set);
         assert_eq!(of_set.holds.expect("it is bound").workload, None);
     }
 }

@@ -1,7 +1,7 @@
-//! Which pods of a group are one workload together, kept up to date as they come and go.
+//! Pods of a group as workloads, updated as pods come and go.
 //!
-//! Pods that wait are one workload until it is admitted. Then the record on each of them says who started
-//! together; whoever comes later while those run is a workload of its own, and stays one.
+//! The waiting pods of a group are one workload until it is admitted. From then on, the record on each pod
+//! names the pods that started together. A pod that comes later, while these run, stays a workload of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::reduce::{Managed, group};
 use super::table::Table;
 use crate::engine::types::{Name, Observed, Workload, WorkloadId};
 
-/// A namespace, and the name of a group in it.
+/// The namespace and name of a group.
 pub type Key = (Name, Name);
 
 /// All groups.
@@ -18,44 +18,44 @@ pub type Key = (Name, Name);
 pub struct Groups {
     groups: BTreeMap<Key, Group>,
     together: BTreeMap<WorkloadId, Together>,
-    /// Those with pods that their admission has not reached.
-    unreached: BTreeSet<WorkloadId>,
+    /// The admitted workloads with gated pods.
+    still_gated: BTreeSet<WorkloadId>,
 }
 
 /// The pods of one group.
 #[derive(Debug, Default)]
 struct Group {
-    /// All that carry its label, by UID.
+    /// The UIDs of all pods with the group's label.
     pods: BTreeSet<Name>,
-    /// Who those are that wait together. It stays while any of them waits: it may be being admitted.
+    /// The workload of the waiting pods. Its ID stays while any of them waits, as its admission may be in flight.
     waiting: Option<WorkloadId>,
-    /// Those that are workloads of their own.
+    /// The pods that are workloads of their own.
     single: BTreeSet<Name>,
-    /// What the engine was last told of.
-    told: BTreeMap<WorkloadId, Workload>,
+    /// The workloads last reported to the engine.
+    reported: BTreeMap<WorkloadId, Workload>,
 }
 
-/// Pods that are one workload.
+/// A workload made of several pods.
 #[derive(Debug)]
 struct Together {
     managed: Managed,
-    /// By UID, the oldest first.
+    /// The UIDs of its pods, oldest first.
     members: Vec<Name>,
-    /// Those that are admitted and still gated, with the node of each.
-    unreached: Vec<(Name, Name)>,
+    /// The admitted pods that are still gated, with the node of each.
+    still_gated: Vec<(Name, Name)>,
 }
 
-/// What has become of a workload of a group.
+/// A change of a workload of a group.
 #[derive(Debug)]
 pub enum Change {
-    /// It is new or changed; before, it was of this team.
+    /// The workload is new or changed; its former team, if it had one.
     Put(WorkloadId, Option<Name>),
-    /// It is no more; it was of this team.
+    /// The workload is gone; its former team.
     Gone(WorkloadId, Name),
 }
 
 impl Groups {
-    /// A pod has come into a group, or left it.
+    /// Moves a pod from one group to another; `None` stands for no group.
     pub fn note(&mut self, pod: &Name, before: Option<&Key>, now: Option<&Key>) {
         if before == now {
             return;
@@ -69,46 +69,46 @@ impl Groups {
         }
     }
 
-    /// The groups of a namespace, or all.
+    /// The groups in the namespaces for which `chosen` is true.
     pub fn keys(&self, chosen: impl Fn(&Name) -> bool) -> Vec<Key> {
         self.groups.keys().filter(|(namespace, _)| chosen(namespace)).cloned().collect()
     }
 
-    /// The workloads that are groups.
+    /// The workloads made of several pods.
     pub fn ids(&self) -> impl Iterator<Item = &WorkloadId> {
         self.together.keys()
     }
 
-    /// The pods of a workload that is a group, as one.
+    /// A workload made of several pods.
     #[must_use]
     pub fn get(&self, id: &WorkloadId) -> Option<&Managed> {
         self.together.get(id).map(|together| &together.managed)
     }
 
-    /// The pods of a group by UID, the oldest first.
+    /// The UIDs of a workload's pods, oldest first.
     pub fn members(&self, id: &WorkloadId) -> impl Iterator<Item = &Name> {
         self.together.get(id).into_iter().flat_map(|together| &together.members)
     }
 
-    /// The pods that are admitted and have not been told, with the node of each.
-    pub fn unreached(&self, id: &WorkloadId) -> &[(Name, Name)] {
-        self.together.get(id).map_or(&[], |together| &together.unreached)
+    /// The admitted pods of a workload that are still gated, with the node of each.
+    pub fn still_gated(&self, id: &WorkloadId) -> &[(Name, Name)] {
+        self.together.get(id).map_or(&[], |together| &together.still_gated)
     }
 
-    /// The groups that have such pods.
-    pub fn with_unreached(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.unreached.iter()
+    /// The admitted workloads with gated pods.
+    pub fn with_still_gated(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.still_gated.iter()
     }
 
-    /// Looks at the pods of a group anew; what that changes.
-    pub fn look(&mut self, key: &Key, pods: &Table<PodSeen>) -> Vec<Change> {
+    /// Derives the workloads of a group from its pods; returns the changes.
+    pub fn update(&mut self, key: &Key, pods: &Table<PodSeen>) -> Vec<Change> {
         let Some(group) = self.groups.get_mut(key) else { return Vec::new() };
         let found = group.sort(&key.1, pods);
         let mut changes = Vec::new();
         let mut now: BTreeMap<WorkloadId, Workload> = BTreeMap::new();
         for (id, together) in found {
             now.insert(id.clone(), together.managed.workload.clone());
-            keep(&mut self.unreached, &id, !together.unreached.is_empty());
+            keep(&mut self.still_gated, &id, !together.still_gated.is_empty());
             self.together.insert(id, together);
         }
         for uid in &group.single {
@@ -116,15 +116,15 @@ impl Groups {
                 now.insert(managed.workload.id.clone(), managed.workload.clone());
             }
         }
-        let before = std::mem::replace(&mut group.told, now);
+        let before = std::mem::replace(&mut group.reported, now);
         for (id, workload) in &before {
-            if !group.told.contains_key(id) {
+            if !group.reported.contains_key(id) {
                 self.together.remove(id);
-                self.unreached.remove(id);
+                self.still_gated.remove(id);
                 changes.push(Change::Gone(id.clone(), workload.team.clone()));
             }
         }
-        for (id, workload) in &group.told {
+        for (id, workload) in &group.reported {
             let old = before.get(id);
             if old != Some(workload) {
                 changes.push(Change::Put(id.clone(), old.map(|old| old.team.clone())));
@@ -138,7 +138,7 @@ impl Groups {
 }
 
 impl Group {
-    /// Finds out who is with whom.
+    /// Partitions the pods into workloads.
     fn sort(&mut self, name: &Name, pods: &Table<PodSeen>) -> BTreeMap<WorkloadId, Together> {
         let mut seen: Vec<&PodSeen> = self.pods.iter().filter_map(|uid| pods.get(uid)).collect();
         seen.sort_by(|left, right| age(left).cmp(&age(right)));
@@ -158,7 +158,7 @@ impl Group {
                 planned.insert(uid, (id.clone(), node.as_str().into()));
             }
         }
-        let mut unreached: BTreeMap<WorkloadId, Vec<(Name, Name)>> = BTreeMap::new();
+        let mut still_gated: BTreeMap<WorkloadId, Vec<(Name, Name)>> = BTreeMap::new();
         let mut waiting = Vec::new();
         let mut running = 0;
         for pod in &seen {
@@ -168,7 +168,7 @@ impl Group {
             match (state(pod), planned.get(&*pod.uid)) {
                 (Some(Observed::Queued), Some((id, node))) => {
                     admitted.entry(id.clone()).or_default().push(pod);
-                    unreached.entry(id.clone()).or_default().push((pod.uid.clone(), node.clone()));
+                    still_gated.entry(id.clone()).or_default().push((pod.uid.clone(), node.clone()));
                 }
                 (Some(Observed::Queued), None) if some_run || self.single.contains(&pod.uid) => {
                     self.single.insert(pod.uid.clone());
@@ -191,8 +191,8 @@ impl Group {
             pods.sort_by(|left, right| age(left).cmp(&age(right)));
             if let Some(managed) = group::admitted(&id, name, &pods) {
                 let members = pods.iter().map(|pod| pod.uid.clone()).collect();
-                let unreached = unreached.remove(&id).unwrap_or_default();
-                found.insert(id, Together { managed, members, unreached });
+                let still_gated = still_gated.remove(&id).unwrap_or_default();
+                found.insert(id, Together { managed, members, still_gated });
             }
         }
         match waiting.first() {
@@ -201,7 +201,7 @@ impl Group {
                     self.waiting.get_or_insert_with(|| WorkloadId(format!("group/{}", first.uid).into()));
                 if let Some(managed) = group::gathering(id, name, &waiting, running) {
                     let members = waiting.iter().map(|pod| pod.uid.clone()).collect();
-                    found.insert(id.clone(), Together { managed, members, unreached: Vec::new() });
+                    found.insert(id.clone(), Together { managed, members, still_gated: Vec::new() });
                 }
             }
             None => self.waiting = None,
@@ -218,8 +218,8 @@ fn lives(pod: &PodSeen) -> bool {
     state(pod).is_some_and(|state| *state != Observed::Finished)
 }
 
-/// The order in which the pods of a group were made; of one second, shorter names go first, since numbers
-/// at their ends grow longer.
+/// The order of creation of the pods of a group. Within one second, shorter names come first, because the number
+/// at the end of a name grows.
 fn age(pod: &PodSeen) -> impl Ord + '_ {
     let submitted = pod.managed.as_deref().map(|managed| managed.workload.submitted);
     (submitted, pod.name.len(), &*pod.name, &*pod.uid)
@@ -234,5 +234,4 @@ fn keep(set: &mut BTreeSet<WorkloadId>, id: &WorkloadId, belongs: bool) {
 }
 
 #[cfg(test)]
-#[path = "groups_tests.rs"]
 mod tests;

@@ -1,9 +1,9 @@
-//! What the watches leave in memory, and what each change means to the engine.
+//! The cache of watched objects, and the engine events of each change.
 
+mod apply;
 mod devices;
 mod fill;
-mod known;
-mod steps;
+mod queries;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -11,44 +11,44 @@ use std::mem::take;
 use self::fill::{complete, thinned};
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
-use super::kin::Kin;
+use super::ownership::Ownership;
+use super::ready_pods::ReadyPods;
 use super::reduce::Managed;
 use super::reduce::job::JobSeen;
 use super::reduce::pod::PodSeen;
 use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
 use super::replicas::Replicas;
 use super::table::{Seen, Step, Table, Versioned};
-use super::up::Up;
 use crate::directory::Places;
 use crate::engine::types::{Event, Name, Node, Observed, WorkloadId};
 use crate::kinds::{Kind, Kinds};
 
-/// A message of one of the watches.
+/// A message of a watch.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Of a namespace.
+    /// A namespace.
     Namespace(Seen<NamespaceSeen>),
-    /// Of a team.
+    /// A Team.
     Team(Seen<TeamSeen>),
-    /// Of a node pool.
+    /// A NodePool.
     Pool(Seen<PoolSeen>),
-    /// Of a node.
+    /// A node.
     Node(Seen<Node>),
-    /// Of a PriorityClass.
+    /// A PriorityClass.
     Class(Seen<ClassSeen>),
-    /// Of a Job.
+    /// A Job.
     Job(Seen<JobSeen>),
-    /// Of an object of another kind, by the place of that among the watched ones.
-    Other(usize, Seen<JobSeen>),
-    /// Of a pod.
+    /// An object of a custom kind, with the index of the kind in the kinds table.
+    Custom(usize, Seen<JobSeen>),
+    /// A pod.
     Pod(Seen<PodSeen>),
-    /// Whether PodGroups can be made.
+    /// Whether the API server serves PodGroups.
     PodGroups(bool),
-    /// Of what there is of claimed devices.
+    /// An object of dynamic resource allocation.
     Devices(News),
 }
 
-/// The cluster as far as decisions and patches need it.
+/// The cluster as decisions and patches need it.
 #[derive(Debug, Default)]
 pub struct Mirror {
     namespaces: Table<NamespaceSeen>,
@@ -58,40 +58,40 @@ pub struct Mirror {
     classes: Table<ClassSeen>,
     jobs: Table<JobSeen>,
     pods: Table<PodSeen>,
-    kin: Kin,
+    ownership: Ownership,
     dra: Dra,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
     replicas: Replicas,
-    /// How many pods of each workload are up.
-    up: Up,
-    /// Jobs of which something has changed that may concern the places of their pods.
-    stirred: BTreeSet<WorkloadId>,
-    /// What the webhook knows of the places of pods.
+    /// The numbers of ready and succeeded pods of each workload.
+    ready_pods: ReadyPods,
+    /// Jobs with a change that may affect the places of their pods.
+    dirty_jobs: BTreeSet<WorkloadId>,
+    /// The places of pods, shared with the webhook.
     places: Places,
-    /// Whether PodGroups can be made, once that is known.
+    /// Whether the API server serves PodGroups, once known.
     pod_groups: Option<bool>,
     unlabelled_default: i32,
     directory_changed: bool,
     events: Vec<Event>,
 }
 
-/// Which objects are meant of those that make pods.
+/// A table of objects that own pods.
 #[derive(Clone, Copy)]
-enum Makers {
+enum OwnerTable {
     Jobs,
-    Others(usize),
+    Custom(usize),
 }
 
 impl Mirror {
-    /// Nothing yet, with objects of these kinds as workloads too.
+    /// An empty cache with these custom kinds.
     #[must_use]
     pub fn new(kinds: Kinds, places: Places) -> Self {
-        Self { kin: Kin::new(kinds), places, ..Self::default() }
+        Self { ownership: Ownership::new(kinds), places, ..Self::default() }
     }
 
-    /// Takes note of one message; gives what it means to the engine.
+    /// Applies one message; returns the engine events it causes.
     pub fn take(&mut self, change: Change) -> Vec<Event> {
         match change {
             Change::Namespace(seen) => self.take_namespace(seen),
@@ -123,7 +123,7 @@ impl Mirror {
                 let seen = self.with_devices(seen);
                 for step in self.nodes.take(seen) {
                     let (closed, event) = match step {
-                        // A kubelet's heartbeat changes nothing that matters here.
+                        // A kubelet's heartbeat changes nothing that is cached.
                         Step::Put(name, before) => {
                             let now = self.nodes.get(&name);
                             let open = |node: Option<&Node>| node.is_some_and(|node| node.schedulable);
@@ -132,13 +132,13 @@ impl Mirror {
                             (closed, changed.map(|node| Event::NodeApplied(node.clone())))
                         }
                         Step::Gone(name, _) => {
-                            self.dra.forget(&name);
+                            self.dra.remove_node(&name);
                             (true, Some(Event::NodeRemoved(name)))
                         }
                     };
                     self.events.extend(event);
                     if closed {
-                        self.stir_the_unbound();
+                        self.mark_unbound_dirty();
                     }
                 }
             }
@@ -151,26 +151,26 @@ impl Mirror {
             }
             Change::Job(seen) => {
                 let ends = matches!(seen, Seen::ListEnds);
-                let steps = self.jobs.take(self.kin.sorted_message(seen));
-                self.job_steps(Makers::Jobs, steps);
+                let steps = self.jobs.take(self.ownership.sorted_message(seen));
+                self.job_steps(OwnerTable::Jobs, steps);
                 if ends {
-                    // The book is older than this mirror.
+                    // The places may outlive deleted Jobs: they are older than this cache.
                     self.places.keep(|uid| self.jobs.get(uid).is_some());
                 }
             }
-            Change::Other(place, seen) => {
-                let seen = self.kin.sorted_message(seen);
-                let steps = self.kin.tables.get_mut(place).map(|table| table.take(seen));
-                self.job_steps(Makers::Others(place), steps.unwrap_or_default());
+            Change::Custom(place, seen) => {
+                let seen = self.ownership.sorted_message(seen);
+                let steps = self.ownership.tables.get_mut(place).map(|table| table.take(seen));
+                self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
             }
             Change::Pod(seen) => {
-                // A pod that has ended is not kept, so this is seen here or never.
+                // An ended pod leaves the cache, so its success is counted here.
                 if let Seen::Object(uid, now) = &seen
                     && let Some(pod) = self.pods.get(uid).and_then(|before| before.holds.as_ref())
                     && let Some(owner) = pod.workload.as_ref().filter(|_| now.succeeded)
                 {
-                    self.up.succeeded(owner);
-                    // Its Job may say so only after another has been made anew.
+                    self.ready_pods.succeeded(owner);
+                    // The Job's status may show the success only after a replacement pod is created.
                     let job = self.jobs.get(&owner.0).and_then(|seen| seen.managed.as_deref());
                     if job.and_then(thinned).is_some() {
                         self.places.thin(&owner.0, true);
@@ -185,38 +185,38 @@ impl Mirror {
             }
             Change::Devices(news) => self.take_devices(news),
         }
-        self.told()
+        self.drain_events()
     }
 
-    /// Takes the answer to a write on a Job as if the watch had brought it.
+    /// Caches the answer to a write on a Job, as if the watch had sent it.
     pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
-        let steps = self.jobs.take_own(seen.uid.clone(), self.kin.sorted(seen));
-        self.job_steps(Makers::Jobs, steps);
-        self.told()
+        let steps = self.jobs.take_own(seen.uid.clone(), self.ownership.sorted(seen));
+        self.job_steps(OwnerTable::Jobs, steps);
+        self.drain_events()
     }
 
-    /// Takes the answer to a write on an object of another kind as if the watch had brought it.
-    pub fn take_own_other(&mut self, kind: &Kind, seen: JobSeen) -> Vec<Event> {
-        let watched = self.kin.kinds().watched().iter();
+    /// Caches the answer to a write on an object of a custom kind, as if the watch had sent it.
+    pub fn take_own_custom(&mut self, kind: &Kind, seen: JobSeen) -> Vec<Event> {
+        let watched = self.ownership.kinds().watched().iter();
         let place = watched.map(|watched| watched.entry.as_deref()).position(|entry| entry == Some(kind));
         let Some(place) = place else { return Vec::new() };
-        let seen = self.kin.sorted(seen);
-        let steps = self.kin.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
-        self.job_steps(Makers::Others(place), steps.unwrap_or_default());
-        self.told()
+        let seen = self.ownership.sorted(seen);
+        let steps = self.ownership.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
+        self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
+        self.drain_events()
     }
 
-    /// Takes the answer to a write on a pod as if the watch had brought it.
+    /// Caches the answer to a write on a pod, as if the watch had sent it.
     pub fn take_own_pod(&mut self, seen: PodSeen) -> Vec<Event> {
         let steps = self.pods.take_own(seen.uid.clone(), seen);
         self.pod_steps(steps);
-        self.told()
+        self.drain_events()
     }
 
-    /// What the engine is to be told, how many pods of gangs are up after what is said of these.
-    fn told(&mut self) -> Vec<Event> {
+    /// Takes the events for the engine. The numbers of ready pods of gangs come after the events of the workloads.
+    fn drain_events(&mut self) -> Vec<Event> {
         let mut events = take(&mut self.events);
-        let mut gangs = self.up.take_changed();
+        let mut gangs = self.ready_pods.take_changed();
         gangs.extend(events.iter().filter_map(|event| match event {
             Event::WorkloadApplied(workload) => Some(workload.id.clone()),
             _ => None,
@@ -224,19 +224,19 @@ impl Mirror {
         for id in gangs {
             let state = self.workload(&id).map(|(managed, _)| &managed.workload.state);
             if matches!(state, Some(Observed::Admitted(admission)) if admission.pods > 1) {
-                events.push(Event::PodsReady(self.up.of(&id)));
+                events.push(Event::PodsReady(self.ready_pods.of(&id)));
             }
         }
         events
     }
 
-    /// Has everybody looked at who has pods on their way: it may lead to a node that is closed now.
-    fn stir_the_unbound(&mut self) {
+    /// Marks the Jobs with pods that are placed but not bound: their node may be cordoned now.
+    fn mark_unbound_dirty(&mut self) {
         let unbound =
             |seen: &PodSeen| seen.way.is_some() && seen.holds.as_ref().is_some_and(|p| p.node.is_none());
         let pods = self.pods.iter().map(|(_, seen)| seen).filter(|seen| unbound(seen));
         let owners = pods.filter_map(|seen| seen.holds.as_ref()?.workload.clone());
-        self.stirred.extend(owners.collect::<Vec<_>>());
+        self.dirty_jobs.extend(owners.collect::<Vec<_>>());
     }
 
     fn take_namespace(&mut self, seen: Seen<NamespaceSeen>) {
@@ -258,10 +258,10 @@ impl Mirror {
         }
     }
 
-    /// Fills in again what namespaces and classes say of the workloads that `which` selects.
+    /// Completes the workloads that `which` selects from their namespaces and PriorityClasses again.
     fn complete_again(&mut self, which: impl Fn(&Managed) -> bool) {
         let jobs = self.jobs.values_mut().filter_map(|seen| seen.managed.as_deref_mut());
-        let jobs = jobs.chain(self.kin.managed_mut()).map(|managed| (managed, false));
+        let jobs = jobs.chain(self.ownership.managed_mut()).map(|managed| (managed, false));
         let pods = self.pods.values_mut().filter_map(|seen| {
             let grouped = seen.group.is_some();
             seen.managed.as_deref_mut().map(|managed| (managed, grouped))
@@ -270,24 +270,24 @@ impl Mirror {
             let before = managed.workload.clone();
             complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
             if before != managed.workload && !grouped {
-                self.events.extend(told(Some(&before.team), Some(managed)));
+                self.events.extend(workload_event(Some(&before.team), Some(managed)));
             }
         }
         for key in self.groups.keys(|_| true) {
-            self.look_at_group(&key);
+            self.update_group(&key);
         }
     }
 
-    /// Tells what has become of the workloads that the pods of a group are.
-    fn look_at_group(&mut self, key: &groups::Key) {
-        for change in self.groups.look(key, &self.pods) {
+    /// Adds the events of a group's workloads.
+    fn update_group(&mut self, key: &groups::Key) {
+        for change in self.groups.update(key, &self.pods) {
             match change {
                 groups::Change::Put(id, team) => {
                     let now = self.workload(&id).map(|(managed, _)| managed);
-                    self.events.extend(told(team.as_ref(), now));
+                    self.events.extend(workload_event(team.as_ref(), now));
                 }
                 groups::Change::Gone(id, team) => {
-                    self.up.forget(&id);
+                    self.ready_pods.remove(&id);
                     if !team.is_empty() {
                         self.events.push(Event::WorkloadRemoved(id));
                     }
@@ -297,14 +297,14 @@ impl Mirror {
     }
 }
 
-/// The group a pod belongs to.
+/// The group of a pod.
 fn group_of(seen: &PodSeen) -> Option<groups::Key> {
     let namespace = &seen.managed.as_deref()?.workload.namespace;
     Some((namespace.clone(), seen.group.as_ref()?.name.clone()))
 }
 
-/// What the engine must be told of a workload whose team was `before`; one without a team is none.
-fn told(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
+/// The engine event of a changed workload; `before` is its former team. A workload without a team is unmanaged.
+fn workload_event(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
     let now = now?;
     if !now.workload.team.is_empty() {
         Some(Event::WorkloadApplied(now.workload.clone()))
@@ -331,7 +331,7 @@ impl Versioned for PodSeen {
     }
 }
 
-/// Kinds that Sluice does not write: what the watch says comes in order.
+/// Kinds that Sluice does not write need no version: their watch messages arrive in order.
 macro_rules! in_order {
     ($($kind:ty),*) => {$(impl Versioned for $kind {
         fn version(&self) -> u64 {
@@ -342,5 +342,4 @@ macro_rules! in_order {
 in_order!(NamespaceSeen, TeamSeen, PoolSeen, Node, ClassSeen);
 
 #[cfg(test)]
-#[path = "mirror_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What people and monitoring ask, answered by the loop from what it knows at that moment.
+//! Queries of the HTTP API and of monitoring, answered by the loop from its current state.
 
 use std::collections::BTreeMap;
 
@@ -12,56 +12,56 @@ use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
-/// With more workloads than this no copies of the engine are made: they would take the memory, and making them
-/// the time, of decisions.
+/// The most workloads in an engine that is copied for forecasts. A larger copy takes too much memory and
+/// delays decisions.
 const MOST_COPIED: usize = 50_000;
 
-/// A question with the place for its answer.
+/// A question and the channel for its answer.
 #[derive(Debug)]
 pub enum Question {
-    /// Teams and queues.
+    /// The rows of teams and queues.
     Teams(oneshot::Sender<Teams>),
-    /// Nodes.
+    /// The rows of nodes.
     Nodes(oneshot::Sender<Vec<NodeRow>>),
-    /// The workloads of a team, or all.
+    /// The rows of the workloads of a team, or of all.
     Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
-    /// The workloads of a name in a namespace: a Job, a Pod, or both.
+    /// The workloads with a namespace and name: a Job, a Pod, or both.
     Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
-    /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
-    /// where it knows more than [`MOST_COPIED`] workloads.
+    /// A copy of the engine for forecasts; `None` until the first lists are complete, and with more than
+    /// [`MOST_COPIED`] workloads.
     Engine(oneshot::Sender<Option<Box<Engine>>>),
-    /// The same, and what an object would be that has not been submitted.
+    /// A copy of the engine, and the workload that an object not yet submitted would become.
     Candidate(Box<Managed>, oneshot::Sender<Option<Candidate>>),
-    /// What the metrics are read off; `None` until the first lists are complete.
+    /// The figures behind the metrics; `None` until the first lists are complete.
     Figures(oneshot::Sender<Option<Figures>>),
-    /// What the statuses are made of; `None` unless this process leads.
+    /// The input of the Team and NodePool statuses; `None` unless this process leads.
     Report(oneshot::Sender<Option<Report>>),
 }
 
-/// A workload that is not there, and the engine that it would come to.
+/// A workload not yet submitted, and a copy of the engine to submit it to.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The engine as it stands.
+    /// A copy of the engine.
     pub engine: Box<Engine>,
     /// The workload.
     pub workload: Workload,
-    /// The name of the queue it would be in.
+    /// The name of its queue.
     pub queue: Name,
 }
 
-/// Puts questions to the loop.
+/// Sends questions to the loop.
 #[derive(Clone, Debug)]
 pub struct Asker(mpsc::Sender<Question>);
 
 impl Asker {
-    /// An asker and where its questions come out.
+    /// A sender and the receiving end for the loop.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<Question>) {
         let (sender, receiver) = mpsc::channel(64);
         (Self(sender), receiver)
     }
 
-    /// Asks; `None` when the loop has ended.
+    /// Sends a question and waits for the answer; `None` when the loop has ended.
     pub async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
         self.0.send(question(sender)).await.ok()?;
@@ -69,7 +69,7 @@ impl Asker {
     }
 }
 
-/// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
+/// Answers a question from the engine and the cache. An answer without a receiver is dropped.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
     let row = |workload: &Workload| {
         let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
@@ -96,14 +96,14 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         Question::Workload(namespace, name, to) => {
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
             let mut found: Vec<&Workload> = found.collect();
-            // Of a pod of a group people ask by its own name.
+            // A pod of a group is also found by its own name.
             let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
             found.extend(group.and_then(|id| engine.workload(id)));
             drop(to.send(found.into_iter().map(row).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
         Question::Candidate(managed, to) => {
-            let workload = mirror.would_be(*managed);
+            let workload = mirror.completed_workload(*managed);
             let queue = mirror.queue_of(&workload);
             drop(to.send(copy(engine, mirror).map(|engine| Candidate { engine, workload, queue })));
         }
@@ -122,7 +122,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
     }
 }
 
-/// The engine as it stands, if the lists are complete and it is not too large to have several of.
+/// A copy of the engine, if the lists are complete and it is small enough.
 fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
     fits.then(|| Box::new(engine.clone()))
@@ -139,13 +139,13 @@ fn figures(engine: &Engine) -> Figures {
 }
 
 fn teams(engine: &Engine) -> Teams {
-    let told = |over: crate::engine::types::Overcommitment| match over.team {
+    let sentence = |over: crate::engine::types::Overcommitment| match over.team {
         Some(team) => format!("{team} in {}: {}", over.pool, over.message),
         None => format!("{}: {}", over.pool, over.message),
     };
     Teams {
         teams: engine.teams().into_iter().map(TeamRow::from).collect(),
         queues: engine.queues().into_iter().map(QueueRow::from).collect(),
-        overcommitments: engine.overcommitments().into_iter().map(told).collect(),
+        overcommitments: engine.overcommitments().into_iter().map(sentence).collect(),
     }
 }

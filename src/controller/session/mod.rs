@@ -1,6 +1,6 @@
-//! One reading of the cluster: the engine, the mirror, and the writes that follow from them.
+//! A session: the engine and the cache, filled from one listing of the cluster, and the writes they cause.
 
-mod told;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Controller;
-use super::decided::{
-    Decided, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
+use super::context::Context;
+use super::decisions::{
+    Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
 };
-use super::grouped;
-use super::placing::Placing;
-use super::questions::{Question, answer};
-use super::refusals::Refusals;
-use super::restores::Restores;
+use super::pod_groups;
+use super::pod_placement::PodPlacement;
+use super::queries::{Question, answer};
+use super::retries::Retries;
+use super::unschedulable::Unschedulable;
 use crate::api::record::{Eviction, timestamp};
 use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose, Write};
 use crate::cluster::clock::now;
@@ -33,132 +33,132 @@ use crate::engine::types::Action;
 use crate::engine::types::{Event, Name, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
-/// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
+/// The capacity of the watch channel; a full channel slows the watches, not the loop.
 const CHANGES: usize = 4096;
-/// How much is taken along at once, so that decisions come in between.
+/// The most arrivals in one batch, so that decisions are not delayed.
 const BATCH: usize = 4096;
-/// How often a decision is written again when the object keeps moving.
+/// The most writes of one decision while its object keeps changing.
 const TRIES: u32 = 10;
 
-/// The engine with all that keeps it informed and obeyed.
+/// The engine with its inputs and writes.
 pub struct Session {
     engine: Engine,
     mirror: Mirror,
     changes: mpsc::Receiver<Change>,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
-    first: Option<News>,
+    first: Option<Arrival>,
     actuator: Actuator,
     leads: bool,
     lost_track: bool,
-    decided: BTreeMap<WorkloadId, Decided>,
-    decisions: u64,
-    restores: Restores,
-    releases: Restores,
-    placing: Placing,
-    refusals: Refusals,
+    decisions: BTreeMap<WorkloadId, Decision>,
+    last_number: u64,
+    restores: Retries,
+    releases: Retries,
+    placing: PodPlacement,
+    unschedulable: Unschedulable,
     metrics: Arc<Metrics>,
     notices: Notices,
     _watches: JoinSet<()>,
 }
 
-/// Something that has arrived.
-enum News {
+/// A message for the loop.
+enum Arrival {
     Change(Change),
     Outcome(Outcome),
 }
 
 impl Session {
-    /// Reads the cluster from scratch.
-    pub fn begin(controller: &Controller, leads: bool) -> Self {
+    /// Starts the watches, with an empty engine and cache.
+    pub fn begin(context: &Context, leads: bool) -> Self {
         let (changes_in, changes) = mpsc::channel(CHANGES);
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
         let actuator = Actuator::new(
-            controller.client.clone(),
-            controller.claim.clone(),
-            Arc::clone(&controller.metrics),
-            Arc::clone(&controller.busy),
+            context.client.clone(),
+            context.leadership.clone(),
+            Arc::clone(&context.metrics),
+            Arc::clone(&context.busy),
             outcomes_in,
         );
-        // While the cluster is read anew, the webhook goes on with what was known before.
-        let places = controller.directory.load().places.clone();
-        places.expect_nothing();
+        // While the cluster is listed again, the webhook uses the old pod places.
+        let places = context.directory.load().places.clone();
+        places.forget_expected();
         Self {
-            engine: Engine::with_settings(controller.settings),
-            mirror: Mirror::new(controller.kinds.clone(), places),
+            engine: Engine::with_settings(context.settings),
+            mirror: Mirror::new(context.kinds.clone(), places),
             changes,
             outcomes,
             first: None,
             actuator,
             leads,
             lost_track: false,
-            decided: BTreeMap::new(),
-            decisions: 0,
-            restores: Restores::default(),
-            releases: Restores::default(),
-            placing: Placing::default(),
-            refusals: Refusals::default(),
-            metrics: Arc::clone(&controller.metrics),
-            notices: controller.notices.clone(),
-            _watches: watch::start(&controller.client, &controller.kinds, &changes_in),
+            decisions: BTreeMap::new(),
+            last_number: 0,
+            restores: Retries::default(),
+            releases: Retries::default(),
+            placing: PodPlacement::default(),
+            unschedulable: Unschedulable::default(),
+            metrics: Arc::clone(&context.metrics),
+            notices: context.notices.clone(),
+            _watches: watch::start(&context.client, &context.kinds, &changes_in),
         }
     }
 
-    /// Whether this session decides.
+    /// Whether this session makes decisions.
     pub fn leads(&self) -> bool {
         self.leads
     }
 
-    /// Whether the claim ran out under a write: nobody here knows what became of it, so this session
-    /// must not go on deciding, not even if the lead is there again.
+    /// Whether leadership expired during a write. The outcome of that write is unknown, so this session must not
+    /// decide again, even if leadership returns.
     pub fn lost_track(&self) -> bool {
         self.lost_track
     }
 
-    /// Decides no more; what is under way ends with the claim.
+    /// Stops deciding. Writes in flight end with the leadership.
     pub fn stand_down(&mut self) {
         self.leads = false;
         self.lost_track = false;
     }
 
-    /// Whether every first list has been read.
+    /// Whether every first list is complete.
     pub fn complete(&self) -> bool {
         self.mirror.complete()
     }
 
-    /// The directory for the webhook if it has changed. A half-read one never replaces a whole one,
-    /// but the lists it rests on are short, and it need not wait for those of Jobs and pods.
+    /// The directory for the webhook, if it has changed and its lists are complete. It does not depend on the
+    /// long lists of Jobs and pods.
     pub fn directory(&mut self) -> Option<Directory> {
         self.mirror.directory().filter(|directory| directory.complete)
     }
 
-    /// Waits until something arrives; false when nothing can any more. It may be abandoned.
+    /// Waits for the next arrival; false when every channel is closed. Safe to cancel.
     pub async fn arrived(&mut self) -> bool {
         if self.first.is_some() {
             return true;
         }
         self.first = tokio::select! {
-            Some(outcome) = self.outcomes.recv() => Some(News::Outcome(outcome)),
-            Some(change) = self.changes.recv() => Some(News::Change(change)),
+            Some(outcome) = self.outcomes.recv() => Some(Arrival::Outcome(outcome)),
+            Some(change) = self.changes.recv() => Some(Arrival::Change(change)),
             else => None,
         };
         self.first.is_some()
     }
 
-    /// Takes note of all that has arrived; false when it was nothing.
+    /// Handles the arrivals in the channels, up to [`BATCH`]; false when there was none.
     pub fn take_waiting(&mut self) -> bool {
         let mut worked = false;
         for _ in 0..BATCH {
-            let news = self
+            let arrival = self
                 .first
                 .take()
-                .or_else(|| self.outcomes.try_recv().ok().map(News::Outcome))
-                .or_else(|| self.changes.try_recv().ok().map(News::Change));
-            match news {
-                Some(News::Change(change)) => {
+                .or_else(|| self.outcomes.try_recv().ok().map(Arrival::Outcome))
+                .or_else(|| self.changes.try_recv().ok().map(Arrival::Change));
+            match arrival {
+                Some(Arrival::Change(change)) => {
                     let events = self.mirror.take(change);
-                    self.tell(events);
+                    self.apply(events);
                 }
-                Some(News::Outcome(outcome)) => self.settle(outcome),
+                Some(Arrival::Outcome(outcome)) => self.finish_write(outcome),
                 None => break,
             }
             worked = true;
@@ -166,60 +166,61 @@ impl Session {
         worked
     }
 
-    fn tell(&mut self, events: Vec<Event>) {
+    fn apply(&mut self, events: Vec<Event>) {
         let now = now();
         for event in events {
-            self.refusals.note(&event, now);
+            self.unschedulable.note(&event, now);
             self.engine.apply(event, now);
         }
     }
 
-    /// When to look again although nothing arrives.
+    /// When to run the next cycle if nothing arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
         if !self.leads {
             return None;
         }
-        let upkeep = [self.restores.next(), self.releases.next(), self.placing.next(), self.refusals.next()];
-        upkeep.into_iter().chain([self.engine.next_deadline()]).flatten().min()
+        let deadlines =
+            [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
+        deadlines.into_iter().chain([self.engine.next_deadline()]).flatten().min()
     }
 
-    /// Decides and acts, if this session leads.
+    /// Runs one scheduling cycle and starts its writes, if this session leads.
     pub fn decide(&mut self, now: Time) {
-        let stirred = self.mirror.take_stirred();
+        let dirty = self.mirror.take_dirty_jobs();
         if !self.leads {
             return;
         }
-        let due = self.placing.run(&self.mirror, stirred, |id| self.decided.contains_key(id), now);
+        let due = self.placing.run(&self.mirror, dirty, |id| self.decisions.contains_key(id), now);
         for write in due.writes {
             self.actuator.start(write);
         }
-        for astray in due.astray {
-            self.engine.apply(Event::PodsMisplaced(astray), now);
+        for pods in due.misplaced {
+            self.engine.apply(Event::PodsMisplaced(pods), now);
         }
         for action in self.engine.plan(now).actions {
             let Some((managed, _)) = self.mirror.workload(action.workload()) else {
-                self.failed(action.workload().clone(), "the object is gone".into());
+                self.failed(action.workload().clone(), "the object no longer exists".into());
                 continue;
             };
             let about = managed.workload.clone();
             let first = !managed.facts.has_eviction;
             let id = about.id.clone();
-            self.overtaken(&id);
-            self.decisions += 1;
-            let decided = Decided { number: self.decisions, action, about, first, tries: 0 };
-            self.decided.insert(id.clone(), decided);
+            self.retire(&id);
+            self.last_number += 1;
+            let decided = Decision { number: self.last_number, action, about, first, tries: 0 };
+            self.decisions.insert(id.clone(), decided);
             self.write(&id, now);
         }
         self.restore(now);
         self.release(now);
-        self.refusals.tell(&self.engine, &self.mirror, &self.notices, now);
+        self.unschedulable.report(&self.engine, &self.mirror, &self.notices, now);
     }
 
-    /// Starts the write of a decision on the object as it is now.
+    /// Starts the write of a decision, against the current version of the object.
     fn write(&mut self, id: &WorkloadId, now: Time) {
-        let Some(decided) = self.decided.get_mut(id) else { return };
+        let Some(decided) = self.decisions.get_mut(id) else { return };
         let Some((managed, version)) = self.mirror.workload(id) else {
-            self.decided.remove(id);
+            self.decisions.remove(id);
             return;
         };
         decided.tries += 1;
@@ -235,8 +236,8 @@ impl Session {
         };
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
-                let members: Vec<grouped::Member<'_>> = self.mirror.members(id).collect();
-                grouped::write_of(managed, action, &members, timestamp(now))
+                let members: Vec<pod_groups::Member<'_>> = self.mirror.members(id).collect();
+                pod_groups::write_of(managed, action, &members, timestamp(now))
             }
             Action::Admit { admission, message, .. } => {
                 let pin = place::pin(&self.mirror, managed, admission);
@@ -263,105 +264,104 @@ impl Session {
         self.actuator.start(write);
     }
 
-    /// The watch may show what a decision has done, and the engine decide on that, before the answer
-    /// to its write is there.
-    fn overtaken(&mut self, id: &WorkloadId) {
-        let Some(before) = self.decided.remove(id) else { return };
+    /// Retires an earlier decision on the workload. The watch may show the effect of its write, and the engine may
+    /// decide on that, before the write is answered.
+    fn retire(&mut self, id: &WorkloadId) {
+        let Some(before) = self.decisions.remove(id) else { return };
         if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
-            self.done(&before);
+            self.report(&before);
         }
     }
 
     fn failed(&mut self, workload: WorkloadId, message: String) {
-        tracing::debug!(%workload, message, "a decision was not carried out");
-        self.decided.remove(&workload);
+        tracing::debug!(%workload, message, "decision not applied");
+        self.decisions.remove(&workload);
         self.engine.apply(Event::WriteFailed { workload, message }, now());
     }
 
-    /// Takes note of how a write ended.
-    fn settle(&mut self, outcome: Outcome) {
+    /// Handles the outcome of a write.
+    fn finish_write(&mut self, outcome: Outcome) {
         let Outcome { id, purpose, decision, end } = outcome;
         if matches!(purpose, Purpose::Place | Purpose::Remake { .. }) {
-            self.placed(&id.0, end);
+            self.finish_placement(&id.0, end);
             return;
         }
         if matches!(purpose, Purpose::Restore | Purpose::Release) {
-            self.settle_upkeep(id, purpose, end);
+            self.finish_retry(id, purpose, end);
             return;
         }
-        let overtaken = self.decided.get(&id).is_none_or(|decided| decided.number != decision);
-        // Before it is written again, if it is.
+        let superseded = self.decisions.get(&id).is_none_or(|decided| decided.number != decision);
+        // A second write of the same decision expects the places again.
         if !matches!(end, End::Done(_)) {
             self.mirror.places().settled(&id.0);
         }
         match end {
-            // Of a decision that another has followed, or none, only the object is of interest.
-            End::Moved(look) if overtaken => self.see(look),
-            End::Gone | End::Refused(_) if overtaken => {}
+            // A superseded decision contributes only the newer object.
+            End::Moved(look) if superseded => self.observe(look),
+            End::Gone | End::Refused(_) if superseded => {}
             End::Done(look) => {
-                let decided = if overtaken { None } else { self.decided.remove(&id) };
+                let decided = if superseded { None } else { self.decisions.remove(&id) };
                 if let Some(decided) = decided {
-                    self.done(&decided);
+                    self.report(&decided);
                 }
-                self.see(look);
+                self.observe(look);
                 self.mirror.places().settled(&id.0);
             }
             End::Moved(look) => {
-                self.see(look);
-                self.moved(id);
+                self.observe(look);
+                self.resolve_conflict(id);
             }
             End::Gone => {
-                self.decided.remove(&id);
+                self.decisions.remove(&id);
             }
             End::Refused(message) => {
                 tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
                 if purpose == Purpose::Evict {
-                    self.tell_blocked(&id, &message);
+                    self.report_blocked_eviction(&id, &message);
                 }
                 self.failed(id, message);
             }
             End::Abandoned => {
                 self.lost_track = true;
-                self.failed(id, "another replica leads".into());
+                self.failed(id, "this replica is no longer the leader".into());
             }
         }
     }
 
-    /// Takes note of how a write ended that nobody had to decide: it is made again for as long as it is of
-    /// use.
-    fn settle_upkeep(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
+    /// Handles the outcome of a write without a decision. It is retried while it is wanted.
+    fn finish_retry(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
         let mut ended = false;
         match end {
             End::Done(look) => {
                 ended = true;
-                self.see(look);
+                self.observe(look);
             }
-            End::Moved(look) => self.see(look),
+            End::Moved(look) => self.observe(look),
             End::Gone => ended = true,
             End::Refused(message) => {
                 tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
             }
             End::Abandoned => self.lost_track = true,
         }
-        let upkeep = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
-        // Of a group some pods may have been left out.
-        if ended && self.mirror.unreached(&id).next().is_none() {
-            upkeep.ended(&id);
+        let retries = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
+        // The write may have left out some pods of a group.
+        if ended && self.mirror.still_gated(&id).next().is_none() {
+            retries.ended(&id);
         } else {
-            upkeep.failed(&id, now());
+            retries.failed(&id, now());
         }
     }
 
-    /// Takes note of how a write on a pod of a Job ended.
-    fn placed(&mut self, pod: &Name, end: End) {
+    /// Handles the outcome of a write on a pod of a Job.
+    fn finish_placement(&mut self, pod: &Name, end: End) {
         match end {
             End::Done(look) | End::Moved(look) => {
-                self.see(look);
+                self.observe(look);
                 self.placing.ended(pod);
             }
             End::Gone => self.placing.ended(pod),
             End::Refused(message) => {
-                tracing::warn!(%pod, message, "the API server refused to let a pod go to its place");
+                tracing::warn!(%pod, message, "the API server refused to place a pod");
                 self.placing.failed(pod, now());
             }
             End::Abandoned => {
@@ -371,28 +371,28 @@ impl Session {
         }
     }
 
-    /// Takes an object that a write brought back as if the watch had.
-    fn see(&mut self, look: Look) {
+    /// Caches the object in a write's answer, as if the watch had sent it.
+    fn observe(&mut self, look: Look) {
         let events = match look {
             Look::Job(seen) => self.mirror.take_own_job(seen),
             Look::Pod(seen) => self.mirror.take_own_pod(seen),
-            Look::Other(kind, seen) => self.mirror.take_own_other(&kind, seen),
+            Look::Other(kind, seen) => self.mirror.take_own_custom(&kind, seen),
             Look::Pods(seen) => seen.into_iter().flat_map(|seen| self.mirror.take_own_pod(seen)).collect(),
         };
-        self.tell(events);
+        self.apply(events);
     }
 
-    /// The object of a decision is another than it was decided on: either that is the decision's own
-    /// doing, or it is written again if it still holds, or it is taken back.
-    fn moved(&mut self, id: WorkloadId) {
-        let Some(decided) = self.decided.get(&id) else { return };
+    /// Handles a conflict: the object has changed since the decision. If the change is the decision's own effect,
+    /// the decision is done; if the decision still holds, it is written again; else it is reverted.
+    fn resolve_conflict(&mut self, id: WorkloadId) {
+        let Some(decided) = self.decisions.get(&id) else { return };
         let Some((managed, _)) = self.mirror.workload(&id) else {
-            self.decided.remove(&id);
+            self.decisions.remove(&id);
             return;
         };
         if carried_out(decided, managed) {
-            if let Some(decided) = self.decided.remove(&id) {
-                self.done(&decided);
+            if let Some(decided) = self.decisions.remove(&id) {
+                self.report(&decided);
             }
         } else if decided.tries < TRIES && still_holds(decided, managed) {
             self.write(&id, now());
@@ -401,10 +401,10 @@ impl Session {
         }
     }
 
-    /// Gives stopped Jobs of which nothing is left their template back.
+    /// Restores the pod templates of stopped Jobs without pods.
     fn restore(&mut self, now: Time) {
         let wanted =
-            self.mirror.restorable(now).filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+            self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
         for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
             let patch = patch::restore(&managed.facts, version);
@@ -414,26 +414,26 @@ impl Session {
         }
     }
 
-    /// Lets those pods of admitted groups run that their admission has not reached: one was refused, or
-    /// whoever admitted them did not come to the end.
+    /// Ungates the remaining pods of admitted groups: a write was refused, or the previous leader ended before its
+    /// last write.
     fn release(&mut self, now: Time) {
-        let all = self.mirror.half_released();
-        let wanted = all.filter(|id| !self.decided.contains_key(*id)).cloned().collect();
+        let all = self.mirror.partly_admitted();
+        let wanted = all.filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
         for id in self.releases.due(&wanted, now) {
             let Some((managed, _)) = self.mirror.workload(&id) else { continue };
             let Some(record) = record(managed) else { continue };
-            let unreached: Vec<grouped::Member<'_>> = self.mirror.unreached(&id).collect();
-            self.actuator.start(grouped::release_of(managed, &unreached, &record));
+            let still_gated: Vec<pod_groups::Member<'_>> = self.mirror.still_gated(&id).collect();
+            self.actuator.start(pod_groups::release_of(managed, &still_gated, &record));
             self.releases.started(id);
         }
     }
 
-    /// Answers a question from what is known now.
+    /// Answers a question from the current state.
     pub fn answer(&self, question: Question) {
         answer(question, &self.engine, &self.mirror, self.leads);
     }
 
-    /// Waits for the writes under way; false when what became of some is not known.
+    /// Waits for the writes in flight; false when the outcome of some is unknown.
     pub async fn finish(self, at_most: Duration) -> bool {
         self.actuator.finish(at_most).await
     }

@@ -1,4 +1,4 @@
-//! One watch: what it lists, then what changes, passed on for as long as somebody listens.
+//! One watch: a list, then its changes, forwarded until the receiver closes.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -16,41 +16,41 @@ use super::mirror::Change;
 use super::table::{Flaw, Seen};
 use crate::engine::types::Name;
 
-/// How objects of one kind are keyed, read and passed on.
+/// How objects of one kind are keyed, converted and sent.
 pub struct Watched<K, T> {
     /// The key of an object.
     pub key: fn(&K) -> Name,
-    /// What is kept of it.
+    /// Converts an object into its cached form.
     pub read: fn(&K) -> Result<T, Flaw>,
-    /// Whose message it is.
+    /// Wraps the message in the variant of its kind.
     pub wrap: fn(Seen<T>) -> Change,
 }
 
-/// The name of an object, its key among those without a namespace.
+/// The key of a cluster-scoped object: its name.
 pub fn named<K: Resource>(object: &K) -> Name {
     object.meta().name.as_deref().unwrap_or_default().into()
 }
 
-/// How soon a watch that failed begins again.
+/// The pause after the first failure of a watch.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// How late at most, however often it has failed.
+/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// After so long without a failure the pauses begin anew.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(30);
+/// The time without a failure after which the pauses start over.
+const RESET_AFTER: Duration = Duration::from_secs(30);
 
-/// The pauses between the beginnings of a watch that fails. They are short because who asks meanwhile is answered
-/// from what was seen before: a Job whose Team was made in between is told that there is no such Team.
+/// The pauses between restarts of a failed watch. They are short because the webhook answers from the stale
+/// cache in the meantime: it refuses a Job of a Team created since then.
 pub fn pauses() -> impl Backoff {
     let pauses = ExponentialBuilder::default()
         .with_min_delay(FIRST_PAUSE)
         .with_max_delay(LONGEST_PAUSE)
         .with_jitter()
         .without_max_times();
-    ResetTimerBackoff::new(ExponentialBackoff::from(pauses), FORGIVEN_AFTER)
+    ResetTimerBackoff::new(ExponentialBackoff::from(pauses), RESET_AFTER)
 }
 
-/// Passes on what is seen until an error after which it `ends`; false when nobody listens.
-pub async fn follow<K, T>(
+/// Sends lists and changes until an error for which `ends` is true. Returns false when the receiver is closed.
+pub async fn forward<K, T>(
     api: Api<K>,
     watched: &Watched<K, T>,
     changes: &Sender<Change>,
@@ -72,13 +72,13 @@ where
                     Ok(read) => Seen::Object(key, read),
                     Err(flaw) => {
                         let (kind, problem) = (K::kind(&()), &flaw.problem);
-                        tracing::warn!(%kind, name = %key, problem, "unreadable object; what was known of it stays");
+                        tracing::warn!(%kind, name = %key, problem, "cannot read object; its last readable version stays in effect");
                         Seen::Unreadable(key, flaw)
                     }
                 }
             }
             Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "watch failed, it starts again");
+                tracing::warn!(kind = %K::kind(&()), %error, "watch failed; restarting");
                 if ends(&error) {
                     return true;
                 }
@@ -92,7 +92,7 @@ where
     true
 }
 
-/// Whether a watch has failed because its kind is not served any more, or not to us.
+/// Whether a watch failed because its kind is no longer served or no longer permitted.
 pub fn withdrawn(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
