@@ -19,11 +19,11 @@ use crate::cluster::leader::{Candidate, Claim, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{Asker, Controller, Question, Readiness};
 use crate::directory::SharedDirectory;
-use crate::foresight::Foresight;
+use crate::forecast::Forecaster;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
-use crate::policy::Policy;
+use crate::options::{AcceleratorOptions, SchedulingOptions};
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// How far apart two writes of the same status are at least.
@@ -59,9 +59,12 @@ pub struct Options {
     /// File with the kinds besides Job and Pod whose objects are workloads, in place of the table built in.
     #[arg(long, value_name = "FILE")]
     pub kinds: Option<PathBuf>,
-    /// How decisions are made.
+    /// Scheduling options.
     #[command(flatten)]
-    pub policy: Policy,
+    pub scheduling: SchedulingOptions,
+    /// Resources that count as GPUs.
+    #[command(flatten)]
+    pub accelerators: AcceleratorOptions,
 }
 
 /// Serves until SIGTERM or SIGINT, with objects of these kinds as workloads besides Jobs and Pods.
@@ -70,7 +73,9 @@ pub struct Options {
 /// When the cluster's address is not to be had, a listener fails, or a part ends before its time.
 pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let client = client(&options).await?;
-    let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
+    let accelerators = options.accelerators.accelerators();
+    let metrics = Metrics::new().context("cannot set up metrics")?.counting(accelerators.clone());
+    let metrics = Arc::new(metrics);
     let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
@@ -96,7 +101,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         notices,
         busy,
-        settings: options.policy.settings(),
+        settings: options.scheduling.settings(),
         kinds,
         ready: Arc::clone(&ready),
     };
@@ -117,8 +122,9 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
 
     let mut listening = JoinSet::new();
     let state = HttpState {
-        foresight: Foresight::new(asker.clone(), decisions.clone()),
+        forecaster: Forecaster::new(asker.clone(), decisions.clone()),
         asker,
+        accelerators,
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         ready: Arc::clone(&ready),

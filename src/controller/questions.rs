@@ -10,7 +10,7 @@ use crate::cluster::status::Report;
 use crate::engine::Engine;
 use crate::engine::model::{Name, Observed, Workload};
 use crate::metrics::Figures;
-use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
+use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them
 /// the time, of decisions.
@@ -21,8 +21,8 @@ const MOST_COPIED: usize = 50_000;
 pub enum Question {
     /// Teams and queues.
     Teams(oneshot::Sender<Teams>),
-    /// Nodes.
-    Nodes(oneshot::Sender<Vec<NodeRow>>),
+    /// Nodes, with these resources counted as GPUs besides those in quotas.
+    Nodes(Accelerators, oneshot::Sender<Vec<NodeRow>>),
     /// The workloads of a team, or all.
     Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
     /// The workloads of a name in a namespace: a Job, a Pod, or both.
@@ -76,15 +76,16 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         if workload.state == Observed::Queued
             && let Some(rollout) = mirror.rollout(&workload.id)
         {
-            row.message = format!("{}; {rollout}", row.message);
+            row.head.message = format!("{}; {rollout}", row.head.message);
         }
         row
     };
     match question {
         Question::Teams(to) => drop(to.send(teams(engine))),
-        Question::Nodes(to) => {
+        Question::Nodes(accelerators, to) => {
+            let accelerators = accelerators.with_quotas_of(&engine.teams());
             let names: BTreeMap<&str, &Workload> = engine.workloads().map(|w| (&*w.id.0, w)).collect();
-            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names)).collect();
+            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names, &accelerators)).collect();
             drop(to.send(rows));
         }
         Question::Workloads(team, to) => {

@@ -33,7 +33,11 @@ fn asked(books: &Books, amount: &Vector) -> String {
 }
 
 fn named(books: &Books, index: usize, milli: i64) -> String {
-    format!("{} {}", Amount::milli(milli), books.resources.name(index))
+    format!("{} {}", quantity(books, index, milli), books.resources.name(index))
+}
+
+fn quantity(books: &Books, index: usize, milli: i64) -> String {
+    Amount::milli(milli).quantity(books.resources.name(index))
 }
 
 /// `namespace/name` of a workload.
@@ -269,10 +273,10 @@ pub fn team_limit(books: &Books, team: TeamIx, pool: PoolIx, index: usize, total
         format!(
             "team {} holds {} of its limit of {} in pool {} and this asks for {} more",
             books.forest.team(team).name,
-            Amount::milli(account.held.get(index)),
+            quantity(books, index, account.held.get(index)),
             named(books, index, cap),
             books.forest.pool_name(pool),
-            Amount::milli(total.get(index)),
+            quantity(books, index, total.get(index)),
         ),
     )
 }
@@ -314,7 +318,7 @@ fn usage(books: &Books, team: TeamIx, pool: PoolIx, total: &Vector) -> String {
         .governed()
         .filter(|(index, _)| total.get(*index) > 0)
         .map(|(index, guaranteed)| {
-            let used = Amount::milli(account.settled(index));
+            let used = quantity(books, index, account.settled(index));
             format!("{used} of {} in use", named(books, index, guaranteed))
         })
         .collect();

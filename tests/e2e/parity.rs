@@ -96,7 +96,7 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
         for eviction in &workload.evictions {
             count(
                 &mut happened.evictions,
-                (name.clone(), alike(&eviction.claimant), eviction.reason.clone()),
+                (name.clone(), alike(&eviction.preemptor), eviction.reason.clone()),
             );
         }
         if workload.state == sluice::simulate::State::Succeeded {
