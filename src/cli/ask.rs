@@ -120,9 +120,12 @@ fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>
         return Err(Invalid(format!("--server {}: expected http://HOST:PORT", options.server)).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (status, body) = runtime
-        .block_on(answer(uri, body))
-        .with_context(|| format!("cannot reach Sluice at {base}; run `kubectl -n sluice-system port-forward svc/sluice 8080`, or set --server or SLUICE_SERVER"))?;
+    let (status, body) = runtime.block_on(answer(uri, body)).with_context(|| {
+        format!(
+            "cannot reach Sluice at {base}; run `kubectl -n sluice-system port-forward svc/sluice 8080`, \
+                 or set --server or SLUICE_SERVER"
+        )
+    })?;
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let error = answer["error"].as_str().unwrap_or("not found");

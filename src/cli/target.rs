@@ -40,7 +40,9 @@ impl Target {
             }
             (Some(namespace), None) => (None, namespace),
             (None, None) => {
-                return wrong(&format!("the namespace is missing: write NAMESPACE/{name} or add --namespace"));
+                return wrong(&format!(
+                    "the namespace is missing: write NAMESPACE/{name} or add --namespace"
+                ));
             }
         };
         Ok(Self { kind: kind.map(ToOwned::to_owned), namespace: namespace.to_owned(), name: name.to_owned() })

@@ -134,7 +134,7 @@ fn figures(engine: &Engine) -> Figures {
         teams: engine.teams(),
         queues: engine.queues(),
         nodes: engine.nodes(),
-        owed: engine.oldest_owed(),
+        oldest_within_guarantee: engine.oldest_owed(),
         overcommitments: engine.overcommitments(),
     }
 }

@@ -304,7 +304,7 @@ impl Metrics {
             self.overcommitted.with_label_values(&[&*team.team, &*team.pool]).set(0);
             self.overcommitted.with_label_values(&["", &*team.pool]).set(0);
         }
-        for (team, oldest) in &figures.owed {
+        for (team, oldest) in &figures.oldest_within_guarantee {
             self.owed_oldest_wait.with_label_values(&[&**team]).set(now.since(*oldest).as_secs_f64());
         }
         for over in &figures.overcommitments {
@@ -430,7 +430,7 @@ pub struct Figures {
     /// Every node.
     pub nodes: Vec<NodeView>,
     /// By team, submission time of the oldest waiting workload within the team's guarantee.
-    pub owed: BTreeMap<Name, Time>,
+    pub oldest_within_guarantee: BTreeMap<Name, Time>,
     /// Guarantees that exceed the capacity behind them.
     pub overcommitments: Vec<Overcommitment>,
 }

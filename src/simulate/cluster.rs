@@ -274,7 +274,7 @@ impl Cluster {
         }
         let id = Self::id(object);
         if self.in_snapshot.contains(&(object.kind, namespace.to_owned(), object.name.clone())) {
-            return Err(object.invalid("metadata.name", "is in the snapshot already".to_owned()));
+            return Err(object.invalid("metadata.name", "already exists in the snapshot".to_owned()));
         }
         let bound = object.manifest["spec"]["nodeName"].is_string() && object.kind == Kind::Pod;
         if bound || !self.directory.namespaces.contains_key(namespace) {
@@ -470,7 +470,7 @@ impl Cluster {
 /// The annotation with the submitting user; on a real cluster the webhook writes it.
 const USER: &str = "sluice.dev/user";
 
-/// The changes of a cluster whose lists are complete and empty.
+/// The changes that report complete, empty lists of every kind.
 fn empty_lists() -> Vec<Change> {
     fn empty<T>() -> [Seen<T>; 2] {
         [Seen::ListBegins, Seen::ListEnds]

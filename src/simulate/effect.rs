@@ -9,7 +9,7 @@ use crate::engine::model::{Event, Name, Workload, WorkloadId};
 /// An effect of an object that is applied or deleted.
 #[derive(Debug)]
 pub enum Effect {
-    /// An event that goes to the engine unchanged.
+    /// An event for the engine.
     Event(Event),
     /// A workload was submitted or changed.
     Submitted {

@@ -1,6 +1,6 @@
 //! Pod objects of groups: gated, released or ended.
 //!
-//! The mirror needs them to tell a new pod of a group from pods that have started.
+//! The mirror needs them to distinguish new pods of a group from started ones.
 
 use std::collections::BTreeMap;
 

@@ -267,7 +267,7 @@ pub struct Decision {
     pub message: String,
 }
 
-/// Usage over time, thinned out to what a chart can show.
+/// Usage over time, thinned out to the resolution of a chart.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     /// The resource: `GPUs`, or `cpu` if no node has a GPU.

@@ -1,4 +1,4 @@
-//! Records the rows of the outcome as the simulation goes on.
+//! Records the rows of the outcome during the simulation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

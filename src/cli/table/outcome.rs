@@ -87,7 +87,7 @@ fn teams(teams: &[TeamRow], accelerators: &Accelerators) -> String {
                 amount(&row.guaranteed),
                 amount(&row.used),
                 amount(&row.borrowed),
-                row.fair_share.get(resource).cloned().unwrap_or_default(),
+                amount(&row.fair_share),
             ]);
         }
     }

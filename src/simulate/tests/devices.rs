@@ -34,7 +34,7 @@ fn template(namespace: &str, notes: &str) -> String {
     )
 }
 
-/// A Job whose pods claim one device each.
+/// A Job with one claimed device per pod.
 fn claiming(label: &str, notes: &str) -> String {
     let claims = "|      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]";
     job_of(label, 1, 0, notes, claims)

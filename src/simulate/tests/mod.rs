@@ -36,7 +36,7 @@ fn node(name: &str, gpus: u32, notes: &str) -> String {
     )
 }
 
-/// A Job `namespace/name` whose pods ask for one GPU each.
+/// A Job `namespace/name` with one GPU per pod.
 fn job(label: &str, pods: u32, notes: &str) -> String {
     job_of(label, pods, 1, notes, "")
 }
