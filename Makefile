@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds image need packages
+        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image need packages
 
 # docker or podman
 CONTAINER ?= docker
@@ -39,7 +39,7 @@ lint:
 # Property tests draw the same cases every time, so that red means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test rooms --test simulate --test scenarios
+	cargo test --workspace --lib --bins --examples --test engine --test manifests --test reference --test rooms --test simulate --test scenarios
 
 soak: export PROPTEST_CASES ?= 5000
 soak: ## the laws over many more random worlds than in the tests, others every time
@@ -80,6 +80,9 @@ bench-queueing: ## waits, evictions and fairness on real traces, beside other po
 
 crds: ## write the kinds' definitions into the manifests
 	cargo run --quiet -- crds > target/crds.yaml && mv target/crds.yaml manifests/base/crds.yaml
+
+reference: ## write the generated pages of docs/reference
+	cargo run --quiet -- reference docs/reference
 
 image: ## the container image sluice:dev
 	$(CONTAINER) build --file Containerfile --tag sluice:dev .

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::model::{Defragmentation, Settings};
+use crate::engine::types::{Defragmentation, Settings};
 use crate::view::Accelerators;
 
 /// Cluster-wide scheduling options of `serve` and `simulate`.

@@ -10,7 +10,7 @@ use sluice::api::names;
 use sluice::cluster::patch::{self, Failure, Grant, Pin};
 use sluice::cluster::reduce::{self, Managed};
 use sluice::cluster::wire;
-use sluice::engine::model::{Admission, Observed, Time, WorkloadKind};
+use sluice::engine::types::{Admission, Observed, Time, WorkloadKind};
 use sluice_harness::{Cluster, Kubectl, User, eventually, install, patience};
 
 fn team(spec: &Value) -> String {

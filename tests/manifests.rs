@@ -159,6 +159,6 @@ fn names_and_account_are_those_of_the_program() {
 fn the_examples_are_teams_the_program_accepts() {
     for team in of_kind(&["Team"]) {
         let team: sluice::api::team::Team = serde_json::from_value(team).expect("the example is a Team");
-        sluice::engine::model::Team::try_from(&team).expect("the example is accepted");
+        sluice::engine::types::Team::try_from(&team).expect("the example is accepted");
     }
 }

@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use sluice_engine::decision::Effort;
+use sluice_engine::types::Effort;
 
 use clock::processor_time;
 use report::{Figures, Rest, Row};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
-use sluice_engine::decision::Effort;
+use sluice_engine::types::Effort;
 
 use crate::clock::processor_time;
 use crate::world::{Size, World};

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::Action;
-use sluice_engine::model::{
+use sluice_engine::types::Action;
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Workload,
     WorkloadId,
 };

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::Action;
-use sluice_engine::model::{
+use sluice_engine::types::Action;
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     Event, Name, Node, NodeTerm, Observed, Operator, PodShape, Queue, Quota, Requirement, Team, Time,
     Workload, WorkloadId,
 };
@@ -67,7 +67,7 @@ impl Sluice {
         let team = Team {
             name: TEAM.into(),
             parent: None,
-            quotas: BTreeMap::from([(sluice_engine::model::DEFAULT_POOL.into(), quota)]),
+            quotas: BTreeMap::from([(sluice_engine::types::DEFAULT_POOL.into(), quota)]),
             weight: 1,
             // What runs stays where it is, as with all policies compared.
             queues: vec![Queue { preemptible: false, ..Queue::fallback() }],

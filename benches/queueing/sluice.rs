@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::forecast::{Bounds, Forecast};
-use sluice_engine::forward::{Happening, Life, Run as Play};
-use sluice_engine::model::{
+use sluice_engine::replay::forecast::{self, Bounds, Forecast};
+use sluice_engine::replay::{Happening, Life, Run as Play};
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     DEFAULT_POOL, Event, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload, WorkloadId,
 };
 
@@ -23,7 +23,7 @@ const GPU: &str = "nvidia.com/gpu";
 /// What an admin chooses; the same on every trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// For how long a started job is spared, except by owed claimants who have no other way.
+    /// For how long a started job is spared, except by owed preemptors who have no other way.
     pub min_runtime: Duration,
     /// After how long the first of a queue that cannot start gets a reservation.
     pub reserve_after: Duration,
@@ -85,7 +85,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
         play.settle(&mut on)?;
         if !choice.forecast_every.is_zero() && now >= forecast {
             forecast = now + i64::try_from(choice.forecast_every.as_secs())?;
-            log.expect(&play.engine().forecast(time(now), BOUNDS));
+            log.expect(&forecast::forecast(play.engine(), time(now), BOUNDS));
         }
     }
     while let Some(at) = play.next() {

@@ -13,8 +13,8 @@ use thiserror::Error;
 use super::node_pool::NodePool;
 use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
 use super::values::{duration, is_dns_label};
-use crate::engine::amount::{Amount, ResourceList, ResourceName};
-use crate::engine::model;
+use crate::engine::types;
+use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
 
 /// A value in an object that cannot be taken.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Problem {
     }
 }
 
-impl TryFrom<&Team> for model::Team {
+impl TryFrom<&Team> for types::Team {
     type Error = FieldError;
 
     fn try_from(team: &Team) -> Result<Self, FieldError> {
@@ -53,7 +53,7 @@ impl TryFrom<&Team> for model::Team {
     }
 }
 
-fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
+fn convert_team(name: &str, team: &Team) -> Result<types::Team, Problem> {
     let spec = &team.spec;
     dns_label("metadata.name", name)?;
     if let Some(parent) = &spec.parent {
@@ -81,11 +81,11 @@ fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
         queues.push(convert_queue(&path, queue)?);
     }
     if queues.is_empty() {
-        queues.push(model::Queue::fallback());
+        queues.push(types::Queue::fallback());
     }
     let weight =
         u32::try_from(spec.weight).map_err(|_| Problem::new("spec.weight", "must not be negative"))?;
-    Ok(model::Team {
+    Ok(types::Team {
         name: name.into(),
         parent: spec.parent.as_deref().map(Into::into),
         quotas,
@@ -95,7 +95,7 @@ fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
     })
 }
 
-fn convert_quota(path: &str, quota: &TeamQuota) -> Result<model::Quota, Problem> {
+fn convert_quota(path: &str, quota: &TeamQuota) -> Result<types::Quota, Problem> {
     let guaranteed = amounts(&format!("{path}.guaranteed"), &quota.guaranteed)?;
     let limit = amounts(&format!("{path}.limit"), &quota.limit)?;
     let lendable = amounts(&format!("{path}.lendable"), &quota.lendable)?;
@@ -116,11 +116,11 @@ fn convert_quota(path: &str, quota: &TeamQuota) -> Result<model::Quota, Problem>
             ));
         }
     }
-    Ok(model::Quota { guaranteed, limit, lendable })
+    Ok(types::Quota { guaranteed, limit, lendable })
 }
 
-fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem> {
-    let fallback = model::Queue::fallback();
+fn convert_queue(path: &str, queue: &TeamQueue) -> Result<types::Queue, Problem> {
+    let fallback = types::Queue::fallback();
     if queue.on_max_wait != OnMaxWait::Notify && queue.max_wait.is_none() {
         let problem = format!("{:?} says what follows after maxWait, which is not set", queue.on_max_wait);
         return Err(Problem::new(format!("{path}.onMaxWait"), problem));
@@ -135,7 +135,7 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
         let problem = "pods need some time to become ready: leave it out or give more than 0s";
         return Err(Problem::new(format!("{path}.readyTimeout"), problem));
     }
-    Ok(model::Queue {
+    Ok(types::Queue {
         name: queue.name.as_str().into(),
         priority: queue.priority,
         preemptible: queue.preemptible,
@@ -145,20 +145,20 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
         default_time_limit: parse("defaultTimeLimit", &queue.default_time_limit)?,
         max_wait: parse("maxWait", &queue.max_wait)?,
         on_max_wait: match queue.on_max_wait {
-            OnMaxWait::Notify => model::OnMaxWait::Notify,
-            OnMaxWait::RaisePriority => model::OnMaxWait::RaisePriority,
-            OnMaxWait::Fail => model::OnMaxWait::Fail,
+            OnMaxWait::Notify => types::OnMaxWait::Notify,
+            OnMaxWait::RaisePriority => types::OnMaxWait::RaisePriority,
+            OnMaxWait::Fail => types::OnMaxWait::Fail,
         },
         max_runtime: parse("maxRuntime", &queue.max_runtime)?,
         on_pod_loss: match queue.on_pod_loss {
-            OnPodLoss::Replace => model::OnPodLoss::Replace,
-            OnPodLoss::Restart => model::OnPodLoss::Restart,
+            OnPodLoss::Replace => types::OnPodLoss::Replace,
+            OnPodLoss::Restart => types::OnPodLoss::Restart,
         },
         ready_timeout,
     })
 }
 
-impl TryFrom<&NodePool> for model::Pool {
+impl TryFrom<&NodePool> for types::Pool {
     type Error = FieldError;
 
     fn try_from(pool: &NodePool) -> Result<Self, FieldError> {
@@ -167,10 +167,10 @@ impl TryFrom<&NodePool> for model::Pool {
     }
 }
 
-fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
+fn convert_pool(name: &str, pool: &NodePool) -> Result<types::Pool, Problem> {
     dns_label("metadata.name", name)?;
     let spec = &pool.spec;
-    match (name == model::DEFAULT_POOL, spec.node_selector.is_empty()) {
+    match (name == types::DEFAULT_POOL, spec.node_selector.is_empty()) {
         (true, false) => {
             return Err(Problem::new(
                 "spec.nodeSelector",
@@ -184,7 +184,7 @@ fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
     if levels.len() < spec.topology.len() {
         return Err(Problem::new("spec.topology", "a topology level must be listed once"));
     }
-    Ok(model::Pool {
+    Ok(types::Pool {
         name: name.into(),
         node_selector: spec
             .node_selector
@@ -204,7 +204,7 @@ pub(crate) fn shares(written: &Quantities) -> Result<ResourceList, Problem> {
     let shares = amounts("spec.shares", written)?;
     for (resource, part) in &shares {
         let problem = |problem: &str| Problem::new(format!("spec.shares[{resource}]"), problem);
-        if &**resource == model::CURRENCY {
+        if &**resource == types::CURRENCY {
             return Err(problem("the currency itself is no share of a GPU"));
         }
         if *part == Amount::ZERO || *part >= Amount::units(1) {
@@ -246,7 +246,7 @@ fn weights(written: &Quantities) -> Result<ResourceList, Problem> {
     let weights = amounts("spec.weights", written)?;
     for (resource, weight) in &weights {
         let problem = |problem: &str| Problem::new(format!("spec.weights[{resource}]"), problem);
-        if &**resource == model::CURRENCY {
+        if &**resource == types::CURRENCY {
             return Err(problem("the currency itself has no weight"));
         }
         if *weight == Amount::ZERO {
@@ -283,20 +283,20 @@ pub(crate) fn amounts(field: &str, quantities: &Quantities) -> Result<ResourceLi
 mod tests {
     use super::*;
 
-    fn team(spec: &str) -> Result<model::Team, String> {
+    fn team(spec: &str) -> Result<types::Team, String> {
         let team: Team = serde_saphyr::from_str(&format!(
             "apiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {{name: vision}}\nspec: {spec}"
         ))
         .map_err(|error| error.to_string())?;
-        model::Team::try_from(&team).map_err(|error| error.to_string())
+        types::Team::try_from(&team).map_err(|error| error.to_string())
     }
 
-    fn pool(name: &str, spec: &str) -> Result<model::Pool, String> {
+    fn pool(name: &str, spec: &str) -> Result<types::Pool, String> {
         let pool: NodePool = serde_saphyr::from_str(&format!(
             "apiVersion: sluice.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {spec}"
         ))
         .map_err(|error| error.to_string())?;
-        model::Pool::try_from(&pool).map_err(|error| error.to_string())
+        types::Pool::try_from(&pool).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_team_without_queues_has_one() {
-        assert_eq!(team("{}").expect("an empty spec is a team").queues, [model::Queue::fallback()]);
+        assert_eq!(team("{}").expect("an empty spec is a team").queues, [types::Queue::fallback()]);
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
             assert_eq!(weighed(weights), Err(format!("NodePool h100: spec.weights{problem}")));
         }
         let team = team("{quotas: [{pool: h100, guaranteed: {sluice.dev/gpu: 8}}]}").expect("a team");
-        assert_eq!(team.quotas["h100"].guaranteed[model::CURRENCY], Amount::units(8));
+        assert_eq!(team.quotas["h100"].guaranteed[types::CURRENCY], Amount::units(8));
     }
 
     #[test]
@@ -421,7 +421,7 @@ mod tests {
             assert!(team.fair_users);
             Ok::<_, String>((team.queues[0].on_max_wait, team.queues[0].on_pod_loss))
         };
-        use model::{OnMaxWait, OnPodLoss};
+        use types::{OnMaxWait, OnPodLoss};
         assert_eq!(queue("maxWait: 1h"), Ok((OnMaxWait::Notify, OnPodLoss::Replace)));
         assert_eq!(
             queue("maxWait: 1h, onMaxWait: RaisePriority, onPodLoss: Restart"),

@@ -6,7 +6,7 @@ pub mod names;
 pub mod node_pool;
 pub mod pod_group;
 pub mod record;
-mod schema;
+pub(crate) mod schema;
 pub mod seats;
 pub mod sizes;
 pub mod team;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 use super::team::Quantities;
-use crate::engine::model::CURRENCY;
+use crate::engine::types::CURRENCY;
 
 /// Which nodes belong together, and how they are wired.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

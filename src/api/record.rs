@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::written;
-use crate::engine::amount::Amount;
-use crate::engine::model::{Admission, Time};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, Time};
 
 /// The value of the annotation `sluice.dev/admission`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub struct Eviction {
     pub at: Timestamp,
     /// The workload it made room for, `namespace/name`; empty when none was the cause.
     #[serde(rename = "for", default, skip_serializing_if = "String::is_empty")]
-    pub claimant: String,
+    pub preemptor: String,
     /// The rule, e.g. `Reclaimed`.
     pub reason: String,
 }

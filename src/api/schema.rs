@@ -65,7 +65,7 @@ pub fn dns_label(_: &mut SchemaGenerator) -> Schema {
 /// The name of a pool.
 pub fn pool(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = dns_label(generator);
-    schema.insert("default".to_owned(), crate::engine::model::DEFAULT_POOL.into());
+    schema.insert("default".to_owned(), crate::engine::types::DEFAULT_POOL.into());
     schema
 }
 

@@ -6,7 +6,7 @@
 //! beyond the granted pods, a place is given to each pod as it comes.
 
 use super::record::Record;
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// The places of an admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
 /// One of several shares; the annotation `sluice.dev/gpu-sizes` is a list of them, the most wanted first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

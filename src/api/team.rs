@@ -274,5 +274,5 @@ fn yes() -> bool {
 }
 
 fn default_pool() -> String {
-    crate::engine::model::DEFAULT_POOL.to_owned()
+    crate::engine::types::DEFAULT_POOL.to_owned()
 }

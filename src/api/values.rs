@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
 /// Parses a duration as Go and Kubernetes write it (`90s`, `1h30m`).
 ///

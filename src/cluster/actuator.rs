@@ -23,7 +23,7 @@ use super::reduce::pod::{PodSeen, pod};
 use super::reduce::uid;
 use super::{patch, wire};
 use crate::api::names;
-use crate::engine::model::{Name, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, WorkloadId, WorkloadKind};
 use crate::kinds::{Kind, Watched};
 use crate::metrics::Metrics;
 

@@ -18,7 +18,7 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
 use crate::api::sizes::{are_at, limits_at};
-use crate::engine::model::{Name, WorkloadKind};
+use crate::engine::types::{Name, WorkloadKind};
 
 mod other;
 
@@ -201,7 +201,7 @@ pub fn fail_held_pod(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
 /// Has the kubelet of a running pod end it as failed, by a deadline that is past; a note says why.
 #[must_use]
 pub fn fail_running_pod(facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
-    let note = Eviction { at: why.at, claimant: String::new(), reason: why.reason.to_owned() };
+    let note = Eviction { at: why.at, preemptor: String::new(), reason: why.reason.to_owned() };
     let mut patch = expect(facts, version);
     patch.push(add(&["spec", "activeDeadlineSeconds"], json!(1)));
     patch.push(annotate(names::EVICTION, json(&note)));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::api::affinity::REQUIRED_TERMS;
 use crate::cluster::reduce::{job::job, pod::pod};
-use crate::engine::model::{Observed, Time};
+use crate::engine::types::{Observed, Time};
 
 fn term(expression: &str) -> Value {
     json!({"matchExpressions": [{"key": expression, "operator": "Exists"}]})
@@ -107,7 +107,7 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
 
         let note = Eviction {
             at: "2026-11-21T09:00:00Z".parse().expect("a time"),
-            claimant: "b/y".into(),
+            preemptor: "b/y".into(),
             reason: "Reclaimed".into(),
         };
         json_patch::patch(&mut object, &evict(&known, version, &note)).expect("the patch applies");
@@ -136,7 +136,7 @@ fn spread(nodes: &[(&str, u32)]) -> Record {
 
 fn eviction(reason: &str) -> Eviction {
     let at = "2026-11-21T09:00:00Z".parse().expect("a time");
-    Eviction { at, claimant: String::new(), reason: reason.into() }
+    Eviction { at, preemptor: String::new(), reason: reason.into() }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use super::mirror::Mirror;
 use super::patch::Pin;
 use super::reduce::Managed;
 use super::reduce::pod::{PodSeen, Way};
-use crate::engine::amount::Amount;
-use crate::engine::model::{Admission, Astray, Name, Node, Observed, WorkloadId, WorkloadKind};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, MisplacedPods, Name, Node, Observed, WorkloadId, WorkloadKind};
 
 /// How long kube-scheduler may find no way to a node that is open: a pod that ends makes room there a
 /// moment later, and a scheduler that has failed pauses for up to 10 s.
@@ -54,7 +54,7 @@ pub struct Duties {
     /// Pods that are where their Job has no place for them, to be made anew.
     pub remakes: Vec<Remake>,
     /// Pods that do not come to their places, and how long that may last.
-    pub trouble: Option<(Astray, Duration)>,
+    pub trouble: Option<(MisplacedPods, Duration)>,
 }
 
 /// A pod to be made anew.
@@ -199,7 +199,7 @@ pub fn duties(mirror: &Mirror, id: &WorkloadId, placing: &BTreeMap<Name, Name>, 
         let grace = if closed { GRACE_CLOSED } else { GRACE };
         let count = |bound: &Vec<&Name>| u32::try_from(bound.len()).unwrap_or(u32::MAX);
         let there = bound().map(|(node, bound)| (node.clone(), count(bound))).collect();
-        duties.trouble = Some((Astray { workload: id.clone(), there, stuck, message }, grace));
+        duties.trouble = Some((MisplacedPods { workload: id.clone(), there, stuck, message }, grace));
     }
     duties
 }

@@ -8,7 +8,7 @@ use crate::api::names;
 use crate::cluster::mirror::Change;
 use crate::cluster::reduce::{job::job, node::node, pod::pod};
 use crate::cluster::table::Seen;
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 
 const GPU: &str = "nvidia.com/gpu";
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::reduce::pod::PodSeen;
 use super::table::Table;
-use crate::engine::model::{Name, Observed};
+use crate::engine::types::{Name, Observed};
 
 /// A namespace, and the name of a Deployment in it.
 pub type Key = (Name, Name);

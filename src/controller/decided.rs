@@ -10,8 +10,8 @@ use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::patch::{self, Failure, Grant, Pin};
 use crate::cluster::pod_groups::PodGroup;
 use crate::cluster::reduce::{Facts, Managed};
-use crate::engine::decision::{Action, FailReason};
-use crate::engine::model::{Admission, Name, Observed, Workload, WorkloadKind};
+use crate::engine::types::{Action, FailReason};
+use crate::engine::types::{Admission, Name, Observed, Workload, WorkloadKind};
 
 /// A decision that is being written.
 pub struct Decided {
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
     use crate::api::names;
     use crate::cluster::reduce::job::job;
-    use crate::engine::decision::EvictReason;
-    use crate::engine::model::{Time, WorkloadId};
+    use crate::engine::types::EvictReason;
+    use crate::engine::types::{Time, WorkloadId};
 
     fn seen(suspend: bool, annotations: &Value) -> Managed {
         let object = json!({
@@ -287,7 +287,7 @@ mod tests {
         let evict = || {
             let reason = EvictReason::Reclaimed;
             let action =
-                Action::Evict { workload: id(), claimant: Some(id()), reason, message: String::new() };
+                Action::Evict { workload: id(), preemptor: Some(id()), reason, message: String::new() };
             decided(action, seen(false, &admitted(7)))
         };
         let grown = || Admission { pods: 2, nodes: [("n1".into(), 2)].into(), ..admission(7) };
@@ -297,8 +297,8 @@ mod tests {
             let action = Action::Resize {
                 workload: id(),
                 admission: grown(),
-                cause: crate::engine::decision::ResizeCause::Grown,
-                claimant: None,
+                cause: crate::engine::types::ResizeCause::Grown,
+                preemptor: None,
                 message: String::new(),
             };
             decided(action, seen(false, &admitted(7)))

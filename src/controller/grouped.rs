@@ -7,8 +7,8 @@ use crate::api::record::Record;
 use crate::cluster::actuator::{Deed, Purpose, Write};
 use crate::cluster::patch::{Grant, Pin};
 use crate::cluster::reduce::Managed;
-use crate::engine::decision::Action;
-use crate::engine::model::Observed;
+use crate::engine::types::Action;
+use crate::engine::types::Observed;
 
 /// A pod, and the version its patch must meet.
 pub type Member<'a> = (&'a Managed, u64);
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::api::names;
     use crate::cluster::reduce::pod::pod;
-    use crate::engine::model::{Admission, Name, Time, WorkloadId};
+    use crate::engine::types::{Admission, Name, Time, WorkloadId};
 
     fn member(uid: &str) -> Managed {
         let object = json!({

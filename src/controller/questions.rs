@@ -8,7 +8,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::reduce::Managed;
 use crate::cluster::status::Report;
 use crate::engine::Engine;
-use crate::engine::model::{Name, Observed, Workload};
+use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
@@ -134,13 +134,13 @@ fn figures(engine: &Engine) -> Figures {
         teams: engine.teams(),
         queues: engine.queues(),
         nodes: engine.nodes(),
-        oldest_within_guarantee: engine.oldest_owed(),
+        oldest_within_guarantee: engine.oldest_within_guarantee(),
         overcommitments: engine.overcommitments(),
     }
 }
 
 fn teams(engine: &Engine) -> Teams {
-    let told = |over: crate::engine::decision::Overcommitment| match over.team {
+    let told = |over: crate::engine::types::Overcommitment| match over.team {
         Some(team) => format!("{team} in {}: {}", over.pool, over.message),
         None => format!("{}: {}", over.pool, over.message),
     };

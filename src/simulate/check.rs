@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::api::convert::FieldError;
 use crate::api::names;
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 use crate::scenario::{Kind, Object, Origin, ScenarioError};
 
 /// Labels and annotations that a refusal may name, with their field.

@@ -27,8 +27,8 @@ use crate::cluster::reduce::claims::Claims;
 use crate::cluster::table::Seen;
 use crate::cluster::wire;
 use crate::directory::Directory;
-use crate::engine::forward::Life;
-use crate::engine::model::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::replay::Life;
+use crate::engine::types::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 use crate::scenario::{Kind, Object, ScenarioError};
 use crate::webhook::offline::stored;
 
@@ -169,13 +169,13 @@ impl Cluster {
         Ok(match object.kind {
             Kind::Team => {
                 let team: Team = self.checker.decode(object, strictly)?;
-                check::converted(object, crate::engine::model::Team::try_from(&team))?;
+                check::converted(object, crate::engine::types::Team::try_from(&team))?;
                 let seen = reduce::team::team(&team).map_err(|problem| object.invalid("spec", problem))?;
                 Change::Team(Seen::Object(name, seen))
             }
             Kind::NodePool => {
                 let pool: NodePool = self.checker.decode(object, strictly)?;
-                check::converted(object, crate::engine::model::Pool::try_from(&pool))?;
+                check::converted(object, crate::engine::types::Pool::try_from(&pool))?;
                 let seen = reduce::team::pool(&pool).map_err(|problem| object.invalid("spec", problem))?;
                 Change::Pool(Seen::Object(name, seen))
             }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::unmanaged::UnmanagedWorkload;
-use crate::engine::forward::Life;
-use crate::engine::model::{Event, Name, Workload, WorkloadId};
+use crate::engine::replay::Life;
+use crate::engine::types::{Event, Name, Workload, WorkloadId};
 
 /// An effect of an object that is applied or deleted.
 #[derive(Debug)]

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::forecast::Bounds;
-use crate::engine::forward::{Happening, Run};
-use crate::engine::model::{Time, WorkloadId};
+use crate::engine::replay::forecast::{self, Bounds};
+use crate::engine::replay::{Happening, Run};
+use crate::engine::types::{Time, WorkloadId};
 
 /// The starts that the engine expects from time limits and past runs. Where the engine has no estimate because a run
 /// length is unknown, the simulation knows it: the start is then the simulated one, without further submissions.
 #[must_use]
 pub fn expected_starts(run: &Run, now: Time) -> BTreeMap<WorkloadId, Time> {
     let bounds = Bounds::default();
-    let forecast = run.engine().forecast(now, bounds);
+    let forecast = forecast::forecast(run.engine(), now, bounds);
     let estimated = forecast.etas.iter().filter_map(|(id, eta)| Some((id.clone(), eta.likely?)));
     let mut starts: BTreeMap<WorkloadId, Time> = estimated.collect();
     let mut unknown: Vec<&WorkloadId> = forecast.etas.keys().filter(|id| !starts.contains_key(*id)).collect();

@@ -1,7 +1,7 @@
 //! The simulator: plays a scenario with the production engine, without a Kubernetes cluster.
 //!
 //! [`cluster`] is the simulated API server: objects pass through the webhook and the production conversion to engine
-//! values. [`crate::engine::forward`] is the rest of the cluster: it carries decisions out and lets pods run and end.
+//! values. [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and end.
 //! [`simulation`] advances time; `recorder` and `utilization` collect the outcome.
 
 mod check;
@@ -31,8 +31,8 @@ pub use units::{gpu_time, span};
 
 pub use snapshot::Snapshot;
 
-use crate::engine::forward::NeverRests;
-use crate::engine::model::Settings;
+use crate::engine::replay::NeverSettles;
+use crate::engine::types::Settings;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::view::Accelerators;
 
@@ -59,7 +59,7 @@ pub enum Error {
     Scenario(#[from] ScenarioError),
     /// Decisions at one instant do not reach a fixed point: a fault of the engine.
     #[error(transparent)]
-    NeverRests(#[from] NeverRests),
+    NeverSettles(#[from] NeverSettles),
 }
 
 /// Progress of a simulation.

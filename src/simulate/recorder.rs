@@ -7,10 +7,10 @@ use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary,
 use super::units::count;
 use super::unmanaged::{self, UnmanagedWorkload, UnmanagedWorkloads};
 use crate::api::sizes::written;
-use crate::engine::amount::Amount;
-use crate::engine::decision::State as Phase;
-use crate::engine::forward::{Happening, Run};
-use crate::engine::model::{Admission, Name, Time, Workload, WorkloadId};
+use crate::engine::replay::{Happening, Run};
+use crate::engine::types::State as Phase;
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, Name, Time, Workload, WorkloadId};
 use crate::view::Accelerators;
 
 /// The row of a workload, with its GPUs for the summary.
@@ -274,7 +274,7 @@ impl Recorder {
         let at = self.clock(time);
         self.record_decision(at, happening);
         let preemptor = match happening {
-            Happening::Evicted { claimant: Some(preemptor), .. } => self.label(preemptor),
+            Happening::Evicted { preemptor: Some(preemptor), .. } => self.label(preemptor),
             _ => String::new(),
         };
         if self.groups.contains_key(happening.workload()) {
@@ -327,10 +327,10 @@ impl Recorder {
                 let rule = if admission.borrowed { "Borrowed" } else { "Guaranteed" };
                 ("Admitted", rule, None, nodes(admission), message)
             }
-            Happening::Resized { admission, cause, claimant: preemptor, message, .. } => {
+            Happening::Resized { admission, cause, preemptor, message, .. } => {
                 ("Resized", cause.code(), preemptor.as_ref(), nodes(admission), message)
             }
-            Happening::Evicted { claimant: preemptor, reason, message, .. } => {
+            Happening::Evicted { preemptor, reason, message, .. } => {
                 ("Evicted", reason.code(), preemptor.as_ref(), BTreeMap::new(), message)
             }
             Happening::Failed { code, message, .. } => ("Failed", *code, None, BTreeMap::new(), message),

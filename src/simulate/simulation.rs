@@ -14,9 +14,9 @@ use super::unmanaged::{self, UnmanagedWorkloads};
 use super::utilization::UtilizationMeter;
 use super::{Error, Options, Progress};
 use crate::engine::Engine;
-use crate::engine::amount::ResourceList;
-use crate::engine::forward::{Life, Run};
-use crate::engine::model::{Name, Observed, Time, Workload, WorkloadId};
+use crate::engine::replay::{Life, Run};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
 use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
 use crate::view::{Accelerators, amounts};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 use crate::scenario::{Kind, Origin, ScenarioError, documents, read};
 
 /// The objects of a cluster at one time.

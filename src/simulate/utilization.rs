@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::outcome::{Clock, Sample, Timeline, Usage};
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::forward::Run;
+use crate::engine::replay::Run;
+use crate::engine::types::amount::{Amount, ResourceList};
 use crate::view::Accelerators;
 
 /// More samples than a chart has columns.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::decision::TeamView;
-use crate::engine::model::CURRENCY;
+use crate::engine::types::CURRENCY;
+use crate::engine::types::TeamView;
+use crate::engine::types::amount::{Amount, ResourceList};
 
 /// The resources that count as GPUs: the configured list, or else those named `*/gpu` and the device resources in
 /// the teams' quotas.

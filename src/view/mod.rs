@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
 use crate::engine::Engine;
-use crate::engine::amount::ResourceList;
-use crate::engine::decision::{NodeView, QueueView, Reason, State, TeamView, Verdict};
-use crate::engine::forecast::{self, Eta};
-use crate::engine::model::{Admission, Observed, Time, Workload, WorkloadId};
+use crate::engine::replay::forecast::{self, Eta};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
+use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, Verdict};
 
 pub use accelerators::{Accelerators, is_gpu};
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::object::label;
 use super::view::View;
 use crate::api::names;
-use crate::engine::model::{Name, Team};
+use crate::engine::types::{Name, Team};
 
 /// Whose a workload is, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

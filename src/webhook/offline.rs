@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::api::names;
     use crate::directory::Membership;
-    use crate::engine::model::{Queue, Team};
+    use crate::engine::types::{Queue, Team};
 
     fn directory() -> Directory {
         let team = Team {

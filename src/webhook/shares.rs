@@ -17,8 +17,8 @@ use crate::api::convert::{WHOLE, is_fine};
 use crate::api::names;
 use crate::api::sizes::{Choice, are_at, limits_at, speaks_of, written};
 use crate::api::values::fractions;
-use crate::engine::amount::{Amount, ResourceList, ResourceName};
-use crate::engine::model::DEFAULT_POOL;
+use crate::engine::types::DEFAULT_POOL;
+use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
 
 /// Has the first container of the pod at `spec` ask for what its pool offers for the share it wishes for, the most
 /// wanted of several. What it would ask for at each of them is noted where that can be `chosen` later.
@@ -183,7 +183,7 @@ mod tests {
 
     use crate::api::names;
     use crate::directory::Directory;
-    use crate::engine::amount::Amount;
+    use crate::engine::types::amount::Amount;
     use crate::webhook::testing::{Ask, ask, directory, with};
 
     /// Pool `a100` offers two profiles, `t4` a quarter, `fine` and `hami` hundredths; the default pool offers nothing.

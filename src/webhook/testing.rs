@@ -9,7 +9,7 @@ use tower::ServiceExt;
 use super::{WebhookMetrics, WebhookState, router};
 use crate::api::names;
 use crate::directory::{Directory, Membership, SharedDirectory};
-use crate::engine::model::{Queue, Team};
+use crate::engine::types::{Queue, Team};
 
 /// A user without any special rights.
 pub(crate) const ALICE: &str = "alice";

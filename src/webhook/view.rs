@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
-use crate::engine::amount::ResourceList;
-use crate::engine::model::{DEFAULT_POOL, Name, Team};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{DEFAULT_POOL, Name, Team};
 use crate::kinds::Kinds;
 
 /// A directory that remembers whether something was looked for in vain: what is missing may have

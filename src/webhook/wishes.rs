@@ -8,7 +8,7 @@ use super::object::{annotation, label};
 use super::view::View;
 use crate::api::names;
 use crate::api::values::{duration, fractions};
-use crate::engine::amount::{Amount, ResourceList, describe, sum};
+use crate::engine::types::amount::{Amount, ResourceList, describe, sum};
 use crate::view::is_gpu;
 
 /// Everything a person may write, in the order it is checked.

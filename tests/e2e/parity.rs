@@ -30,7 +30,7 @@ const OFF: Duration = Duration::from_secs(5);
 struct Happened {
     /// Who started, in order.
     starts: Vec<Start>,
-    /// How often somebody was evicted: victim, claimant, reason.
+    /// How often somebody was evicted: victim, preemptor, reason.
     evictions: BTreeMap<(String, String, String), usize>,
     /// How many have ended well.
     ended: BTreeMap<String, usize>,
@@ -148,7 +148,7 @@ impl Seen {
         for ((label, _), eviction) in &self.evictions {
             count(
                 &mut happened.evictions,
-                (alike(label), alike(&eviction.claimant), eviction.reason.clone()),
+                (alike(label), alike(&eviction.preemptor), eviction.reason.clone()),
             );
         }
         self.ended.iter().for_each(|label| count(&mut happened.ended, alike(label)));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 use sluice::scenario::{Change, Kind, Object, RunningOn, Scenario};
 
 use crate::outcome::Seconds;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 use crate::outcome::{Outcome, Seconds, Workload};
 
@@ -55,9 +55,9 @@ pub struct Expectation {
 #[serde(deny_unknown_fields)]
 struct Evicted {
     who: String,
-    /// Empty when no claimant is the cause.
+    /// Empty when no preemptor is the cause.
     #[serde(rename = "for")]
-    claimant: String,
+    preemptor: String,
     why: String,
 }
 
@@ -234,11 +234,11 @@ fn evictions(expected: &Expectation, got: &Outcome) -> Vec<String> {
     let Some(list) = &expected.evict else { return Vec::new() };
     let mut wanted: Vec<(String, String, String)> = Vec::new();
     for one in list {
-        wanted.extend(names(&one.who).into_iter().map(|who| (who, one.claimant.clone(), one.why.clone())));
+        wanted.extend(names(&one.who).into_iter().map(|who| (who, one.preemptor.clone(), one.why.clone())));
     }
     let mut lines = Vec::new();
     for (victim, eviction) in got.evictions() {
-        let seen = (victim.key(), eviction.claimant.clone(), eviction.reason.clone());
+        let seen = (victim.key(), eviction.preemptor.clone(), eviction.reason.clone());
         match wanted.iter().position(|one| *one == seen) {
             Some(position) => drop(wanted.remove(position)),
             None => lines.push(format!(
@@ -250,7 +250,7 @@ fn evictions(expected: &Expectation, got: &Outcome) -> Vec<String> {
     lines.extend(
         wanted
             .iter()
-            .map(|(who, claimant, why)| format!("not evicted as expected: {who} for {claimant:?} ({why})")),
+            .map(|(who, preemptor, why)| format!("not evicted as expected: {who} for {preemptor:?} ({why})")),
     );
     lines
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 use sluice::scenario::RunningOn;
 
 use crate::cluster::{Asked, Cluster, Milli};
@@ -314,20 +314,20 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen: BTreeSet<(String, &str, Option<Seconds>)> = BTreeSet::new();
     for (victim, eviction) in got.evictions() {
-        let claimant = eviction.claimant.as_str();
-        if !claimant.is_empty() {
-            let started = got.workload(claimant).and_then(|claimant| {
-                claimant.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
+        let preemptor = eviction.preemptor.as_str();
+        if !preemptor.is_empty() {
+            let started = got.workload(preemptor).and_then(|preemptor| {
+                preemptor.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
             });
-            let deleted = cluster.asked.get(claimant).is_some_and(|asked| asked.deleted.is_some());
+            let deleted = cluster.asked.get(preemptor).is_some_and(|asked| asked.deleted.is_some());
             if started.is_none() && !deleted {
-                lines.push(format!("{} was evicted for {claimant}, which did not start", victim.key()));
+                lines.push(format!("{} was evicted for {preemptor}, which did not start", victim.key()));
             }
-            if !seen.insert((victim.key(), claimant, started)) {
-                lines.push(format!("{} was evicted twice for one start of {claimant}", victim.key()));
+            if !seen.insert((victim.key(), preemptor, started)) {
+                lines.push(format!("{} was evicted twice for one start of {preemptor}", victim.key()));
             }
-            if claimant == victim.key() {
-                lines.push(format!("{claimant} was evicted for itself"));
+            if preemptor == victim.key() {
+                lines.push(format!("{preemptor} was evicted for itself"));
             }
         }
         let again = victim.admissions.iter().any(|admission| admission.at >= eviction.at);
@@ -350,8 +350,8 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
                 .into_iter()
                 .skip(usize::from(ran_before(workload)))
                 .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
-        let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
-        Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
+        let preemptor = eviction.map(|eviction| eviction.preemptor.as_str()).unwrap_or_default();
+        Some(format!("{} started and had to go for {preemptor:?}, both at {}", workload.key(), admission.at))
     });
     vain.collect()
 }
@@ -360,9 +360,10 @@ pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 fn promised(got: &Outcome) -> Vec<Hold> {
     let mut promises: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
     for (_, eviction) in got.evictions() {
-        let starts = got.workload(&eviction.claimant).into_iter().flat_map(|claimant| &claimant.admissions);
+        let starts =
+            got.workload(&eviction.preemptor).into_iter().flat_map(|preemptor| &preemptor.admissions);
         if let Some(start) = starts.map(|admission| admission.at).find(|start| *start >= eviction.at) {
-            let since = promises.entry((&eviction.claimant, start)).or_insert(eviction.at);
+            let since = promises.entry((&eviction.preemptor, start)).or_insert(eviction.at);
             *since = eviction.at.min(*since);
         }
     }
@@ -382,13 +383,13 @@ fn promised(got: &Outcome) -> Vec<Hold> {
 }
 
 /// Law 3: what is taken of a team for another is beyond its guarantee, with what is kept for the team's own
-/// claimants; of all that is taken at once only one, the last, may straddle it.
+/// preemptors; of all that is taken at once only one, the last, may straddle it.
 fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut taken: BTreeMap<(Seconds, &str, &str), Vec<&Workload>> = BTreeMap::new();
     for (victim, eviction) in got.evictions().filter(|(_, eviction)| eviction.reason != "Moved") {
-        let claimant = got.workload(&eviction.claimant);
-        for claimant in claimant.into_iter().filter(|claimant| claimant.team != victim.team) {
-            taken.entry((eviction.at, &victim.team, &claimant.team)).or_default().push(victim);
+        let preemptor = got.workload(&eviction.preemptor);
+        for preemptor in preemptor.into_iter().filter(|preemptor| preemptor.team != victim.team) {
+            taken.entry((eviction.at, &victim.team, &preemptor.team)).or_default().push(victim);
         }
     }
     let promises = promised(got);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sluice::engine::model::Settings;
+use sluice::engine::types::Settings;
 use sluice::scenario::Scenario;
 use sluice::simulate::Options;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 /// A time in milliseconds since the beginning; written in seconds, as in `1.5s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -100,7 +100,7 @@ pub struct Eviction {
     pub at: Seconds,
     /// For whom; empty when nobody is the cause.
     #[serde(rename = "for")]
-    pub claimant: String,
+    pub preemptor: String,
     /// The code of the rule.
     pub reason: String,
 }
@@ -174,7 +174,7 @@ impl Outcome {
                 lines.push((admission.at, true, format!("{key} at {:?}", admission.nodes)));
             }
             for eviction in &workload.evictions {
-                let line = format!("{key} evicted for {:?} ({})", eviction.claimant, eviction.reason);
+                let line = format!("{key} evicted for {:?} ({})", eviction.preemptor, eviction.reason);
                 lines.push((eviction.at, false, line));
             }
             if let Some(at) = workload.finished {

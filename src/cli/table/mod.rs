@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 pub use outcome::outcome;
 
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 use crate::view::{Accelerators, Amounts, EtaRow, NodeRow, Teams, WhatIfRow, WorkloadRow};
 
 /// A table that does not wrap its cells.

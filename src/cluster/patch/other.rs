@@ -37,7 +37,7 @@ pub fn evict(facts: &Facts, other: &Other, version: u64, eviction: &Eviction) ->
 /// Stops it for good: nothing but its own controller can say that it has failed, so it is left suspended,
 /// as if its user held it, with a note that says why.
 pub fn fail(facts: &Facts, other: &Other, version: u64, why: &Failure<'_>) -> Patch {
-    let note = Eviction { at: why.at, claimant: String::new(), reason: why.reason.to_owned() };
+    let note = Eviction { at: why.at, preemptor: String::new(), reason: why.reason.to_owned() };
     let mut patch = evict(facts, other, version, &note).0;
     if facts.held {
         patch.push(unannotate(names::HELD));

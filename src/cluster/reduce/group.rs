@@ -2,7 +2,7 @@
 
 use super::Managed;
 use super::pod::PodSeen;
-use crate::engine::model::{Name, Observed, Unready, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 
 /// Pods that wait to start together, the oldest first, as one workload; `there` counts besides them those of
 /// the group that run by themselves. `None` without any.

@@ -17,7 +17,7 @@ use crate::api::names;
 use crate::api::pod_group::is_own;
 use crate::api::record::{Record, time};
 use crate::api::seats::Seats;
-use crate::engine::model::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Admission, Name, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 
 /// What one look at a Job gives.
 #[derive(Clone, Debug)]

@@ -23,8 +23,8 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
 use crate::api::sizes::{Choice, are_at, limits_at, speaks_of};
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::model::{Name, Size, Time, Topology, Workload};
+use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{Name, Size, Time, Topology, Workload};
 use crate::view::is_gpu;
 use claims::Claims;
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::api::names;
 use crate::api::record::time;
-use crate::engine::model::{Admission, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Admission, Observed, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 use crate::kinds::{Kind, Pointer, Watched};
 
 /// What the patches on an object of another kind depend on.

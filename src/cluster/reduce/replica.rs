@@ -2,7 +2,7 @@
 
 use kube::core::ObjectMeta;
 
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// The label by which a Deployment tells the versions of its pods apart.
 const VERSION: &str = "pod-template-hash";

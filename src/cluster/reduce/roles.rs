@@ -15,8 +15,8 @@ use serde_json::Value;
 use super::super::wire::{Container, PodSpec, Resources};
 use super::claims::{PodClaim, claims};
 use super::shape::shape;
-use crate::engine::amount::{Amount, ResourceList, sum};
-use crate::engine::model::{Name, NodeTerm, PodShape};
+use crate::engine::types::amount::{Amount, ResourceList, sum};
+use crate::engine::types::{Name, NodeTerm, PodShape};
 use crate::kinds::{Factor, Kind, Pointer, Role};
 
 /// What an object asks for.

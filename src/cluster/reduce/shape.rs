@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::wire::{PodSpec, Quantities, Resources};
 use crate::api::affinity::REQUIRED_TERMS;
-use crate::engine::amount::{Amount, AmountError, ResourceList, sum};
-use crate::engine::model::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
+use crate::engine::types::amount::{Amount, AmountError, ResourceList, sum};
+use crate::engine::types::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
 
 /// What a pod of this spec needs, with `affinity` as its user wrote it.
 #[must_use]
@@ -176,7 +176,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::amount::describe;
+    use crate::engine::types::amount::describe;
 
     fn counted(spec: Value) -> String {
         describe(&requests(&serde_json::from_value(spec).expect("a pod spec")))

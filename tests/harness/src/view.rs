@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 const GPU: &str = "nvidia.com/gpu";
 const CPU: &str = "cpu";
