@@ -19,11 +19,11 @@ use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
 use crate::directory::SharedDirectory;
-use crate::foresight::Foresight;
+use crate::forecast::Forecaster;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
-use crate::policy::Policy;
+use crate::options::{AcceleratorOptions, SchedulingOptions};
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// The interval between status writes.
@@ -61,7 +61,10 @@ pub struct Options {
     pub kinds: Option<PathBuf>,
     /// Scheduling options.
     #[command(flatten)]
-    pub policy: Policy,
+    pub scheduling: SchedulingOptions,
+    /// Resources that count as GPUs.
+    #[command(flatten)]
+    pub accelerators: AcceleratorOptions,
 }
 
 /// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
@@ -70,7 +73,9 @@ pub struct Options {
 /// If there is no usable kubeconfig, a listener fails, or a component stops unexpectedly.
 pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let client = client(&options).await?;
-    let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
+    let accelerators = options.accelerators.accelerators();
+    let metrics = Metrics::new().context("cannot set up metrics")?.counting(accelerators.clone());
+    let metrics = Arc::new(metrics);
     let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
@@ -101,7 +106,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         notices,
         busy,
-        settings: options.policy.settings(),
+        settings: options.scheduling.settings(),
         kinds,
         ready: Arc::clone(&ready),
     };
@@ -122,8 +127,9 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
 
     let mut listening = JoinSet::new();
     let state = HttpState {
-        foresight: Foresight::new(asker.clone(), decisions.clone()),
+        forecaster: Forecaster::new(asker.clone(), decisions.clone()),
         asker,
+        accelerators,
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         ready: Arc::clone(&ready),

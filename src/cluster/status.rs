@@ -151,7 +151,9 @@ fn since(mut new: Condition, generation: Option<i64>, before: Option<&TeamStatus
 }
 
 fn quantities(list: &ResourceList) -> Quantities {
-    list.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.to_string()))).collect()
+    list.iter()
+        .map(|(resource, amount)| (resource.to_string(), Quantity(amount.quantity(resource))))
+        .collect()
 }
 
 async fn apply<K>(client: &Client, metrics: &Metrics, name: &str, status: &impl Serialize) -> bool

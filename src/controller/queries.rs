@@ -1,4 +1,4 @@
-//! Queries of the HTTP API and of monitoring, answered by the loop from its current state.
+//! What people and monitoring ask, answered by the loop from what it knows at that moment.
 
 use std::collections::BTreeMap;
 
@@ -10,58 +10,58 @@ use crate::cluster::status::Report;
 use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
-use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
+use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
-/// The most workloads in an engine that is copied for forecasts. A larger copy takes too much memory and
-/// delays decisions.
+/// With more workloads than this no copies of the engine are made: they would take the memory, and making them
+/// the time, of decisions.
 const MOST_COPIED: usize = 50_000;
 
-/// A question and the channel for its answer.
+/// A question with the place for its answer.
 #[derive(Debug)]
 pub enum Question {
-    /// The rows of teams and queues.
+    /// Teams and queues.
     Teams(oneshot::Sender<Teams>),
-    /// The rows of nodes.
-    Nodes(oneshot::Sender<Vec<NodeRow>>),
-    /// The rows of the workloads of a team, or of all.
+    /// Nodes, with these resources counted as GPUs besides those in quotas.
+    Nodes(Accelerators, oneshot::Sender<Vec<NodeRow>>),
+    /// The workloads of a team, or all.
     Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
-    /// The workloads with a namespace and name: a Job, a Pod, or both.
+    /// The workloads of a name in a namespace: a Job, a Pod, or both.
     Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
-    /// A copy of the engine for forecasts; `None` until the first lists are complete, and with more than
-    /// [`MOST_COPIED`] workloads.
+    /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
+    /// where it knows more than [`MOST_COPIED`] workloads.
     Engine(oneshot::Sender<Option<Box<Engine>>>),
-    /// A copy of the engine, and the workload that an object not yet submitted would become.
+    /// The same, and what an object would be that has not been submitted.
     Candidate(Box<Managed>, oneshot::Sender<Option<Candidate>>),
-    /// The figures behind the metrics; `None` until the first lists are complete.
+    /// What the metrics are read off; `None` until the first lists are complete.
     Figures(oneshot::Sender<Option<Figures>>),
-    /// The input of the Team and NodePool statuses; `None` unless this process leads.
+    /// What the statuses are made of; `None` unless this process leads.
     Report(oneshot::Sender<Option<Report>>),
 }
 
-/// A workload not yet submitted, and a copy of the engine to submit it to.
+/// A workload that is not there, and the engine that it would come to.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// A copy of the engine.
+    /// The engine as it stands.
     pub engine: Box<Engine>,
     /// The workload.
     pub workload: Workload,
-    /// The name of its queue.
+    /// The name of the queue it would be in.
     pub queue: Name,
 }
 
-/// Sends questions to the loop.
+/// Puts questions to the loop.
 #[derive(Clone, Debug)]
 pub struct Asker(mpsc::Sender<Question>);
 
 impl Asker {
-    /// A sender and the receiving end for the loop.
+    /// An asker and where its questions come out.
     #[must_use]
     pub fn new() -> (Self, mpsc::Receiver<Question>) {
         let (sender, receiver) = mpsc::channel(64);
         (Self(sender), receiver)
     }
 
-    /// Sends a question and waits for the answer; `None` when the loop has ended.
+    /// Asks; `None` when the loop has ended.
     pub async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
         self.0.send(question(sender)).await.ok()?;
@@ -69,22 +69,23 @@ impl Asker {
     }
 }
 
-/// Answers a question from the engine and the cache. An answer without a receiver is dropped.
+/// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
     let row = |workload: &Workload| {
         let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
         if workload.state == Observed::Queued
             && let Some(rollout) = mirror.rollout(&workload.id)
         {
-            row.message = format!("{}; {rollout}", row.message);
+            row.head.message = format!("{}; {rollout}", row.head.message);
         }
         row
     };
     match question {
         Question::Teams(to) => drop(to.send(teams(engine))),
-        Question::Nodes(to) => {
+        Question::Nodes(accelerators, to) => {
+            let accelerators = accelerators.with_quotas_of(&engine.teams());
             let names: BTreeMap<&str, &Workload> = engine.workloads().map(|w| (&*w.id.0, w)).collect();
-            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names)).collect();
+            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names, &accelerators)).collect();
             drop(to.send(rows));
         }
         Question::Workloads(team, to) => {
@@ -96,14 +97,14 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         Question::Workload(namespace, name, to) => {
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
             let mut found: Vec<&Workload> = found.collect();
-            // A pod of a group is also found by its own name.
+            // Of a pod of a group people ask by its own name.
             let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
             found.extend(group.and_then(|id| engine.workload(id)));
             drop(to.send(found.into_iter().map(row).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
         Question::Candidate(managed, to) => {
-            let workload = mirror.completed_workload(*managed);
+            let workload = mirror.would_be(*managed);
             let queue = mirror.queue_of(&workload);
             drop(to.send(copy(engine, mirror).map(|engine| Candidate { engine, workload, queue })));
         }
@@ -122,7 +123,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
     }
 }
 
-/// A copy of the engine, if the lists are complete and it is small enough.
+/// The engine as it stands, if the lists are complete and it is not too large to have several of.
 fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
     fits.then(|| Box::new(engine.clone()))
@@ -133,19 +134,19 @@ fn figures(engine: &Engine) -> Figures {
         teams: engine.teams(),
         queues: engine.queues(),
         nodes: engine.nodes(),
-        owed: engine.oldest_within_guarantee(),
+        oldest_within_guarantee: engine.oldest_within_guarantee(),
         overcommitments: engine.overcommitments(),
     }
 }
 
 fn teams(engine: &Engine) -> Teams {
-    let sentence = |over: crate::engine::types::Overcommitment| match over.team {
+    let told = |over: crate::engine::types::Overcommitment| match over.team {
         Some(team) => format!("{team} in {}: {}", over.pool, over.message),
         None => format!("{}: {}", over.pool, over.message),
     };
     Teams {
         teams: engine.teams().into_iter().map(TeamRow::from).collect(),
         queues: engine.queues().into_iter().map(QueueRow::from).collect(),
-        overcommitments: engine.overcommitments().into_iter().map(sentence).collect(),
+        overcommitments: engine.overcommitments().into_iter().map(told).collect(),
     }
 }

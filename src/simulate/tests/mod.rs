@@ -36,7 +36,7 @@ fn node(name: &str, gpus: u32, notes: &str) -> String {
     )
 }
 
-/// A Job `namespace/name` of so many pods of one GPU each.
+/// A Job `namespace/name` with one GPU per pod.
 fn job(label: &str, pods: u32, notes: &str) -> String {
     job_of(label, pods, 1, notes, "")
 }
@@ -76,9 +76,9 @@ fn error(parts: &[String]) -> String {
     run(&scenario, &Options::default()).expect_err("something is wrong").to_string()
 }
 
-/// What became of each workload, in short words.
-fn told(outcome: &Outcome) -> Vec<String> {
-    let tell = |row: &WorkloadRow| {
+/// Admissions, evictions and final state of each workload.
+fn histories(outcome: &Outcome) -> Vec<String> {
+    let history = |row: &WorkloadRow| {
         let mut parts = vec![row.label()];
         for admission in &row.admissions {
             let nodes: Vec<String> =
@@ -93,11 +93,11 @@ fn told(outcome: &Outcome) -> Vec<String> {
         parts.push(format!("{}{ended}", row.state));
         parts.join("; ")
     };
-    outcome.workloads.iter().map(tell).collect()
+    outcome.workloads.iter().map(history).collect()
 }
 
 #[test]
-fn an_owner_takes_back_what_was_borrowed() {
+fn a_team_reclaims_its_guarantee_from_a_borrower() {
     let parts = [
         node("n0", 4, ""),
         job("a/x", 4, &notes(&[("duration", "60s")])),
@@ -105,7 +105,7 @@ fn an_owner_takes_back_what_was_borrowed() {
     ];
     let outcome = outcome(&parts, &Options { events: true, ..Options::default() });
     assert_eq!(
-        told(&outcome),
+        histories(&outcome),
         [
             "a/x; 0s on n0=4 borrowed; 30s on n0=4 borrowed; 10s Reclaimed for b/y; Succeeded at 90s",
             "b/y; 10s on n0=2; Succeeded at 30s",
@@ -117,7 +117,7 @@ fn an_owner_takes_back_what_was_borrowed() {
     // 4 GPUs for 10 s and 60 s, 2 for 20 s, of 4 for 90 s.
     assert!((outcome.summary.utilization - 320.0 / 360.0).abs() < 1e-9);
     assert!(outcome.summary.mean_wait_seconds.abs() < 1e-9);
-    let events = outcome.events.expect("they were asked for");
+    let events = outcome.events.expect("they were requested");
     let rules: Vec<_> =
         events.iter().map(|event| (event.action, event.rule, event.workload.as_str())).collect();
     assert_eq!(
@@ -134,7 +134,7 @@ fn an_owner_takes_back_what_was_borrowed() {
 }
 
 #[test]
-fn the_json_has_the_fields_that_are_promised() {
+fn the_json_has_its_documented_fields() {
     let parts = [node("n0", 4, ""), job("a/x", 3, ""), job("b/y", 4, &notes(&[("at", "1.5s")]))];
     let outcome = outcome(&parts, &Options { until: Some(Duration::from_secs(3600)), ..Options::default() });
     let mut json = serde_json::to_value(&outcome).expect("JSON");
@@ -167,7 +167,7 @@ fn the_json_has_the_fields_that_are_promised() {
 }
 
 #[test]
-fn who_still_waits_is_told_when_it_is_expected_to_start() {
+fn a_waiting_workload_has_an_expected_start() {
     let limit = "sluice.dev/time-limit: \"100s\"";
     let parts = [
         node("n0", 1, ""),
@@ -185,15 +185,15 @@ fn who_still_waits_is_told_when_it_is_expected_to_start() {
     let open = [node("n0", 1, ""), job("a/x", 1, &sim("duration", "80s")), job("a/y", 1, "")];
     let outcome = run(&parse(&open).expect("a scenario"), &Options { until, ..Options::default() });
     let eta = outcome.expect("an outcome").workloads[1].eta;
-    assert_eq!(eta.map(|eta| eta.to_string()), at("80s"), "only the scenario knows how long it runs");
+    assert_eq!(eta.map(|eta| eta.to_string()), at("80s"), "only the scenario knows the run length");
 }
 
 #[test]
-fn what_is_written_first_is_older_whatever_its_name() {
+fn earlier_documents_are_older_whatever_their_names() {
     let second = notes(&[("duration", "10s")]);
     let parts = [node("n0", 2, ""), job("a/z", 2, &second), job("a/y", 2, &second), job("a/x", 2, &second)];
     assert_eq!(
-        told(&outcome(&parts, &Options::default())),
+        histories(&outcome(&parts, &Options::default())),
         [
             "a/z; 0s on n0=2; Succeeded at 10s",
             "a/y; 10s on n0=2; Succeeded at 20s",
@@ -203,7 +203,7 @@ fn what_is_written_first_is_older_whatever_its_name() {
 }
 
 #[test]
-fn copies_are_as_old_as_their_numbers_say() {
+fn copies_are_ordered_by_their_numbers() {
     let copies = notes(&[("count", "11"), ("duration", "10s")]);
     let parts = [node("n0", 1, ""), job("a/c", 1, &copies)];
     let outcome = outcome(&parts, &Options { until: Some(Duration::from_secs(25)), ..Options::default() });
@@ -213,7 +213,7 @@ fn copies_are_as_old_as_their_numbers_say() {
 }
 
 #[test]
-fn what_runs_from_the_beginning_holds_its_place_and_the_newest_goes_first() {
+fn workloads_that_run_from_the_start_keep_their_nodes_and_the_newest_is_evicted_first() {
     let on = |node: &str| notes(&[("running-on", node)]);
     let parts = [
         node("n0", 2, ""),
@@ -224,7 +224,7 @@ fn what_runs_from_the_beginning_holds_its_place_and_the_newest_goes_first() {
         job("b/y", 1, &notes(&[("at", "5s")])),
     ];
     assert_eq!(
-        told(&outcome(&parts, &Options::default())),
+        histories(&outcome(&parts, &Options::default())),
         [
             "a/older; 0s on n0=1,n1=1; Running",
             "a/old; 0s on n0=1 borrowed; Running",
@@ -235,7 +235,7 @@ fn what_runs_from_the_beginning_holds_its_place_and_the_newest_goes_first() {
 }
 
 #[test]
-fn queue_class_hold_and_release() {
+fn queue_priority_priority_class_and_suspension_order_workloads() {
     let urgent =
         job("b/urgent", 2, "").replace("annotations:", "labels: {sluice.dev/queue: urgent}, annotations:");
     let held = |at: &str, suspend: bool| {
@@ -250,7 +250,7 @@ fn queue_class_hold_and_release() {
         held("40s", false),
     ];
     assert_eq!(
-        told(&outcome(&parts, &Options::default())),
+        histories(&outcome(&parts, &Options::default())),
         [
             "b/first; 13s on n0=2; Succeeded at 23s",
             "b/high; 3s on n0=2; Succeeded at 13s",
@@ -263,7 +263,7 @@ fn queue_class_hold_and_release() {
 }
 
 #[test]
-fn nodes_close_and_fail() {
+fn nodes_are_cordoned_and_fail() {
     let parts = [
         node("n0", 1, &notes(&[("cordon-at", "0s")])),
         node("n1", 1, &notes(&[("fail-at", "10s")])),
@@ -272,25 +272,25 @@ fn nodes_close_and_fail() {
             .to_owned(),
     ];
     let outcome = outcome(&parts, &Options::default());
-    assert_eq!(told(&outcome), ["a/p; 0s on n1=1; 10s NodeLost for ; Failed at 10s"]);
+    assert_eq!(histories(&outcome), ["a/p; 0s on n1=1; 10s NodeLost for ; Failed at 10s"]);
     assert_eq!(outcome.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["n0"]);
 }
 
 #[test]
-fn grace_delays_the_owner_and_deletion_frees_room() {
+fn grace_delays_the_preemptor_and_deletion_frees_capacity() {
     let slow =
         job_of("a/x", 4, 1, &notes(&[("delete-at", "50s")]), "|      terminationGracePeriodSeconds: 7");
     let parts = [node("n0", 4, ""), slow, job("b/y", 1, &notes(&[("at", "10s")]))];
     let outcome = outcome(&parts, &Options::default());
     assert_eq!(
-        told(&outcome),
+        histories(&outcome),
         ["a/x; 0s on n0=4 borrowed; 10s Reclaimed for b/y; Failed at 50s", "b/y; 17s on n0=1; Running",]
     );
     assert_eq!(outcome.workloads[0].reason, "Deleted");
 }
 
 #[test]
-fn what_belongs_to_no_team_is_load_on_its_node() {
+fn unmanaged_workloads_use_capacity_of_their_nodes() {
     let other = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n".to_owned();
     let parts = [
         node("n0", 1, ""),
@@ -301,7 +301,7 @@ fn what_belongs_to_no_team_is_load_on_its_node() {
         job("other/z", 1, &notes(&[("running-on", "n1"), ("duration", "20s")])),
     ];
     assert_eq!(
-        told(&outcome(&parts, &Options::default())),
+        histories(&outcome(&parts, &Options::default())),
         [
             "other/x; 0s on n0=1; Succeeded at 10s",
             "a/y; 20s on n0=1,n1=1; Succeeded at 25s",
@@ -328,7 +328,7 @@ fn a_scenario_is_decided_the_same_way_twice() {
 }
 
 #[test]
-fn what_a_user_wishes_counts() {
+fn annotations_of_users_apply() {
     let elastic = job(
         "a/elastic",
         4,
@@ -349,7 +349,7 @@ fn what_a_user_wishes_counts() {
 }
 
 #[test]
-fn a_run_without_an_end_of_its_own_stops_all_the_same() {
+fn a_simulation_without_an_end_stops_after_the_last_event() {
     let parts =
         [node("n0", 2, ""), job("a/x", 2, ""), job("a/y", 2, ""), job("b/z", 2, &notes(&[("at", "7s")]))];
     assert_eq!(outcome(&parts, &Options::default()).end, Clock::seconds(7));
@@ -360,8 +360,25 @@ fn a_job_without_annotations_is_applied_again() {
     let held = job_of("a/x", 1, 1, "", "  suspend: true");
     let free = job("a/x", 1, &sim("at", "5s"));
     let released = outcome(&[node("n0", 1, ""), held, free.clone()], &Options::default());
-    assert_eq!(told(&released), ["a/x; 5s on n0=1; Running"]);
-    // Of one that is queued already nothing changes.
+    assert_eq!(histories(&released), ["a/x; 5s on n0=1; Running"]);
+    // Applying a queued Job again changes nothing.
     let again = outcome(&[node("n0", 1, ""), job("a/x", 1, ""), free], &Options::default());
-    assert_eq!(told(&again), ["a/x; 0s on n0=1; Running"]);
+    assert_eq!(histories(&again), ["a/x; 0s on n0=1; Running"]);
+}
+
+#[test]
+fn utilization_counts_the_accelerators_in_quotas() {
+    let tpus = |parts: [String; 2]| parts.concat().replace("nvidia.com/gpu", "google.com/tpu");
+    let text = TEAMS.replace("nvidia.com/gpu", "google.com/tpu")
+        + &tpus([node("n0", 4, ""), job("a/x", 3, &notes(&[("duration", "10s")]))])
+        + &tpus([job("b/y", 2, &notes(&[("at", "5s"), ("duration", "10s")])), String::new()]);
+    let scenario = Scenario::parse([("s.yaml", text.as_str())]).expect("a scenario");
+    let played = |options: Options| run(&scenario, &options).expect("an outcome");
+    let outcome = played(Options::default());
+    assert_eq!(outcome.timeline.resource, "GPUs");
+    assert!(outcome.accelerators.contains("google.com/tpu"));
+    assert!(outcome.summary.utilization > 0.5 && outcome.summary.wasted_gpu_seconds > 10.0, "{outcome:?}");
+    let configured = Accelerators::configured(&["nvidia.com/gpu".to_owned()]);
+    let outcome = played(Options { accelerators: configured, ..Options::default() });
+    assert_eq!((outcome.timeline.resource.as_str(), outcome.summary.utilization), ("cpu", 0.0));
 }

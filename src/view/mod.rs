@@ -1,4 +1,6 @@
-//! What the JSON API answers and the command line prints.
+//! Rows of the JSON API, which the command line prints.
+
+mod accelerators;
 
 use std::collections::BTreeMap;
 
@@ -8,11 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, Eta};
-use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
 use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, Verdict};
-use crate::engine::types::{Observed, Time, Workload};
 
-/// Amounts by resource, as people write them.
+pub use accelerators::{Accelerators, is_gpu};
+
+/// Amounts by resource, as Kubernetes quantities.
 pub type Amounts = BTreeMap<String, String>;
 
 /// A team in one pool.
@@ -23,17 +27,17 @@ pub struct TeamRow {
     pub team: String,
     /// The pool.
     pub pool: String,
-    /// What it is promised.
+    /// Its guarantee.
     pub guaranteed: Amounts,
-    /// Its cap.
+    /// Its limit.
     pub limit: Amounts,
-    /// What it holds.
+    /// Its usage, with that of the teams below it.
     pub used: Amounts,
-    /// What of that is beyond its guarantee.
+    /// Its usage beyond its guarantee.
     pub borrowed: Amounts,
-    /// What of its idle guarantee others use.
+    /// The part of its idle guarantee that other teams use.
     pub lent: Amounts,
-    /// What it would hold if the pool were shared out anew to the present demand.
+    /// Its fair share of the pool for the current demand.
     #[serde(default)]
     pub fair_share: Amounts,
 }
@@ -61,11 +65,11 @@ pub struct QueueRow {
     pub team: String,
     /// The queue.
     pub queue: String,
-    /// How many workloads wait.
+    /// Number of waiting workloads.
     pub pending: usize,
-    /// How many run.
+    /// Number of running workloads.
     pub running: usize,
-    /// When the one that waits longest was submitted.
+    /// Submission time of the oldest waiting workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<Timestamp>,
 }
@@ -89,7 +93,7 @@ pub struct Teams {
     pub teams: Vec<TeamRow>,
     /// Each queue.
     pub queues: Vec<QueueRow>,
-    /// Promises that cannot all be kept.
+    /// Guarantees that exceed the capacity behind them, one sentence each.
     pub overcommitments: Vec<String>,
 }
 
@@ -101,38 +105,38 @@ pub struct NodeRow {
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// Whether new pods may go there.
+    /// Whether it takes new pods.
     pub schedulable: bool,
-    /// What it offers.
+    /// Its allocatable resources.
     pub allocatable: Amounts,
-    /// What is free.
+    /// Its free resources.
     pub free: Amounts,
-    /// GPUs in all.
+    /// Number of GPUs (see [`Accelerators`]).
     pub gpus: u32,
-    /// GPUs that are free.
+    /// Number of free GPUs.
     pub gpus_free: u32,
-    /// Who holds how many pods there.
-    pub workloads: Vec<NodeShare>,
+    /// Its workloads.
+    pub workloads: Vec<NodeWorkload>,
 }
 
-/// A workload's part of a node.
+/// A workload on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeShare {
+pub struct NodeWorkload {
     /// The workload, `namespace/name`.
     pub workload: String,
     /// Its team.
     pub team: String,
-    /// Its pods there.
+    /// Number of its pods on the node.
     pub pods: u32,
 }
 
 impl NodeRow {
-    /// The row of a node; `names` gives the name and team of a workload.
+    /// The row of a node; `names` finds workloads by identity.
     #[must_use]
-    pub fn new(view: &NodeView, names: &BTreeMap<&str, &Workload>) -> Self {
-        let share = |(id, pods): &(crate::engine::types::WorkloadId, u32)| {
+    pub fn new(view: &NodeView, names: &BTreeMap<&str, &Workload>, accelerators: &Accelerators) -> Self {
+        let workload = |(id, pods): &(WorkloadId, u32)| {
             let known = names.get(&*id.0);
-            NodeShare {
+            NodeWorkload {
                 workload: known.map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name)),
                 team: known.map(|workload| workload.team.to_string()).unwrap_or_default(),
                 pods: *pods,
@@ -144,19 +148,17 @@ impl NodeRow {
             schedulable: view.schedulable,
             allocatable: amounts(&view.allocatable),
             free: amounts(&view.free),
-            gpus: whole(gpus(&view.allocatable)),
-            gpus_free: whole(gpus(&view.free)),
-            workloads: view.workloads.iter().map(share).collect(),
+            gpus: whole(accelerators.count(&view.allocatable)),
+            gpus_free: whole(accelerators.count(&view.free)),
+            workloads: view.workloads.iter().map(workload).collect(),
         }
     }
 }
 
-/// A workload and why it is where it is.
+/// Identity and verdict of a workload, the first fields of [`WorkloadRow`] and [`WhatIfRow`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkloadRow {
-    /// `Job` or `Pod`.
-    pub kind: String,
+pub struct WorkloadHead {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -167,52 +169,86 @@ pub struct WorkloadRow {
     pub queue: String,
     /// `Held`, `Pending`, `Running`, `Evicting` or `Finished`.
     pub state: String,
-    /// The machine-readable reason.
+    /// The reason code.
     pub reason: String,
-    /// One sentence with the numbers and the parties.
+    /// One sentence with the numbers and the workloads involved.
     pub message: String,
+}
+
+impl WorkloadHead {
+    fn new(workload: &Workload, queue: &str, verdict: Option<Verdict>) -> Self {
+        let not_considered =
+            || Verdict { state: State::Pending, reason: Reason::NotYetConsidered, message: String::new() };
+        let verdict = verdict.unwrap_or_else(not_considered);
+        Self {
+            namespace: workload.namespace.to_string(),
+            name: workload.name.to_string(),
+            team: workload.team.to_string(),
+            queue: queue.to_owned(),
+            state: format!("{:?}", verdict.state),
+            reason: verdict.reason.code().to_owned(),
+            message: verdict.message,
+        }
+    }
+}
+
+/// Pods by node of an admission; none without an admission.
+fn nodes_of(admission: Option<&Admission>) -> BTreeMap<String, u32> {
+    let nodes = admission.into_iter().flat_map(|admission| &admission.nodes);
+    nodes.map(|(node, pods)| (node.to_string(), *pods)).collect()
+}
+
+/// A workload with its verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRow {
+    /// `Job`, `Pod`, `PodGroup` or a custom kind.
+    pub kind: String,
+    /// Identity and verdict.
+    #[serde(flatten)]
+    pub head: WorkloadHead,
     /// The value of its PriorityClass.
     pub priority: i32,
-    /// How many pods it wants to run.
+    /// Number of pods it asks for.
     pub pods: u32,
-    /// What each of them requests.
+    /// Requests of each pod.
     pub requests: Amounts,
-    /// How many run on which node.
+    /// Pods by node.
     pub nodes: BTreeMap<String, u32>,
-    /// The pool that pays.
+    /// The pool it runs in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Whether it runs beyond its team's guarantee.
+    /// Whether it borrows.
     pub borrowed: bool,
-    /// When it was submitted.
+    /// Submission time.
     pub submitted: Timestamp,
-    /// When it was admitted.
+    /// Admission time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Timestamp>,
-    /// When it is expected to start, if it waits and was there when that was last worked out.
+    /// The expected start of a waiting workload, if the last forecast covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<EtaRow>,
 }
 
-/// When a waiting workload is expected to start, if nobody else comes.
+/// The expected start of a waiting workload, if no other workload is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EtaRow {
-    /// If runs are as long as usual; absent when that cannot be said.
+    /// With runs of the usual length; absent when it cannot be estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likely: Option<Timestamp>,
-    /// The earliest, if runs are short.
+    /// The earliest start, with short runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Timestamp>,
-    /// The latest, if runs are long; absent when that cannot be bounded.
+    /// The latest start, with long runs; absent when it has no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Timestamp>,
-    /// When this was worked out.
+    /// When the forecast was made.
     pub foretold: Timestamp,
 }
 
 impl EtaRow {
-    /// What was worked out at `at`.
+    /// The estimate of a forecast made at `at`.
     #[must_use]
     pub fn new(eta: &Eta, at: Time) -> Self {
         Self {
@@ -224,104 +260,72 @@ impl EtaRow {
     }
 }
 
-/// What would become of a Job if it were submitted now.
+/// The what-if result of a Job: its state if it were submitted now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ProspectRow {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its team.
-    pub team: String,
-    /// Its queue.
-    pub queue: String,
-    /// `Running` if it would start at once, else what its state would be.
-    pub state: String,
-    /// The machine-readable reason.
-    pub reason: String,
-    /// One sentence with the numbers and the parties.
-    pub message: String,
-    /// When it would start.
+pub struct WhatIfRow {
+    /// Identity and verdict; the state is `Running` if it would start at once.
+    #[serde(flatten)]
+    pub head: WorkloadHead,
+    /// The expected start.
     pub eta: EtaRow,
-    /// The pool that would pay, if runs are as usual.
+    /// The pool it would run in, with runs of the usual length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// How many pods would run on which node, if runs are as usual.
+    /// Pods by node, with runs of the usual length.
     pub nodes: BTreeMap<String, u32>,
-    /// Whether it would run beyond its team's guarantee.
+    /// Whether it would borrow.
     pub borrowed: bool,
-    /// Who would be evicted or shrunk for it.
+    /// The workloads it would evict or shrink.
     pub displaced: Vec<String>,
 }
 
-impl ProspectRow {
-    /// What the engine says at `at` of a workload in the queue of that name.
+impl WhatIfRow {
+    /// The row of a what-if result of `at`, for a workload in the queue of this name.
     #[must_use]
     pub fn new(
         engine: &Engine,
         workload: &Workload,
         queue: &str,
-        prospect: &forecast::Prospect,
+        result: &forecast::Prospect,
         at: Time,
     ) -> Self {
-        let verdict = prospect.verdict.clone().unwrap_or_else(unconsidered);
-        let admission = prospect.admission.as_ref();
-        let nodes = admission.into_iter().flat_map(|admission| &admission.nodes);
+        let admission = result.admission.as_ref();
         let label = |id| {
             engine.workload(id).map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name))
         };
         Self {
-            namespace: workload.namespace.to_string(),
-            name: workload.name.to_string(),
-            team: workload.team.to_string(),
-            queue: queue.to_owned(),
-            state: format!("{:?}", verdict.state),
-            reason: verdict.reason.code().to_owned(),
-            message: verdict.message,
-            eta: EtaRow::new(&prospect.eta, at),
+            head: WorkloadHead::new(workload, queue, result.verdict.clone()),
+            eta: EtaRow::new(&result.eta, at),
             pool: admission.map(|admission| admission.pool.to_string()),
-            nodes: nodes.map(|(node, pods)| (node.to_string(), *pods)).collect(),
+            nodes: nodes_of(admission),
             borrowed: admission.is_some_and(|admission| admission.borrowed),
-            displaced: prospect.displaced.iter().map(label).collect(),
+            displaced: result.displaced.iter().map(label).collect(),
         }
     }
 }
 
-/// What is said of a workload that has not been looked at.
-fn unconsidered() -> Verdict {
-    Verdict { state: State::Pending, reason: Reason::NotYetConsidered, message: String::new() }
-}
-
 impl WorkloadRow {
-    /// Whether it waits to be started, so that it can be foretold when it will be.
+    /// Whether it waits for admission, so that it has an expected start.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.state == "Pending"
+        self.head.state == "Pending"
     }
 
-    /// The row of a workload of the engine, in the queue of that name.
+    /// The row of a workload of the engine, in the queue of this name.
     #[must_use]
     pub fn new(engine: &Engine, workload: &Workload, queue: &str) -> Self {
-        let verdict = engine.verdict(&workload.id).unwrap_or_else(unconsidered);
         let admission = match &workload.state {
             Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
             _ => None,
         };
-        let nodes = admission.into_iter().flat_map(|admission| &admission.nodes);
         Self {
             kind: workload.kind.to_string(),
-            namespace: workload.namespace.to_string(),
-            name: workload.name.to_string(),
-            team: workload.team.to_string(),
-            queue: queue.to_owned(),
-            state: format!("{:?}", verdict.state),
-            reason: verdict.reason.code().to_owned(),
-            message: verdict.message,
+            head: WorkloadHead::new(workload, queue, engine.verdict(&workload.id)),
             priority: workload.priority,
             pods: workload.pods,
             requests: amounts(workload.requests()),
-            nodes: nodes.map(|(node, pods)| (node.to_string(), *pods)).collect(),
+            nodes: nodes_of(admission),
             pool: admission.map(|admission| admission.pool.to_string()),
             borrowed: admission.is_some_and(|admission| admission.borrowed),
             submitted: timestamp(workload.submitted),
@@ -331,26 +335,16 @@ impl WorkloadRow {
     }
 }
 
-/// Amounts as people write them.
+/// Amounts as Kubernetes quantities: binary suffixes for bytes only.
 #[must_use]
 pub fn amounts(list: &ResourceList) -> Amounts {
-    list.iter().map(|(resource, amount)| (resource.to_string(), amount.to_string())).collect()
-}
-
-/// Whether a resource is GPUs, whoever makes them.
-#[must_use]
-pub fn is_gpu(resource: &str) -> bool {
-    resource.ends_with("/gpu")
-}
-
-/// How many GPUs there are in a list.
-#[must_use]
-pub fn gpus(list: &ResourceList) -> f64 {
-    let gpus = list.iter().filter(|(resource, _)| is_gpu(resource));
-    gpus.fold(Amount::ZERO, |sum, (_, amount)| sum + *amount).as_units_lossy()
+    list.iter().map(|(resource, amount)| (resource.to_string(), amount.quantity(resource))).collect()
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count, never negative")]
 fn whole(count: f64) -> u32 {
     count.clamp(0.0, 1_000_000.0) as u32
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Every metric of the decision side: its name, help and labels in one place.
+//! Names, help texts and labels of the controller's metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,53 +13,54 @@ use crate::engine::types::{
     EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView,
 };
 use crate::engine::types::{Name, Time};
-use crate::view::gpus;
+use crate::view::Accelerators;
 
-/// The metrics and the registry they are in.
+/// The metrics and their registry.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Where other parts add theirs.
+    /// The registry; other modules register their metrics here.
     pub registry: Registry,
-    /// Workloads that wait.
+    /// Waiting workloads.
     pub queue_depth: IntGaugeVec,
-    /// How long the workload that waits longest has waited.
+    /// Seconds that the oldest waiting workload has waited.
     pub queue_oldest_wait: GaugeVec,
-    /// Workloads let run.
+    /// Admissions.
     pub admitted: IntCounterVec,
-    /// Workloads told to stop.
+    /// Evictions.
     pub evicted: IntCounterVec,
-    /// Workloads that went on with other pods.
+    /// Resizes of elastic workloads.
     pub resized: IntCounterVec,
-    /// Workloads ended as failed.
+    /// Workloads failed by a rule of their queue.
     pub failed: IntCounterVec,
-    /// Each team's amounts.
+    /// Quota and usage of each team.
     pub team_resources: GaugeVec,
-    /// From submission to the first admission.
+    /// Seconds from submission to first admission.
     pub time_to_start: HistogramVec,
-    /// From the admission of a workload to its eviction.
+    /// Seconds from admission to eviction.
     pub evicted_after: HistogramVec,
-    /// How long the workload has waited that its team's guarantee covers and that waits longest.
+    /// Seconds that the oldest workload within its team's guarantee has waited.
     pub owed_oldest_wait: GaugeVec,
-    /// Where more is promised than there is.
+    /// Whether guarantees exceed the capacity behind them.
     pub overcommitted: IntGaugeVec,
     /// Nodes by pool.
     pub nodes: IntGaugeVec,
-    /// Free GPUs by how many are free beside them.
+    /// Free GPUs by the number of free GPUs on their node.
     pub gpus_free: GaugeVec,
     /// GPUs by pool.
     pub gpus: GaugeVec,
-    /// From the first news of a batch to the decisions on it.
+    /// Seconds from the first event of a batch to its decisions.
     pub decision: Histogram,
     /// Writes to the API server.
     pub api_writes: IntCounterVec,
-    /// Whether this process leads.
+    /// Whether this replica leads.
     pub leader: IntGauge,
+    accelerators: Accelerators,
     known: Arc<Mutex<BTreeSet<(Name, Name)>>>,
     resident: Gauge,
     cpu: CounterVec,
 }
 
-/// What a write does, as a label.
+/// Purposes of a write, a label.
 pub const WRITES: [&str; 12] = [
     "admit",
     "resize",
@@ -74,14 +75,14 @@ pub const WRITES: [&str; 12] = [
     "event",
     "status",
 ];
-/// How a write ended, as a label.
+/// Outcomes of a write, a label.
 pub const OUTCOMES: [&str; 5] = ["done", "conflict", "gone", "refused", "unanswered"];
 
 impl Metrics {
-    /// The metrics in a registry of their own.
+    /// The metrics in a new registry.
     ///
     /// # Errors
-    /// Only when two metrics share a name.
+    /// When two metrics share a name.
     pub fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
         let team_queue = ["team", "queue"];
@@ -90,48 +91,51 @@ impl Metrics {
         let decision_buckets = vec![0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
         let metrics = Self {
             queue_depth: IntGaugeVec::new(
-                Opts::new("sluice_queue_depth", "Workloads that wait for admission."),
+                Opts::new("sluice_queue_depth", "Waiting workloads, by team and queue."),
                 &team_queue,
             )?,
             queue_oldest_wait: GaugeVec::new(
-                Opts::new(
-                    "sluice_queue_oldest_wait_seconds",
-                    "How long the oldest waiting workload has waited.",
-                ),
+                Opts::new("sluice_queue_oldest_wait_seconds", "Wait of the oldest waiting workload."),
                 &team_queue,
             )?,
             admitted: IntCounterVec::new(
-                Opts::new("sluice_admitted_total", "Workloads admitted, by whose quota."),
+                Opts::new(
+                    "sluice_admitted_total",
+                    "Workloads admitted, by kind of quota: guaranteed or borrowed.",
+                ),
                 &["team", "queue", "kind"],
             )?,
             evicted: IntCounterVec::new(
-                Opts::new("sluice_evicted_total", "Workloads evicted, by rule."),
+                Opts::new("sluice_evicted_total", "Workloads evicted, by reason."),
                 &["team", "reason"],
             )?,
             resized: IntCounterVec::new(
                 Opts::new(
                     "sluice_resized_total",
-                    "Workloads that went on with more pods, fewer, or others, by rule.",
+                    "Elastic workloads scaled up, scaled down or moved while running, by cause.",
                 ),
                 &["team", "cause"],
             )?,
             failed: IntCounterVec::new(
-                Opts::new("sluice_failed_total", "Workloads ended as failed by Sluice, by rule."),
+                Opts::new("sluice_failed_total", "Workloads failed by Sluice, by reason."),
                 &["team", "reason"],
             )?,
             team_resources: GaugeVec::new(
-                Opts::new("sluice_team_resources", "What a team has and holds in a pool, in base units."),
+                Opts::new("sluice_team_resources", "Quota and usage of a team in a pool, in base units."),
                 &["team", "pool", "resource", "kind"],
             )?,
             time_to_start: HistogramVec::new(
-                HistogramOpts::new("sluice_time_to_start_seconds", "From submission to the first admission.")
-                    .buckets(start_buckets),
+                HistogramOpts::new(
+                    "sluice_time_to_start_seconds",
+                    "Time from submission to first admission.",
+                )
+                .buckets(start_buckets),
                 &team_queue,
             )?,
             evicted_after: HistogramVec::new(
                 HistogramOpts::new(
                     "sluice_evicted_after_seconds",
-                    "From the admission of a workload to its eviction: the run that was lost.",
+                    "Time from admission to eviction: the run time lost.",
                 )
                 .buckets(evicted_buckets),
                 &["team"],
@@ -139,47 +143,48 @@ impl Metrics {
             owed_oldest_wait: GaugeVec::new(
                 Opts::new(
                     "sluice_owed_oldest_wait_seconds",
-                    "How long the oldest waiting workload has waited that its team's guarantee covers.",
+                    "Wait of the oldest waiting workload within its team's guarantee.",
                 ),
                 &["team"],
             )?,
             overcommitted: IntGaugeVec::new(
                 Opts::new(
                     "sluice_overcommitted",
-                    "1 where more is guaranteed than a team is promised itself, or, without a team, than \
-                     the nodes of the pool offer; else 0.",
+                    "1 if the guarantees of a team's children exceed its own, or, with an empty team, if all \
+                     guarantees exceed the capacity of the pool; else 0.",
                 ),
                 &["team", "pool"],
             )?,
             nodes: IntGaugeVec::new(
-                Opts::new("sluice_nodes", "Nodes by pool and whether new pods may go there."),
+                Opts::new("sluice_nodes", "Nodes, by pool and whether they take new pods."),
                 &["pool", "schedulable"],
             )?,
             gpus_free: GaugeVec::new(
-                Opts::new("sluice_gpus_free", "Free GPUs by how many are free on the same node."),
+                Opts::new("sluice_gpus_free", "Free GPUs, by the number of free GPUs on their node."),
                 &["pool", "fragment"],
             )?,
-            gpus: GaugeVec::new(Opts::new("sluice_gpus", "GPUs of the nodes of a pool."), &["pool", "kind"])?,
+            gpus: GaugeVec::new(
+                Opts::new("sluice_gpus", "GPUs in a pool: allocatable, used or free."),
+                &["pool", "kind"],
+            )?,
             decision: Histogram::with_opts(
                 HistogramOpts::new(
                     "sluice_decision_seconds",
-                    "From the first news of a batch to the decisions on it.",
+                    "Time from the first event of a batch to its decisions.",
                 )
                 .buckets(decision_buckets),
             )?,
             api_writes: IntCounterVec::new(
-                Opts::new(
-                    "sluice_api_writes_total",
-                    "Writes to the API server, by what they do and how they ended.",
-                ),
+                Opts::new("sluice_api_writes_total", "Writes to the API server, by purpose and outcome."),
                 &["kind", "outcome"],
             )?,
-            leader: IntGauge::new("sluice_leader", "1 if this process makes the decisions, else 0.")?,
+            leader: IntGauge::new("sluice_leader", "1 if this replica is the leader, else 0.")?,
             resident: Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")?,
             cpu: CounterVec::new(
                 Opts::new("process_cpu_seconds_total", "CPU time of the process."),
                 &["mode"],
             )?,
+            accelerators: Accelerators::default(),
             known: Arc::default(),
             registry,
         };
@@ -187,8 +192,15 @@ impl Metrics {
         Ok(metrics)
     }
 
+    /// The same metrics, with these resources counted as GPUs besides those in quotas.
+    #[must_use]
+    pub fn counting(self, accelerators: Accelerators) -> Self {
+        Self { accelerators, ..self }
+    }
+
     fn register(&self) -> prometheus::Result<()> {
-        let build = IntGaugeVec::new(Opts::new("sluice_build_info", "The version that runs."), &["version"])?;
+        let build =
+            IntGaugeVec::new(Opts::new("sluice_build_info", "Version of this replica."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let all: [Box<dyn Collector>; 20] = [
             Box::new(self.queue_depth.clone()),
@@ -223,14 +235,14 @@ impl Metrics {
         Ok(())
     }
 
-    /// Everything in the text format of Prometheus, with `figures` as they are `now`: read for each
-    /// scrape, so that nothing is computed in vain. Without them the last ones stand.
+    /// All metrics in Prometheus' text format. Gauges are computed from `figures` at scrape time only; without
+    /// figures the last values stand.
     ///
     /// # Errors
-    /// Only when a metric is inconsistent with itself.
+    /// When a metric cannot be encoded.
     pub fn scrape(&self, figures: Option<&Figures>, now: Time) -> prometheus::Result<String> {
-        // Reading sets every series anew, so nobody else may look in between. A poisoned lock only
-        // means that another scrape panicked; the set itself is whole.
+        // A scrape resets every series, so scrapes must not overlap. A poisoned lock means that another scrape
+        // panicked; the set itself is intact.
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(figures) = figures {
             self.read(figures, now, &mut known);
@@ -242,11 +254,14 @@ impl Metrics {
     }
 
     fn read(&self, figures: &Figures, now: Time, known: &mut BTreeSet<(Name, Name)>) {
-        self.forget_others(figures.queues.iter().map(|q| (q.team.clone(), q.queue.clone())).collect(), known);
+        self.remove_deleted(
+            figures.queues.iter().map(|q| (q.team.clone(), q.queue.clone())).collect(),
+            known,
+        );
         self.read_queues(&figures.queues, now);
         self.read_teams(&figures.teams);
-        self.read_promises(figures, now);
-        self.read_nodes(&figures.nodes);
+        self.read_guarantees(figures, now);
+        self.read_nodes(&figures.nodes, &self.accelerators.with_quotas_of(&figures.teams));
     }
 
     fn read_teams(&self, teams: &[TeamView]) {
@@ -257,7 +272,7 @@ impl Metrics {
                     .with_label_values(&[&*team.team, &*team.pool, resource, kind])
                     .set(amount);
             };
-            // The engine leaves out what is nothing; a query would take that for not known.
+            // The engine omits zero amounts; in a query a missing series would mean unknown.
             for resource in team.guaranteed.keys().chain(team.limit.keys()).chain(team.used.keys()) {
                 for kind in ["used", "borrowed", "lent", "fairShare"] {
                     set(kind, resource, 0.0);
@@ -281,7 +296,7 @@ impl Metrics {
         }
     }
 
-    fn read_promises(&self, figures: &Figures, now: Time) {
+    fn read_guarantees(&self, figures: &Figures, now: Time) {
         self.owed_oldest_wait.reset();
         self.overcommitted.reset();
         for team in &figures.teams {
@@ -289,7 +304,7 @@ impl Metrics {
             self.overcommitted.with_label_values(&[&*team.team, &*team.pool]).set(0);
             self.overcommitted.with_label_values(&["", &*team.pool]).set(0);
         }
-        for (team, oldest) in &figures.owed {
+        for (team, oldest) in &figures.oldest_within_guarantee {
             self.owed_oldest_wait.with_label_values(&[&**team]).set(now.since(*oldest).as_secs_f64());
         }
         for over in &figures.overcommitments {
@@ -306,7 +321,7 @@ impl Metrics {
             self.queue_depth.with_label_values(&labels).set(i64::try_from(queue.pending).unwrap_or(i64::MAX));
             let wait = queue.oldest.map_or(0.0, |oldest| now.since(oldest).as_secs_f64());
             self.queue_oldest_wait.with_label_values(&labels).set(wait);
-            // Series that exist before the first event let a rate see that event.
+            // A series that exists before its first event lets `rate` see that event.
             for kind in ["guaranteed", "borrowed"] {
                 self.admitted.with_label_values(&[labels[0], labels[1], kind]).inc_by(0);
             }
@@ -324,7 +339,7 @@ impl Metrics {
         }
     }
 
-    fn read_nodes(&self, nodes: &[NodeView]) {
+    fn read_nodes(&self, nodes: &[NodeView], accelerators: &Accelerators) {
         self.nodes.reset();
         self.gpus.reset();
         self.gpus_free.reset();
@@ -343,7 +358,7 @@ impl Metrics {
         for node in nodes {
             let pool = &*node.pool;
             self.nodes.with_label_values(&[pool, if node.schedulable { "true" } else { "false" }]).inc();
-            let (all, free) = (gpus(&node.allocatable), gpus(&node.free));
+            let (all, free) = (accelerators.count(&node.allocatable), accelerators.count(&node.free));
             self.gpus.with_label_values(&[pool, "allocatable"]).add(all);
             self.gpus.with_label_values(&[pool, "free"]).add(free);
             self.gpus.with_label_values(&[pool, "used"]).add(all - free);
@@ -357,10 +372,10 @@ impl Metrics {
         }
     }
 
-    /// Forgets the counters of queues that are no more.
-    fn forget_others(&self, present: BTreeSet<(Name, Name)>, known: &mut BTreeSet<(Name, Name)>) {
+    /// Removes the series of deleted queues and teams.
+    fn remove_deleted(&self, present: BTreeSet<(Name, Name)>, known: &mut BTreeSet<(Name, Name)>) {
         for (team, queue) in known.difference(&present) {
-            // Removing what never existed is no error worth telling.
+            // A series that never existed is fine.
             for kind in ["guaranteed", "borrowed"] {
                 let _ = self.admitted.remove_label_values(&[&**team, &**queue, kind]);
             }
@@ -381,7 +396,7 @@ impl Metrics {
         *known = present;
     }
 
-    /// Reads the process's own use off /proc; where there is none, the values stay as they are.
+    /// Reads memory and CPU time of this process from /proc; without /proc the values stay.
     fn read_process(&self) {
         const PAGE: f64 = 4096.0;
         const TICKS: f64 = 100.0;
@@ -392,7 +407,7 @@ impl Metrics {
             self.resident.set(pages * PAGE);
         }
         let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
-        // The name in parentheses may hold spaces; fields are counted from behind it.
+        // The process name in parentheses may contain spaces, so fields are counted after it.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         for (mode, field) in [("user", 11), ("system", 12)] {
             if let Some(ticks) = number(fields.get(field).copied()) {
@@ -405,7 +420,7 @@ impl Metrics {
 
 const FRAGMENTS: [&str; 9] = ["0", "1", "2", "3", "4", "5", "6", "7", "8+"];
 
-/// What metrics and statuses are read off.
+/// Views of the engine for metrics and statuses.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Every team in every pool.
@@ -414,14 +429,14 @@ pub struct Figures {
     pub queues: Vec<QueueView>,
     /// Every node.
     pub nodes: Vec<NodeView>,
-    /// When the oldest waiting workload was submitted that its team's guarantee covers, by team.
-    pub owed: BTreeMap<Name, Time>,
-    /// Promises that cannot be kept in full.
+    /// By team, submission time of the oldest waiting workload within the team's guarantee.
+    pub oldest_within_guarantee: BTreeMap<Name, Time>,
+    /// Guarantees that exceed the capacity behind them.
     pub overcommitments: Vec<Overcommitment>,
 }
 
 impl Figures {
-    /// What the nodes of each pool offer, and how many there are.
+    /// Number of nodes and sum of their allocatable resources, by pool.
     #[must_use]
     pub fn pools(&self) -> BTreeMap<Name, (usize, ResourceList)> {
         let mut pools: BTreeMap<Name, (usize, ResourceList)> = BTreeMap::new();

@@ -1,135 +1,147 @@
-//! The rows of the outcome, filled in as things happen.
+//! Records the rows of the outcome during the simulation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary, WorkloadRow};
-use super::strangers;
+use super::units::count;
+use super::unmanaged::{self, UnmanagedWorkload, UnmanagedWorkloads};
 use crate::api::sizes::written;
 use crate::engine::replay::{Happening, Run};
 use crate::engine::types::State as Phase;
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{Admission, Name, Time, Workload, WorkloadId};
-use crate::view::gpus;
+use crate::view::Accelerators;
 
-/// One workload's row, with what figures need besides.
+/// The row of a workload, with its GPUs for the summary.
 #[derive(Clone, Debug)]
 struct Entry {
     row: WorkloadRow,
-    /// What each of its pods has.
+    /// GPUs of each pod.
     gpus: f64,
-    /// The same at each of its sizes.
+    /// GPUs of each pod, by GPU fraction.
     sizes: Vec<(Option<Amount>, f64)>,
     managed: bool,
     resumable: bool,
 }
 
-/// Pods that are one workload; each has a row of its own.
+/// Pods that are one workload; each pod has its own row.
 #[derive(Debug)]
 struct Group {
     team: String,
     members: Vec<WorkloadId>,
 }
 
-/// What becomes of a group.
+/// A change of a group.
 #[derive(Debug)]
-pub enum Turn {
+pub enum GroupChange {
     /// Its pods have started.
     Started(Admission),
-    /// None of them runs any more.
+    /// All its pods have ended.
     Ended,
 }
 
-/// All rows.
+/// Records rows, decisions and the summary.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Recorder {
+    accelerators: Accelerators,
     began: Time,
     entries: Vec<Entry>,
-    /// The latest of that identity: what was deleted can be made anew.
+    /// The newest row by identity: a deleted workload can be created again.
     index: BTreeMap<WorkloadId, usize>,
     groups: BTreeMap<WorkloadId, Group>,
-    /// What has become of groups and has not been passed on.
-    turns: Vec<(WorkloadId, Turn)>,
+    /// Changes of groups that the cluster has not seen yet.
+    group_changes: Vec<(WorkloadId, GroupChange)>,
     decisions: Option<Vec<Decision>>,
     evictions: u64,
     wasted: f64,
 }
 
-/// What a row begins with.
+/// The submission of a workload.
 #[derive(Clone, Debug)]
-pub struct Birth {
+pub struct Submission {
     /// `Job` or `Pod`.
     pub kind: String,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// When it was submitted.
+    /// Submission time.
     pub at: Time,
 }
 
-impl Ledger {
-    /// An empty one; decisions are written down where they are asked for.
+impl Recorder {
+    /// An empty recorder; it records decisions if requested.
     #[must_use]
-    pub fn new(began: Time, decisions: bool) -> Self {
+    pub fn new(began: Time, decisions: bool, accelerators: Accelerators) -> Self {
         Self {
+            accelerators,
             began,
             entries: Vec::new(),
             index: BTreeMap::new(),
             groups: BTreeMap::new(),
-            turns: Vec::new(),
+            group_changes: Vec::new(),
             decisions: decisions.then(Vec::new),
             evictions: 0,
             wasted: 0.0,
         }
     }
 
-    /// A time as it is told.
+    /// Sets the resources that count as GPUs from now on.
+    pub fn count(&mut self, accelerators: Accelerators) {
+        self.accelerators = accelerators;
+    }
+
+    /// The time since the start of the simulation.
     #[must_use]
     pub fn clock(&self, at: Time) -> Clock {
         Clock(at.since(self.began))
     }
 
-    /// A workload was submitted or changed; one that is over and comes again as it was is nothing new.
-    pub fn submitted(&mut self, birth: Birth, workload: &Workload, queue: &str) {
-        let at = self.clock(birth.at);
-        let entry = self.open(birth, workload.id.clone(), at);
+    /// A workload was submitted or changed.
+    pub fn submitted(&mut self, submission: Submission, workload: &Workload, queue: &str) {
+        let gpus = |requests| self.accelerators.count(requests);
+        let requested = gpus(workload.requests());
+        let sizes = workload.sizes.iter().map(|size| (Some(size.share), gpus(&size.requests)));
+        let sizes = std::iter::once((None, gpus(&workload.shape.requests))).chain(sizes).collect();
+        let entry = self.open(submission, workload.id.clone());
         entry.managed = true;
         entry.resumable = workload.resumable;
-        entry.gpus = gpus(workload.requests());
-        let sizes = workload.sizes.iter().map(|size| (Some(size.share), gpus(&size.requests)));
-        entry.sizes = std::iter::once((None, gpus(&workload.shape.requests))).chain(sizes).collect();
+        entry.gpus = requested;
+        entry.sizes = sizes;
         entry.row.team = workload.team.to_string();
         entry.row.queue = queue.to_owned();
     }
 
-    /// These pods, which have their rows, are one workload.
+    /// Pods with rows of their own form a workload.
     pub fn group(&mut self, workload: &Workload, members: Vec<WorkloadId>) {
         let team = workload.team.to_string();
         self.groups.insert(workload.id.clone(), Group { team, members });
     }
 
-    /// What has become of groups since this was last asked.
-    pub fn turns(&mut self) -> Vec<(WorkloadId, Turn)> {
-        std::mem::take(&mut self.turns)
+    /// The changes of groups since the last call.
+    pub fn take_group_changes(&mut self) -> Vec<(WorkloadId, GroupChange)> {
+        std::mem::take(&mut self.group_changes)
     }
 
-    /// Something that Sluice does not manage was submitted.
-    pub fn stranger(&mut self, birth: Birth, stranger: &strangers::Stranger) {
-        let at = self.clock(birth.at);
-        let entry = self.open(birth, stranger.id.clone(), at);
-        entry.gpus = gpus(&stranger.shape.requests);
-        entry.row.state = if stranger.held { State::Held } else { State::Pending };
+    /// An unmanaged workload was submitted.
+    pub fn submitted_unmanaged(&mut self, submission: Submission, workload: &UnmanagedWorkload) {
+        let gpus = self.accelerators.count(&workload.shape.requests);
+        let entry = self.open(submission, workload.id.clone());
+        entry.gpus = gpus;
+        entry.row.state = if workload.held { State::Held } else { State::Pending };
     }
 
-    fn open(&mut self, birth: Birth, id: WorkloadId, at: Clock) -> &mut Entry {
+    /// The entry of an identity, a new one if there is none.
+    fn open(&mut self, submission: Submission, id: WorkloadId) -> &mut Entry {
+        let submitted = self.clock(submission.at);
         let index = *self.index.entry(id).or_insert(self.entries.len());
         if index == self.entries.len() {
             let row = WorkloadRow {
-                kind: birth.kind,
-                namespace: birth.namespace,
-                name: birth.name,
-                submitted: at,
+                kind: submission.kind,
+                namespace: submission.namespace,
+                name: submission.name,
+                submitted,
                 ..WorkloadRow::default()
             };
             self.entries.push(Entry { row, gpus: 0.0, sizes: Vec::new(), managed: false, resumable: false });
@@ -139,11 +151,11 @@ impl Ledger {
 
     /// Whether a workload has ended.
     #[must_use]
-    pub fn is_over(&self, id: &WorkloadId) -> bool {
-        self.index.get(id).is_some_and(|index| self.entries[*index].row.state.is_over())
+    pub fn has_ended(&self, id: &WorkloadId) -> bool {
+        self.index.get(id).is_some_and(|index| self.entries[*index].row.state.has_ended())
     }
 
-    /// A workload runs since before the beginning.
+    /// A workload has been running since before the start.
     pub fn placed(&mut self, id: &WorkloadId, admission: &Admission) {
         let at = self.clock(self.began);
         if let Some(entry) = self.entry(id) {
@@ -156,23 +168,23 @@ impl Ledger {
         let at = self.clock(at);
         if let Some(index) = self.index.remove(id) {
             let entry = &mut self.entries[index];
-            if !entry.row.state.is_over() {
-                entry.over(State::Failed, at, "Deleted", "was deleted".to_owned());
+            if !entry.row.state.has_ended() {
+                entry.end(State::Failed, at, "Deleted", "was deleted".to_owned());
             }
         }
     }
 
-    /// Something happened to one that Sluice does not manage.
-    pub fn changed(&mut self, id: &WorkloadId, at: Time, change: strangers::Change) {
+    /// An unmanaged workload has changed.
+    pub fn changed(&mut self, id: &WorkloadId, at: Time, change: unmanaged::Change) {
         let at = self.clock(at);
         let Some(entry) = self.entry(id) else { return };
         match change {
-            strangers::Change::Runs(nodes) => {
+            unmanaged::Change::Runs(nodes) => {
                 let pods = nodes.values().sum();
                 entry.row.admissions.push(AdmissionRow { at, nodes, pods, borrowed: false, share: None });
             }
-            strangers::Change::Succeeded => entry.succeeded(at),
-            strangers::Change::Lost => entry.node_lost(at),
+            unmanaged::Change::Succeeded => entry.succeeded(at),
+            unmanaged::Change::Lost => entry.node_lost(at),
         }
     }
 
@@ -181,7 +193,7 @@ impl Ledger {
     }
 
     fn label(&self, id: &WorkloadId) -> String {
-        // A group has no row of its own: it goes by the name of its first pod.
+        // A group has no row: it takes the name of its first pod.
         let first = self.groups.get(id).and_then(|group| group.members.first());
         let row = self.index.get(first.unwrap_or(id));
         row.map_or_else(|| id.to_string(), |index| self.entries[*index].row.label())
@@ -191,10 +203,10 @@ impl Ledger {
     fn rows_of(&self, id: &WorkloadId) -> Vec<usize> {
         let members = self.groups.get(id).into_iter().flat_map(|group| &group.members);
         let rows = members.filter_map(|member| self.index.get(member).copied());
-        rows.filter(|row| !self.entries[*row].row.state.is_over()).collect()
+        rows.filter(|row| !self.entries[*row].row.state.has_ended()).collect()
     }
 
-    /// Takes note of something that the run tells of a group.
+    /// Records an event of a group.
     fn note_group(&mut self, at: Clock, preemptor: &str, happening: &Happening) {
         let id = happening.workload().clone();
         let rows = self.rows_of(&id);
@@ -214,53 +226,53 @@ impl Ledger {
                         share: None,
                     });
                 }
-                self.turns.push((id, Turn::Started(admission.clone())));
+                self.group_changes.push((id, GroupChange::Started(admission.clone())));
             }
             Happening::Evicted { reason, lost, message, .. } => {
                 for row in rows {
                     self.evict(row, at, preemptor, reason.code(), message);
                 }
                 self.wasted += lost.as_secs_f64() * gpus;
-                self.turns.push((id, Turn::Ended));
+                self.group_changes.push((id, GroupChange::Ended));
             }
             Happening::PodsLost { node, lost, .. } => {
                 for row in rows {
                     let there = self.entries[row].row.admissions.last();
                     if there.is_some_and(|admission| admission.nodes.contains_key(&**node)) {
-                        self.evict(row, at, "", "NodeLost", "its node was lost, and nothing makes it anew");
+                        self.evict(row, at, "", "NodeLost", NODE_LOST);
                     }
                 }
                 self.wasted += lost.as_secs_f64() * gpus;
             }
             Happening::Failed { code, message, .. } => {
                 for row in rows {
-                    self.entries[row].over(State::Failed, at, code, message.clone());
+                    self.entries[row].end(State::Failed, at, code, message.clone());
                 }
-                self.turns.push((id, Turn::Ended));
+                self.group_changes.push((id, GroupChange::Ended));
             }
             Happening::Finished { .. } => {
                 for row in rows {
                     self.entries[row].succeeded(at);
                 }
-                self.turns.push((id, Turn::Ended));
+                self.group_changes.push((id, GroupChange::Ended));
             }
             Happening::Resized { .. } | Happening::PodsGone { .. } => {}
         }
     }
 
-    /// A pod that does not come back is evicted.
+    /// Evicts a pod that cannot be queued again.
     fn evict(&mut self, row: usize, at: Clock, preemptor: &str, reason: &str, message: &str) {
         let entry = &mut self.entries[row];
         let (preemptor, reason) = (preemptor.to_owned(), reason.to_owned());
         entry.row.evictions.push(EvictionRow { at, preemptor, reason: reason.clone() });
-        entry.over(State::Failed, at, &reason, message.to_owned());
+        entry.end(State::Failed, at, &reason, message.to_owned());
         self.evictions += 1;
     }
 
-    /// Takes note of something that the run tells.
+    /// Records an event of the simulated cluster.
     pub fn note(&mut self, time: Time, happening: &Happening) {
         let at = self.clock(time);
-        self.decide(at, happening);
+        self.record_decision(at, happening);
         let preemptor = match happening {
             Happening::Evicted { preemptor: Some(preemptor), .. } => self.label(preemptor),
             _ => String::new(),
@@ -273,7 +285,7 @@ impl Ledger {
         let entry = &mut self.entries[index];
         match happening {
             Happening::Admitted { admission, .. } => {
-                entry.gpus = entry.of_size(admission);
+                entry.gpus = entry.gpus_of(admission);
                 entry.row.admissions.push(admission_row(at, admission));
             }
             Happening::Resized { admission, lost, .. } => {
@@ -283,7 +295,7 @@ impl Ledger {
             Happening::Evicted { reason, lost, message, .. } => {
                 entry.row.evictions.push(EvictionRow { at, preemptor, reason: reason.code().to_owned() });
                 if !entry.resumable {
-                    entry.over(State::Failed, at, reason.code(), message.clone());
+                    entry.end(State::Failed, at, reason.code(), message.clone());
                 }
                 self.wasted += lost.as_secs_f64() * entry.gpus;
                 self.evictions += 1;
@@ -291,7 +303,7 @@ impl Ledger {
             Happening::PodsLost { lost, .. } => self.wasted += lost.as_secs_f64() * entry.gpus,
             Happening::PodsGone { .. } => {}
             Happening::Failed { code, message, .. } => {
-                entry.over(State::Failed, at, code, message.clone());
+                entry.end(State::Failed, at, code, message.clone());
                 if *code == "NodeLost" {
                     let eviction = EvictionRow { at, preemptor: String::new(), reason: (*code).to_owned() };
                     entry.row.evictions.push(eviction);
@@ -302,7 +314,8 @@ impl Ledger {
         }
     }
 
-    fn decide(&mut self, at: Clock, happening: &Happening) {
+    /// Records a decision, if requested.
+    fn record_decision(&mut self, at: Clock, happening: &Happening) {
         if self.decisions.is_none() {
             return;
         }
@@ -340,23 +353,24 @@ impl Ledger {
         self.decisions.get_or_insert_default().push(decision);
     }
 
-    /// The rows, with where everything stands now, and the figures that follow from them.
+    /// The rows in their final state, the summary and the decisions.
     pub fn close(
         mut self,
         run: &Run,
-        strangers: &strangers::Strangers,
-        etas: &BTreeMap<WorkloadId, Time>,
+        unmanaged: &UnmanagedWorkloads,
+        expected_starts: &BTreeMap<WorkloadId, Time>,
     ) -> (Vec<WorkloadRow>, Summary, Option<Vec<Decision>>) {
-        let with = self.groups.iter().flat_map(|(id, group)| group.members.iter().map(move |pod| (pod, id)));
-        let with: BTreeMap<&WorkloadId, &WorkloadId> = with.collect();
+        let groups =
+            self.groups.iter().flat_map(|(id, group)| group.members.iter().map(move |pod| (pod, id)));
+        let group_of: BTreeMap<&WorkloadId, &WorkloadId> = groups.collect();
         for (id, index) in &self.index {
-            let id = *with.get(id).unwrap_or(&id);
+            let id = *group_of.get(id).unwrap_or(&id);
             let entry = &mut self.entries[*index];
-            if entry.row.state.is_over() {
+            if entry.row.state.has_ended() {
                 continue;
             }
             if !entry.managed {
-                entry.stands_alone(strangers.runs(id) == Some(true));
+                entry.close_unmanaged(unmanaged.runs(id) == Some(true));
             } else if let Some(verdict) = run.engine().verdict(id) {
                 entry.row.state = match verdict.state {
                     Phase::Held => State::Held,
@@ -366,7 +380,7 @@ impl Ledger {
                 };
                 entry.row.reason = verdict.reason.code().to_owned();
                 entry.row.message = verdict.message;
-                entry.row.eta = etas.get(id).map(|at| Clock(at.since(self.began)));
+                entry.row.eta = expected_starts.get(id).map(|at| Clock(at.since(self.began)));
             }
         }
         let managed = self.entries.iter().filter(|entry| entry.managed);
@@ -386,19 +400,17 @@ impl Ledger {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of workloads, for a mean shown to people")]
-fn count(number: usize) -> f64 {
-    number as f64
-}
+/// The message of a pod that has no controller to replace it.
+const NODE_LOST: &str = "its node was lost and no controller replaces it";
 
 impl Entry {
-    /// The GPUs of each of its pods by an admission.
-    fn of_size(&self, admission: &Admission) -> f64 {
+    /// GPUs of each pod at the size of an admission.
+    fn gpus_of(&self, admission: &Admission) -> f64 {
         let size = self.sizes.iter().find(|(share, _)| *share == admission.share);
         size.map_or(self.gpus, |(_, gpus)| *gpus)
     }
 
-    fn over(&mut self, state: State, at: Clock, reason: &str, message: String) {
+    fn end(&mut self, state: State, at: Clock, reason: &str, message: String) {
         self.row.state = state;
         self.row.finished = Some(at);
         self.row.reason = reason.to_owned();
@@ -407,25 +419,24 @@ impl Entry {
 
     fn succeeded(&mut self, at: Clock) {
         let since = self.row.admissions.last().map(|admission| admission.at).unwrap_or_default();
-        let message = format!("all its pods have succeeded; it last started at {since}");
-        self.over(State::Succeeded, at, "Finished", message);
+        let message = format!("all pods have succeeded; last start at {}", since.span());
+        self.end(State::Succeeded, at, "Finished", message);
     }
 
     fn node_lost(&mut self, at: Clock) {
-        let message = "its node was lost, and nothing makes it anew".to_owned();
-        self.over(State::Failed, at, "NodeLost", message);
+        self.end(State::Failed, at, "NodeLost", NODE_LOST.to_owned());
     }
 
-    fn stands_alone(&mut self, runs: bool) {
+    /// Sets the final state of an unmanaged workload.
+    fn close_unmanaged(&mut self, runs: bool) {
         let (state, message) = match (self.row.state, runs) {
-            (State::Held, _) => (State::Held, "suspended by its user"),
-            (_, true) => (
-                State::Running,
-                "runs without Sluice: its namespace belongs to no team, or it names its node",
-            ),
+            (State::Held, _) => (State::Held, "on hold: suspended by its user"),
+            (_, true) => {
+                (State::Running, "runs unmanaged: its namespace belongs to no team, or it names its node")
+            }
             (_, false) => (
                 State::Pending,
-                "no node has room; its namespace belongs to no team, so Sluice does not queue it",
+                "no node has capacity; its namespace belongs to no team, so Sluice does not queue it",
             ),
         };
         self.row.state = state;

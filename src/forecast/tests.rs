@@ -1,4 +1,4 @@
-//! From the cluster's objects to what people are told, over HTTP.
+//! From the cluster's objects to the HTTP answers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,11 +20,12 @@ use crate::controller::{Readiness, answer};
 use crate::directory::{Membership, SharedDirectory};
 use crate::http::{HttpState, router};
 use crate::metrics::Metrics;
+use crate::view::Accelerators;
 
-/// A cluster of one GPU, team `a`, and what was submitted to it; its loop and its HTTP.
+/// A cluster of one GPU and team `a`, with its control loop and HTTP routes.
 struct Cluster {
     router: Router,
-    /// How many copies of the engine were handed out.
+    /// Number of engine copies handed out.
     copies: Arc<AtomicUsize>,
 }
 
@@ -36,7 +37,7 @@ fn template() -> Value {
     json!({"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})
 }
 
-/// A Job in the queue, or one that has been running for as long as given, with the time limit given.
+/// A queued Job, or one that has been running for this long with this time limit.
 fn job(name: &str, runs: Option<(Duration, &str)>) -> Change {
     let mut object = json!({
         "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": timestamp(now()).to_string(),
@@ -55,7 +56,7 @@ fn job(name: &str, runs: Option<(Duration, &str)>) -> Change {
     Change::Job(Seen::Object(seen.uid.clone(), seen))
 }
 
-/// The pod of the Job that runs.
+/// The pod of the running Job.
 fn pod() -> Change {
     let owner =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "runs", "uid": "runs", "controller": true}]);
@@ -70,7 +71,7 @@ fn pod() -> Change {
 }
 
 impl Cluster {
-    /// A cluster in which `runs` runs and these wait.
+    /// A cluster in which `runs` runs and the others wait.
     fn new(runs: Change, waiting: Vec<Change>) -> Self {
         let team = read(json!({
             "apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"},
@@ -87,19 +88,22 @@ impl Cluster {
         ];
         changes.extend([runs, pod()]);
         changes.extend(waiting);
-        macro_rules! listed {
-            ($($kind:ident),*) => {
-                [$(Change::$kind(Seen::ListEnds)),*]
-            };
-        }
-        changes.extend(listed!(Namespace, Team, Pool, Node, Class, Job, Pod));
+        changes.extend([
+            Change::Namespace(Seen::ListEnds),
+            Change::Team(Seen::ListEnds),
+            Change::Pool(Seen::ListEnds),
+            Change::Node(Seen::ListEnds),
+            Change::Class(Seen::ListEnds),
+            Change::Job(Seen::ListEnds),
+            Change::Pod(Seen::ListEnds),
+        ]);
         changes.push(Change::PodGroups(false));
         changes.extend(dra::News::nothing().map(Change::Devices));
         let (mut mirror, mut engine) = (Mirror::default(), Engine::new());
         for event in changes.into_iter().flat_map(|change| mirror.take(change)) {
             engine.apply(event, now());
         }
-        assert_eq!(engine.plan(now()).actions, [], "nobody can start");
+        assert_eq!(engine.plan(now()).actions, [], "no workload can start");
         let directory = SharedDirectory::default();
         directory.store(mirror.directory().expect("a directory"));
         let (asker, mut questions) = Asker::new();
@@ -114,8 +118,9 @@ impl Cluster {
             }
         });
         let router = router(HttpState {
-            foresight: Foresight::new(asker.clone(), CancellationToken::new()),
+            forecaster: Forecaster::new(asker.clone(), CancellationToken::new()),
             asker,
+            accelerators: Accelerators::default(),
             directory,
             metrics: Arc::new(Metrics::new().expect("distinct names")),
             ready: Arc::new(Readiness::default()),
@@ -142,14 +147,14 @@ impl Cluster {
     }
 }
 
-/// How far from now a time in an answer is, in seconds.
+/// Seconds from now to a time in an answer.
 fn ahead(text: &Value) -> i64 {
     let at: jiff::Timestamp = text.as_str().and_then(|text| text.parse().ok()).expect("a time");
     (time(at).0 - now().0) / 1_000
 }
 
 #[tokio::test]
-async fn who_waits_behind_a_time_limit_is_told_when_it_starts() {
+async fn a_workload_behind_a_time_limit_has_an_expected_start() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, vec![job("waits", None)]);
     let rows = cluster.get("/api/v1/workloads").await;
@@ -159,14 +164,14 @@ async fn who_waits_behind_a_time_limit_is_told_when_it_starts() {
         assert!((2_990..=3_000).contains(&ahead(&eta[bound])), "{bound}: {eta}");
     }
     assert!((0..=3_000).contains(&ahead(&eta["early"])), "{eta}");
-    // Asked again at once, it is the same forecast.
+    // A second request at once gets the same forecast.
     let again = cluster.get("/api/v1/workloads/a/waits").await;
     assert_eq!(again[0]["eta"], *eta);
     assert_eq!(cluster.copies.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_foretold_that_is_said() {
+async fn without_a_time_limit_there_is_no_estimate() {
     let running = job("runs", Some((Duration::ZERO, "")));
     let cluster = Cluster::new(running, vec![job("waits", None)]);
     let rows = cluster.get("/api/v1/workloads").await;
@@ -175,38 +180,38 @@ async fn where_nothing_can_be_foretold_that_is_said() {
 }
 
 #[tokio::test]
-async fn where_nobody_waits_nothing_is_foretold() {
+async fn no_forecast_is_made_when_no_workload_waits() {
     let cluster = Cluster::new(job("runs", Some((Duration::ZERO, "1h"))), Vec::new());
     cluster.get("/api/v1/workloads").await;
     assert_eq!(cluster.copies.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
-async fn a_job_that_is_not_there_is_told_what_would_become_of_it() {
+async fn what_if_answers_for_a_job_that_does_not_exist() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, Vec::new());
     let candidate = json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "new", "namespace": "a"},
         "spec": {"template": template()},
     });
-    let (status, prospect) = cluster.what_if(&candidate).await;
-    assert_eq!(status, StatusCode::OK, "{prospect}");
-    assert_eq!(prospect["state"], "Pending");
-    assert_eq!(prospect["reason"], "NoRoom", "{prospect}");
-    assert_eq!(prospect["nodes"], json!({"n": 1}));
-    assert!((2_990..=3_000).contains(&ahead(&prospect["eta"]["likely"])), "{prospect}");
-    // It was only a question.
+    let (status, result) = cluster.what_if(&candidate).await;
+    assert_eq!(status, StatusCode::OK, "{result}");
+    assert_eq!(result["state"], "Pending");
+    assert_eq!(result["reason"], "NoRoom", "{result}");
+    assert_eq!(result["nodes"], json!({"n": 1}));
+    assert!((2_990..=3_000).contains(&ahead(&result["eta"]["likely"])), "{result}");
+    // Nothing was submitted.
     assert_eq!(cluster.get("/api/v1/workloads").await.as_array().map(Vec::len), Some(1));
     for (path, value, problem) in [
         ("/kind", json!("Pod"), "expected a Job"),
-        ("/metadata/namespace", json!("nobodys"), "belongs to no team"),
+        ("/metadata/namespace", json!("unlabelled"), "belongs to no team"),
         ("/spec/template/spec/containers", json!("none"), "spec.template.spec.containers"),
     ] {
         let mut wrong = candidate.clone();
         *wrong.pointer_mut(path).expect("it is there") = value;
         let (status, answer) = cluster.what_if(&wrong).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
-        let told = answer["error"].as_str().unwrap_or_default();
-        assert!(told.contains(problem), "{told}");
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(error.contains(problem), "{error}");
     }
 }

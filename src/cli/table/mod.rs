@@ -1,4 +1,4 @@
-//! Answers as tables for people.
+//! Answers as tables.
 
 mod outcome;
 
@@ -9,9 +9,10 @@ use jiff::Timestamp;
 
 pub use outcome::outcome;
 
-use crate::view::{Amounts, EtaRow, NodeRow, ProspectRow, Teams, WorkloadRow, is_gpu};
+use crate::engine::types::amount::Amount;
+use crate::view::{Accelerators, Amounts, EtaRow, NodeRow, Teams, WhatIfRow, WorkloadRow};
 
-/// A table in which names stay whole, however narrow the terminal is.
+/// A table that does not wrap its cells.
 fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table
@@ -25,8 +26,8 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// The same with prose in the last column, which is wrapped where the terminal is too narrow.
-fn with_prose<const N: usize>(header: [&str; N]) -> Table {
+/// A table with text in the last column, wrapped to the width of the terminal.
+fn with_text<const N: usize>(header: [&str; N]) -> Table {
     let mut table = table(header);
     if let Some(column) = table.column_mut(N - 1) {
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)));
@@ -34,7 +35,7 @@ fn with_prose<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// What prose has at least, in characters.
+/// The least width of a text column, in characters.
 const NARROWEST: u16 = 32;
 
 fn shown(table: &Table) -> String {
@@ -42,7 +43,7 @@ fn shown(table: &Table) -> String {
 }
 
 /// Teams and their queues.
-pub fn teams(teams: &Teams) -> String {
+pub fn teams(teams: &Teams, accelerators: &Accelerators) -> String {
     let mut quotas =
         table(["TEAM", "POOL", "RESOURCE", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT", "FAIR SHARE"]);
     right(&mut quotas, 3..9);
@@ -51,9 +52,11 @@ pub fn teams(teams: &Teams) -> String {
         let mut resources: Vec<&String> = lists.iter().flat_map(|list| list.keys()).collect();
         resources.sort();
         resources.dedup();
-        // GPUs are what this is about; the rest follows only where it is promised or capped.
+        // GPUs are always shown, other resources only if the quota lists them.
         resources.retain(|resource| {
-            is_gpu(resource) || row.guaranteed.contains_key(*resource) || row.limit.contains_key(*resource)
+            accelerators.contains(resource)
+                || row.guaranteed.contains_key(*resource)
+                || row.limit.contains_key(*resource)
         });
         if resources.is_empty() {
             quotas.add_row([&row.team, &row.pool, "-", "", "", "", "", "", ""].map(str::to_owned));
@@ -88,23 +91,23 @@ pub fn teams(teams: &Teams) -> String {
     text
 }
 
-/// Nodes with a block a GPU: full where it is held, empty where it is free.
+/// Nodes with one block per GPU: full if used, empty if free.
 pub fn nodes(nodes: &[NodeRow]) -> String {
-    let mut rows = with_prose(["NODE", "POOL", "STATE", "GPUS", "FREE", "HELD BY"]);
+    let mut rows = with_text(["NODE", "POOL", "STATE", "GPUS", "FREE", "USED BY"]);
     right(&mut rows, 4..5);
     for node in nodes {
-        let held = node.gpus.saturating_sub(node.gpus_free);
-        let blocks = format!("{}{}", blocks(held, '■'), blocks(node.gpus_free, '□'));
+        let used = node.gpus.saturating_sub(node.gpus_free);
+        let blocks = format!("{}{}", blocks(used, '■'), blocks(node.gpus_free, '□'));
         let mut teams: BTreeMap<&str, u32> = BTreeMap::new();
-        for share in &node.workloads {
-            *teams.entry(&share.team).or_default() += share.pods;
+        for workload in &node.workloads {
+            *teams.entry(&workload.team).or_default() += workload.pods;
         }
         let teams: Vec<String> =
             teams.iter().map(|(team, pods)| format!("{team} ({})", counted(*pods))).collect();
         rows.add_row([
             node.name.clone(),
             node.pool.clone(),
-            if node.schedulable { "ready" } else { "closed" }.to_owned(),
+            if node.schedulable { "ready" } else { "unschedulable" }.to_owned(),
             blocks,
             format!("{}/{}", node.gpus_free, node.gpus),
             teams.join(", "),
@@ -113,8 +116,8 @@ pub fn nodes(nodes: &[NodeRow]) -> String {
     shown(&rows)
 }
 
-/// What waits and what runs.
-pub fn queue(workloads: &[WorkloadRow]) -> String {
+/// Waiting and running workloads.
+pub fn queue(workloads: &[WorkloadRow], accelerators: &Accelerators) -> String {
     let mut rows = table([
         "NAMESPACE",
         "NAME",
@@ -132,47 +135,50 @@ pub fn queue(workloads: &[WorkloadRow]) -> String {
     right(&mut rows, 7..9);
     let now = Timestamp::now();
     for workload in workloads {
+        let head = &workload.head;
         rows.add_row([
-            workload.namespace.clone(),
-            workload.name.clone(),
-            workload.team.clone(),
-            workload.queue.clone(),
+            head.namespace.clone(),
+            head.name.clone(),
+            head.team.clone(),
+            head.queue.clone(),
             workload.priority.to_string(),
-            workload.state.clone(),
-            workload.reason.clone(),
+            head.state.clone(),
+            head.reason.clone(),
             workload.pods.to_string(),
-            gpus(workload),
+            gpus(workload, accelerators),
             age(workload.submitted),
-            workload.eta.as_ref().map(|eta| expected(eta, now)).unwrap_or_default(),
+            workload.eta.as_ref().map(|eta| time_to_start(eta, now)).unwrap_or_default(),
         ]);
     }
     shown(&rows)
 }
 
-fn gpus(workload: &WorkloadRow) -> String {
-    let each = workload.requests.iter().find(|(resource, _)| is_gpu(resource));
-    each.and_then(|(_, each)| each.parse::<u32>().ok())
-        .map(|each| each.saturating_mul(workload.pods).to_string())
-        .unwrap_or_default()
+/// GPUs of all pods of a workload; empty for none.
+fn gpus(workload: &WorkloadRow, accelerators: &Accelerators) -> String {
+    let requests = workload.requests.iter().filter(|(resource, _)| accelerators.contains(resource));
+    let each = requests.filter_map(|(_, each)| Amount::parse(each).ok());
+    let all = each.fold(Amount::ZERO, |sum, each| sum + each) * workload.pods;
+    if all == Amount::ZERO { String::new() } else { all.as_units_lossy().to_string() }
 }
 
-/// Everything about one workload, the sentence first.
+/// Everything about workloads, the reason first.
 pub fn explain(found: &[WorkloadRow]) -> String {
     let one = |workload: &WorkloadRow| {
+        let head = &workload.head;
         let mut lines = vec![
-            format!("{} {}/{} is {}", workload.kind, workload.namespace, workload.name, workload.state),
-            format!("  {}: {}", workload.reason, workload.message),
+            format!("{} {}/{} is {}", workload.kind, head.namespace, head.name, head.state),
+            format!("  {}: {}", head.reason, head.message),
             String::new(),
-            format!("  Team        {}", workload.team),
+            format!("  Team        {}", head.team),
         ];
-        if !workload.queue.is_empty() {
-            lines.push(format!("  Queue       {}", workload.queue));
+        if !head.queue.is_empty() {
+            lines.push(format!("  Queue       {}", head.queue));
         }
         lines.push(format!("  Priority    {}", workload.priority));
         lines.push(format!("  Pods        {}, each {}", workload.pods, listed(&workload.requests)));
         lines.push(format!("  Submitted   {} ({} ago)", workload.submitted, age(workload.submitted)));
         if let Some(eta) = &workload.eta {
-            lines.push(format!("  Expected    {}", foretold(eta, Timestamp::now())));
+            lines.push(format!("  Expected    {}", expected_start(eta, Timestamp::now())));
         }
         if let Some(admitted) = workload.admitted {
             let kind = if workload.borrowed { "borrowed" } else { "guaranteed" };
@@ -189,31 +195,32 @@ pub fn explain(found: &[WorkloadRow]) -> String {
     found.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }
 
-/// What would become of a Job.
-pub fn prospect(prospect: &ProspectRow) -> String {
+/// The what-if result of a Job.
+pub fn what_if(row: &WhatIfRow) -> String {
+    let head = &row.head;
     let mut lines = vec![
-        format!("Job {}/{} would be {}", prospect.namespace, prospect.name, prospect.state),
-        format!("  {}: {}", prospect.reason, prospect.message),
+        format!("Job {}/{} would be {}", head.namespace, head.name, head.state),
+        format!("  {}: {}", head.reason, head.message),
         String::new(),
-        format!("  Team        {}", prospect.team),
-        format!("  Queue       {}", prospect.queue),
-        format!("  Expected    {}", foretold(&prospect.eta, Timestamp::now())),
+        format!("  Team        {}", head.team),
+        format!("  Queue       {}", head.queue),
+        format!("  Expected    {}", expected_start(&row.eta, Timestamp::now())),
     ];
-    if let Some(pool) = &prospect.pool {
-        let kind = if prospect.borrowed { "borrowed" } else { "guaranteed" };
+    if let Some(pool) = &row.pool {
+        let kind = if row.borrowed { "borrowed" } else { "guaranteed" };
         lines.push(format!("  Pool        {pool}, {kind}"));
     }
-    for (node, pods) in &prospect.nodes {
+    for (node, pods) in &row.nodes {
         lines.push(format!("  Node        {node} ({})", counted(*pods)));
     }
-    for displaced in &prospect.displaced {
-        lines.push(format!("  Makes room  {displaced}"));
+    for victim in &row.displaced {
+        lines.push(format!("  Preempts    {victim}"));
     }
     lines.join("\n")
 }
 
-/// In how much time something is expected: the likely time, and the range where there is one.
-fn expected(eta: &EtaRow, now: Timestamp) -> String {
+/// Time until the expected start, with its range: `1m30s (30s-2m0s)`.
+fn time_to_start(eta: &EtaRow, now: Timestamp) -> String {
     let when = |at: Timestamp| span(at.as_second() - now.as_second());
     match (eta.early, eta.likely, eta.late) {
         (_, Some(likely), Some(late)) if likely == late && eta.early == Some(late) => when(likely),
@@ -226,39 +233,39 @@ fn expected(eta: &EtaRow, now: Timestamp) -> String {
     }
 }
 
-/// When something is expected, in one sentence with the age of that knowledge.
-fn foretold(eta: &EtaRow, now: Timestamp) -> String {
-    let known = match now.as_second() - eta.foretold.as_second() {
-        age if age > 1 => format!(", as foretold {} ago", span(age)),
+/// The expected start in one sentence, with the age of the estimate.
+fn expected_start(eta: &EtaRow, now: Timestamp) -> String {
+    let estimated = match now.as_second() - eta.foretold.as_second() {
+        age if age > 1 => format!(" (estimated {} ago)", span(age)),
         _ => String::new(),
     };
     let when = |at: Timestamp| match at.as_second() - now.as_second() {
-        left if left > 0 => format!("in {} ({})", span(left), seconds(at)),
-        _ => "any moment now".to_owned(),
+        left if left > 0 => format!("in {}, at {}", span(left), seconds(at)),
+        _ => "at any moment".to_owned(),
     };
-    let told = match (eta.early, eta.likely, eta.late) {
-        (Some(early), Some(likely), Some(late)) if early == late => format!("to start {}", when(likely)),
+    let start = match (eta.early, eta.likely, eta.late) {
+        (Some(early), Some(likely), Some(late)) if early == late => format!("start {}", when(likely)),
         (Some(early), Some(likely), Some(late)) => {
             let (early, late) = (seconds(early), seconds(late));
-            format!("to start {}; at the earliest {early}, at the latest {late}", when(likely))
+            format!("start {}; earliest {early}, latest {late}", when(likely))
         }
         (Some(early), Some(likely), None) => {
             let early = seconds(early);
-            format!("to start {}; at the earliest {early}, how late cannot be said", when(likely))
+            format!("start {}; earliest {early}, no latest time", when(likely))
         }
         (Some(early), None, _) => {
-            format!("to start not before {}; when cannot be said", seconds(early))
+            format!("start after {}; no better estimate", seconds(early))
         }
         (None, ..) => {
-            "when it starts cannot be said: it waits for what has no time limit, too few runs of its \
-                       kind have ended to tell how long it takes, or for a change of the cluster"
+            "no estimate: it waits for workloads without a time limit and with too few past runs, or for a \
+             change of the cluster"
                 .to_owned()
         }
     };
-    format!("{told}{known}")
+    format!("{start}{estimated}")
 }
 
-/// A time without parts of seconds.
+/// A time in whole seconds.
 fn seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
@@ -286,13 +293,13 @@ fn right(table: &mut Table, columns: std::ops::Range<usize>) {
     }
 }
 
-/// How long ago, in the two largest units.
+/// Time since then, in its two largest units.
 fn age(since: Timestamp) -> String {
     span(Timestamp::now().as_second().saturating_sub(since.as_second()))
 }
 
-/// So many seconds, in the two largest units.
-pub fn span(seconds: i64) -> String {
+/// Seconds in their two largest units.
+fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -306,9 +313,10 @@ pub fn span(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::TeamRow;
 
     #[test]
-    fn gpus_are_blocks() {
+    fn gpus_are_shown_as_blocks() {
         let node = NodeRow {
             name: "n1".into(),
             pool: "a100".into(),
@@ -325,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expectation_says_its_range_and_its_age() {
+    fn an_expected_start_has_its_range_and_age() {
         let at = |second| Timestamp::from_second(second).ok();
         let now = at(1_000).expect("a time");
         let eta = |early, likely, late| EtaRow {
@@ -335,23 +343,51 @@ mod tests {
             foretold: at(990).expect("a time"),
         };
         let exact = eta(1_090, 1_090, 1_090);
-        assert_eq!(expected(&exact, now), "1m30s");
-        assert_eq!(foretold(&exact, now), "to start in 1m30s (1970-01-01T00:18:10Z), as foretold 10s ago");
+        assert_eq!(time_to_start(&exact, now), "1m30s");
+        assert_eq!(
+            expected_start(&exact, now),
+            "start in 1m30s, at 1970-01-01T00:18:10Z (estimated 10s ago)"
+        );
         let range = eta(1_030, 1_090, 1_120);
-        assert_eq!(expected(&range, now), "1m30s (30s-2m0s)");
-        assert!(foretold(&range, now).contains("at the earliest 1970-01-01T00:17:10Z"));
-        assert_eq!(expected(&EtaRow { late: None, ..range }, now), "1m30s (30s or later)");
-        assert_eq!(expected(&EtaRow { late: None, likely: None, ..range }, now), "30s or later");
+        assert_eq!(time_to_start(&range, now), "1m30s (30s-2m0s)");
+        assert!(expected_start(&range, now).contains("earliest 1970-01-01T00:17:10Z"));
+        assert_eq!(time_to_start(&EtaRow { late: None, ..range }, now), "1m30s (30s or later)");
+        assert_eq!(time_to_start(&EtaRow { late: None, likely: None, ..range }, now), "30s or later");
         let unknown = EtaRow { early: None, likely: None, late: None, ..range };
-        assert_eq!(expected(&unknown, now), "unknown");
-        assert!(foretold(&unknown, now).starts_with("when it starts cannot be said"));
+        assert_eq!(time_to_start(&unknown, now), "unknown");
+        assert!(expected_start(&unknown, now).starts_with("no estimate: "));
         let past = eta(999, 999, 999);
-        assert!(foretold(&past, now).contains("any moment now"));
+        assert!(expected_start(&past, now).contains("at any moment"));
     }
 
     #[test]
-    fn nothing_is_an_empty_table() {
-        assert_eq!(queue(&[]).lines().count(), 1);
-        assert_eq!(teams(&Teams::default()).lines().count(), 3);
+    fn an_empty_answer_is_an_empty_table() {
+        assert_eq!(queue(&[], &Accelerators::default()).lines().count(), 1);
+        assert_eq!(teams(&Teams::default(), &Accelerators::default()).lines().count(), 3);
+    }
+
+    #[test]
+    fn accelerators_of_any_vendor_are_in_the_tables() {
+        let amounts = |resource: &str| Amounts::from([(resource.to_owned(), "4".to_owned())]);
+        let row = |guaranteed, used| TeamRow { team: "a".into(), guaranteed, used, ..TeamRow::default() };
+        let rows = vec![
+            row(amounts("google.com/tpu"), Amounts::new()),
+            row(Amounts::new(), amounts("google.com/tpu")),
+            row(Amounts::new(), amounts("rdma/hca")),
+        ];
+        let answer = Teams { teams: rows, ..Teams::default() };
+        let accelerators = Accelerators::default().with_quotas(["google.com/tpu"]);
+        let text = teams(&answer, &accelerators);
+        assert_eq!(text.matches("google.com/tpu").count(), 2, "{text}");
+        assert!(!text.contains("rdma/hca"), "{text}");
+        let workload: WorkloadRow = serde_json::from_value(serde_json::json!({
+            "kind": "Job", "namespace": "a", "name": "x", "team": "a", "queue": "q", "state": "Pending",
+            "reason": "NoRoom", "message": "", "priority": 0, "pods": 3,
+            "requests": {"google.com/tpu": "4", "cpu": "8"}, "nodes": {}, "borrowed": false,
+            "submitted": "2026-11-21T10:00:00Z",
+        }))
+        .expect("a row");
+        assert_eq!(gpus(&workload, &accelerators), "12");
+        assert_eq!(gpus(&workload, &Accelerators::default()), "");
     }
 }

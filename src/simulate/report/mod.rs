@@ -1,20 +1,20 @@
-//! The outcome as one HTML page that needs nothing else: pictures over time and the workloads' reasons.
+//! The outcome as one self-contained HTML page: charts over time and a table of workloads.
 
 mod chart;
 mod scale;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::outcome::{Clock, Outcome, Point, State, WorkloadRow};
+use super::outcome::{Outcome, Sample, State, WorkloadRow};
+use super::units::{count, gpu_time, span};
 use chart::{Chart, Mark};
-use scale::span;
 
-/// More rows than anybody reads; the JSON has them all.
+/// The most rows in the table; the JSON has all.
 const MOST_ROWS: usize = 2000;
 
-const STYLE: &str = include_str!("report/style.css");
+const STYLE: &str = include_str!("style.css");
 
-/// The page. The outcome must have been asked for with a timeline.
+/// The page of an outcome with a timeline.
 #[must_use]
 pub fn page(outcome: &Outcome, title: &str) -> String {
     let body = html! {
@@ -30,9 +30,9 @@ pub fn page(outcome: &Outcome, title: &str) -> String {
                 main {
                     h1 { (title) }
                     (figures(outcome))
-                    h2 { "What each team holds" }
+                    h2 { "Usage by team" }
                     (teams(outcome))
-                    h2 { "What waits" }
+                    h2 { "Waiting workloads" }
                     (waiting(outcome))
                     h2 { "Workloads" }
                     (workloads(&outcome.workloads))
@@ -45,16 +45,22 @@ pub fn page(outcome: &Outcome, title: &str) -> String {
 
 fn figures(outcome: &Outcome) -> Markup {
     let summary = &outcome.summary;
-    let count = |state: State| outcome.workloads.iter().filter(|row| row.state == state).count();
+    let number = |state: State| outcome.workloads.iter().filter(|row| row.state == state).count();
+    let waits = outcome.waits().unwrap_or_default();
+    let gpus = outcome.timeline.resource == "GPUs";
     let figures = [
-        ("simulated time", told(outcome.end)),
-        ("utilization", format!("{:.1} %", summary.utilization * 100.0)),
-        ("mean wait", span(summary.mean_wait_seconds)),
+        ("simulated time", outcome.end.span()),
+        (
+            if gpus { "GPU utilization" } else { "CPU utilization" },
+            format!("{:.1} %", summary.utilization * 100.0),
+        ),
+        ("mean wait", span(waits.mean)),
+        ("longest wait", span(waits.longest)),
         ("evictions", summary.evictions.to_string()),
-        ("work lost", format!("{:.0} GPU-s", summary.wasted_gpu_seconds)),
-        ("succeeded", count(State::Succeeded).to_string()),
-        ("running", count(State::Running).to_string()),
-        ("pending", count(State::Pending).to_string()),
+        ("work lost", gpu_time(summary.wasted_gpu_seconds)),
+        ("succeeded", number(State::Succeeded).to_string()),
+        ("running", number(State::Running).to_string()),
+        ("waiting", number(State::Pending).to_string()),
     ];
     html! {
         dl.figures {
@@ -66,26 +72,26 @@ fn figures(outcome: &Outcome) -> Markup {
 }
 
 fn teams(outcome: &Outcome) -> Markup {
-    let points = &outcome.timeline.points;
+    let samples = &outcome.timeline.samples;
     let resource = &outcome.timeline.resource;
-    let mut keys: Vec<&(String, String)> = points.iter().flat_map(|point| point.teams.keys()).collect();
+    let mut keys: Vec<&(String, String)> = samples.iter().flat_map(|sample| sample.teams.keys()).collect();
     keys.sort();
     keys.dedup();
-    // One scale for all, so that they can be compared.
-    let all = points.iter().flat_map(|point| point.teams.values());
-    let most = all.map(|held| held.used.max(held.guaranteed)).fold(0.0, f64::max);
+    // All charts share a scale, so that teams can be compared.
+    let all = samples.iter().flat_map(|sample| sample.teams.values());
+    let most = all.map(|usage| usage.used.max(usage.guaranteed)).fold(0.0, f64::max);
     let chart = |key: &(String, String)| {
-        let held = |point: &Point| point.teams.get(key).copied().unwrap_or_default();
+        let usage = |sample: &Sample| sample.teams.get(key).copied().unwrap_or_default();
         let (team, pool) = key;
-        let peak = points.iter().map(|point| held(point).used).fold(0.0, f64::max);
-        let promised = points.last().map(|point| held(point).guaranteed).unwrap_or_default();
+        let peak = samples.iter().map(|sample| usage(sample).used).fold(0.0, f64::max);
+        let guaranteed = samples.last().map(|sample| usage(sample).guaranteed).unwrap_or_default();
         Chart {
             title: format!("{team}, pool {pool}"),
             description: format!(
-                "{resource} held by team {team} in pool {pool} over time: at most {peak}, of {promised} guaranteed."
+                "{resource} used by team {team} in pool {pool} over time: at most {peak}, {guaranteed} guaranteed."
             ),
-            values: points.iter().map(|point| (point.at.0.as_secs_f64(), held(point).used)).collect(),
-            line: points.iter().map(|point| (point.at.0.as_secs_f64(), held(point).guaranteed)).collect(),
+            values: samples.iter().map(|sample| (sample.at.0.as_secs_f64(), usage(sample).used)).collect(),
+            line: samples.iter().map(|sample| (sample.at.0.as_secs_f64(), usage(sample).guaranteed)).collect(),
             marks: evictions(outcome, team),
             most,
             end: end(outcome),
@@ -94,7 +100,7 @@ fn teams(outcome: &Outcome) -> Markup {
     };
     html! {
         p.legend {
-            span.area {} " " (resource) " held "
+            span.area {} " " (resource) " used "
             span.dashes {} " guaranteed "
             span.mark { "▼" } " eviction"
         }
@@ -102,33 +108,33 @@ fn teams(outcome: &Outcome) -> Markup {
     }
 }
 
-/// Where the pictures end: where something changes at the very end, it is shown for a while.
+/// The end of the time axis, with a margin if something changes at the end.
 fn end(outcome: &Outcome) -> f64 {
     let end = outcome.end.0.as_secs_f64();
-    match outcome.timeline.points.last() {
+    match outcome.timeline.samples.last() {
         Some(last) if last.at == outcome.end => end * 1.04 + 0.1,
         _ => end,
     }
 }
 
-/// A time for people; the JSON has it exactly.
-fn told(at: Clock) -> String {
-    span(at.0.as_secs_f64())
-}
-
-/// When workloads of a team were evicted.
+/// The evictions of a team's workloads.
 fn evictions(outcome: &Outcome, team: &str) -> Vec<Mark> {
     let rows = outcome.workloads.iter().filter(|row| row.team == team);
     rows.flat_map(|row| {
         row.evictions.iter().map(|eviction| {
-            let whom = if eviction.preemptor.is_empty() {
+            let preemptor = if eviction.preemptor.is_empty() {
                 String::new()
             } else {
                 format!(" for {}", eviction.preemptor)
             };
             Mark {
                 at: eviction.at.0.as_secs_f64(),
-                text: format!("{}: {} evicted{whom} ({})", told(eviction.at), row.label(), eviction.reason),
+                text: format!(
+                    "{}: {} evicted{preemptor} ({})",
+                    eviction.at.span(),
+                    row.label(),
+                    eviction.reason
+                ),
             }
         })
     })
@@ -136,13 +142,13 @@ fn evictions(outcome: &Outcome, team: &str) -> Vec<Mark> {
 }
 
 fn waiting(outcome: &Outcome) -> Markup {
-    let points = &outcome.timeline.points;
+    let samples = &outcome.timeline.samples;
     let values: Vec<(f64, f64)> =
-        points.iter().map(|point| (point.at.0.as_secs_f64(), chart::count(point.waiting))).collect();
+        samples.iter().map(|sample| (sample.at.0.as_secs_f64(), count(sample.waiting))).collect();
     let most = values.iter().map(|(_, waiting)| *waiting).fold(0.0, f64::max);
     Chart {
         title: "waiting workloads".to_owned(),
-        description: format!("How many workloads wait over time: at most {most}."),
+        description: format!("Number of waiting workloads over time: at most {most}."),
         values,
         line: Vec::new(),
         marks: Vec::new(),
@@ -164,7 +170,7 @@ fn workloads(rows: &[WorkloadRow]) -> Markup {
                 thead {
                     tr {
                         @for name in
-                            ["Workload", "Team", "Queue", "State", "Submitted", "Started", "Ended", "Evicted", "Nodes", "Why"]
+                            ["Workload", "Team", "Queue", "State", "Submitted", "First start", "Ended", "Evictions", "Nodes", "Reason"]
                         { th scope="col" { (name) } }
                     }
                 }
@@ -175,14 +181,14 @@ fn workloads(rows: &[WorkloadRow]) -> Markup {
                             td { (row.team) }
                             td { (row.queue) }
                             td { span class=(format!("state {}", row.state.to_string().to_lowercase())) { (row.state) } }
-                            td.number { (told(row.submitted)) }
-                            td.number { @if let Some(first) = row.admissions.first() { (told(first.at)) } }
-                            td.number { @if let Some(finished) = row.finished { (told(finished)) } }
+                            td.number { (row.submitted.span()) }
+                            td.number { @if let Some(first) = row.admissions.first() { (first.at.span()) } }
+                            td.number { @if let Some(finished) = row.finished { (finished.span()) } }
                             td.number { @if !row.evictions.is_empty() { (row.evictions.len()) } }
                             td { @for node in nodes(row) { span.node { (node) } " " } }
                             td {
                                 @if row.state != State::Succeeded {
-                                    @if let Some(eta) = row.eta { "expected at " (told(eta)) "; " }
+                                    @if let Some(eta) = row.eta { "expected to start at " (eta.span()) "; " }
                                     strong { (row.reason) } " " (row.message)
                                 }
                             }
@@ -192,7 +198,7 @@ fn workloads(rows: &[WorkloadRow]) -> Markup {
             }
         }
         @if rows.len() > MOST_ROWS {
-            p { "The first " (MOST_ROWS) " of " (rows.len()) "; the JSON output has all." }
+            p { "The first " (MOST_ROWS) " of " (rows.len()) " workloads; the JSON output has all." }
         }
     }
 }
@@ -201,13 +207,13 @@ fn workloads(rows: &[WorkloadRow]) -> Markup {
 mod tests {
     use std::time::Duration;
 
-    use super::super::outcome::{Clock, EvictionRow, Held, Timeline};
+    use super::super::outcome::{Clock, EvictionRow, Timeline, Usage};
     use super::*;
 
     #[test]
-    fn the_page_shows_what_happened_and_needs_nothing_else() {
-        let held = |used| [(("a".to_owned(), "default".to_owned()), Held { used, guaranteed: 2.0 })].into();
-        let point = |at, used, waiting| Point { at: Clock::seconds(at), teams: held(used), waiting };
+    fn the_page_shows_usage_and_evictions_and_is_self_contained() {
+        let usage = |used| [(("a".to_owned(), "default".to_owned()), Usage { used, guaranteed: 2.0 })].into();
+        let sample = |at, used, waiting| Sample { at: Clock::seconds(at), teams: usage(used), waiting };
         let eviction =
             EvictionRow { at: Clock::seconds(10), preemptor: "b/y".into(), reason: "Reclaimed".into() };
         let row = WorkloadRow {
@@ -215,23 +221,26 @@ mod tests {
             name: "<x>".into(),
             team: "a".into(),
             evictions: vec![eviction],
-            message: "asks for more than there is".into(),
+            message: "needs more GPUs than exist".into(),
             ..WorkloadRow::default()
         };
         let outcome = Outcome {
             end: Clock(Duration::from_secs(40)),
             workloads: vec![row],
-            timeline: Timeline { resource: "GPUs".into(), points: vec![point(0, 4.0, 0), point(10, 0.0, 1)] },
+            timeline: Timeline {
+                resource: "GPUs".into(),
+                samples: vec![sample(0, 4.0, 0), sample(10, 0.0, 1)],
+            },
             ..Outcome::default()
         };
         let page = page(&outcome, "s.yaml");
-        // The area of the team's use: full until 10 s, then nothing, over the width of 40 s.
+        // The area of the team's usage: 4 GPUs until 10 s, then none, over a width of 40 s.
         assert!(page.contains("M44.0 128.0L44.0 16.0H270.0V128.0H948.0V128.0Z"), "{page}");
         assert!(page.contains("10s: a/&lt;x&gt; evicted for b/y (Reclaimed)"));
         assert!(page.contains(
-            "<desc>GPUs held by team a in pool default over time: at most 4, of 2 guaranteed.</desc>"
+            "<desc>GPUs used by team a in pool default over time: at most 4, 2 guaranteed.</desc>"
         ));
-        assert!(page.contains("asks for more than there is"));
+        assert!(page.contains("needs more GPUs than exist"));
         for outside in ["http:", "https:", "src=", "url(", "<script", "@import"] {
             assert!(!page.contains(outside), "{outside}");
         }

@@ -1,4 +1,4 @@
-//! What single objects of a scenario say.
+//! Reads single objects of a scenario.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::engine::replay::Life;
 use crate::engine::types::Name;
 use crate::scenario::{Kind, Object, ScenarioError};
 
-/// What an object says of claimed devices, if its kind is one of those.
+/// The change of claimed devices that an object means, if its kind is one of those.
 pub fn devices(checker: &Checker, object: &Object, strictly: bool) -> Result<Option<News>, ScenarioError> {
     let key = devices_key(object);
     Ok(Some(match object.kind {
@@ -39,8 +39,8 @@ pub fn devices(checker: &Checker, object: &Object, strictly: bool) -> Result<Opt
     }))
 }
 
-/// That an object is not there any more, if its kind says something of claimed devices.
-pub fn devices_gone(object: &Object) -> Option<News> {
+/// The change that deleting an object means for claimed devices, if its kind is one of those.
+pub fn devices_deleted(object: &Object) -> Option<News> {
     let key = devices_key(object);
     Some(match object.kind {
         Kind::DeviceClass => News::Class(Seen::Deleted(key)),
@@ -58,7 +58,7 @@ fn devices_key(object: &Object) -> Name {
     }
 }
 
-/// How the pods of a Job or Pod behave.
+/// Run time, completions and grace of a Job or Pod.
 pub fn life(object: &Object) -> Life {
     let job = object.kind == Kind::Job;
     let spec = &object.manifest["spec"];
@@ -71,7 +71,7 @@ pub fn life(object: &Object) -> Life {
     }
 }
 
-/// How pods behave that are one workload: as the one of them that takes longest.
+/// The life of pods that are one workload: that of the longest.
 pub fn longest(lives: impl Iterator<Item = Life>) -> Option<Life> {
     lives.reduce(|left, right| Life {
         run: left.run.zip(right.run).map(|(left, right)| left.max(right)),
@@ -80,24 +80,23 @@ pub fn longest(lives: impl Iterator<Item = Life>) -> Option<Life> {
     })
 }
 
-/// A group runs from the beginning only as a whole, which no pod can say by itself.
+/// Refuses `running-on` for a pod of a group: a group starts complete, and one pod cannot place all of it.
 pub fn refuse_running(object: &Object) -> Result<(), ScenarioError> {
     if object.running_on.is_none() {
         return Ok(());
     }
     let field = "metadata.annotations[simulate.sluice.dev/running-on]";
     let message =
-        format!("does not go together with the label {}: a group starts when it is whole", names::GROUP);
-    Err(invalid(object, field, message))
+        format!("cannot be combined with the label {}: a group starts when it is complete", names::GROUP);
+    Err(object.invalid(field, message))
 }
 
-/// How long each run of a Job or pod may take by its own word.
+/// The `activeDeadlineSeconds` of a Job or pod.
 pub fn deadline(object: &Object) -> Option<Duration> {
     object.manifest["spec"]["activeDeadlineSeconds"].as_u64().map(Duration::from_secs)
 }
 
-/// A node with what its kubelet would have told: that it is ready, its name as a label, and as much
-/// allocatable as it has.
+/// A node with the fields that its kubelet sets: condition Ready, hostname label, and capacity as allocatable.
 pub fn node_as_kubelet(manifest: &Value) -> Value {
     let mut node = manifest.clone();
     let labels = &mut node["metadata"]["labels"];
@@ -108,8 +107,8 @@ pub fn node_as_kubelet(manifest: &Value) -> Value {
     if status["allocatable"].is_null() {
         status["allocatable"] = status["capacity"].clone();
     }
-    let told = |conditions: &Vec<Value>| conditions.iter().any(|condition| condition["type"] == "Ready");
-    if !status["conditions"].as_array().is_some_and(told) {
+    let has_ready = |conditions: &Vec<Value>| conditions.iter().any(|condition| condition["type"] == "Ready");
+    if !status["conditions"].as_array().is_some_and(has_ready) {
         let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
         conditions.push(json!({"type": "Ready", "status": "True"}));
         status["conditions"] = conditions.into();
@@ -117,12 +116,8 @@ pub fn node_as_kubelet(manifest: &Value) -> Value {
     node
 }
 
+/// Reads a changed manifest of an object; the error names the field.
 pub fn decode_value<T: DeserializeOwned>(object: &Object, value: Value) -> Result<T, ScenarioError> {
     serde_path_to_error::deserialize(value)
-        .map_err(|error| invalid(object, &error.path().to_string(), error.inner().to_string()))
-}
-
-/// A field of an object that cannot be taken.
-pub fn invalid(object: &Object, field: &str, message: String) -> ScenarioError {
-    ScenarioError::Invalid { origin: object.origin.clone(), field: field.to_owned(), message }
+        .map_err(|error| object.invalid(&error.path().to_string(), error.inner().to_string()))
 }

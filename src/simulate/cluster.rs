@@ -1,7 +1,7 @@
-//! The API server of a simulation: takes objects as they are applied, and says what each means.
+//! The simulated API server: turns applied and deleted objects into effects on the simulation.
 //!
-//! What is applied goes through the webhook's answers, the reductions and the mirror of the real edge,
-//! so that the engine is told what it would be told on a cluster.
+//! Objects pass through the production webhook, conversion and mirror, so the engine gets the events it would get on
+//! a real cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::check;
+use super::effect::Effect;
 use super::groups::Groups;
-use super::news::News;
-use super::read::{self, deadline, decode_value, invalid, life, longest, node_as_kubelet, refuse_running};
+use super::objects::{self, deadline, decode_value, life, longest, node_as_kubelet, refuse_running};
 use super::snapshot::Snapshot;
-use super::strangers::Stranger;
+use super::unmanaged::UnmanagedWorkload;
 use crate::api::node_pool::NodePool;
 use crate::api::record::Record;
 use crate::api::team::Team;
@@ -32,7 +32,7 @@ use crate::engine::types::{Admission, Event, Name, PodShape, Time, Workload, Wor
 use crate::scenario::{Kind, Object, ScenarioError};
 use crate::webhook::offline::stored;
 
-/// What the mirror does not keep of a workload.
+/// Properties of a workload that the mirror does not keep.
 #[derive(Clone, Debug)]
 struct Known {
     object: Arc<Object>,
@@ -41,9 +41,9 @@ struct Known {
     submitted: Time,
 }
 
-/// All objects there are.
+/// All objects of the simulated cluster.
 #[derive(Debug)]
-pub struct World {
+pub struct Cluster {
     mirror: Mirror,
     directory: Directory,
     namespaces: BTreeSet<String>,
@@ -51,36 +51,25 @@ pub struct World {
     known: BTreeMap<WorkloadId, Known>,
     groups: Groups,
     nodes: BTreeMap<String, Value>,
-    /// Jobs and Pods that were there before the scenario, by namespace and name.
-    there: BTreeSet<(Kind, String, String)>,
+    /// Jobs and Pods of the snapshot, by namespace and name.
+    in_snapshot: BTreeSet<(Kind, String, String)>,
     checker: check::Checker,
-    /// Of what those who submit would be warned, once for each document.
+    /// The webhook's warnings, once for each document.
     warnings: BTreeSet<String>,
 }
 
-/// What every cluster has.
+/// Namespaces and priority classes of every cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 const CLASSES: [(&str, i32); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-impl World {
-    /// A cluster without any of the objects that scenarios have.
+impl Cluster {
+    /// An empty cluster.
     #[must_use]
     pub fn new() -> Self {
         let mut mirror = Mirror::default();
-        for begins in [true, false] {
-            macro_rules! listed {
-                ($($kind:ident),*) => {
-                    [$(Change::$kind(if begins { Seen::ListBegins } else { Seen::ListEnds })),*]
-                };
-            }
-            for change in listed!(Namespace, Team, Pool, Node, Class, Job, Pod) {
-                mirror.take(change);
-            }
-        }
-        mirror.take(Change::PodGroups(false));
-        for news in dra::News::nothing() {
-            mirror.take(Change::Devices(news));
+        for change in empty_lists() {
+            mirror.take(change);
         }
         Self {
             mirror,
@@ -90,7 +79,7 @@ impl World {
             known: BTreeMap::new(),
             groups: Groups::default(),
             nodes: BTreeMap::new(),
-            there: BTreeSet::new(),
+            in_snapshot: BTreeSet::new(),
             checker: check::Checker::default(),
             warnings: BTreeSet::new(),
         }
@@ -104,7 +93,7 @@ impl World {
         WorkloadId(format!("{namespace}/{}{suffix}", object.name).into())
     }
 
-    /// Takes over a cluster's objects; what the engine is to be told of them.
+    /// Restores a snapshot's objects; returns the events for the engine.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Vec<Event>, ScenarioError> {
         let mut events = Vec::new();
         for (origin, kind, value) in &snapshot.objects {
@@ -137,26 +126,26 @@ impl World {
                 _ => self.definition(&object, false)?,
             };
             if matches!(kind, Kind::Job | Kind::Pod) {
-                self.there.insert((*kind, object.namespace.unwrap_or_default(), object.name));
+                self.in_snapshot.insert((*kind, object.namespace.unwrap_or_default(), object.name));
             }
             events.extend(self.mirror.take(change));
         }
         Ok(events)
     }
 
-    /// Of what those who submit were warned, with where that was written.
+    /// The webhook's warnings, with file and document.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.iter().cloned().collect()
     }
 
-    /// The queue a workload is in.
+    /// The queue of a workload.
     #[must_use]
     pub fn queue_of(&self, workload: &Workload) -> Name {
         self.mirror.queue_of(workload)
     }
 
-    /// Applies an object; a workload counts as submitted at `submitted`.
-    pub fn apply(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<News>, ScenarioError> {
+    /// Applies an object; `submitted` is the submission time of a workload.
+    pub fn apply(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<Effect>, ScenarioError> {
         match object.kind {
             Kind::Node => {
                 self.checker.node(object)?;
@@ -171,23 +160,23 @@ impl World {
         }
     }
 
-    /// Reads what is neither a node nor a workload; `strictly` refuses fields that the kind does not have.
+    /// Reads an object that is neither a node nor a workload; with `strictly` an unknown field is an error.
     fn definition(&mut self, object: &Object, strictly: bool) -> Result<Change, ScenarioError> {
-        if let Some(news) = read::devices(&self.checker, object, strictly)? {
+        if let Some(news) = objects::devices(&self.checker, object, strictly)? {
             return Ok(Change::Devices(news));
         }
         let name: Name = object.name.as_str().into();
         Ok(match object.kind {
             Kind::Team => {
                 let team: Team = self.checker.decode(object, strictly)?;
-                check::field(object, crate::engine::types::Team::try_from(&team))?;
-                let seen = reduce::team::team(&team).map_err(|problem| invalid(object, "spec", problem))?;
+                check::converted(object, crate::engine::types::Team::try_from(&team))?;
+                let seen = reduce::team::team(&team).map_err(|problem| object.invalid("spec", problem))?;
                 Change::Team(Seen::Object(name, seen))
             }
             Kind::NodePool => {
                 let pool: NodePool = self.checker.decode(object, strictly)?;
-                check::field(object, crate::engine::types::Pool::try_from(&pool))?;
-                let seen = reduce::team::pool(&pool).map_err(|problem| invalid(object, "spec", problem))?;
+                check::converted(object, crate::engine::types::Pool::try_from(&pool))?;
+                let seen = reduce::team::pool(&pool).map_err(|problem| object.invalid("spec", problem))?;
                 Change::Pool(Seen::Object(name, seen))
             }
             Kind::PriorityClass => {
@@ -205,9 +194,9 @@ impl World {
         })
     }
 
-    /// Deletes an object; one that is not there any more is nothing.
-    pub fn delete(&mut self, object: &Object) -> Vec<News> {
-        if let Some(news) = read::devices_gone(object) {
+    /// Deletes an object; without effect if it does not exist.
+    pub fn delete(&mut self, object: &Object) -> Vec<Effect> {
+        if let Some(news) = objects::devices_deleted(object) {
             return self.take(Change::Devices(news));
         }
         let name: Name = object.name.as_str().into();
@@ -227,8 +216,8 @@ impl World {
         }
     }
 
-    /// Closes a node to new pods.
-    pub fn cordon(&mut self, object: &Object) -> Result<Vec<News>, ScenarioError> {
+    /// Cordons a node.
+    pub fn cordon(&mut self, object: &Object) -> Result<Vec<Effect>, ScenarioError> {
         match self.nodes.get_mut(&object.name) {
             Some(node) => {
                 node["spec"]["unschedulable"] = true.into();
@@ -238,35 +227,35 @@ impl World {
         }
     }
 
-    /// Everything in a namespace goes with it.
-    fn delete_namespace(&mut self, name: &Name) -> Vec<News> {
+    /// Deletes a namespace with its workloads.
+    fn delete_namespace(&mut self, name: &Name) -> Vec<Effect> {
         let inside = |known: &Known| known.object.namespace.as_deref() == Some(name);
         let ids: Vec<WorkloadId> =
             self.known.iter().filter(|(_, known)| inside(known)).map(|(id, _)| id.clone()).collect();
-        let mut news: Vec<News> = ids.iter().flat_map(|id| self.delete_workload(id)).collect();
+        let mut effects: Vec<Effect> = ids.iter().flat_map(|id| self.delete_workload(id)).collect();
         self.namespaces.remove(&**name);
-        news.extend(self.take(Change::Namespace(Seen::Deleted(name.clone()))));
-        news
+        effects.extend(self.take(Change::Namespace(Seen::Deleted(name.clone()))));
+        effects
     }
 
-    fn delete_workload(&mut self, id: &WorkloadId) -> Vec<News> {
+    fn delete_workload(&mut self, id: &WorkloadId) -> Vec<Effect> {
         let Some(known) = self.known.remove(id) else { return Vec::new() };
         let managed = self.mirror.workload(id).is_some();
-        let member = self.groups.forget(id);
+        let member = self.groups.remove(id);
         let gone = Seen::Deleted(id.0.clone());
-        let news = self.take(if known.object.kind == Kind::Job {
+        let effects = self.take(if known.object.kind == Kind::Job {
             Change::Job(gone)
         } else {
             Change::Pod(Seen::Deleted(id.0.clone()))
         });
         match member {
-            Some((group, number)) => vec![News::MemberGone { group, number }],
-            None if managed => news,
-            None => vec![News::StrangerGone(id.clone())],
+            Some((group, number)) => vec![Effect::MemberDeleted { group, number }],
+            None if managed => effects,
+            None => vec![Effect::UnmanagedDeleted(id.clone())],
         }
     }
 
-    fn node(&mut self, object: &Object) -> Result<Vec<News>, ScenarioError> {
+    fn node(&mut self, object: &Object) -> Result<Vec<Effect>, ScenarioError> {
         let manifest = self.nodes.get(&object.name).cloned().unwrap_or_default();
         let node: wire::Node = decode_value(object, manifest)?;
         let seen = reduce::node::node(&node);
@@ -274,27 +263,22 @@ impl World {
     }
 
     /// Creates or changes a Job or a pod.
-    fn submit(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<News>, ScenarioError> {
+    fn submit(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<Effect>, ScenarioError> {
         self.checker.workload(object)?;
         let namespace = object.namespace.as_deref().unwrap_or_default();
         if !self.namespaces.contains(namespace) {
-            return Err(invalid(
-                object,
-                "metadata.namespace",
-                format!("there is no Namespace {namespace:?}"),
-            ));
+            return Err(object.invalid("metadata.namespace", format!("there is no Namespace {namespace:?}")));
         }
         if let Some(directory) = self.mirror.directory() {
             self.directory = directory;
         }
         let id = Self::id(object);
-        let there = (object.kind, namespace.to_owned(), object.name.clone());
-        if self.there.contains(&there) {
-            return Err(invalid(object, "metadata.name", "is in the snapshot already".to_owned()));
+        if self.in_snapshot.contains(&(object.kind, namespace.to_owned(), object.name.clone())) {
+            return Err(object.invalid("metadata.name", "already exists in the snapshot".to_owned()));
         }
         let bound = object.manifest["spec"]["nodeName"].is_string() && object.kind == Kind::Pod;
         if bound || !self.directory.namespaces.contains_key(namespace) {
-            return self.submit_stranger(object, id);
+            return self.submit_unmanaged(object, id);
         }
         let mut manifest = self.admitted(object, &id)?;
         self.resolve_class(object, &mut manifest)?;
@@ -323,16 +307,15 @@ impl World {
         };
         let shape = managed.map(|managed| managed.workload.shape).unwrap_or_default();
         self.known.insert(id.clone(), Known { object: Arc::clone(object), life, shape, submitted });
-        let news = self.take(change);
-        let Some(manifest) = member else { return Ok(news) };
-        self.groups.note(id.clone(), manifest);
-        let Some((managed, _)) = self.mirror.workload(&id) else { return Ok(news) };
+        let effects = self.take(change);
+        let Some(manifest) = member else { return Ok(effects) };
+        self.groups.store(id.clone(), manifest);
+        let Some((managed, _)) = self.mirror.workload(&id) else { return Ok(effects) };
         let (pod, queue) = (managed.workload.clone(), self.mirror.queue_of(&managed.workload));
-        Ok([News::Member(pod, queue)].into_iter().chain(news).collect())
+        Ok([Effect::Member(pod, queue)].into_iter().chain(effects).collect())
     }
 
-    /// The pods of a group have started, as they would show on a cluster: what comes after them does so
-    /// alone.
+    /// Starts the pods of a group; pods submitted later start alone.
     pub fn started(&mut self, id: &WorkloadId, admission: &Admission) {
         let members: Vec<WorkloadId> = self.members(id).collect();
         let record = Record::of_group(&id.0, admission, members.iter().map(|id| &*id.0));
@@ -341,7 +324,7 @@ impl World {
         }
     }
 
-    /// The pods of a group have ended: what comes after them is a group of its own.
+    /// Ends the pods of a group; pods submitted later form a new group.
     pub fn ended(&mut self, id: &WorkloadId) {
         for seen in self.groups.end(id) {
             self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen)));
@@ -352,12 +335,12 @@ impl World {
         self.mirror.members(id).map(|(managed, _)| managed.workload.id.clone())
     }
 
-    /// The object as the API server would store it once the webhook has answered.
+    /// The object as the API server stores it after the webhook's answer.
     fn admitted(&mut self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
         let mut manifest = object.manifest.clone();
-        // The scenario says who submits; on a cluster the API server knows.
-        let notes = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-        let user = notes.and_then(|notes| notes.remove(USER)).unwrap_or_default();
+        // On a real cluster the API server knows the user; a scenario names it in an annotation.
+        let annotations = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let user = annotations.and_then(|annotations| annotations.remove(USER)).unwrap_or_default();
         let user = user.as_str().unwrap_or_default();
         let refused = |problem: String| check::refused(object, &problem);
         let Some(known) = self.known.get(id) else {
@@ -375,15 +358,15 @@ impl World {
         if queued && held {
             return Ok(stored(&self.directory, user, None, manifest).map_err(refused)?.0);
         }
-        // What Sluice holds is not released by an apply of the same manifest; what its user holds is
-        // released by one that does not hold it.
+        // Applying a manifest again does not release a Job that Sluice holds; it releases one that its user had
+        // suspended, if the manifest does not suspend it.
         manifest["spec"]["suspend"] = (queued || held).into();
         let mut after = before.clone();
         json_patch::merge(&mut after, &manifest);
         Ok(stored(&self.directory, user, Some(&before), after).map_err(refused)?.0)
     }
 
-    /// Looks the priority class up, as the API server does when it makes the pods.
+    /// Resolves the priority class, as the API server does for each pod.
     fn resolve_class(&self, object: &Object, manifest: &mut Value) -> Result<(), ScenarioError> {
         let spec = if object.kind == Kind::Job { "/spec/template/spec" } else { "/spec" };
         let Some(spec) = manifest.pointer_mut(spec) else { return Ok(()) };
@@ -393,7 +376,7 @@ impl World {
                 None => {
                     let prefix = if object.kind == Kind::Job { "spec.template.spec" } else { "spec" };
                     let field = format!("{prefix}.priorityClassName");
-                    return Err(invalid(object, &field, format!("there is no PriorityClass {class:?}")));
+                    return Err(object.invalid(&field, format!("there is no PriorityClass {class:?}")));
                 }
             },
             None => self.classes.values().find(|(_, default)| *default).map_or(0, |(value, _)| *value),
@@ -404,7 +387,11 @@ impl World {
         Ok(())
     }
 
-    fn submit_stranger(&mut self, object: &Arc<Object>, id: WorkloadId) -> Result<Vec<News>, ScenarioError> {
+    fn submit_unmanaged(
+        &mut self,
+        object: &Arc<Object>,
+        id: WorkloadId,
+    ) -> Result<Vec<Effect>, ScenarioError> {
         let job: wire::Job;
         let pod: wire::Pod;
         let (spec, at, numbers) = if object.kind == Kind::Job {
@@ -425,7 +412,7 @@ impl World {
         let namespace = object.namespace.as_deref().unwrap_or_default().into();
         let claims = reduce::claims::claims(spec, None);
         if let Some(claims) = Claims::of_template(&namespace, vec![claims], &shape.requests, &[]) {
-            let wrong = |why: Name| invalid(object, &format!("{at}.resourceClaims"), why.to_string());
+            let wrong = |why: Name| object.invalid(&format!("{at}.resourceClaims"), why.to_string());
             shape.requests = self.mirror.requests_with(&claims).map_err(wrong)?;
         }
         let (pods, completions, held) = numbers;
@@ -433,13 +420,14 @@ impl World {
         let life = life(object);
         let known = Known { object: Arc::clone(object), life, shape: shape.clone(), submitted: Time(0) };
         self.known.insert(id.clone(), known);
-        Ok(vec![News::Stranger(Stranger { id, shape, pods, completions, life, held, bound })])
+        let workload = UnmanagedWorkload { id, shape, pods, completions, life, held, bound };
+        Ok(vec![Effect::Unmanaged(workload)])
     }
 
-    /// Shows the mirror a change; what it makes of it.
-    fn take(&mut self, change: Change) -> Vec<News> {
+    /// Passes a change to the mirror; returns its effects.
+    fn take(&mut self, change: Change) -> Vec<Effect> {
         let events = self.mirror.take(change);
-        events.into_iter().map(|event| self.news(event)).collect()
+        events.into_iter().map(|event| self.effect(event)).collect()
     }
 
     /// Whether pods of a workload claim devices.
@@ -448,7 +436,7 @@ impl World {
         parts.into_iter().any(|(managed, _)| managed.claims.is_some())
     }
 
-    fn news(&self, event: Event) -> News {
+    fn effect(&self, event: Event) -> Effect {
         match event {
             Event::WorkloadApplied(workload) => {
                 let queue = self.mirror.queue_of(&workload);
@@ -457,9 +445,9 @@ impl World {
                 let all = members.iter().filter_map(|id| Some(self.known.get(id)?.life));
                 let life = longest(all).or_else(|| known.map(|known| known.life)).unwrap_or_default();
                 let workload = match known {
-                    // What pods claim the mirror has counted.
+                    // The mirror has counted claimed devices.
                     Some(known) => Workload {
-                        // A group is submitted when it is complete, which the mirror has worked out.
+                        // A group counts as submitted when it is complete, which the mirror knows.
                         submitted: if members.is_empty() { known.submitted } else { workload.submitted },
                         shape: match self.claims(&workload.id) {
                             true => PodShape { requests: workload.shape.requests, ..known.shape.clone() },
@@ -471,13 +459,31 @@ impl World {
                     None => workload,
                 };
                 let deadline = known.and_then(|known| deadline(&known.object));
-                News::Submitted { workload, life, deadline, queue, members }
+                Effect::Submitted { workload, life, deadline, queue, members }
             }
-            Event::WorkloadRemoved(id) => News::Deleted(id),
-            other => News::Event(other),
+            Event::WorkloadRemoved(id) => Effect::Deleted(id),
+            other => Effect::Event(other),
         }
     }
 }
 
-/// The annotation by which a scenario says who submits; on a cluster the webhook writes it.
+/// The annotation with the submitting user; on a real cluster the webhook writes it.
 const USER: &str = "sluice.dev/user";
+
+/// The changes that report complete, empty lists of every kind.
+fn empty_lists() -> Vec<Change> {
+    fn empty<T>() -> [Seen<T>; 2] {
+        [Seen::ListBegins, Seen::ListEnds]
+    }
+    let mut changes: Vec<Change> = Vec::new();
+    changes.extend(empty().map(Change::Namespace));
+    changes.extend(empty().map(Change::Team));
+    changes.extend(empty().map(Change::Pool));
+    changes.extend(empty().map(Change::Node));
+    changes.extend(empty().map(Change::Class));
+    changes.extend(empty().map(Change::Job));
+    changes.extend(empty().map(Change::Pod));
+    changes.push(Change::PodGroups(false));
+    changes.extend(dra::News::nothing().map(Change::Devices));
+    changes
+}
