@@ -15,7 +15,7 @@ use crate::types::ratio::Ratio;
 pub struct Borrower {
     /// The team.
     pub team: TeamId,
-    /// The levels of its path whose guarantees the preemptor must respect.
+    /// The levels of its path with guarantees that the preemptor must respect.
     pub levels: Rc<[TeamId]>,
     /// Whether its workloads may be evicted or shrunk; otherwise they may only be moved.
     pub evictable: bool,
@@ -126,8 +126,8 @@ impl<'s, 'a> Borrowers<'s, 'a> {
         };
         let share = |team: TeamId| self.largest_share(quotas.levels_below_common(team, preemptor.team));
         let has_more = |team: TeamId| {
-            let own = own_share(team).unwrap_or(Ratio::ZERO);
-            team != preemptor.team && own <= share(team).unwrap_or(Ratio::ZERO)
+            team != preemptor.team
+                && own_share(team).unwrap_or(Ratio::ZERO) <= share(team).unwrap_or(Ratio::ZERO)
         };
         // The unaffected teams are under other roots, so the preemptor's own share is the same against each of
         // them, and the first of them has the largest share.

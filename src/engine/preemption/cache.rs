@@ -58,7 +58,7 @@ pub struct WaitingGroup {
     teams: OnceCell<GroupTeams>,
 }
 
-/// The teams of a group whose own guarantees hold one more workload of the group.
+/// The teams of a group with own guarantees that hold one more workload of the group.
 #[derive(Debug, Default)]
 struct GroupTeams {
     /// By root team.
@@ -86,7 +86,7 @@ impl WaitingGroup {
         })
     }
 
-    /// The teams whose own guarantees hold one more workload of the group.
+    /// The teams with own guarantees that hold one more workload of the group.
     pub fn teams(
         &self,
         cluster: &ClusterState,

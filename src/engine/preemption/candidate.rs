@@ -20,7 +20,7 @@ pub struct Candidate<'a> {
     pub own: bool,
     /// Whether it may be evicted or shrunk; otherwise it may only be moved.
     pub evictable: bool,
-    /// The levels of its team's path whose guarantees the preemptor must respect.
+    /// The levels of its team's path with guarantees that the preemptor must respect.
     pub levels: Rc<[TeamId]>,
     /// The resources that its eviction frees.
     pub amount: Vector,

@@ -34,13 +34,13 @@ struct Occupant<'a> {
     lost: i128,
     /// Of the scarcest resource on that node.
     amount: i64,
-    /// The levels of its team's path whose guarantees the preemptor must respect.
+    /// The levels of its team's path with guarantees that the preemptor must respect.
     levels: Rc<[TeamId]>,
     info: &'a WorkloadInfo,
 }
 
 impl<'a> Search<'a> {
-    /// The candidates on the most promising nodes, and these nodes. The nodes are taken from several lists in turn,
+    /// The candidates on the most promising nodes, and these nodes. The nodes are taken from several lists alternately,
     /// until enough are found that gain capacity for the preemptor.
     pub fn confined_candidates(
         &self,

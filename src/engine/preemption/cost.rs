@@ -12,26 +12,26 @@ use crate::types::{Time, WorkloadId};
 /// The cost of a set of victims. Sets are compared field by field, in the order of the fields; less is better.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Law 4, "no workload of law 3": victims that leave their team below its guarantee. Also counts a victim of the
+    /// Law 4, no team below its guarantee: victims that leave their team below its guarantee. Also counts a victim of the
     /// preemptor's own team that the guarantee could hold beside the preemptor, if it would start again only by
-    /// leaving another team below its guarantee: evicting it would only be a detour.
+    /// leaving a team below its guarantee: evicting it would only be a detour.
     below_guarantee: usize,
-    /// Law 4, "none under its minimum run time": whether a victim is under it.
+    /// Law 4, none under its minimum run time: whether a victim is.
     under_min_runtime: bool,
-    /// Law 4, "no follow-up preemption": victims that would preempt in turn once they are queued again.
+    /// Law 4, no follow-up preemption: victims that would preempt in turn once they are queued again.
     follow_ups: usize,
-    /// Law 4, "the preemptor's own team only for what its guarantee or limit cannot hold": victims of that team that
-    /// guarantee and limit could hold beside the preemptor.
+    /// Law 4, the own team only where needed: victims of the preemptor's team that guarantee and limit could hold beside
+    /// the preemptor.
     own_unneeded: usize,
-    /// Law 4, "the least cost of eviction": work lost in device-milliseconds (thousandths of a device).
+    /// Law 4, the least cost of eviction: work lost, in device-milliseconds (thousandths of a device).
     lost: i128,
-    /// Law 4, "lowest priority": the priorities of the victims, the highest first.
+    /// Law 4, lowest priority: the priorities of the victims, the highest first.
     priorities: Vec<Priority>,
-    /// Law 4, "fewest pods": pods that end.
+    /// Law 4, fewest pods: how many pods end.
     pods: u32,
-    /// Law 4, "newest": the start times of the victims, the oldest first; later is better.
+    /// Law 4, newest: the start times of the victims, the oldest first; later is better.
     started: Vec<Reverse<Time>>,
-    /// Law 4, "newest", for equal start times: the victims in the order of the queue; later is better.
+    /// Law 4, newest, at equal start times: the victims in the order of the queue; later is better.
     submission_order: Vec<Reverse<SubmissionOrder>>,
     /// Law 10: ends every tie, so that the result depends only on the input.
     ids: Vec<WorkloadId>,
@@ -108,9 +108,9 @@ impl Search<'_> {
         if !candidate.own {
             return false;
         }
-        let mut kept = outcome.hypothetical.clone();
-        quotas.assume(&mut kept, candidate.info.team, &part.amount, 1);
-        quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, &kept)
-            && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &kept, true).is_none()
+        let mut with_part = outcome.hypothetical.clone();
+        quotas.assume(&mut with_part, candidate.info.team, &part.amount, 1);
+        quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, &with_part)
+            && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &with_part, true).is_none()
     }
 }

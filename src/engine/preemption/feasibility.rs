@@ -225,7 +225,7 @@ impl Search<'_> {
         let request = request_of(info, self.preemptor.pool, part.pods);
         let request = Request { beside: (!staying.is_empty()).then_some(&staying), ..request };
         let nodes = placement::eligible(self.cluster, &request);
-        // A single pod cannot be told to use another device of its node.
+        // A single pod cannot be made to use another device of its node.
         let elsewhere = |node: &NodeId| part.whole || !part.nodes.contains_key(node);
         let nodes: Vec<NodeId> = nodes.iter().copied().filter(elsewhere).collect();
         placement::place(self.cluster, &nodes, &request, Capacity::Settled(freed))
