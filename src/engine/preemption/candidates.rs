@@ -21,7 +21,7 @@ const MAX_UNCONFINED: usize = 64;
 const MAX_CANDIDATES: usize = 512;
 
 impl Search<'_> {
-    /// Collects the candidates, sorted by what each of them costs alone. With many reclaimable workloads the search
+    /// Collects the candidates, sorted by the cost of each alone. With many reclaimable workloads the search
     /// is then confined to the most promising nodes.
     pub fn collect_candidates<'e>(&mut self, barred: &'e dyn Fn(&WorkloadId) -> bool) -> Excluded<'e> {
         let mut excluded = Excluded::new(barred);
@@ -74,7 +74,7 @@ impl Search<'_> {
             || quotas.own_guarantee_would_hold(preemptor.pool, preemptor.team, preemptor.total, &hypothetical)
     }
 
-    /// Sorts the candidates by what each of them costs alone, the cheapest first.
+    /// Sorts the candidates by the cost of each alone, the cheapest first.
     fn sort_candidates(&mut self) {
         let (cluster, preemptor) = (self.cluster, self.preemptor);
         let hypothetical = &self.assumptions.hypothetical;

@@ -45,7 +45,7 @@ pub struct Outcome {
     pub freed: Freed,
 }
 
-/// The parts of a set by what may be done with each of them; nodes are not considered yet.
+/// The parts of a set, sorted into those that are taken and those that move. Nodes are not considered yet.
 struct Classified {
     taken: Vec<Part>,
     moving: Vec<Part>,
