@@ -11,7 +11,7 @@ use super::review::{Request, Verdict};
 use super::view::View;
 use super::wishes;
 use crate::api::names;
-use crate::cluster::reduce::other::asked;
+use crate::cluster::target::custom::asked;
 use crate::kinds::{Kind, Kinds, Pointer, unplace};
 
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];

@@ -1,10 +1,10 @@
 //! What a look at a workload leaves open, filled in from what is known besides.
 
 use super::super::dra::Dra;
-use super::super::reduce::Managed;
 use super::super::reduce::claims::Claims;
 use super::super::reduce::team::{ClassSeen, NamespaceSeen};
 use super::super::table::Table;
+use super::super::target::Managed;
 use crate::directory::Membership;
 use crate::engine::model::Observed;
 
@@ -42,7 +42,7 @@ pub(super) fn complete(
 /// Whether a gang that is admitted says that fewer pods are left to succeed than were; nothing if it is none.
 pub(super) fn thinned(managed: &Managed) -> Option<bool> {
     let Observed::Admitted(admission) = &managed.workload.state else { return None };
-    managed.facts.gang.as_ref().map(|_| managed.workload.pods < admission.pods)
+    managed.gang().map(|_| managed.workload.pods < admission.pods)
 }
 
 /// A Job suspended by its user carries no time of that; the first look at it stands.

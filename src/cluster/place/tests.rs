@@ -6,8 +6,9 @@ use super::*;
 use crate::api::affinity::pinned;
 use crate::api::names;
 use crate::cluster::mirror::Change;
-use crate::cluster::reduce::{job::job, node::node, pod::pod};
+use crate::cluster::reduce::node::node;
 use crate::cluster::table::Seen;
+use crate::cluster::target::{job::job, pod::pod};
 use crate::engine::model::Time;
 
 const GPU: &str = "nvidia.com/gpu";

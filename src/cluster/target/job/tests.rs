@@ -226,8 +226,8 @@ fn a_job_whose_pods_are_of_a_pod_group_keeps_its_parallelism() {
         assert_eq!(managed.workload.min_pods, None);
         assert!(!managed.workload.resizable, "the API server would refuse it");
         let expected = Gang { group: "sluice-train-0815".into(), together };
-        assert_eq!(managed.facts.gang.as_deref(), Some(&expected), "{completions}");
+        assert_eq!(managed.gang(), Some(&expected), "{completions}");
     }
     let own = of_group("train", json!(2));
-    assert_eq!((own.facts.gang, own.workload.min_pods), (None, None), "its user makes that one");
+    assert_eq!((own.gang(), own.workload.min_pods), (None, None), "its user makes that one");
 }
