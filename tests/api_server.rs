@@ -432,7 +432,8 @@ async fn what_sluice_ends_or_resizes_ends_or_goes_on_as_it_says() -> Result<()> 
     ];
     let all = admin.ok(&pods).await?;
     let (stays, goes): (Vec<_>, Vec<_>) = all.lines().enumerate().partition(|(index, _)| *index == 1);
-    let marks = Patch::Strategic(patch::first_to_go("2026-11-21T09:00:00Z".parse()?, "room for another"));
+    let marks =
+        Patch::Strategic(target::pod::delete_first("2026-11-21T09:00:00Z".parse()?, "room for another"));
     for (_, name) in &goes {
         writer.pods.patch_status(name, &PatchParams::default(), &marks).await?;
     }

@@ -50,7 +50,7 @@ fn held(affinity: &Value) -> Value {
     object
 }
 
-/// A Job as it is known, with its version and its state.
+/// A Job as it is read, with its version and its state.
 fn read(object: &Value) -> (Managed, u64, Observed) {
     let seen = job(&serde_json::from_value(object.clone()).expect("a Job"), Time(0));
     let managed = *seen.managed.expect("managed");
@@ -119,7 +119,7 @@ fn the_pin_leaves_the_rest_of_the_affinity_alone() {
 }
 
 #[test]
-fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
+fn a_job_has_its_users_template_back_after_admission_and_eviction() {
     let affinities = [Value::Null, required(&json!([term("a")])), json!({"podAffinity": {"x": [1, 2]}})];
     for (affinity, pin) in
         affinities.into_iter().flat_map(|one| [(one.clone(), Pin::Template), (one, Pin::OneByOne)])
@@ -148,7 +148,7 @@ fn a_job_goes_through_admission_and_eviction_and_is_its_users_again() {
         let (known, version, state) = read(&object);
         assert_eq!(state, Observed::Queued);
         let template = &object["spec"]["template"]["spec"];
-        assert_eq!(template["affinity"], affinity, "exactly what the user wrote");
+        assert_eq!(template["affinity"], affinity, "exactly as the user wrote it");
         assert_eq!(template["schedulingGates"], Value::Null);
         assert_eq!(object["metadata"]["annotations"]["mine"], "kept");
 
@@ -170,7 +170,7 @@ fn eviction(reason: &str) -> Eviction {
 }
 
 #[test]
-fn an_elastic_job_has_its_users_parallelism_back_when_it_is_put_back() {
+fn an_elastic_job_has_its_users_parallelism_back_when_it_is_restored() {
     let mut object = held(&Value::Null);
     object["metadata"]["annotations"]["sluice.dev/min-parallelism"] = json!("1");
     object["spec"]["parallelism"] = json!(4);
@@ -187,7 +187,7 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_put_back() {
     let apply = |object: &mut Value, patch: &Patch| json_patch::patch(object, patch).expect("it applies");
     assert_eq!(pods(&object), (4, Some(1), true));
 
-    // It starts small, grows, and shrinks again; what it wants stays the same.
+    // It starts small, grows and shrinks again; the user's parallelism stays the same.
     let (known, version, _) = read(&object);
     apply(&mut object, &known.admit(version, &spread(&[("n1", 2)]), Grant::Part, Pin::Template));
     assert_eq!((object["spec"]["parallelism"].as_u64(), admitted(&object)), (Some(2), 2));
@@ -197,15 +197,15 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_put_back() {
         apply(&mut object, &patch);
         assert_eq!(object["spec"]["parallelism"], written);
         assert_eq!((admitted(&object), pods(&object)), (granted, (4, Some(1), true)));
-        assert!(json_patch::patch(&mut object.clone(), &patch).is_err(), "once is enough");
+        assert!(json_patch::patch(&mut object.clone(), &patch).is_err(), "it applies once");
     }
 
-    // While it runs it can only go where its template lets it.
+    // While it runs its pods can only go to nodes in its template.
     let seen = job(&serde_json::from_value(object.clone()).expect("a Job"), Time(0));
     let terms = seen.managed.expect("managed").workload.shape.node_terms;
     assert_eq!(terms[0].fields[0].values, ["n1".into()]);
 
-    // Its user may lower it; that is what is wanted from then on.
+    // Its user may lower the parallelism for good.
     let mut lowered = object.clone();
     json_patch::merge(&mut lowered, &json!({"spec": {"parallelism": 0}}));
     assert_eq!(pods(&lowered).0, 0);
@@ -216,11 +216,11 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_put_back() {
     let (known, version, _) = read(&object);
     apply(&mut object, &known.restore(version));
     let note = object["metadata"]["annotations"]["sluice.dev/eviction"].clone();
-    assert_eq!(note, json!(r#"{"at":"2026-11-21T09:00:00Z","reason":"NodeLost"}"#), "nobody was the cause");
+    assert_eq!(note, json!(r#"{"at":"2026-11-21T09:00:00Z","reason":"NodeLost"}"#), "without a preemptor");
     assert_eq!((object["spec"].clone(), read(&object).2), (expected_spec(&before), Observed::Queued));
 }
 
-/// A restored template says that it has no affinity where it did not say anything.
+/// A restored template has a null affinity where the user's had no such field.
 fn expected_spec(before: &Value) -> Value {
     let mut spec = before["spec"].clone();
     spec["template"]["spec"]["affinity"] = Value::Null;
@@ -260,7 +260,7 @@ fn a_job_fails_in_its_status_with_a_reason() {
 }
 
 #[test]
-fn a_pod_of_its_own_fails_by_its_kubelet_or_before_it_has_one() {
+fn a_bare_pod_fails_by_its_kubelet_or_before_it_has_one() {
     let why = Failure { reason: "MaxRuntime", message: "too long", at: Timestamp::UNIX_EPOCH };
     let seen = |object: &Value| {
         let seen = pod(&serde_json::from_value(object.clone()).expect("a pod"));
@@ -290,7 +290,7 @@ fn a_pod_of_its_own_fails_by_its_kubelet_or_before_it_has_one() {
 }
 
 #[test]
-fn a_pod_that_is_to_go_first_is_not_ready() {
+fn a_pod_to_be_deleted_first_is_not_ready() {
     let marks = delete_first(Timestamp::UNIX_EPOCH, "why");
     let kinds: Vec<_> = marks["status"]["conditions"]
         .as_array()
@@ -302,7 +302,7 @@ fn a_pod_that_is_to_go_first_is_not_ready() {
 }
 
 #[test]
-fn what_its_user_stopped_is_not_queued_again() {
+fn a_job_that_its_user_suspended_is_not_queued_again() {
     let mut object = held(&Value::Null);
     let (known, version, _) = read(&object);
     let patch = known.admit(version, &record(&["n1"]), Grant::All, Pin::Template);
@@ -314,7 +314,7 @@ fn what_its_user_stopped_is_not_queued_again() {
 }
 
 #[test]
-fn a_patch_insists_on_what_it_was_decided_on() {
+fn a_patch_applies_only_to_the_object_it_was_decided_on() {
     let mut object = held(&Value::Null);
     let (known, _, _) = read(&object);
     for patch in [known.admit(41, &record(&["n"]), Grant::All, Pin::Template), known.restore(41)] {
@@ -328,13 +328,13 @@ fn a_patch_insists_on_what_it_was_decided_on() {
     assert!(json_patch::patch(&mut object.clone(), &patch).is_ok(), "only its status has changed");
     let mut namesake = object.clone();
     namesake["metadata"]["uid"] = json!("another");
-    assert!(json_patch::patch(&mut namesake, &patch).is_err(), "it only has its name");
+    assert!(json_patch::patch(&mut namesake, &patch).is_err(), "another object of the same name");
     object["metadata"]["generation"] = json!(4);
     assert!(json_patch::patch(&mut object, &patch).is_err(), "its spec has changed");
 }
 
 #[test]
-fn a_job_whose_pods_get_their_places_one_by_one_makes_them_with_a_gate() {
+fn a_job_whose_pods_get_their_nodes_one_by_one_makes_them_with_a_gate() {
     let affinity = required(&json!([term("a")]));
     let mut object = held(&affinity);
     object["spec"]["completionMode"] = json!("Indexed");
@@ -346,12 +346,12 @@ fn a_job_whose_pods_get_their_places_one_by_one_makes_them_with_a_gate() {
     let patch = known.admit(version, &wanted, Grant::All, Pin::OneByOne);
     json_patch::patch(&mut object, &patch).expect("the patch applies");
     let template = &object["spec"]["template"]["spec"];
-    assert_eq!(template["affinity"], affinity, "the pods' own places come later");
+    assert_eq!(template["affinity"], affinity, "the pods get their nodes later");
     assert_eq!(template["schedulingGates"], json!([own, {"name": names::GATE_PLACEMENT}]));
     assert!(object["metadata"]["annotations"].get(names::USER_AFFINITY).is_none());
     let (known, version, _) = read(&object);
     let nodes = |indexes: [u32; 4]| {
-        let seats = known.seats().expect("it has places");
+        let seats = known.seats().expect("each pod has its node");
         indexes.map(|index| seats.node_of(index).map_or("none", |node| &**node))
     };
     assert_eq!(nodes([2, 3, 5, 6]), ["n1", "n1", "n2", "none"], "the rest had ended before");
@@ -359,8 +359,8 @@ fn a_job_whose_pods_get_their_places_one_by_one_makes_them_with_a_gate() {
     let resized = known.resize(version, &spread(&[("n1", 1), ("n3", 2)]), Grant::All);
     json_patch::patch(&mut object, &resized).expect("the patch applies");
     let (known, version, _) = read(&object);
-    let seats = known.seats().expect("its pods are given places still");
-    assert_eq!(seats.node_of(2), None, "but not by their numbers, which may be anywhere now");
+    let seats = known.seats().expect("its pods still get their nodes");
+    assert_eq!(seats.node_of(2), None, "but not by their indexes, which may be on any node now");
 
     json_patch::patch(&mut object, &patch_of(known.evict(version, &eviction("NotPlaced"))))
         .expect("it applies");
@@ -370,7 +370,7 @@ fn a_job_whose_pods_get_their_places_one_by_one_makes_them_with_a_gate() {
 }
 
 #[test]
-fn a_pod_gets_its_place_with_the_end_of_its_gate() {
+fn a_pod_gets_its_node_when_its_gate_is_removed() {
     let affinity = required(&json!([term("a"), {}]));
     let mut object = json!({
         "metadata": {"name": "j-0", "namespace": "ns", "uid": "p", "ownerReferences": [
@@ -385,13 +385,13 @@ fn a_pod_gets_its_place_with_the_end_of_its_gate() {
     json_patch::patch(&mut object, &patch).expect("the patch applies");
     assert_eq!(object["spec"]["schedulingGates"], json!([{"name": "example.com/other"}]));
     assert_eq!(object["spec"]["affinity"], pinned(Some(&affinity), &["n1"]));
-    assert!(json_patch::patch(&mut object.clone(), &patch).is_err(), "once at most");
+    assert!(json_patch::patch(&mut object.clone(), &patch).is_err(), "it applies once");
     let after = pod(&serde_json::from_value(object).expect("a pod")).way.expect("a pod of a Job");
     assert_eq!((after.waits(), after.aim.as_deref()), (false, Some("n1")));
 }
 
 #[test]
-fn a_bare_pod_loses_only_our_gate() {
+fn a_bare_pod_loses_only_sluices_gate() {
     for annotations in [Value::Null, json!({"mine": "kept"})] {
         let mut object = json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "5"},
@@ -414,7 +414,7 @@ fn a_bare_pod_loses_only_our_gate() {
 }
 
 #[test]
-fn the_size_of_the_pods_follows_the_admission_and_is_the_first_again_afterwards() {
+fn the_size_of_the_pods_follows_the_admission_and_is_the_first_again_after_restoring() {
     let choices = json!([
         {"share": "1", "limits": {"nvidia.com/gpu": "1"}},
         {"share": "0.4", "limits": {"nvidia.com/mig-3g.20gb": "1"}},
@@ -443,7 +443,7 @@ fn the_size_of_the_pods_follows_the_admission_and_is_the_first_again_afterwards(
         let workload = seen.managed.expect("managed").workload;
         let Observed::Admitted(admission) = &workload.state else { panic!("{:?}", workload.state) };
         assert_eq!(admission.share.map(crate::api::sizes::written).as_deref(), share);
-        assert_eq!(workload.shape.requests["nvidia.com/gpu"].as_milli(), 1000, "what it wants most stays");
+        assert_eq!(workload.shape.requests["nvidia.com/gpu"].as_milli(), 1000, "the most wanted size stays");
         assert_eq!(workload.sizes.len(), 3);
         let held = workload.requests();
         let gpu = held.get("nvidia.com/gpu").map(|amount| amount.as_milli());
@@ -466,7 +466,7 @@ fn the_size_of_the_pods_follows_the_admission_and_is_the_first_again_afterwards(
 }
 
 #[test]
-fn a_template_that_somebody_has_changed_is_counted_as_it_is_written() {
+fn a_template_changed_by_its_user_is_counted_as_it_is_written() {
     let choices = json!([{"share": "1", "limits": {"nvidia.com/gpu": "1"}}, {"share": "0.4", "limits": {}}]);
     let mut object = held(&Value::Null);
     object["metadata"]["annotations"]["sluice.dev/gpu-sizes"] = choices.to_string().into();

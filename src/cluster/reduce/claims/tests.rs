@@ -49,7 +49,7 @@ fn an_allocated_claim_counts_by_its_devices() {
     look["adminAccess"] = true.into();
     let mut object = json!({"metadata": {"name": "c"}, "spec": spec(requests)});
     let read = |object: &Value| claim(&serde_json::from_value(object.clone()).expect("a claim"));
-    assert!(read(&object).asked.is_err(), "nothing has been given yet");
+    assert!(read(&object).asked.is_err(), "nothing is allocated yet");
     object["status"] = json!({
         "allocation": {"devices": {"results": [result("any/small", "g0"), result("all", "n0"), result("all", "n1"), look]}},
         "reservedFor": [{"resource": "pods", "name": "p", "uid": "u1"}, {"resource": "pods", "name": "q", "uid": "u2"}],

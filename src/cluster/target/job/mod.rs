@@ -34,7 +34,7 @@ pub struct JobFacts {
     pub gates: Vec<Name>,
     /// The indexes that have ended for good, where its pods have indexes.
     pub done: Option<Box<str>>,
-    /// The nodes of its pods, where each pod has its own: by index, as far as the record tells.
+    /// The nodes of its pods, where each pod has its own: by index, as far as the record has them.
     pub seats: Option<Arc<Seats>>,
     /// Whether rules say which pod failures count.
     pub has_failure_policy: bool,
