@@ -1,33 +1,33 @@
-# `make help` lists what there is. Everything uses cargo's one profile, so nothing is compiled twice.
+# `make help` lists the targets. All of them use cargo's one profile, so nothing is compiled twice.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-# Usual places that a login shell has in its PATH, but not every make.
+# Usual places of a login shell's PATH that not every make has.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds image need packages
+        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image need packages
 
 # docker or podman
 CONTAINER ?= docker
 cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: need ## four stories on a real control plane; leaves it running to be tried by hand
+demo: need ## run four stories on a real control plane, and leave it running
 	@echo "Building Sluice (the first time 2 to 4 minutes, later seconds)"
 	@cargo build --quiet --bin sluice --example demo
 	@target/debug/examples/demo
 
-demo-down: ## end the demo's control plane and its Sluice
+demo-down: ## stop the demo's control plane and its Sluice
 	@cargo build --quiet --example demo
 	@target/debug/examples/demo down
 
-test: need packages fmt lint unit cluster e2e ## everything: style, unit and property tests, end to end
+test: need packages fmt lint unit cluster e2e ## all tests: style, unit, property and end-to-end tests
 
-check: need fmt lint unit ## the fast part of the tests
+check: need fmt lint unit ## the fast tests
 
-build: need ## the program, target/debug/sluice
+build: need ## build target/debug/sluice
 	cargo build
 
 fmt:
@@ -36,52 +36,55 @@ fmt:
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 
-# Property tests draw the same cases every time, so that red means a change; `soak` draws many others.
+# Property tests draw the same cases every time, so a failure means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
-unit: ## unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test rooms --test simulate --test scenarios
+unit: ## run unit and property tests
+	cargo test --workspace --lib --bins --examples --test engine --test manifests --test reference --test rooms --test simulate --test scenarios
 
 soak: export PROPTEST_CASES ?= 5000
-soak: ## the laws over many more random worlds than in the tests, others every time
+soak: ## check the laws on many more random worlds, with a new seed each time
 	cargo test -p sluice-engine --test engine
 
 golden: export GOLDEN = write
-golden: ## write tests/golden anew, after a change that is to change decisions
+golden: ## write tests/golden again, after an intended change of decisions
 	cargo test --test scenarios golden
 	cargo test -p sluice-engine --test engine golden
 
 cluster: need ## build the local control plane (about 8 minutes the first time)
 	tests/cluster/build.sh
 
-e2e: cluster ## tests on a real control plane, one after the other
+e2e: cluster ## run the tests on a real control plane, one after another
 	cargo test --test api_server --test e2e --test monitoring -- --test-threads=1
 	cargo test --package sluice-harness --test '*' -- --test-threads=1
 
 cluster-up: need ## start a local control plane
 	@"$(cluster_tool)" up
 
-cluster-down: ## stop it and forget its data
+cluster-down: ## stop it and delete its data
 	@"$(cluster_tool)" down --purge
 
-bench-cluster: need ## what Sluice does to a control plane, measured
-	cargo bench --bench cluster
+bench-cluster: need ## measure Sluice's effect on a control plane
+	cargo bench --bench cluster -- $(ARGS)
 
-bench-placement: need ## whether every pod goes where its Job was admitted to, and what that costs, measured
+bench-placement: need ## measure delay and writes until every pod runs on its recorded node
 	cargo bench --bench placement -- $(ARGS)
 
-bench-engine: ## what a decision costs by nodes, teams and waiting workloads, measured
+bench-engine: ## measure the cost of a decision by nodes, teams and waiting workloads
 	cargo bench -p sluice-engine --bench engine -- $(ARGS)
 
-bench-packing: ## how full policies fill a cluster with a real trace's pods, beside published figures
+bench-packing: ## compare how full policies pack a cluster with the pods of a real trace
 	cargo bench -p sluice-engine --bench packing -- $(ARGS)
 
-bench-queueing: ## waits, evictions and fairness on real traces, beside other policies
+bench-queueing: ## compare waits, evictions and fairness of policies on real traces
 	cargo bench -p sluice-engine --bench queueing -- $(ARGS)
 
-crds: ## write the kinds' definitions into the manifests
+crds: ## write the CRDs into the manifests
 	cargo run --quiet -- crds > target/crds.yaml && mv target/crds.yaml manifests/base/crds.yaml
 
-image: ## the container image sluice:dev
+reference: ## write the generated pages of docs/reference
+	cargo run --quiet -- reference docs/reference
+
+image: ## build the container image sluice:dev
 	$(CONTAINER) build --file Containerfile --tag sluice:dev .
 
 need:

@@ -1,10 +1,12 @@
-//! Whether every pod of a random run of Jobs goes where the record of its Job says, how soon, and what that
-//! costs the API server.
+//! Checks for a random run of Jobs that every pod runs where the record of its Job says, and measures the
+//! delay and the writes on the API server.
+
+mod readme;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Parser;
 use comfy_table::{Table, presets};
 use sluice_harness::World;
@@ -13,27 +15,30 @@ use sluice_harness::fidelity::{self, Fidelity, Mix};
 /// Runs Jobs of mixed shapes on a local control plane.
 #[derive(Parser)]
 struct Arguments {
-    /// How many Jobs.
+    /// Number of Jobs.
     #[arg(long, default_value_t = 500)]
     jobs: usize,
-    /// How many nodes with 8 GPUs there are.
+    /// Number of nodes with 8 GPUs.
     #[arg(long, default_value_t = 50)]
     nodes: usize,
-    /// From what the Jobs' shapes are drawn.
+    /// Seed of the Jobs' shapes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// For how many seconds a pod runs at least, at most three times as long: the shorter, the more a small
-    /// machine is busy with starting pods, and the longer they wait for its scheduler.
+    /// Shortest run time of a pod in seconds; the longest is three times that. A shorter time loads a small
+    /// machine with pod starts, and pods wait longer for its scheduler.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// What `cargo bench` adds.
+    /// Write the table into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// How long the whole run may take.
+/// Longest time of the whole run.
 const PATIENCE: Duration = Duration::from_secs(1200);
-/// How long a pod may be Pending.
+/// Longest time that a pod should be Pending.
 const LONGEST_PENDING: Duration = Duration::from_secs(1);
 
 #[tokio::main]
@@ -45,8 +50,12 @@ async fn main() -> Result<ExitCode> {
     let mix = Mix { jobs: arguments.jobs, seed: arguments.seed, shortest: arguments.runs * 1000 };
     let seen = fidelity::run(&world.cluster, "mix", mix, PATIENCE).await?;
     let unseen = fidelity::unseen(&world.replicas).await?;
-    println!("{}", table(&seen, unseen));
-    let wrong: Vec<&String> = seen.astray.iter().chain(&seen.miswritten).collect();
+    let table = table(&seen, unseen);
+    println!("{table}");
+    if arguments.write {
+        readme::write("bench-placement", &table.to_string()).map_err(Error::msg)?;
+    }
+    let wrong: Vec<&String> = seen.misplaced.iter().chain(&seen.miswritten).collect();
     wrong.iter().for_each(|wrong| println!("{wrong}"));
     Ok(if wrong.is_empty() && seen.writes[1] == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -70,7 +79,7 @@ metadata: {{name: mix}}
 spec:
   quotas:
   - guaranteed: {{nvidia.com/gpu: {gpus}}}
-  # Nobody is moved for another, so every Job starts once.
+  # No workload is moved for another, so every Job starts once.
   queues: [{{name: training, preemptible: false}}]
 ---
 apiVersion: v1
@@ -89,11 +98,11 @@ fn table(seen: &Fidelity, unseen: usize) -> Table {
         table.add_row([figure.to_owned(), measured, goal.to_owned()]);
     };
     let [indexed, others] = seen.pods;
-    row("Jobs, of them on several nodes", format!("{}, {}", seen.jobs, seen.spread), "");
-    row("pods of Indexed Jobs, of others", format!("{indexed}, {others}"), "");
-    row("pods elsewhere than the record says", seen.astray.len().to_string(), "0");
-    row("admission to binding, p50 / p99 / most", quantiles(&seen.bound_after), "");
-    row("Pending, p50 / p99 / most", quantiles(&seen.pending), "");
+    row("Jobs, of these on several nodes", format!("{}, {}", seen.jobs, seen.spread), "");
+    row("pods of Indexed Jobs, of other Jobs", format!("{indexed}, {others}"), "");
+    row("pods on other nodes than recorded", seen.misplaced.len().to_string(), "0");
+    row("admission to binding, p50 / p99 / max", quantiles(&seen.bound_after), "");
+    row("Pending, p50 / p99 / max", quantiles(&seen.pending), "");
     let long = seen.pending.iter().filter(|pending| **pending > LONGEST_PENDING).count();
     row("pods Pending for more than a second", long.to_string(), "0");
     let each = |writes: usize, of: usize| format!("{:.3}", writes as f64 / of.max(1) as f64);
@@ -101,7 +110,7 @@ fn table(seen: &Fidelity, unseen: usize) -> Table {
     row("writes per admitted Job", each(jobs, seen.jobs), "1");
     row("of these, answered too late by the API server", seen.unanswered.to_string(), "");
     row("writes per pod of an Indexed Job", each(of_indexed, indexed), "0");
-    row("of these, the webhook had not seen the admission", unseen.to_string(), "0");
+    row("of these, admission not yet seen by the webhook", unseen.to_string(), "0");
     row("writes per pod of another Job", each(of_others, others), "< 1");
     table
 }

@@ -31,7 +31,7 @@ use crate::cluster::clock::now;
 use crate::cluster::events::Notices;
 use crate::cluster::leader::Claim;
 use crate::directory::SharedDirectory;
-use crate::engine::model::{Settings, Time};
+use crate::engine::types::{Settings, Time};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::api::seats::Seats;
-use crate::engine::amount::ResourceList;
-use crate::engine::model::{Name, Team};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Name, Team};
 use crate::kinds::Kinds;
 
 /// The directory that readers share and the watches replace.

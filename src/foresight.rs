@@ -21,8 +21,8 @@ use crate::cluster::wire;
 use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::forecast::{Bounds, Case, forecast_while, what_if_while};
-use crate::engine::model::Time;
+use crate::engine::replay::forecast::{Bounds, Case, forecast_while, what_if_while};
+use crate::engine::types::Time;
 use crate::view::{EtaRow, ProspectRow, WorkloadRow};
 use crate::webhook::offline::stored;
 

@@ -13,6 +13,7 @@ pub mod http;
 pub mod kinds;
 pub mod metrics;
 pub mod policy;
+pub mod reference;
 pub mod scenario;
 pub mod serve;
 pub mod simulate;

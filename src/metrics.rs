@@ -8,11 +8,11 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
 };
 
-use crate::engine::amount::ResourceList;
-use crate::engine::decision::{
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{
     EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView,
 };
-use crate::engine::model::{Name, Time};
+use crate::engine::types::{Name, Time};
 use crate::view::gpus;
 
 /// The metrics and the registry they are in.
@@ -428,7 +428,7 @@ impl Figures {
         for node in &self.nodes {
             let (count, offered) = pools.entry(node.pool.clone()).or_default();
             *count += 1;
-            *offered = crate::engine::amount::sum(offered, &node.allocatable);
+            *offered = crate::engine::types::amount::sum(offered, &node.allocatable);
         }
         pools
     }

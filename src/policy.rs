@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::model::{Defragmentation, Settings};
+use crate::engine::types::{Defragmentation, Settings};
 
 /// How decisions are made where a cluster may want it in one way or another.
 #[derive(Clone, Copy, Debug, clap::Args)]

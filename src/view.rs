@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
 use crate::engine::Engine;
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::decision::{NodeView, QueueView, Reason, State, TeamView, Verdict};
-use crate::engine::forecast::{self, Eta};
-use crate::engine::model::{Observed, Time, Workload};
+use crate::engine::replay::forecast::{self, Eta};
+use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, Verdict};
+use crate::engine::types::{Observed, Time, Workload};
 
 /// Amounts by resource, as people write them.
 pub type Amounts = BTreeMap<String, String>;
@@ -130,7 +130,7 @@ impl NodeRow {
     /// The row of a node; `names` gives the name and team of a workload.
     #[must_use]
     pub fn new(view: &NodeView, names: &BTreeMap<&str, &Workload>) -> Self {
-        let share = |(id, pods): &(crate::engine::model::WorkloadId, u32)| {
+        let share = |(id, pods): &(crate::engine::types::WorkloadId, u32)| {
             let known = names.get(&*id.0);
             NodeShare {
                 workload: known.map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name)),

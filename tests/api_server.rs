@@ -1,4 +1,4 @@
-//! What a real API server makes of the kinds, the policies and Sluice's patches, without any Sluice running.
+//! The API server's treatment of the kinds, the policies and Sluice's patches, without a running Sluice.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sluice::api::names;
 use sluice::cluster::target::{self, Failure, Grant, Managed, Operation, Pin};
 use sluice::cluster::wire;
-use sluice::engine::model::{Admission, Observed, Time, WorkloadKind};
+use sluice::engine::types::{Admission, Observed, Time, WorkloadKind};
 use sluice_harness::{Cluster, Kubectl, User, eventually, install, patience};
 
 fn team(spec: &Value) -> String {
@@ -22,7 +22,7 @@ fn pool(name: &str, spec: &Value) -> String {
     pool.to_string()
 }
 
-/// Asserts that the object is refused, and that the refusal names the field and says why.
+/// Asserts that the object is refused with a message that contains `said`.
 async fn refuses(kubectl: &Kubectl, manifest: &str, said: &str) -> Result<()> {
     let outcome = kubectl.run(&["create", "-f", "-"], Some(manifest)).await?;
     ensure!(!outcome.success, "accepted: {manifest}");
@@ -59,18 +59,15 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         (queue(json!({"name": "a", "onPodLoss": "Cry"})), "spec.queues[0].onPodLoss"),
         (
             queue(json!({"name": "a", "readyTimeout": "0s"})),
-            "spec.queues[0].readyTimeout: Invalid value: pods need some time to become ready",
+            "spec.queues[0].readyTimeout: Invalid value: must be more than 0s; leave it out for no timeout",
         ),
         (queue(json!({"name": "A.b"})), "spec.queues[0].name"),
         (queue(json!({"name": "a", "onMaxWait": "Cry", "maxWait": "1h"})), "spec.queues[0].onMaxWait"),
-        (
-            queue(json!({"name": "a", "onMaxWait": "Fail"})),
-            "onMaxWait says what follows after maxWait, which is not set",
-        ),
+        (queue(json!({"name": "a", "onMaxWait": "Fail"})), "onMaxWait needs maxWait, which is not set"),
     ] {
         refuses(&kubectl, &team(&spec), said).await?;
     }
-    refuses(&kubectl, &team(&json!({})).replace("vision", "a.b"), "a team's name goes into a label").await?;
+    refuses(&kubectl, &team(&json!({})).replace("vision", "a.b"), "a team's name is a label value").await?;
     let gpu = json!({"gpu": "a100"});
     refuses(&kubectl, &pool("default", &json!({"nodeSelector": gpu})), "choose another name").await?;
     refuses(&kubectl, &pool("a100", &json!({"nodeSelector": {}})), "spec.nodeSelector").await?;
@@ -93,7 +90,7 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         .create(&pool("default", &json!({"topology": ["rack"], "weights": {"nvidia.com/gpu": 1}})))
         .await?;
 
-    // The longest that is allowed stays within what the API server spends on rules.
+    // The longest allowed spec stays within the API server's cost limit for rules.
     let many: Value = (0..16)
         .map(|i| (format!("example.com/{}{i}", "r".repeat(40)), json!("1000Gi")))
         .collect::<serde_json::Map<_, _>>()
@@ -136,7 +133,7 @@ async fn get(kubectl: &Kubectl, object: &str, path: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_alone() -> Result<()> {
+async fn without_a_webhook_the_policies_hold_workloads_in_labelled_namespaces_only() -> Result<()> {
     const HELD: &str = r".metadata.annotations.sluice\.dev/held";
     let cluster = Cluster::up("policies").await?;
     install(&cluster).await?;
@@ -160,7 +157,7 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
         for object in [job("probe", "vision", &json!({})), pod("probe", "vision"), bound.clone()] {
             seen += &kubectl.run(&probe, Some(&object)).await.map_err(|error| error.to_string())?.stdout;
         }
-        // The first two held, the third refused.
+        // The first two are held, the third is refused.
         if seen == r#"true[{"name":"sluice.dev/admission"}]"# { Ok(()) } else { Err(seen) }
     })
     .await?;
@@ -168,13 +165,13 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
     kubectl.create(&job("new", "vision", &json!({}))).await?;
     ensure!(get(&kubectl, "job/new", HELD).await? == "true");
     let submitter = get(&kubectl, "job/new", r".metadata.annotations.sluice\.dev/user").await?;
-    ensure!(!submitter.is_empty(), "nobody has noted who submitted the Job");
+    ensure!(!submitter.is_empty(), "the Job's submitter is not recorded");
     let another = job("another", "vision", &json!({"suspend": true})).replacen(
         r#""metadata":{"#,
         r#""metadata":{"annotations":{"sluice.dev/user":"bob"},"#,
         1,
     );
-    refuses(&kubectl, &another, "sluice.dev/user says who submitted the Job").await?;
+    refuses(&kubectl, &another, "sluice.dev/user names the submitter of the Job").await?;
     kubectl.create(&job("own", "vision", &json!({"suspend": true}))).await?;
     ensure!(get(&kubectl, "job/own", HELD).await?.is_empty());
     kubectl.create(&pod("bare", "vision")).await?;
@@ -200,12 +197,12 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
         let refusal = kubectl.refused(&arguments).await?;
         ensure!(refusal.contains(said), "{arguments:?}: {refusal}");
     }
-    // Nobody is there to queue it: its user is told to try again, and it does not run.
+    // Sluice is down, so the Job cannot be queued: its user is told to retry, and it does not run.
     let refusal = kubectl.refused(&patch("job/own", unsuspend)).await?;
-    ensure!(refusal.contains("can be released while Sluice answers"), "{refusal}");
-    refuses(&kubectl, &bound, "spec.nodeName may not be set").await?;
+    ensure!(refusal.contains("can be released while Sluice is up"), "{refusal}");
+    refuses(&kubectl, &bound, "spec.nodeName must not be set").await?;
 
-    // Sluice's own account starts it, for as many pods as it grants; its user may take it back.
+    // Sluice's own account starts it with the granted number of pods; its user may suspend it again.
     let record = json!({"pool": "default", "nodes": {"n0": 2}, "pods": 2, "borrowed": false, "at": "2026-01-31T12:00:00Z"});
     let record = serde_json::from_value::<sluice::api::record::Record>(record)?;
     let admit = json!({
@@ -228,7 +225,7 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
     kubectl.ok(&patch("job/new", r#"{"spec":{"parallelism":2}}"#)).await?;
     let refusal = kubectl.refused(&patch("job/new", r#"{"spec":{"parallelism":3}}"#)).await?;
     ensure!(refusal.contains("more than the 2 pods"), "{refusal}");
-    // On a Job whose user wrote an affinity, what Sluice writes is nobody's to server-side apply.
+    // A field that Sluice writes must not be owned by server-side apply, also beside a user's affinity.
     let label = r#""metadata":{"labels":{"sluice.dev/own-affinity":"true"},"#;
     let placed = job("placed", "vision", &json!({})).replacen(r#""metadata":{"#, label, 1);
     kubectl.create(&placed).await?;
@@ -253,7 +250,8 @@ async fn without_a_webhook_the_policies_hold_everything_in_labelled_namespaces_a
         owners.as_ref().is_some_and(|owners| !owners.is_empty() && !owners.contains(&json!("sluice"))),
         "Sluice owns fields: {managers}"
     );
-    // The mark goes when Sluice is back: the record without a note of an eviction says whose hold it is.
+    // The mark is removed when Sluice is back: a record without an eviction shows that the user suspended the
+    // Job.
     kubectl.ok(&patch("job/new", r#"{"spec":{"suspend":true}}"#)).await?;
 
     for object in [job("new", "free", &json!({})), pod("bare", "free")] {
@@ -279,7 +277,7 @@ fn node(name: &str) -> String {
     .to_string()
 }
 
-/// A cluster with Sluice's rights and no Sluice: a test writes what it would.
+/// A cluster with Sluice's rights and no Sluice: the test writes in its place.
 struct Writer {
     admin: Kubectl,
     jobs: Api<Job>,
@@ -293,7 +291,7 @@ impl Writer {
         Ok(Self { admin: cluster.kubectl(User::Admin), jobs, pods })
     }
 
-    /// A Job or Pod as Sluice sees it.
+    /// A Job or Pod in Sluice's form.
     async fn managed(&self, object: &str) -> Result<(Managed, u64)> {
         let text = self.admin.ok(&["get", object, "--namespace=vision", "-o", "json"]).await?;
         let (managed, version) = if object.starts_with("job/") {
@@ -306,7 +304,7 @@ impl Writer {
         Ok((*managed.with_context(|| format!("{object} is not managed"))?, version))
     }
 
-    /// Patches with Sluice's account, again while the object moves.
+    /// Patches with Sluice's account, again after a conflict.
     async fn patch(
         &self,
         object: &str,
@@ -375,7 +373,7 @@ impl Writer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_sluice_ends_or_resizes_ends_or_goes_on_as_it_says() -> Result<()> {
+async fn failed_and_resized_workloads_end_or_continue_as_written() -> Result<()> {
     let cluster = Cluster::up("ends").await?;
     install(&cluster).await?;
     let writer = Writer::new(&cluster).await?;
@@ -396,7 +394,7 @@ async fn what_sluice_ends_or_resizes_ends_or_goes_on_as_it_says() -> Result<()> 
     };
     const FAILED: &str = r#".status.conditions[?(@.type=="Failed")].reason"#;
 
-    // One that never ran, one that ran and was put back, and one that runs.
+    // One Job that never ran, one that ran and was requeued, and one that runs.
     admin.create(&held("waits", &json!({}))?).await?;
     writer.becomes("job/waits", r#".status.conditions[?(@.type=="Suspended")].status"#, "True").await?;
     writer.fail("job/waits", "MaxWait").await?;
@@ -410,13 +408,13 @@ async fn what_sluice_ends_or_resizes_ends_or_goes_on_as_it_says() -> Result<()> 
     writer.fail("job/runs", "MaxRuntime").await?;
     writer.becomes("job/runs", FAILED, "MaxRuntime").await?;
     let left = admin.ok(&["get", "pods", "--namespace=vision", "-o", "name"]).await?;
-    ensure!(left.is_empty(), "its pods are there: {left}");
+    ensure!(left.is_empty(), "its pods still exist: {left}");
 
     admin.create(&pod("bare", "vision")).await?;
     writer.fail("pod/bare", "MaxWait").await?;
     ensure!(get(admin, "pod/bare", ".status.reason").await? == "MaxWait");
 
-    // An elastic one starts small, grows, and loses the very pods that are to go.
+    // An elastic Job starts small, grows, and shrinks by exactly the marked pods.
     admin.create(&held("elastic", &json!({"parallelism": 4}))?).await?;
     writer.admit("elastic", &[("n0", 1), ("n1", 1)]).await?;
     writer.becomes("job/elastic", ".status.ready", "2").await?;
@@ -432,14 +430,16 @@ async fn what_sluice_ends_or_resizes_ends_or_goes_on_as_it_says() -> Result<()> 
     ];
     let all = admin.ok(&pods).await?;
     let (stays, goes): (Vec<_>, Vec<_>) = all.lines().enumerate().partition(|(index, _)| *index == 1);
-    let marks =
-        Patch::Strategic(target::pod::delete_first("2026-11-21T09:00:00Z".parse()?, "room for another"));
+    let marks = Patch::Strategic(target::pod::delete_first(
+        "2026-11-21T09:00:00Z".parse()?,
+        "capacity for another workload",
+    ));
     for (_, name) in &goes {
         writer.pods.patch_status(name, &PatchParams::default(), &marks).await?;
     }
     writer.admit("elastic", &[("n0", 1)]).await?;
     writer.becomes("job/elastic", ".status.active", "1").await?;
-    eventually("the others are gone", patience(), async || match admin.ok(&pods).await {
+    eventually("the other pods are gone", patience(), async || match admin.ok(&pods).await {
         Ok(left) if left.trim() == stays[0].1 => Ok(()),
         other => Err(format!("{other:?}, not {stays:?}")),
     })

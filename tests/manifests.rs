@@ -1,4 +1,4 @@
-//! Holds the manifests and policies to what the program is built with, and to harming nobody else.
+//! Checks that manifests and policies match the program and affect labelled namespaces only.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn of_kind(kinds: &[&str]) -> Vec<Value> {
     found
 }
 
-/// Only namespaces with the label, and never the system's own.
+/// Asserts that the selector matches labelled namespaces only, and never the system's own.
 fn assert_labelled_only(selector: &Value, what: &Value) {
     let wanted = serde_json::json!({"matchExpressions": [
         {"key": names::TEAM, "operator": "Exists"},
@@ -47,7 +47,7 @@ fn assert_labelled_only(selector: &Value, what: &Value) {
 }
 
 #[test]
-fn nothing_reaches_beyond_labelled_namespaces() {
+fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
     for binding in of_kind(&["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"]) {
         assert_labelled_only(
             &binding["spec"]["matchResources"]["namespaceSelector"],
@@ -77,14 +77,14 @@ fn every_policy_is_bound_once_by_its_own_name() {
 }
 
 #[test]
-fn webhooks_and_policies_leave_sluice_itself_and_what_is_deleted_alone() {
+fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
     let sluice = format!("request.userInfo.username != '{}'", names::ACCOUNT);
     let check = |conditions: &Value, deletes: bool, what: &Value| {
         let text = conditions.to_string();
-        assert!(text.contains(&sluice), "{what} judges Sluice itself");
+        assert!(text.contains(&sluice), "{what} applies to Sluice itself");
         assert!(
             !deletes || text.contains("!has(object.metadata.deletionTimestamp)"),
-            "{what} judges deletions"
+            "{what} applies to deletions"
         );
     };
     let operations = |rules: &Value| -> Vec<Value> {
@@ -97,7 +97,7 @@ fn webhooks_and_policies_leave_sluice_itself_and_what_is_deleted_alone() {
     };
     for policy in of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]) {
         let (spec, name) = (&policy["spec"], &policy["metadata"]["name"]);
-        // This one is about Sluice's own writes, and only about whom their fields belong to.
+        // This policy is about Sluice's own writes, and only about the owners of their fields.
         if *name == "sluice-job-unowned" {
             assert!(spec["matchConditions"].to_string().contains(&sluice.replace("!=", "==")));
             assert_eq!(spec["failurePolicy"], "Ignore");
@@ -108,7 +108,7 @@ fn webhooks_and_policies_leave_sluice_itself_and_what_is_deleted_alone() {
         let resizes = rules.to_string().contains("pods/resize");
         check(&spec["matchConditions"], updates && !resizes, name);
         assert!(!operations(rules).contains(&"DELETE".into()), "{name}");
-        // Such a request may be the one that removes a finalizer.
+        // Such a request may remove the last finalizer.
         if updates && rules.to_string().contains("\"pods\"") {
             assert_eq!(spec["failurePolicy"], "Ignore", "{name}");
         }
@@ -116,7 +116,7 @@ fn webhooks_and_policies_leave_sluice_itself_and_what_is_deleted_alone() {
     for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
         for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
             let operations = operations(&webhook["rules"]);
-            // Sluice makes no Jobs: its role does not let it, so their creation needs no exception.
+            // Sluice's role does not let it create Jobs, so their creation needs no exception.
             if operations != ["CREATE"] || !webhook["rules"].to_string().contains("\"jobs\"") {
                 let updates = operations.contains(&"UPDATE".into());
                 check(&webhook["matchConditions"], updates, &webhook["name"]);
@@ -132,7 +132,7 @@ fn webhooks_and_policies_leave_sluice_itself_and_what_is_deleted_alone() {
 }
 
 #[test]
-fn the_policies_know_every_mark() {
+fn the_policies_guard_every_mark() {
     let text: String = of_kind(&["ValidatingAdmissionPolicy"]).iter().map(Value::to_string).collect();
     for mark in names::OWN_ANNOTATIONS.iter().chain([&names::TEAM, &names::GATE_ADMISSION]) {
         assert!(text.contains(&format!("'{mark}'")), "no policy guards {mark}");
@@ -140,7 +140,7 @@ fn the_policies_know_every_mark() {
 }
 
 #[test]
-fn names_and_account_are_those_of_the_program() {
+fn manifests_use_the_names_and_account_of_the_program() {
     for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
         assert_eq!(configuration["metadata"]["name"], names::NAME);
     }
@@ -156,9 +156,9 @@ fn names_and_account_are_those_of_the_program() {
 }
 
 #[test]
-fn the_examples_are_teams_the_program_accepts() {
+fn the_program_accepts_the_example_teams() {
     for team in of_kind(&["Team"]) {
         let team: sluice::api::team::Team = serde_json::from_value(team).expect("the example is a Team");
-        sluice::engine::model::Team::try_from(&team).expect("the example is accepted");
+        sluice::engine::types::Team::try_from(&team).expect("the example is accepted");
     }
 }

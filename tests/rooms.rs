@@ -1,43 +1,114 @@
-//! The house as ARCHITECTURE.md tells it: no room imports one above it, and inside of `cluster` there are no circles.
+//! The rooms of ARCHITECTURE.md: no room imports a room above it, inside the engine a room imports only what its line
+//! allows, and no file anywhere imports itself through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each part of the house imports of it.
+/// The imports between parts of the project, by the part that imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).expect("a directory of sources") {
-        let path = entry.expect("an entry").path();
-        let test = path.file_stem().is_some_and(|name| name.to_string_lossy().contains("test"));
-        if path.is_dir() && !path.ends_with("src/engine") && !test {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !test {
-            found.push(path);
+/// A crate: its folder below the project, and the names by which its files call its root.
+struct Crate {
+    folder: &'static str,
+    /// Folders inside that are crates of their own.
+    without: &'static [&'static str],
+}
+
+const PRODUCT: Crate = Crate { folder: "src", without: &["src/engine"] };
+const ENGINE: Crate = Crate { folder: "src/engine", without: &[] };
+/// Every crate, benchmarks, tests and examples with several files included.
+const CRATES: &[Crate] = &[
+    PRODUCT,
+    ENGINE,
+    Crate { folder: "tests/harness/src", without: &[] },
+    Crate { folder: "tests/e2e", without: &[] },
+    Crate { folder: "tests/engine", without: &[] },
+    Crate { folder: "tests/monitoring", without: &[] },
+    Crate { folder: "tests/scenarios", without: &[] },
+    Crate { folder: "benches/cluster", without: &[] },
+    Crate { folder: "benches/engine", without: &[] },
+    Crate { folder: "benches/packing", without: &[] },
+    Crate { folder: "benches/queueing", without: &[] },
+    Crate { folder: "examples/demo", without: &[] },
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+impl Crate {
+    fn root(&self) -> PathBuf {
+        root().join(self.folder)
+    }
+
+    /// Every source file but unit tests.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.root()];
+        while let Some(folder) = folders.pop() {
+            let entries = std::fs::read_dir(&folder).unwrap_or_else(|_| panic!("{}", folder.display()));
+            for entry in entries {
+                let path = entry.expect("an entry of a folder").path();
+                let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+                let is_test = name == "tests" || name.ends_with("_tests");
+                if path.is_dir() && !is_test && !self.without.iter().any(|other| path.ends_with(other)) {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+                    found.push(path);
+                }
+            }
         }
+        found
+    }
+
+    /// The modules from the root of the crate down to the one in this file.
+    fn module(&self, file: &Path) -> Vec<String> {
+        let inside = file.strip_prefix(self.root()).expect("a file of the crate").with_extension("");
+        let mut module: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        if module.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+            module.pop();
+        }
+        module
+    }
+
+    /// The imports between parts, where `part` names the part that a path from the root of the crate leads to.
+    fn imports(&self, part: impl Fn(&[String]) -> Option<String>) -> Imports {
+        let mut imports = Imports::new();
+        for file in self.files() {
+            let module = self.module(&file);
+            let Some(own) = part(&module) else { continue };
+            let others = paths(&module, &read(&file)).into_iter().filter_map(|path| part(&path));
+            imports.entry(own.clone()).or_default().extend(others.filter(|other| *other != own));
+        }
+        imports
+    }
+
+    /// The imports between files, each named by its module.
+    fn imports_of_files(&self) -> Imports {
+        let modules: BTreeSet<Vec<String>> = self.files().iter().map(|file| self.module(file)).collect();
+        self.imports(|path| {
+            let lengths = (0..=path.len()).rev();
+            let module = lengths.map(|length| &path[..length]).find(|module| modules.contains(*module))?;
+            Some(if module.is_empty() { "the root".to_owned() } else { module.join("::") })
+        })
     }
 }
 
-/// The modules from the root of the crate down to the one in this file.
-fn module(file: &Path, root: &Path) -> Vec<String> {
-    let inside = file.strip_prefix(root).expect("a source").with_extension("");
-    let mut module: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    if module.last().is_some_and(|last| last == "mod") {
-        module.pop();
-    }
-    module
-}
-
-/// The paths that a text imports by `crate` or `super`, from the root of the crate.
+/// The paths by `crate` or `super` in a file, from the root of the crate. A file that lists its own modules, or hands
+/// on names of them, does not import them by that.
 fn paths(module: &[String], text: &str) -> Vec<Vec<String>> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let code = code.join("\n");
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = lines.collect::<Vec<&str>>().join("\n");
     let mut found = Vec::new();
     for (at, word) in code.match_indices("crate::").chain(code.match_indices("super::")) {
-        // The last of several in a row tells how far up it goes.
+        // The last of several in a row tells how far up it leads.
         let rest = &code[at + word.len()..];
-        if rest.starts_with("super::") {
+        if rest.starts_with("super::") || code[..at].ends_with("pub use ") {
             continue;
         }
         let ups =
@@ -51,14 +122,13 @@ fn paths(module: &[String], text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What a path begins with, of each item where it goes on with a list of them.
+/// The beginning of a path; where it goes on with a list, that of each item.
 fn items(rest: &str) -> Vec<&str> {
     let end_of_name =
         |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
     let Some(list) = rest.strip_prefix('{') else { return vec![&rest[..end_of_name(rest)]] };
-    let mut depth = 0_usize;
+    let (mut depth, mut begin) = (0_usize, 0);
     let mut items = Vec::new();
-    let mut begin = 0;
     for (at, c) in list.char_indices() {
         match c {
             '{' => depth += 1,
@@ -66,46 +136,53 @@ fn items(rest: &str) -> Vec<&str> {
             ',' | '}' if depth == 0 => {
                 items.push(list[begin..at].trim());
                 begin = at + 1;
+                if c == '}' {
+                    break;
+                }
             }
             _ => {}
-        }
-        if c == '}' && begin == at + 1 {
-            break;
         }
     }
     items
 }
 
-/// The imports between parts, where `part` tells the part of a module.
-fn imports(part: impl Fn(&[String]) -> Option<String>) -> Imports {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&root, &mut files);
-    assert!(files.len() > 80, "only {} files were read", files.len());
-    let mut imports = Imports::new();
-    for file in files {
-        let module = module(&file, &root);
-        let Some(own) = part(&module) else { continue };
-        let text = std::fs::read_to_string(&file).expect("a source");
-        let others = paths(&module, &text).into_iter().filter_map(|path| part(&path));
-        imports.entry(own.clone()).or_default().extend(others.filter(|other| *other != own));
+/// The parts that import each other in a circle, directly or through others; empty if there is none.
+fn circle(mut imports: Imports) -> Imports {
+    let known: BTreeSet<String> = imports.keys().cloned().collect();
+    imports.values_mut().for_each(|others| others.retain(|other| known.contains(other)));
+    loop {
+        // A part that imports nothing of the rest is in no circle, nor is one that nothing of the rest imports.
+        let imported: BTreeSet<String> = imports.values().flatten().cloned().collect();
+        let free =
+            |(own, others): &(&String, &BTreeSet<String>)| others.is_empty() || !imported.contains(*own);
+        let Some(free) = imports.iter().find(free).map(|(own, _)| own.clone()) else { return imports };
+        imports.remove(&free);
+        imports.values_mut().for_each(|others| _ = others.remove(&free));
     }
-    imports
+}
+
+/// The rows of a table of ARCHITECTURE.md that follows a heading, each as its cells.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let text = read(&root().join("ARCHITECTURE.md"));
+    let lines = text.lines().skip_while(|line| *line != heading).skip(1);
+    let lines = lines.take_while(|line| !line.starts_with("## "));
+    let rows = lines.filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| format!("`{row}").split(" | ").map(str::to_owned).collect()).collect()
+}
+
+/// The names between backticks, without the endings of folders and files.
+fn names(cell: &str) -> Vec<String> {
+    let names = cell.split('`').skip(1).step_by(2);
+    names.map(|name| name.trim_end_matches('/').trim_end_matches(".rs").to_owned()).collect()
 }
 
 #[test]
 fn no_room_imports_one_above_it() {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"));
-    let text = text.expect("ARCHITECTURE.md");
-    // A room is told of in the first column, from the top down.
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
     let mut floors: BTreeMap<String, usize> = BTreeMap::new();
-    for (floor, row) in rows.enumerate() {
-        for room in row.split('`').step_by(2) {
-            floors.insert(room.trim_end_matches('/').trim_end_matches(".rs").to_owned(), floor);
-        }
+    for (floor, row) in table("## Rooms, from the top down").iter().enumerate() {
+        floors.extend(names(&row[0]).into_iter().map(|room| (room, floor)));
     }
-    let imports = imports(|module| module.first().filter(|room| floors.contains_key(*room)).cloned());
+    let imports = PRODUCT.imports(|module| module.first().filter(|room| floors.contains_key(*room)).cloned());
     assert!(imports.len() > 15, "only these rooms were found: {:?}", imports.keys());
     for (room, others) in &imports {
         for other in others {
@@ -115,20 +192,46 @@ fn no_room_imports_one_above_it() {
 }
 
 #[test]
-fn there_are_no_circles_in_cluster() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cluster");
-    let is_module = |name: &str| root.join(name).is_dir() || root.join(format!("{name}.rs")).is_file();
-    let mut imports = imports(|module| match module {
-        [room, own, ..] if room == "cluster" && is_module(own) => Some(own.clone()),
-        _ => None,
-    });
-    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 40, "too few imports: {imports:?}");
-    // What imports nothing of the rest is in no circle.
-    while let Some(free) = imports.iter().find(|(_, others)| others.is_empty()).map(|(own, _)| own.clone()) {
-        imports.remove(&free);
-        for others in imports.values_mut() {
-            others.remove(&free);
+fn every_room_of_the_engine_imports_only_what_its_line_allows() {
+    let rows = table("## Rooms of the engine, from the top down");
+    let allowed: BTreeMap<String, Vec<String>> =
+        rows.iter().map(|row| (names(&row[0]).remove(0), names(&row[2]))).collect();
+    let folders = ENGINE.imports(|module| module.first().cloned());
+    let rooms: BTreeSet<&String> = folders.keys().collect();
+    assert_eq!(rooms, allowed.keys().collect(), "the rooms of the engine and the lines about them");
+    for (at, row) in rows.iter().enumerate() {
+        for other in names(&row[2]) {
+            let below = rows[at + 1..].iter().any(|row| names(&row[0]).contains(&other));
+            assert!(below, "{} may import {other}, which does not stand below it", row[0]);
         }
     }
-    assert!(imports.is_empty(), "these import each other: {imports:?}");
+    let engine = |module: &[String]| match module.first().map(String::as_str) {
+        Some("Engine") => Some("engine".to_owned()),
+        first => first.map(str::to_owned),
+    };
+    let imports = ENGINE.imports(engine);
+    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 30, "too few imports: {imports:?}");
+    for (room, others) in imports {
+        let unexpected: Vec<_> = others.iter().filter(|other| !allowed[&room].contains(other)).collect();
+        assert!(unexpected.is_empty(), "{room} imports {unexpected:?}, which its line does not allow");
+    }
+}
+
+#[test]
+fn no_file_imports_itself_through_others() {
+    for part in CRATES {
+        let imports = part.imports_of_files();
+        assert!(imports.values().any(|others| !others.is_empty()), "no import was found in {}", part.folder);
+        let circle = circle(imports);
+        assert!(circle.is_empty(), "in {} these files import each other: {circle:#?}", part.folder);
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let import = |own: &str, other: &str| (own.to_owned(), BTreeSet::from([other.to_owned()]));
+    let line = Imports::from([import("a", "b"), import("b", "c"), ("c".to_owned(), BTreeSet::new())]);
+    assert!(circle(line).is_empty());
+    let round = Imports::from([import("a", "b"), import("b", "c"), import("c", "b")]);
+    assert_eq!(circle(round).into_keys().collect::<Vec<_>>(), ["b", "c"]);
 }

@@ -1,4 +1,4 @@
-//! The command `sluice simulate` as a user meets it.
+//! The command `sluice simulate` from a user's side.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -43,7 +43,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_outcome_comes_as_json_yaml_and_tables() {
+fn the_outcome_is_printed_as_json_yaml_and_tables() {
     let directory = with(SCENARIO);
     let json = simulate(&directory, &["s.yaml", "-o", "json", "--events"]);
     assert!(json.status.success(), "{}", text(&json.stderr));
@@ -70,7 +70,7 @@ fn a_report_is_written_beside_the_answer() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_takes_no_answer_away() {
+fn the_outcome_is_printed_although_the_report_cannot_be_written() {
     let directory = with(SCENARIO);
     let output = simulate(&directory, &["s.yaml", "--report", "no/such/r.html"]);
     let error = text(&output.stderr);
@@ -80,7 +80,7 @@ fn a_report_that_cannot_be_written_takes_no_answer_away() {
 }
 
 #[test]
-fn what_has_no_effect_is_a_warning() {
+fn an_annotation_without_effect_is_a_warning() {
     let misspelt = SCENARIO.replace(
         "simulate.sluice.dev/count",
         "sluice.dev/pol: x, sluice.dev/queue: x, simulate.sluice.dev/count",
@@ -114,7 +114,7 @@ fn several_files_are_one_scenario() {
 }
 
 #[test]
-fn a_scenario_comes_from_standard_input_too() {
+fn a_scenario_can_come_from_standard_input() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
     command.args(["simulate", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut sluice = command.spawn().expect("sluice runs");

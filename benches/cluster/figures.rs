@@ -1,4 +1,4 @@
-//! Figures out of what was measured, and the table of them.
+//! Figures computed from the measurements, and their table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
 
-/// The middle and the far end of a set of times.
+/// Median and 99th percentile of a set of times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantiles {
-    /// Half are shorter.
+    /// Median.
     pub median: Duration,
-    /// 99 of 100 are shorter.
+    /// 99th percentile.
     pub p99: Duration,
 }
 
 impl Quantiles {
-    /// Of these times.
+    /// Computes the quantiles of these times.
     pub fn of(times: &[Duration]) -> Self {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
@@ -35,24 +35,24 @@ impl fmt::Display for Quantiles {
     }
 }
 
-/// Everything measured in one run; pairs are without and with Sluice.
+/// All measurements of one run; pairs are without and with Sluice.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Jobs started per second: by hand before, by hand after, by Sluice.
+    /// Jobs started per second: raw before, raw after, by Sluice.
     pub open: [f64; 3],
-    /// From an end to the next start.
+    /// Times from an end to the next start.
     pub turnover: [Quantiles; 2],
     /// Creates per second.
     pub creates: [f64; 2],
-    /// How long a create takes.
+    /// Time of a create.
     pub create_latency: [Quantiles; 2],
-    /// How long the webhook takes, by its own account.
+    /// Time of the webhook, from its own metrics.
     pub webhook: Quantiles,
     /// Sluice's writes per admitted Job, by kind.
     pub writes: Vec<(String, f64)>,
-    /// Resident memory before any load.
+    /// Resident memory in MB before any load.
     pub idle_megabytes: f64,
-    /// Resident memory after the open phase.
+    /// Resident memory in MB after the open phase.
     pub busy_megabytes: f64,
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The resident memory of a process.
+/// Resident memory of a process in MB.
 pub fn resident_megabytes(process: u32) -> Result<f64> {
     let path = format!("/proc/{process}/status");
     let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -128,7 +128,7 @@ pub fn resident_megabytes(process: u32) -> Result<f64> {
     Ok(kilobytes / 1000.0)
 }
 
-/// The webhook's own quantiles between two scrapes, interpolated inside a bucket as Prometheus does.
+/// The webhook's own quantiles between two scrapes, interpolated inside a bucket like Prometheus does.
 pub fn webhook_quantiles(before: &str, after: &str) -> Quantiles {
     let (before, mut after) = (buckets(before), buckets(after));
     for (bound, count) in &mut after {
@@ -151,8 +151,8 @@ pub fn webhook_quantiles(before: &str, after: &str) -> Quantiles {
     Quantiles { median: quantile(0.5), p99: quantile(0.99) }
 }
 
-/// The webhook's cumulative buckets by upper bound, over all labels. Positive numbers keep their
-/// order as bits.
+/// The webhook's cumulative buckets by upper bound, over all labels. The bits of positive numbers keep their
+/// order.
 fn buckets(scrape: &str) -> BTreeMap<u64, f64> {
     let mut buckets = BTreeMap::new();
     for line in scrape.lines().filter(|line| line.starts_with("sluice_webhook_duration_seconds_bucket")) {

@@ -1,4 +1,4 @@
-//! The load: Jobs made, watched, started by hand and cleared away, always by the same user.
+//! The load: Jobs are created, watched, started by the generator and deleted, always by the same user.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How many requests are under way at the same time.
+/// Number of requests at the same time.
 pub const IN_FLIGHT: usize = 16;
-/// How long anything may take before the run is given up.
+/// Timeout of every step.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The label by which a phase's Jobs are watched.
 const PHASE: &str = "bench";
 
-/// Makes nodes with eight GPUs each.
+/// Creates nodes with eight GPUs each.
 pub async fn nodes(client: &Client, count: usize) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     let create = |i: usize| {
@@ -50,7 +50,7 @@ fn is_ready(node: &Node) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Makes a namespace, of a team or of nobody.
+/// Creates a namespace with or without a team.
 pub async fn namespace(client: &Client, name: &str, team: Option<&str>) -> Result<()> {
     let mut namespace = json!({"metadata": {"name": name}});
     if let Some(team) = team {
@@ -61,7 +61,7 @@ pub async fn namespace(client: &Client, name: &str, team: Option<&str>) -> Resul
     Ok(())
 }
 
-/// A Job of one pod with one GPU. `seconds` is how long the pod runs; for ever when there are none.
+/// A Job of one pod with one GPU. `seconds` is the pod's run time; without it the pod runs until deleted.
 fn job(phase: &str, name: &str, suspend: bool, seconds: Option<u32>) -> Value {
     let mut annotations = json!({});
     if let Some(seconds) = seconds {
@@ -79,7 +79,7 @@ fn job(phase: &str, name: &str, suspend: bool, seconds: Option<u32>) -> Value {
     })
 }
 
-/// Creates `count` Jobs spread over `namespaces`; how long that took, and each request alone.
+/// Creates `count` Jobs spread over `namespaces`; returns the total time and the time of each request.
 pub async fn create(
     client: &Client,
     phase: &str,
@@ -102,7 +102,7 @@ pub async fn create(
     Ok((began.elapsed(), each))
 }
 
-/// Lets a Job start, as somebody who knows where it is to go would do in one request.
+/// Starts a Job with one request, by a client that knows its node.
 pub async fn start_by_hand(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let patch = json!({
         "metadata": {"annotations": {"bench/started": "by hand"}},
@@ -113,18 +113,18 @@ pub async fn start_by_hand(client: &Client, namespace: &str, name: &str) -> Resu
     Ok(())
 }
 
-/// What a watch on the Jobs of a phase tells.
+/// An event of a watch on the Jobs of a phase.
 #[derive(Debug)]
 pub enum Seen {
-    /// A Job for the first time not suspended.
+    /// A Job was seen not suspended for the first time.
     Started(Instant),
-    /// A Job for the first time with its pod ended.
+    /// A Job was seen with its pod ended for the first time.
     Ended(Instant),
 }
 
 /// A watch on the Jobs of one phase.
 pub struct Watch {
-    /// What it has seen, in order.
+    /// The events, in order.
     pub seen: mpsc::UnboundedReceiver<Seen>,
     task: JoinHandle<()>,
 }
@@ -132,7 +132,7 @@ pub struct Watch {
 impl Watch {
     /// Starts to watch and waits until `count` Jobs are known.
     pub async fn start(client: &Client, phase: &str, count: usize) -> Result<Self> {
-        let (tell, seen) = mpsc::unbounded_channel();
+        let (sender, seen) = mpsc::unbounded_channel();
         let (ready, all_known) = tokio::sync::oneshot::channel();
         let config = watcher::Config::default().labels(&format!("{PHASE}={phase}"));
         let mut events =
@@ -145,33 +145,35 @@ impl Watch {
                 let uid = job.uid().unwrap_or_default();
                 let running = job.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
                 let done = job.status.as_ref().is_some_and(|status| status.succeeded.unwrap_or(0) > 0);
-                if running && started.insert(uid.clone()) && tell.send(Seen::Started(Instant::now())).is_err()
+                if running
+                    && started.insert(uid.clone())
+                    && sender.send(Seen::Started(Instant::now())).is_err()
                 {
                     return;
                 }
-                if done && ended.insert(uid.clone()) && tell.send(Seen::Ended(Instant::now())).is_err() {
+                if done && ended.insert(uid.clone()) && sender.send(Seen::Ended(Instant::now())).is_err() {
                     return;
                 }
                 known.insert(uid);
                 if known.len() == count
                     && let Some(ready) = ready.take()
                 {
-                    // Nobody waits any more if the run was given up.
+                    // The receiver is gone if the run was given up.
                     let _ = ready.send(());
                 }
             }
         });
-        tokio::time::timeout(PATIENCE, all_known).await.context("the Jobs do not all show up")??;
+        tokio::time::timeout(PATIENCE, all_known).await.context("not all Jobs appeared")??;
         Ok(Self { seen, task })
     }
 
-    /// The next thing that it sees.
+    /// The next event.
     pub async fn next(&mut self) -> Result<Seen> {
         let next = tokio::time::timeout(PATIENCE, self.seen.recv()).await;
-        next.with_context(|| format!("nothing has happened for {PATIENCE:?}"))?.context("the watch has ended")
+        next.with_context(|| format!("no event for {PATIENCE:?}"))?.context("the watch has ended")
     }
 
-    /// Waits until `count` Jobs have started; when the last did.
+    /// Waits until `count` Jobs have started, and returns the time of the last start.
     pub async fn started(&mut self, count: usize) -> Result<Instant> {
         let mut seen = 0;
         loop {
@@ -210,11 +212,11 @@ pub async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
     quiet().await
 }
 
-/// Waits until the machine has nothing left to do, so that no phase pays for the one before it.
+/// Waits until the machine is idle, so that no phase pays for the one before it.
 pub async fn quiet() -> Result<()> {
     let mut calm = 0;
     let mut before = processor_times()?;
-    until("the machine comes to rest", async || {
+    until("the machine is idle", async || {
         tokio::time::sleep(Duration::from_millis(800)).await;
         let now = processor_times()?;
         let (idle, all) = (now.0 - before.0, now.1 - before.1);
@@ -234,7 +236,7 @@ fn processor_times() -> Result<(u64, u64)> {
     Ok((idle, ticks.iter().take(8).sum()))
 }
 
-/// Asks until there is an answer.
+/// Repeats the question until it has an answer.
 pub async fn until<T>(what: &str, mut question: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
     let began = Instant::now();
     loop {
@@ -242,7 +244,7 @@ pub async fn until<T>(what: &str, mut question: impl AsyncFnMut() -> Result<Opti
             return Ok(answer);
         }
         if began.elapsed() > PATIENCE {
-            bail!("waited {PATIENCE:?} in vain: {what}");
+            bail!("timed out after {PATIENCE:?}: {what}");
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

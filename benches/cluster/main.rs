@@ -1,17 +1,19 @@
-//! What Sluice does to a control plane: Jobs admitted per second, the time from an end to the next
-//! start, creates per second, each beside what the same control plane does without Sluice.
+//! Sluice's effect on a control plane: Jobs admitted per second, the time from an end to the next start,
+//! creates per second, each beside the same control plane without Sluice.
 //!
-//! *Raw* is the ceiling: the load generator itself lets the held Jobs start, one request each, 16
-//! under way at a time. *Open*: many held Jobs, the capacity is opened at once, until the last has
-//! been seen to start. *Turnover*: Jobs of three seconds through 40 GPUs, from the k-th end seen to
-//! the (40+k)-th start seen, by the same watch.
+//! *Raw* is the ceiling: the load generator itself starts the held Jobs, with one request each and 16
+//! requests at a time. *Open*: many held Jobs; the capacity is opened at once, until the last Job is seen to
+//! start. *Turnover*: Jobs of three seconds on 40 GPUs, from the k-th end to the (40+k)-th start seen by the
+//! same watch.
 
 mod figures;
 mod load;
+#[path = "../readme.rs"]
+mod readme;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result};
 use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
@@ -27,19 +29,22 @@ use load::{IN_FLIGHT, Seen, Watch};
 /// Measures Sluice on a local control plane.
 #[derive(Parser)]
 struct Arguments {
-    /// How many Jobs wait when the capacity opens.
+    /// Number of Jobs that wait when the capacity opens.
     #[arg(long, default_value_t = 2000)]
     jobs: usize,
-    /// How many nodes with 8 GPUs there are.
+    /// Number of nodes with 8 GPUs.
     #[arg(long, default_value_t = 250)]
     nodes: usize,
-    /// How many Jobs pass through 40 GPUs.
+    /// Number of Jobs that run on 40 GPUs.
     #[arg(long, default_value_t = 400)]
     turnover: usize,
-    /// How many Jobs are created in a round.
+    /// Number of Jobs created in a round.
     #[arg(long, default_value_t = 1000)]
     creates: usize,
-    /// What `cargo bench` adds.
+    /// Write the table into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -74,12 +79,13 @@ async fn main() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(5)).await;
     report.idle_megabytes = resident_megabytes(process)?;
 
-    say("creates: in a namespace of nobody and of a team, in turn");
+    say("creates: in a namespace without and with a team, in turn");
     let before = sluice.get("/metrics").await?;
     let (mut plain, mut held) = (Creates::default(), Creates::default());
     for round in 0..2 {
         plain.run(&client, &format!("plain-{round}"), RAW[0], arguments.creates, true).await?;
-        // In both nothing starts: here the creator suspends the Job, there it is held. The Job controller lags behind; what it owes to one kind must not burden the other.
+        // In both rounds no Job starts: in the plain one the creator suspends it, in the other it is held.
+        // The Job controller lags behind, and its delayed work for one round must not load the next.
         load::quiet().await?;
         held.run(&client, &format!("held-{round}"), TEAM[0], arguments.creates, false).await?;
         load::clear(&client, &[RAW[0], TEAM[0]]).await?;
@@ -97,11 +103,14 @@ async fn main() -> Result<()> {
     let turnover = turnover_sluice(&client, arguments.turnover).await?;
     sluice.stop().await?;
 
-    say("raw: open once more, without Sluice");
+    say("raw: open again, without Sluice");
     let raw_after = open_raw(&client, "raw-open-2", arguments.jobs).await?;
     report.open = [raw_before, raw_after, open];
     report.turnover = [Quantiles::of(&raw_turnover), Quantiles::of(&turnover)];
     println!("{report}");
+    if arguments.write {
+        readme::write("bench-cluster", &report.to_string()).map_err(Error::msg)?;
+    }
     Ok(())
 }
 
@@ -186,7 +195,7 @@ async fn open_sluice(cluster: &Cluster, client: &Client, count: usize) -> Result
     let began = Instant::now();
     set_limit(client, count).await?;
     let rate = per_second(count, watch.started(count).await? - began);
-    // Events are sent behind the admissions; what belongs to these is to be counted, too.
+    // Events follow the admissions; those of these admissions must be counted, too.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut writes: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     for write in cluster.audit().by(names::ACCOUNT)?.into_iter().skip(before) {
@@ -199,7 +208,7 @@ async fn open_sluice(cluster: &Cluster, client: &Client, count: usize) -> Result
     Ok((rate, writes.into_iter().map(|(what, n)| (what, per_job(n))).collect()))
 }
 
-/// From the k-th end seen to the (40+k)-th start seen; negative is as good as nothing.
+/// From the k-th end to the (40+k)-th start; a start before the end counts as zero.
 #[derive(Default)]
 struct Turnover {
     started: Vec<Instant>,

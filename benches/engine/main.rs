@@ -1,15 +1,16 @@
-//! What a decision costs: events per second, time per event and memory of the engine, by the
-//! number of nodes, of waiting workloads and of teams.
+//! Cost of a decision: events per second, time per event and memory of the engine, by the number of nodes, of
+//! waiting workloads and of teams.
 //!
-//! Every size is measured in a process of its own, so that its memory is its own. A step is what
-//! the API server would tell of one thing that happened (an end comes with the end of its pods),
-//! and the plan that follows. What that plan leaves for further plans waits until the next step, for
-//! whatever is new goes before it: that is a cluster in which something happens all the time. How many
-//! further plans one step entails when nothing else happens is counted and timed apart, after that.
-//! Times are processor time, so that whatever else runs on the machine is left out.
+//! Every size is measured in a process of its own, so that its memory is its own. A step is the API server's
+//! events of one change (an end includes the end of its pods) and the plan that follows. Work that this plan
+//! leaves for further plans waits until the next step, because new events come first: this is a cluster that
+//! changes all the time. The number and time of further plans after a single step are measured separately,
+//! after that. Times are processor time, so other load on the machine does not count.
 
 mod clock;
 mod random;
+#[path = "../readme.rs"]
+mod readme;
 mod report;
 mod world;
 
@@ -18,13 +19,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use sluice_engine::decision::Effort;
+use sluice_engine::types::Effort;
 
 use clock::processor_time;
-use report::{Figures, Rest, Row};
+use report::{Figures, Memory, Rest, Row};
 use world::{Size, World};
 
-/// Measures what decisions of the engine cost.
+/// Measures the cost of the engine's decisions.
 #[derive(Parser)]
 struct Arguments {
     /// Numbers of nodes (of 8 GPUs) to measure with.
@@ -36,25 +37,28 @@ struct Arguments {
     /// Numbers of teams to measure with.
     #[arg(long, value_delimiter = ',', default_value = "10,1000")]
     teams: Vec<usize>,
-    /// How many steps are measured at each size.
+    /// Number of steps at each size.
     #[arg(long, default_value_t = 10_000)]
     steps: usize,
-    /// Ends the measurement of a size after so many seconds, with as many steps as were made.
+    /// Stop the measurement of a size after so many seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Another seed gives another cluster of the same kind.
+    /// Seed of the cluster's random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// A size of 200 nodes, 2,000 waiting and 10 teams only, to see whether it works.
+    /// Only a size of 200 nodes, 2,000 waiting and 10 teams, as a test.
     #[arg(long)]
     quick: bool,
-    /// Where the table is written besides.
+    /// File for the table as CSV.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench-engine.csv"))]
     csv: std::path::PathBuf,
-    /// Measures one size in this process and prints its figures.
+    /// Measure one size in this process and print its figures.
     #[arg(long, hide = true)]
     single: bool,
-    /// What `cargo bench` adds.
+    /// Write the table into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -87,6 +91,9 @@ fn all(arguments: &Arguments) -> Result<(), String> {
     }
     println!("{}", report::table(&rows));
     println!("{}", report::growth(&rows));
+    if arguments.write {
+        readme::write("bench-engine", &report::summary(&rows).to_string())?;
+    }
     std::fs::write(&arguments.csv, report::csv(&rows))
         .map_err(|error| format!("{}: {error}", arguments.csv.display()))
 }
@@ -158,8 +165,10 @@ fn single(arguments: &Arguments) -> Result<(), String> {
         &mut times,
         Rest::of(&mut world, left_over, limit),
         first_plan,
-        resident.saturating_sub(empty),
-        resident.saturating_sub(with_running) / waiting.max(1) as u64,
+        Memory {
+            resident: resident.saturating_sub(empty),
+            per_pending: resident.saturating_sub(with_running) / waiting.max(1) as u64,
+        },
         decisions,
         Effort { searches: effort.searches - before.searches, bounded: effort.bounded - before.bounded },
     );
@@ -167,7 +176,7 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The memory that this process holds now.
+/// Resident memory of this process in bytes.
 fn resident_bytes() -> Result<u64, String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

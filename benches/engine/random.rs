@@ -1,15 +1,15 @@
-//! The same numbers in every run.
+//! The same random numbers in every run.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of that seed.
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `bound`, zero if that is zero.
+    /// A number below `bound`, or zero if that is zero.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;

@@ -1,17 +1,17 @@
-//! The figures of a measurement, as a table, as CSV, and as growth from size to size.
+//! The figures of a measurement as a table, as CSV, and as growth from size to size.
 
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
-use sluice_engine::decision::Effort;
+use sluice_engine::types::Effort;
 
 use crate::clock::processor_time;
 use crate::world::{Size, World};
 
-/// So many steps at most are planned to the end.
+/// Largest number of steps that are planned until no work is left.
 const MOST_RESTS: u64 = 200;
 
-/// What was measured at one size.
+/// The measurements at one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     steps: u64,
@@ -24,25 +24,33 @@ pub struct Figures {
     longest: Duration,
     rest: Rest,
     first_plan: Duration,
-    resident: u64,
-    per_pending: u64,
+    memory: Memory,
 }
 
-/// What it takes until nothing is left to be planned.
+/// Memory in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Of the engine with all nodes and workloads.
+    pub resident: u64,
+    /// Of one waiting workload.
+    pub per_pending: u64,
+}
+
+/// The cost of planning until no work is left.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rest {
-    /// After how many of the steps measured something was left for further plans.
+    /// Number of measured steps after which work was left for further plans.
     left_over: u64,
-    /// How many steps were planned to the end, each from a state of rest.
+    /// Number of steps planned until no work was left, each from a state of rest.
     steps: u64,
-    /// How many further plans they entailed; if none was planned to the end, those made until then.
+    /// Number of further plans of these steps; if none came to rest, those made until then.
     plans: u64,
-    /// How long these took in sum.
+    /// Total time of the further plans.
     sum: Duration,
 }
 
 impl Rest {
-    /// Measures it, for so long at most, after steps of which so many left something over.
+    /// Measures the cost for at most `limit`, after measured steps of which `left_over` left work.
     pub fn of(world: &mut World, left_over: usize, limit: Duration) -> Self {
         let left_over = left_over as u64;
         let started = Instant::now();
@@ -79,22 +87,21 @@ impl Rest {
     }
 }
 
-/// What was measured, and at which size.
+/// The figures of one size.
 pub struct Row {
-    /// How large the cluster was.
+    /// Size of the cluster.
     pub size: Size,
-    /// What was measured.
+    /// Its figures.
     pub figures: Figures,
 }
 
 impl Figures {
-    /// The figures of these times; memory in bytes, in all and for one waiting workload.
+    /// The figures of these times; sorts the times.
     pub fn new(
         times: &mut [Duration],
         rest: Rest,
         first_plan: Duration,
-        resident: u64,
-        per_pending: u64,
+        memory: Memory,
         decisions: usize,
         effort: Effort,
     ) -> Self {
@@ -102,23 +109,10 @@ impl Figures {
         let steps = times.len() as u64;
         let mean = times.iter().sum::<Duration>() / u32::try_from(steps.max(1)).unwrap_or(u32::MAX);
         let (decisions, Effort { searches, bounded }) = (decisions as u64, effort);
-        Self {
-            steps,
-            decisions,
-            searches,
-            bounded,
-            mean,
-            p50,
-            p99,
-            longest,
-            rest,
-            first_plan,
-            resident,
-            per_pending,
-        }
+        Self { steps, decisions, searches, bounded, mean, p50, p99, longest, rest, first_plan, memory }
     }
 
-    /// One line from which [`Figures::parse`] reads them again.
+    /// The figures as one line for [`Figures::parse`].
     pub fn line(&self) -> String {
         let times = [self.mean, self.p50, self.p99, self.longest, self.rest.sum, self.first_plan];
         let times: Vec<String> = times.iter().map(|time| time.as_nanos().to_string()).collect();
@@ -132,12 +126,12 @@ impl Figures {
             self.rest.steps,
             self.rest.plans,
             times.join(" "),
-            self.resident,
-            self.per_pending
+            self.memory.resident,
+            self.memory.per_pending
         )
     }
 
-    /// The figures in such a line; none if it is another one.
+    /// Reads the figures of such a line; none for another line.
     pub fn parse(line: &str) -> Option<Self> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("figures ")?.split(' ').map(|number| number.parse().ok()).collect();
@@ -156,8 +150,7 @@ impl Figures {
             longest: nanos(longest),
             rest: Rest { left_over, steps: rested, plans, sum: nanos(sum) },
             first_plan: nanos(first_plan),
-            resident,
-            per_pending,
+            memory: Memory { resident, per_pending },
         })
     }
 
@@ -166,14 +159,14 @@ impl Figures {
     }
 }
 
-/// The middle, the 99th in a hundred, and the longest; sorts the times.
+/// Median, 99th percentile and maximum; sorts the times.
 pub fn quantiles(times: &mut [Duration]) -> [Duration; 3] {
     times.sort_unstable();
     let at = |part: usize| times.get((times.len() * part / 100).min(times.len().saturating_sub(1)));
     [50, 99, 100].map(|part| at(part).copied().unwrap_or_default())
 }
 
-/// A number of things that a size says.
+/// A dimension of a size.
 type Dimension = fn(&Size) -> usize;
 
 const HEADERS: [&str; 16] = [
@@ -184,9 +177,9 @@ const HEADERS: [&str; 16] = [
     "p50 µs",
     "p99 µs",
     "max µs",
-    "left over %",
+    "unfinished plans %",
     "further plans to rest",
-    "their sum µs",
+    "time to rest µs",
     "first plan ms",
     "memory MiB",
     "bytes/pending",
@@ -211,15 +204,15 @@ fn cells(row: &Row) -> [String; 16] {
         plans_to_rest,
         time_to_rest,
         figures.first_plan.as_millis().to_string(),
-        (figures.resident >> 20).to_string(),
-        figures.per_pending.to_string(),
+        (figures.memory.resident >> 20).to_string(),
+        figures.memory.per_pending.to_string(),
         figures.decisions.to_string(),
         figures.searches.to_string(),
         figures.bounded.to_string(),
     ]
 }
 
-/// For people.
+/// The table for readers.
 pub fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header(HEADERS);
@@ -232,7 +225,44 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// For programs.
+/// The table of `benches/README.md`.
+pub fn summary(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header([
+        "nodes",
+        "waiting",
+        "teams",
+        "events/s",
+        "p50 ms",
+        "p99 ms",
+        "longest ms",
+        "memory MiB",
+        "searches bounded",
+    ]);
+    let millis = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
+    for Row { size, figures } in rows {
+        table.add_row([
+            thousands(size.nodes as u64),
+            thousands(size.pending as u64),
+            thousands(size.teams as u64),
+            format!("{:.0}", figures.steps_per_second()),
+            millis(figures.p50),
+            millis(figures.p99),
+            millis(figures.longest),
+            thousands(figures.memory.resident >> 20),
+            format!("{} %", figures.bounded * 100 / figures.searches.max(1)),
+        ]);
+    }
+    table.add_row(["goal", "", "", "", "", "10", "", "1,024", ""]);
+    table
+}
+
+/// A number with commas between thousands.
+fn thousands(value: u64) -> String {
+    if value < 1000 { value.to_string() } else { format!("{},{:03}", thousands(value / 1000), value % 1000) }
+}
+
+/// The table for programs.
 pub fn csv(rows: &[Row]) -> String {
     let lines = rows.iter().map(|row| cells(row).join(","));
     std::iter::once(HEADERS.join(",").replace(' ', "_"))
@@ -240,7 +270,7 @@ pub fn csv(rows: &[Row]) -> String {
         .fold(String::new(), |text, line| text + &line + "\n")
 }
 
-/// How many times as much a step costs at the greatest size as with less of one thing.
+/// Factor by which a step costs more at the largest size than with less of one dimension.
 pub fn growth(rows: &[Row]) -> String {
     let Some(largest) = rows.iter().max_by_key(|row| (row.size.nodes, row.size.pending, row.size.teams))
     else {

@@ -1,13 +1,13 @@
-//! A cluster in motion: what the objects would show, in as little memory as will do, so that what
-//! the process holds is the engine's.
+//! A changing cluster. It keeps the objects' state in as little memory as possible, so that the process's
+//! memory is the engine's.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::Action;
-use sluice_engine::model::{
+use sluice_engine::types::Action;
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time, Workload,
     WorkloadId,
 };
@@ -16,23 +16,23 @@ use crate::random::Random;
 
 const GPU: &str = "nvidia.com/gpu";
 const GPUS_PER_NODE: u32 = 8;
-/// Every so many teams stand under a parent of their own.
+/// Number of teams with a common parent.
 const SIBLINGS: usize = 10;
 
-/// How large the cluster is.
+/// Size of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Nodes of eight GPUs.
+    /// Number of nodes of eight GPUs.
     pub nodes: usize,
-    /// Workloads that wait.
+    /// Number of waiting workloads.
     pub pending: usize,
-    /// Teams that submit; parents come on top.
+    /// Number of teams that submit, without their parents.
     pub teams: usize,
 }
 
-/// What a workload asks for, as drawn.
+/// The random request of a workload.
 #[derive(Clone, Copy)]
-struct Wish {
+struct Request {
     team: u16,
     queue: u8,
     priority: i32,
@@ -45,29 +45,29 @@ struct Wish {
 enum Stage {
     Waits,
     Runs(Admission),
-    Leaves(Admission, Time),
+    Stops(Admission, Time),
 }
 
 struct Item {
-    wish: Wish,
+    request: Request,
     submitted: Time,
     stage: Stage,
 }
 
-/// A step of what happens; the name is the row it is reported in.
+/// A step; its name is its row in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Somebody submits a workload.
+    /// A workload is submitted.
     Submit,
-    /// A running one ends and is gone.
+    /// A running workload ends and its pods are gone.
     Finish,
-    /// A waiting one is deleted.
+    /// A waiting workload is deleted.
     Delete,
     /// The write of an admission is seen, with its pods.
     Started,
     /// The write of an eviction is seen.
-    Told,
-    /// The last pod of an evicted one is gone; it waits again.
+    Evicting,
+    /// The last pod of an evicted workload is gone; it waits again.
     Gone,
     /// A node is closed, or opened again.
     Cordon,
@@ -81,7 +81,7 @@ pub struct World {
     pub now: Time,
     random: Random,
     teams: Vec<Team>,
-    /// The first so many of `teams` submit.
+    /// The first of `teams`, up to this number, submit.
     submitters: usize,
     nodes: Vec<bool>,
     items: BTreeMap<u32, Item>,
@@ -89,12 +89,12 @@ pub struct World {
     running: Picks,
     made: u32,
     started: VecDeque<(u32, Admission)>,
-    told: VecDeque<u32>,
-    leaving: VecDeque<u32>,
+    evicting: VecDeque<u32>,
+    stopping: VecDeque<u32>,
     closed: Vec<usize>,
 }
 
-/// A set from which one can be drawn at once.
+/// A set from which a random item can be drawn in constant time.
 #[derive(Default)]
 struct Picks {
     list: Vec<u32>,
@@ -123,7 +123,7 @@ impl Picks {
 }
 
 impl World {
-    /// A full cluster with nobody waiting yet, as an engine finds it that has just started.
+    /// A full cluster without waiting workloads, as a new engine finds it.
     pub fn full(size: Size, seed: u64) -> Self {
         let mut world = Self {
             engine: Engine::new(),
@@ -137,8 +137,8 @@ impl World {
             running: Picks::default(),
             made: 0,
             started: VecDeque::new(),
-            told: VecDeque::new(),
-            leaving: VecDeque::new(),
+            evicting: VecDeque::new(),
+            stopping: VecDeque::new(),
             closed: Vec::new(),
         };
         for team in world.teams.clone() {
@@ -151,11 +151,11 @@ impl World {
             BTreeMap::from([(GPUS_PER_NODE, (0..size.nodes).collect())]);
         let mut misses = 0;
         while misses < 50 && free.keys().any(|gpus| *gpus > 0) {
-            let wish = world.wish();
-            match fill(&mut free, wish.pods, wish.gpus) {
+            let request = world.request();
+            match fill(&mut free, request.pods, request.gpus) {
                 Some(nodes) => {
                     let age = 60_000 * i64::try_from(world.random.below(55)).unwrap_or(0);
-                    world.preset(wish, &nodes, Time(world.now.0 - age));
+                    world.preset(request, &nodes, Time(world.now.0 - age));
                 }
                 None => misses += 1,
             }
@@ -163,38 +163,38 @@ impl World {
         world
     }
 
-    /// Puts in somebody who runs already.
-    fn preset(&mut self, wish: Wish, nodes: &BTreeMap<usize, u32>, at: Time) {
+    /// Adds a workload that already runs.
+    fn preset(&mut self, request: Request, nodes: &BTreeMap<usize, u32>, at: Time) {
         let number = self.number();
         let admission = Admission {
             pool: "default".into(),
             nodes: nodes.iter().map(|(node, pods)| (node_name(*node), *pods)).collect(),
-            pods: wish.pods,
+            pods: request.pods,
             borrowed: false,
             share: None,
             at,
         };
-        self.items.insert(number, Item { wish, submitted: at, stage: Stage::Runs(admission) });
+        self.items.insert(number, Item { request, submitted: at, stage: Stage::Runs(admission) });
         self.running.add(number);
         self.show(number);
         self.show_pods(number, true);
     }
 
-    /// A workload that waits from now on.
+    /// Submits a workload.
     pub fn submit(&mut self) {
-        let wish = self.wish();
+        let request = self.request();
         let number = self.number();
-        self.items.insert(number, Item { wish, submitted: self.now, stage: Stage::Waits });
+        self.items.insert(number, Item { request, submitted: self.now, stage: Stage::Waits });
         self.waiting.add(number);
         self.show(number);
     }
 
-    /// How many wait and how many run.
+    /// Number of waiting and of running workloads.
     pub fn counts(&self) -> (usize, usize) {
         (self.waiting.list.len(), self.running.list.len())
     }
 
-    /// Plans and takes note of what the cluster has to do; the number of decisions.
+    /// Plans, notes the writes that follow, and returns the number of decisions.
     pub fn plan(&mut self) -> usize {
         let plan = self.engine.plan(self.now);
         let decisions = plan.actions.len();
@@ -207,7 +207,7 @@ impl World {
                 }
                 Action::Evict { .. } => {
                     self.running.remove(number);
-                    self.told.push_back(number);
+                    self.evicting.push_back(number);
                 }
                 Action::Resize { .. } | Action::Fail { .. } => {}
             }
@@ -215,10 +215,10 @@ impl World {
         decisions
     }
 
-    /// Lets the next thing happen; the caller plans after it.
+    /// Carries out the next step; the caller plans after it.
     pub fn step(&mut self) -> Step {
         self.now = Time(self.now.0 + 20 + i64::try_from(self.random.below(200)).unwrap_or(0));
-        // What was decided is carried out soon, while other things go on.
+        // Decisions are carried out soon, while other events happen.
         if self.random.below(3) < 2
             && let Some(step) = self.carry_out()
         {
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Carries out all that was decided, and what comes of it, until nothing moves any more.
+    /// Carries out all decisions and their consequences until the cluster rests.
     pub fn settle(&mut self) {
         loop {
             while self.carry_out().is_some() {}
@@ -247,10 +247,10 @@ impl World {
         }
     }
 
-    /// One thing that was decided is seen to be done, the oldest of one kind.
+    /// Completes the oldest write of one kind.
     fn carry_out(&mut self) -> Option<Step> {
-        let under_way = [self.started.is_empty(), self.told.is_empty(), self.leaving.is_empty()];
-        let kinds: Vec<usize> = (0..3).filter(|kind| !under_way[*kind]).collect();
+        let idle = [self.started.is_empty(), self.evicting.is_empty(), self.stopping.is_empty()];
+        let kinds: Vec<usize> = (0..3).filter(|kind| !idle[*kind]).collect();
         let kind = kinds.get(self.random.below(kinds.len()))?;
         match kind {
             0 => {
@@ -264,18 +264,18 @@ impl World {
                 Some(Step::Started)
             }
             1 => {
-                let number = self.told.pop_front()?;
+                let number = self.evicting.pop_front()?;
                 if let Some(item) = self.items.get_mut(&number)
                     && let Stage::Runs(admission) = &item.stage
                 {
-                    item.stage = Stage::Leaves(admission.clone(), self.now);
-                    self.leaving.push_back(number);
+                    item.stage = Stage::Stops(admission.clone(), self.now);
+                    self.stopping.push_back(number);
                     self.show(number);
                 }
-                Some(Step::Told)
+                Some(Step::Evicting)
             }
             _ => {
-                let number = self.leaving.pop_front()?;
+                let number = self.stopping.pop_front()?;
                 self.show_pods(number, false);
                 if let Some(item) = self.items.get_mut(&number) {
                     item.stage = Stage::Waits;
@@ -301,8 +301,8 @@ impl World {
     fn cordon(&mut self) -> Step {
         let node = match self.closed.pop() {
             Some(node) if self.closed.len() > 3 => node,
-            kept => {
-                self.closed.extend(kept);
+            popped => {
+                self.closed.extend(popped);
                 self.random.below(self.nodes.len())
             }
         };
@@ -338,8 +338,8 @@ impl World {
         self.made
     }
 
-    /// Some teams ask for more than others; most jobs are small, a few are gangs of whole nodes.
-    fn wish(&mut self) -> Wish {
+    /// Teams differ in size; most jobs are small, a few are gangs of whole nodes.
+    fn request(&mut self) -> Request {
         let random = &mut self.random;
         let team = random.below(self.submitters).min(random.below(self.submitters));
         let (pods, gpus) = match random.below(100) {
@@ -349,7 +349,7 @@ impl World {
             77..92 => (1, 8),
             _ => (2 + u32::try_from(random.below(7)).unwrap_or(0), 8),
         };
-        Wish {
+        Request {
             team: u16::try_from(team).unwrap_or(0),
             queue: match random.below(20) {
                 0 if pods == 1 => 1,
@@ -376,34 +376,34 @@ impl World {
         }
     }
 
-    /// Tells the engine what the object of a workload shows.
+    /// Reports a workload's object to the engine.
     fn show(&mut self, number: u32) {
         let Some(item) = self.items.get(&number) else { return };
-        let wish = &item.wish;
+        let request = &item.request;
         let state = match &item.stage {
             Stage::Waits => Observed::Queued,
             Stage::Runs(admission) => Observed::Admitted(admission.clone()),
-            Stage::Leaves(admission, since) => {
+            Stage::Stops(admission, since) => {
                 Observed::Leaving { admission: admission.clone(), since: *since, stopped: true }
             }
         };
-        let team = &self.teams[usize::from(wish.team)];
-        let shape = PodShape { requests: requests(wish), ..PodShape::default() };
+        let team = &self.teams[usize::from(request.team)];
+        let shape = PodShape { requests: requests(request), ..PodShape::default() };
         let name = format!("job-{number}").into();
         let workload = Workload {
             id: id(number),
-            queue: Some(team.queues[usize::from(wish.queue)].name.clone()),
-            priority: wish.priority,
+            queue: Some(team.queues[usize::from(request.queue)].name.clone()),
+            priority: request.priority,
             state,
-            ..Workload::job(&team.name, &name, wish.pods, shape, item.submitted)
+            ..Workload::job(&team.name, &name, request.pods, shape, item.submitted)
         };
         self.engine.apply(Event::WorkloadApplied(workload), self.now);
     }
 
-    /// Tells the engine of the pods of a workload, or that they are gone.
+    /// Reports the pods of a workload to the engine, or their end.
     fn show_pods(&mut self, number: u32, there: bool) {
         let Some(item) = self.items.get(&number) else { return };
-        let (Stage::Runs(admission) | Stage::Leaves(admission, _)) = &item.stage else { return };
+        let (Stage::Runs(admission) | Stage::Stops(admission, _)) = &item.stage else { return };
         let nodes = admission.nodes.iter().flat_map(|(node, pods)| (0..*pods).map(move |_| node));
         for (index, node) in nodes.enumerate() {
             let pod = PodId(format!("{}-{index}", id(number)).into());
@@ -412,7 +412,7 @@ impl World {
                     id: pod,
                     workload: Some(id(number)),
                     node: Some(node.clone()),
-                    requests: requests(&item.wish),
+                    requests: requests(&item.request),
                 })
             } else {
                 Event::PodRemoved(pod)
@@ -422,10 +422,10 @@ impl World {
     }
 }
 
-/// Nodes for the pods, each on the fullest that holds it.
+/// Nodes for the pods, each on the fullest that fits it.
 fn fill(free: &mut BTreeMap<u32, BTreeSet<usize>>, pods: u32, gpus: u32) -> Option<BTreeMap<usize, u32>> {
-    let room: usize = free.range(gpus..).map(|(left, nodes)| nodes.len() * (left / gpus) as usize).sum();
-    if room < pods as usize {
+    let capacity: usize = free.range(gpus..).map(|(left, nodes)| nodes.len() * (left / gpus) as usize).sum();
+    if capacity < pods as usize {
         return None;
     }
     let mut taken = BTreeMap::new();
@@ -477,8 +477,8 @@ fn teams(size: Size) -> Vec<Team> {
     submitters.chain(divisions).collect()
 }
 
-fn requests(wish: &Wish) -> ResourceList {
-    list(wish.gpus * wish.cpus, wish.gpus * wish.cpus * 8, wish.gpus, None)
+fn requests(request: &Request) -> ResourceList {
+    list(request.gpus * request.cpus, request.gpus * request.cpus * 8, request.gpus, None)
 }
 
 fn list(cpus: u32, gibibytes: u32, gpus: u32, slots: Option<u32>) -> ResourceList {

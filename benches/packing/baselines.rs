@@ -1,4 +1,4 @@
-//! The policies Sluice is compared with but for FGD, written anew from their published formulas.
+//! The baseline policies except FGD, implemented from their published formulas.
 
 use anyhow::Result;
 use rand::SeedableRng;
@@ -9,12 +9,12 @@ use crate::cluster::{Cluster, KINDS, Node, Spot, kind};
 use crate::policy::Policy;
 use crate::trace::{DEVICE, Pod};
 
-/// What a node has at most in the formulas that divide by it: processors in thousandths.
+/// The largest node in the formulas that divide by it: processors in thousandths.
 const MOST_CPU: f64 = 128_000.0;
-/// The same for devices.
+/// The largest node's devices.
 const MOST_MILLI: f64 = 8_000.0;
 
-/// A node drawn from those that fit.
+/// A random node among those that fit.
 pub struct Random(ChaCha8Rng);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Policy for Random {
             (0..cluster.nodes.len()).filter(|index| cluster.nodes[*index].fits(pod)).collect();
         let Some(index) = fitting.choose(&mut self.0).copied() else { return Ok(None) };
         let node = &cluster.nodes[index];
-        let devices = if pod.shares() {
+        let devices = if pod.is_fraction() {
             let with_room: Vec<usize> =
                 (0..node.devices).filter(|device| node.free[*device] >= pod.milli).collect();
             with_room.choose(&mut self.0).map_or(0, |device| 1 << device)
@@ -43,7 +43,7 @@ impl Policy for Random {
     }
 }
 
-/// A policy that scores each node by itself and takes the tightest device for a share.
+/// A policy that scores each node on its own and takes the tightest device for a GPU fraction.
 pub struct Scored(pub fn(&Node, &Pod) -> i32);
 
 impl Policy for Scored {
@@ -53,15 +53,15 @@ impl Policy for Scored {
     }
 }
 
-/// DotProd: where demand and what is free point in different directions least.
+/// DotProd: the node where demand and free capacity are most alike in direction.
 pub fn dot_product(node: &Node, pod: &Pod) -> i32 {
     let free = (f64::from(node.cpu) / MOST_CPU, f64::from(node.left()) / MOST_MILLI);
     let asked = (f64::from(pod.cpu) / MOST_CPU, pod.request() as f64 / MOST_MILLI);
     (100.0 * (1.0 - (free.0 * asked.0 + free.1 * asked.1) / 2.0)) as i32
 }
 
-/// BestFit: where the least is left. Its normalisation over the nodes that fit keeps the order of
-/// scores, which lie within 0 to 100, so it is left out.
+/// BestFit: the node with the least remaining capacity. The original normalises over the nodes that fit,
+/// which keeps the order of scores within 0 to 100, so that step is left out.
 pub fn best_fit(node: &Node, pod: &Pod) -> i32 {
     let cpu = f64::from(node.cpu - pod.cpu) / MOST_CPU;
     let devices = (f64::from(node.left()) - pod.request() as f64) / MOST_MILLI;
@@ -92,7 +92,7 @@ pub fn packing(node: &Node, pod: &Pod) -> i32 {
     }
     let free: i32 = node.free.iter().map(|free| i32::from(*free == DEVICE)).sum();
     let devices = node.tightest(pod);
-    if pod.shares() {
+    if pod.is_fraction() {
         let tightest = Node::bits(devices).map(|device| node.free[device]).next().unwrap_or(DEVICE);
         if tightest < DEVICE {
             return (100 - tightest / 10).max(50);

@@ -1,40 +1,40 @@
-//! The cluster as the baselines see it, and the books that every policy's choice is checked against.
+//! The cluster for the baselines, and the allocations that every policy's choice is checked against.
 
 use anyhow::{Result, ensure};
 
 use crate::trace::{DEVICE, Machine, Pod};
 
-/// The most devices a node has.
+/// The largest number of devices of a node.
 pub const MOST: usize = 8;
 
-/// The kinds of pods that [`Node::kinds`] tells apart: a share, or so many whole devices.
+/// The number of kinds in [`Node::kinds`]: GPU fractions, and each number of whole devices.
 pub const KINDS: usize = MOST + 1;
 
-/// A node and what is free on it.
+/// A node and its free capacity.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Processors free, in thousandths.
+    /// Free processors, in thousandths.
     pub cpu: i32,
-    /// Memory free, in MiB.
+    /// Free memory, in MiB.
     pub memory: i32,
-    /// What is free of each device, in thousandths; 0 beyond the last.
+    /// The free part of each device, in thousandths; 0 beyond the last device.
     pub free: [i32; MOST],
-    /// How many devices it has.
+    /// Number of devices.
     pub devices: usize,
     /// A bit for its device model.
     pub model: u16,
-    /// How many pods with devices it holds, by kind: shares first, then by number of devices.
+    /// Number of pods with devices by kind: GPU fractions first, then by number of devices.
     pub kinds: [u32; KINDS],
-    /// How often it has changed.
+    /// Number of changes.
     pub version: u32,
 }
 
-/// Where a pod goes.
+/// The node and devices of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// The node's index.
     pub node: usize,
-    /// The devices it takes from, a bit each.
+    /// The used devices, a bit each.
     pub devices: u8,
 }
 
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// What is free of all devices together, in thousandths.
+    /// The free part of all devices together, in thousandths.
     pub fn left(&self) -> i32 {
         self.free.iter().sum()
     }
@@ -66,16 +66,16 @@ impl Node {
             && self.free.iter().filter(|free| **free >= pod.milli).take(self.devices).count() >= pod.devices
     }
 
-    /// The devices that would be taken from: the tightest for a share, the first free ones for whole devices.
+    /// The devices for a pod: the tightest for a GPU fraction, the first free ones for whole devices.
     pub fn tightest(&self, pod: &Pod) -> u8 {
-        if pod.shares() {
+        if pod.is_fraction() {
             let with_room = (0..self.devices).filter(|device| self.free[*device] >= pod.milli);
             return with_room.min_by_key(|device| self.free[*device]).map_or(0, |device| 1 << device);
         }
         self.first_free(pod.devices)
     }
 
-    /// The first `count` devices of which nothing is taken.
+    /// The first `count` unused devices.
     pub fn first_free(&self, count: usize) -> u8 {
         let whole = (0..self.devices).filter(|device| self.free[*device] == DEVICE);
         whole.take(count).fold(0, |bits, device| bits | 1 << device)
@@ -86,7 +86,7 @@ impl Node {
         (0..MOST).filter(move |device| devices & 1 << device != 0)
     }
 
-    /// Takes what the pod asks for.
+    /// Allocates the pod's request.
     pub fn take(&mut self, pod: &Pod, devices: u8) {
         self.cpu -= pod.cpu;
         self.memory -= pod.memory;
@@ -102,7 +102,7 @@ impl Node {
 
 /// The kind of a pod in [`Node::kinds`].
 pub fn kind(pod: &Pod) -> usize {
-    if pod.shares() { 0 } else { pod.devices }
+    if pod.is_fraction() { 0 } else { pod.devices }
 }
 
 /// All nodes, and the order of their names.
@@ -115,7 +115,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An empty cluster whose nodes stand in the order of names that `rank` gives.
+    /// An empty cluster with nodes in the order of names that `rank` gives.
     pub fn new(machines: &[Machine], rank: Vec<usize>) -> Self {
         Self { nodes: machines.iter().map(Node::new).collect(), rank }
     }
@@ -129,7 +129,7 @@ impl Cluster {
             .map(|(_, index)| index)
     }
 
-    /// Books a choice.
+    /// Allocates a choice.
     ///
     /// # Errors
     /// When the pod does not fit there.
@@ -139,7 +139,7 @@ impl Cluster {
             node.fits(pod)
                 && Node::bits(spot.devices).count() == pod.devices
                 && Node::bits(spot.devices).all(|device| node.free[device] >= pod.milli),
-            "{pod:?} was put where it does not fit: devices {:b} of {node:?}",
+            "{pod:?} was placed where it does not fit: devices {:b} of {node:?}",
             spot.devices
         );
         node.take(pod, spot.devices);

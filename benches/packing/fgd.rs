@@ -1,7 +1,7 @@
-//! FGD (USENIX ATC'23), written anew from its formulas: a pod goes where expected fragmentation grows
-//! least, with the whole workload's mix known beforehand.
+//! FGD (USENIX ATC'23), implemented from its formulas: a pod goes to the node where expected fragmentation
+//! grows least, with the whole workload's mix known beforehand.
 //!
-//! Scores are kept by class of pods and node, and worked out anew only for nodes that have changed.
+//! Scores are cached by class of pods and node, and computed again only for changed nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::frag::Typical;
 use crate::policy::Policy;
 use crate::trace::{DEVICE, Pod};
 
-/// What was last worked out for a class on a node.
+/// The cached result of a class on a node.
 #[derive(Clone, Copy)]
-struct Kept {
+struct Cached {
     version: Option<u32>,
     choice: Option<Choice>,
 }
@@ -29,27 +29,27 @@ struct Choice {
 /// The policy.
 pub struct Fgd {
     typical: Typical,
-    kept: BTreeMap<Pod, Vec<Kept>>,
+    cached: BTreeMap<Pod, Vec<Cached>>,
 }
 
 impl Fgd {
-    /// For a workload whose typical classes are known.
+    /// For a workload with known typical classes.
     pub fn new(typical: Typical) -> Self {
-        Self { typical, kept: BTreeMap::new() }
+        Self { typical, cached: BTreeMap::new() }
     }
 }
 
 impl Policy for Fgd {
     fn place(&mut self, cluster: &Cluster, pod: &Pod) -> Result<Option<Spot>> {
-        let nothing = Kept { version: None, choice: None };
-        let kept = self.kept.entry(*pod).or_insert_with(|| vec![nothing; cluster.nodes.len()]);
-        for (node, kept) in cluster.nodes.iter().zip(kept.iter_mut()) {
-            if kept.version != Some(node.version) {
-                *kept = Kept { version: Some(node.version), choice: choose(&self.typical, node, pod) };
+        let nothing = Cached { version: None, choice: None };
+        let cached = self.cached.entry(*pod).or_insert_with(|| vec![nothing; cluster.nodes.len()]);
+        for (node, cached) in cluster.nodes.iter().zip(cached.iter_mut()) {
+            if cached.version != Some(node.version) {
+                *cached = Cached { version: Some(node.version), choice: choose(&self.typical, node, pod) };
             }
         }
-        let best = cluster.best(|index, _| kept[index].choice.map(|choice| choice.score));
-        let choice = |node: usize| kept[node].choice.map(|choice| Spot { node, devices: choice.devices });
+        let best = cluster.best(|index, _| cached[index].choice.map(|choice| choice.score));
+        let choice = |node: usize| cached[node].choice.map(|choice| Spot { node, devices: choice.devices });
         Ok(best.and_then(choice))
     }
 }
@@ -67,11 +67,11 @@ fn choose(typical: &Typical, node: &Node, pod: &Pod) -> Option<Choice> {
         let score = (100.0 / (1.0 + (-gain / f64::from(DEVICE)).exp())) as i32;
         Choice { score, devices }
     };
-    if !pod.shares() {
+    if !pod.is_fraction() {
         return Some(score(node.first_free(pod.devices)));
     }
     let free = &node.free[..node.devices];
-    // Of devices with as much free, the first stands for all.
+    // Devices with equal free parts are alike, so one of them is enough.
     let devices = (0..node.devices)
         .filter(|device| free[*device] >= pod.milli && !free[..*device].contains(&free[*device]));
     devices

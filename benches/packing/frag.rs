@@ -8,7 +8,7 @@ use crate::trace::Pod;
 /// The part of the pods that the typical classes cover, in per cent.
 const COVERED: usize = 95;
 
-/// A class of pods as far as fragmentation goes: memory does not count.
+/// A class of pods by the fields that matter for fragmentation, which memory does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     cpu: i32,
@@ -45,8 +45,8 @@ impl Typical {
         Self { classes, total: covered as i64 }
     }
 
-    /// The devices free on a node that a pod of the mix is expected not to be able to use, in
-    /// thousandths times [`Typical::total`].
+    /// The free devices of a node that a pod of the mix is expected to be unable to use, in thousandths times
+    /// [`Typical::total`].
     pub fn fragments(&self, node: &Node) -> i64 {
         let left = i64::from(node.left());
         let mut sum = 0;
@@ -65,7 +65,7 @@ impl Typical {
         sum
     }
 
-    /// By what sums of [`Typical::fragments`] are to be divided.
+    /// The divisor of sums of [`Typical::fragments`].
     pub fn total(&self) -> i64 {
         self.total
     }

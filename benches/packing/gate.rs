@@ -1,10 +1,10 @@
-//! Whether the baselines come out as published. Until they do, no comparison means anything.
+//! Compares the baselines with their published figures. Comparisons are valid only if they agree.
 
 use std::fmt;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::policy::Kind;
+use crate::registry::Kind;
 use crate::report::{Key, Names, Results, column, mean};
 use crate::run::at;
 use crate::trace::PublishedTable;
@@ -14,7 +14,7 @@ const ALLOCATION_AT: u32 = 100;
 /// The load at which fragmentation is compared, in per cent.
 const FRAGMENTATION_AT: u32 = 80;
 
-/// How far from the published figure a mean may be, in points.
+/// The largest difference of a mean from its published figure, in points.
 #[derive(Clone, Copy)]
 struct Tolerance {
     allocation: f64,
@@ -48,11 +48,11 @@ impl Line {
     }
 }
 
-/// All lines of the gate.
+/// All lines of the comparison.
 pub struct Gate(Vec<Line>);
 
 impl Gate {
-    /// Compares whatever baselines were run with the names as they are.
+    /// Compares the baselines that were run with the trace's node names.
     pub fn new(results: &Results, published: &PublishedTable) -> Self {
         let mut lines = Vec::new();
         for (Key { variant, kind, names }, outcomes) in results {
@@ -85,12 +85,12 @@ impl Gate {
         Self(lines)
     }
 
-    /// How many lines do not pass.
+    /// Number of failed lines.
     pub fn failures(&self) -> usize {
         self.0.iter().filter(|line| !line.passes()).count()
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn lines(&self) -> usize {
         self.0.len()
     }

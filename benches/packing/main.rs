@@ -1,10 +1,10 @@
 //! How much of a cluster each policy fills, on the openb trace of GPU workloads.
 //!
-//! Pods arrive one by one until 130 % of the devices have been asked for, and never leave; one that
-//! does not fit is dropped. All policies see the same pods in the same order. Before anything is
-//! compared, the baselines must come out as the paper on FGD (USENIX ATC'23) published them. Its
-//! shuffles of the pods came from another generator of random numbers and cannot be had again; ours
-//! have the same numbers as seeds and another order, and means over ten seeds are compared.
+//! Pods arrive one by one until 130 % of the devices have been requested, and never leave; a pod that does
+//! not fit is dropped. All policies see the same pods in the same order. The baselines must first reproduce
+//! the figures of the FGD paper (USENIX ATC'23). The paper shuffled the pods with another random number
+//! generator, and its orders are not published. This benchmark uses the same seeds with other orders, and
+//! compares means over ten seeds.
 
 mod baselines;
 mod cluster;
@@ -12,6 +12,9 @@ mod fgd;
 mod frag;
 mod gate;
 mod policy;
+#[path = "../readme.rs"]
+mod readme;
+mod registry;
 mod report;
 mod run;
 mod sluice;
@@ -25,7 +28,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use rand::SeedableRng;
@@ -35,28 +38,28 @@ use rand_chacha::ChaCha8Rng;
 use cluster::Cluster;
 use frag::Typical;
 use gate::Gate;
-use policy::Kind;
+use registry::Kind;
 use report::{Key, Names, Results};
 use run::Outcome;
 use trace::{Pod, Trace, VARIANTS};
 
-/// Published means are over so many seeds; the gate binds only means over as many.
+/// The number of seeds of the published means; the comparison binds only for as many.
 const PUBLISHED_SEEDS: u64 = 10;
 /// The first seed; the others follow it.
 const FIRST_SEED: u64 = 42;
-/// The seed of the names' order is the run's plus this.
+/// Offset from the run's seed to the seed of the names' order.
 const NAMES_SEED: u64 = 1 << 32;
 
 /// Compares how well policies pack the openb trace.
 #[derive(Parser)]
 struct Arguments {
-    /// How many seeds are run, from 42 on.
+    /// Number of seeds, from 42 on.
     #[arg(long, default_value = "10")]
     seeds: NonZeroU64,
-    /// Which lists of pods.
+    /// Lists of pods.
     #[arg(long, value_delimiter = ',', default_values = VARIANTS, value_parser = VARIANTS)]
     variants: Vec<String>,
-    /// Which policies.
+    /// Policies.
     #[arg(
         long,
         value_delimiter = ',',
@@ -67,18 +70,21 @@ struct Arguments {
     /// Whether nodes have the trace's names or shuffled ones.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "given,shuffled")]
     names: Vec<Names>,
-    /// How many runs go on at the same time.
+    /// Number of runs at the same time.
     #[arg(long, default_value = "2")]
     threads: NonZeroU64,
-    /// Where the figures are written besides.
+    /// File for the figures as CSV.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench-packing.csv"))]
     csv: PathBuf,
-    /// What `cargo bench` adds.
+    /// Write the table into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// One list of pods, and what is typical of it.
+/// One list of pods, and its typical classes.
 struct Workload {
     pods: Vec<Pod>,
     typical: Typical,
@@ -90,7 +96,7 @@ fn main() -> ExitCode {
     let directory = traces.join("openb-2023");
     if !directory.is_dir() {
         eprintln!(
-            "bench-packing: there is no {}; SLUICE_TRACES says where the traces lie",
+            "bench-packing: {} does not exist; set SLUICE_TRACES to the directory of the traces",
             directory.display()
         );
         return ExitCode::from(2);
@@ -128,12 +134,12 @@ fn bench(arguments: &Arguments, directory: &Path) -> Result<()> {
     println!("{gate}\n");
     let (failures, lines) = (gate.failures(), gate.lines());
     match (failures, arguments.seeds.get() >= PUBLISHED_SEEDS) {
-        _ if lines == 0 => println!("Gate: nothing was run that figures are published for.\n"),
-        (0, _) => println!("Gate: all {lines} lines are as published.\n"),
-        (_, true) => bail!("{failures} of {lines} lines are not as published, so nothing is compared"),
+        _ if lines == 0 => println!("Calibration: no policy with published figures was run.\n"),
+        (0, _) => println!("Calibration: all {lines} figures are as published.\n"),
+        (_, true) => bail!("{failures} of {lines} figures differ from the published ones; stopped"),
         (_, false) => println!(
-            "Gate: {failures} of {lines} lines are not as published, of means over fewer than \
-             {PUBLISHED_SEEDS} seeds: what follows is a sketch.\n"
+            "Calibration: {failures} of {lines} figures differ from the published ones, which are means over \
+             {PUBLISHED_SEEDS} seeds: the results below are preliminary.\n"
         ),
     }
 
@@ -141,12 +147,16 @@ fn bench(arguments: &Arguments, directory: &Path) -> Result<()> {
     report::write_csv(&results, &arguments.csv)?;
     println!(
         "Mean (standard deviation) over {} seeds; allocation and fragmentation in per cent of the cluster's \
-         devices when so many per cent had been asked for; idle devices and failed pods of several devices at \
-         100 %; time of a decision with {} runs side by side\n",
+         devices at these loads in per cent; idle devices and dropped pods of several devices at \
+         100 %; time of a decision with {} runs at the same time\n",
         arguments.seeds, arguments.threads
     );
     println!("{}\n", report::figures(&results));
     println!("Allocation at 100 %\n\n{}\n", report::verdict(&results, &published));
+    if arguments.write {
+        let table = report::summary(&results, &published).to_string();
+        readme::write("bench-packing", &table).map_err(Error::msg)?;
+    }
     println!("{}; {:.0} s", arguments.csv.display(), start.elapsed().as_secs_f64());
     Ok(())
 }
@@ -158,7 +168,7 @@ fn keys(arguments: &Arguments, workloads: &BTreeMap<&'static str, Workload>) -> 
             keys.extend(arguments.names.iter().map(|names| Key { variant, kind: *kind, names: *names }));
         }
     }
-    // The slow ones first, so that no thread is left with one of them at the end.
+    // The slow policies first, so that no thread is left with one of them at the end.
     keys.sort_by_key(|key| std::cmp::Reverse(key.kind));
     keys.dedup();
     keys
@@ -202,7 +212,7 @@ fn run_all(
         }
     });
     progress.finish_and_clear();
-    let Ok((all, error)) = shared.into_inner() else { bail!("a run came to a sudden end") };
+    let Ok((all, error)) = shared.into_inner() else { bail!("a run panicked") };
     *results = all;
     error.map_or(Ok(()), Err)
 }

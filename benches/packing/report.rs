@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::policy::Kind;
+use crate::registry::Kind;
 use crate::run::{LOADS, Outcome, Sample, at};
 use crate::trace::{PublishedTable, VARIANTS};
 
-/// Which node has which name.
+/// The assignment of names to nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Names {
     /// As in the trace.
@@ -30,7 +30,7 @@ impl fmt::Display for Names {
     }
 }
 
-/// What was run with every seed.
+/// The parameters that every seed was run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The list of pods.
@@ -59,7 +59,7 @@ impl Ord for Key {
     }
 }
 
-/// What came out, seed by seed.
+/// The outcomes, seed by seed.
 pub type Results = BTreeMap<Key, BTreeMap<u64, Outcome>>;
 
 /// One figure of every seed's outcome.
@@ -78,7 +78,7 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// One figure of what was seen at a load.
+/// One figure of the sample at a load.
 type Figure = fn(&Sample) -> f64;
 
 /// Every figure of every policy, a row for each variant.
@@ -97,7 +97,7 @@ pub fn figures(results: &Results) -> String {
         "frag 80",
         "frag 90",
         "frag 100",
-        "failed",
+        "dropped",
         "p50",
         "p99",
     ]);
@@ -134,7 +134,7 @@ fn micros(nanos: f64) -> String {
     format!("{:.0} µs", nanos / 1000.0)
 }
 
-/// Sluice at the full load beside the best of the others and what is published for FGD.
+/// Sluice at full load beside the best of the other policies and the published figures of FGD.
 pub fn verdict(results: &Results, published: &PublishedTable) -> String {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
@@ -194,6 +194,39 @@ pub fn verdict(results: &Results, published: &PublishedTable) -> String {
         );
     }
     text
+}
+
+/// The table of `benches/README.md`: allocation at full load with shuffled names.
+pub fn summary(results: &Results, published: &PublishedTable) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header([
+        "workload",
+        "BestFit",
+        "FGD",
+        "FGD published (std)",
+        "Sluice (std)",
+        "several GPUs, dropped: FGD / Sluice",
+    ]);
+    for variant in VARIANTS {
+        let of = |kind| results.get(&Key { variant, kind, names: Names::Shuffled });
+        let figure = published.get(&(variant.to_owned(), Kind::Fgd.to_string(), 100));
+        let (Some(best_fit), Some(fgd), Some(ours), Some(figure)) =
+            (of(Kind::BestFit), of(Kind::Fgd), of(Kind::Sluice), figure)
+        else {
+            continue;
+        };
+        let allocation = |outcomes| column(outcomes, |o| at(o, 100).allocation);
+        let dropped = |outcomes| mean(&column(outcomes, |o| at(o, 100).failed_multi));
+        table.add_row([
+            variant.to_owned(),
+            format!("{:.2}", mean(&allocation(best_fit))),
+            format!("{:.2}", mean(&allocation(fgd))),
+            format!("{:.2} ({:.2})", figure.allocation, figure.deviation),
+            format!("{:.2} ({:.2})", mean(&allocation(ours)), deviation(&allocation(ours))),
+            format!("{:.0} / {:.0}", dropped(fgd), dropped(ours)),
+        ]);
+    }
+    table
 }
 
 /// Writes every figure with mean and standard deviation.

@@ -9,11 +9,11 @@ use crate::frag::Typical;
 use crate::policy::Policy;
 use crate::trace::Pod;
 
-/// The loads at which figures are taken, in per cent of the cluster's devices asked for so far;
-/// the last is the end of the run.
+/// The loads at which samples are taken, in per cent of the cluster's devices requested so far; the last is
+/// the end of the run.
 pub const LOADS: [u32; 6] = [60, 80, 90, 95, 100, 130];
 
-/// What was seen at one load.
+/// The figures at one load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// Devices allocated, in per cent of the cluster's.
@@ -22,25 +22,25 @@ pub struct Sample {
     pub idle: f64,
     /// Fragmented devices, in per cent of the cluster's.
     pub fragmentation: f64,
-    /// Pods of several devices dropped so far.
+    /// Number of pods with several devices dropped so far.
     pub failed_multi: f64,
 }
 
-/// What a run showed.
+/// The figures of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// By load, as in [`LOADS`].
     pub samples: [Sample; LOADS.len()],
-    /// Nanoseconds a decision took: the median.
+    /// Median time of a decision in nanoseconds.
     pub p50: f64,
-    /// The same: the 99th of a hundred.
+    /// 99th percentile of the time of a decision in nanoseconds.
     pub p99: f64,
 }
 
 /// Runs `policy` on an empty cluster.
 ///
 /// # Errors
-/// When the policy puts a pod where it does not fit, or keeps wrong books.
+/// When the policy places a pod where it does not fit, or its own usage differs from the cluster's.
 pub fn run(
     mut cluster: Cluster,
     capacity: i64,
@@ -60,7 +60,7 @@ pub fn run(
         failed_multi: f64::from(failed_multi),
     };
     for pod in arrivals {
-        // A load's figures are those just before it is exceeded.
+        // A load's sample is taken just before the load is exceeded.
         while next + 1 < LOADS.len() && (arrived + pod.request()) * 100 > capacity * i64::from(LOADS[next]) {
             samples[next] = sample(&cluster, allocated, failed_multi);
             next += 1;
@@ -87,7 +87,7 @@ pub fn run(
     Ok(Outcome { samples, p50: quantile(50), p99: quantile(99) })
 }
 
-/// What an outcome was at one of [`LOADS`]; at its end for any other load.
+/// The sample of an outcome at one of [`LOADS`]; at its end for any other load.
 pub fn at(outcome: &Outcome, load: u32) -> &Sample {
     let index = LOADS.iter().position(|known| *known == load);
     &outcome.samples[index.unwrap_or(LOADS.len() - 1)]

@@ -1,6 +1,6 @@
-//! Sluice as a policy: the engine that runs clusters, told of one pod after the other.
+//! Sluice as a policy: the engine that runs clusters receives one pod after another.
 //!
-//! It learns the mix of pods from those that have arrived; of those to come it knows nothing.
+//! It learns the mix of pods from those that have arrived; it knows nothing of later ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::Action;
-use sluice_engine::model::{
+use sluice_engine::types::Action;
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     Event, Name, Node, NodeTerm, Observed, Operator, PodShape, Queue, Quota, Requirement, Team, Time,
     Workload, WorkloadId,
 };
@@ -20,12 +20,12 @@ use crate::trace::{DEVICE, Pod, Trace};
 
 const GPU: &str = "nvidia.com/gpu";
 const MODEL: &str = "nvidia.com/gpu.product";
-const TEAM: &str = "everybody";
+const TEAM: &str = "cluster";
 const MIB: i64 = 1 << 20;
-/// One pod arrives in so many milliseconds.
+/// Milliseconds between two arrivals.
 const PACE: i64 = 1000;
 
-/// The engine, and what was asked of it last.
+/// The engine, and its last request.
 pub struct Sluice {
     engine: Engine,
     models: Vec<Name>,
@@ -33,19 +33,19 @@ pub struct Sluice {
     index: BTreeMap<Name, usize>,
     arrived: i64,
     asked: Option<Workload>,
-    /// Whether what was asked last was admitted, and how.
+    /// Whether the last pod was admitted, with its admission.
     answer: Option<Observed>,
 }
 
 impl Sluice {
-    /// An engine that knows the nodes and one team, to which everything is guaranteed.
+    /// An engine that knows the nodes and one team, which owns the whole cluster.
     pub fn new(trace: &Trace, cluster: &Cluster) -> Self {
         let mut engine = Engine::new();
         let models: Vec<Name> = trace.models.iter().map(|model| Arc::from(model.as_str())).collect();
         let mut index = BTreeMap::new();
         let mut everything = ResourceList::new();
         for (number, machine) in trace.machines.iter().enumerate() {
-            // The node whose name is in this place of the order lends its name.
+            // The node at this place in the order lends its name.
             let name: Name = Arc::from(trace.machines[cluster.rank[number]].name.as_str());
             let allocatable =
                 resources(machine.cpu, machine.memory, machine.devices as i64 * i64::from(DEVICE));
@@ -67,9 +67,9 @@ impl Sluice {
         let team = Team {
             name: TEAM.into(),
             parent: None,
-            quotas: BTreeMap::from([(sluice_engine::model::DEFAULT_POOL.into(), quota)]),
+            quotas: BTreeMap::from([(sluice_engine::types::DEFAULT_POOL.into(), quota)]),
             weight: 1,
-            // What runs stays where it is, as with all policies compared.
+            // Running pods are not moved, as with all compared policies.
             queues: vec![Queue { preemptible: false, ..Queue::fallback() }],
             fair_users: false,
         };
@@ -117,12 +117,12 @@ impl crate::policy::Policy for Sluice {
         let mut spot = None;
         for action in plan.actions {
             let Action::Admit { workload: admitted, admission, .. } = action else {
-                anyhow::bail!("nothing but admissions was expected, not {action:?}");
+                anyhow::bail!("expected only admissions, not {action:?}");
             };
-            ensure!(admitted == workload.id, "{admitted} was admitted, though it is gone");
-            let name = admission.nodes.keys().next().context("an admission names its nodes")?;
-            let node = *self.index.get(name).with_context(|| format!("there is no node {name}"))?;
-            // The device of a share is the engine's business; its books are compared at the end.
+            ensure!(admitted == workload.id, "{admitted} was admitted after its end");
+            let name = admission.nodes.keys().next().context("an admission without nodes")?;
+            let node = *self.index.get(name).with_context(|| format!("unknown node {name}"))?;
+            // The engine chooses the device of a GPU fraction; its allocations are compared at the end.
             spot = Some(Spot { node, devices: cluster.nodes[node].tightest(pod) });
             self.answer = Some(Observed::Admitted(admission));
         }
@@ -150,7 +150,7 @@ impl crate::policy::Policy for Sluice {
             for name in ["cpu", "memory", GPU] {
                 ensure!(
                     free(&view.free, name) == free(&expected, name),
-                    "{}: the engine has other books on {name}: {:?}, not {:?}",
+                    "{}: the engine's usage of {name} differs: {:?}, not {:?}",
                     view.name,
                     view.free,
                     expected
@@ -169,7 +169,11 @@ impl crate::policy::Policy for Sluice {
             shared.retain(|free| *free > 0);
             shared.sort_unstable();
             left.sort_unstable();
-            ensure!(shared == left, "{}: the engine has other shares: {shared:?}, not {left:?}", view.name);
+            ensure!(
+                shared == left,
+                "{}: the engine's GPU fractions differ: {shared:?}, not {left:?}",
+                view.name
+            );
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The openb trace: nodes, pods, and the figures published for it.
+//! The openb trace: nodes, pods, and its published figures.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
-/// The variants of the pod list for which figures are published, in the order of the report.
+/// The variants of the pod list with published figures, in the order of the report.
 pub const VARIANTS: [&str; 13] = [
     "default",
     "cpu050",
@@ -34,7 +34,7 @@ pub const DEVICE: i32 = 1000;
 /// The load to which every pod list is tuned, in per cent of the cluster's devices.
 const TUNED_TO: i64 = 130;
 
-/// A node as the trace has it.
+/// A node of the trace.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its name in the trace.
@@ -43,35 +43,35 @@ pub struct Machine {
     pub cpu: i32,
     /// Its memory in MiB.
     pub memory: i32,
-    /// How many devices it has.
+    /// Number of devices.
     pub devices: usize,
-    /// The number of its device model in [`Trace::models`].
+    /// The index of its device model in [`Trace::models`].
     pub model: u8,
 }
 
-/// A pod as the trace has it. Two pods that are equal are of the same class.
+/// A pod of the trace. Two equal pods are of the same class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pod {
     /// Processors in thousandths.
     pub cpu: i32,
     /// Memory in MiB.
     pub memory: i32,
-    /// How many devices it asks for.
+    /// Number of requested devices.
     pub devices: usize,
-    /// How much of each, in thousandths; less than [`DEVICE`] only with one device.
+    /// Requested part of each device, in thousandths; less than [`DEVICE`] only with one device.
     pub milli: i32,
-    /// The models it accepts, a bit each.
+    /// The accepted models, a bit each.
     pub models: u16,
 }
 
 impl Pod {
-    /// What it asks for of all devices together, in thousandths.
+    /// The request for all devices together, in thousandths.
     pub fn request(&self) -> i64 {
         i64::from(self.milli) * i64::try_from(self.devices).unwrap_or(0)
     }
 
-    /// Whether it takes a part of one device.
-    pub fn shares(&self) -> bool {
+    /// Whether the pod requests a fraction of one device.
+    pub fn is_fraction(&self) -> bool {
         self.devices == 1 && self.milli < DEVICE
     }
 }
@@ -83,7 +83,7 @@ pub struct Trace {
     pub machines: Vec<Machine>,
     /// The names of the device models.
     pub models: Vec<String>,
-    /// What all devices amount to, in thousandths.
+    /// The sum of all devices, in thousandths.
     pub capacity: i64,
 }
 
@@ -138,7 +138,7 @@ impl Trace {
     /// Reads the nodes from `directory`.
     ///
     /// # Errors
-    /// When the file is missing or not as described.
+    /// When the file is missing or malformed.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join("openb_node_list_gpu_node.csv");
         let mut rows: Vec<NodeRow> = read_rows(&path)?;
@@ -195,7 +195,7 @@ impl Trace {
         }
         let mut models = 0;
         for name in spec.split('|') {
-            // A model that no node has excludes every node it does not name.
+            // A model that no node has excludes every node that is not named.
             if let Some(index) = self.models.iter().position(|model| model == name) {
                 models |= 1 << index;
             }
@@ -204,8 +204,8 @@ impl Trace {
         Ok(models)
     }
 
-    /// The pods in the order in which they arrive in the run of that seed: shuffled, then tuned
-    /// to [`TUNED_TO`] per cent of the cluster by drawing more of them, or by deleting some.
+    /// The pods in the order of arrival for this seed: shuffled, then tuned to [`TUNED_TO`] per cent of the
+    /// cluster by drawing more of them, or by deleting some.
     pub fn arrivals(&self, pods: &[Pod], seed: u64) -> Vec<Pod> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut arrivals = pods.to_vec();
@@ -214,7 +214,7 @@ impl Trace {
         let mut total: i64 = arrivals.iter().map(Pod::request).sum();
         while total < target {
             let drawn = pods[random.random_range(0..pods.len())];
-            // The check counts one device of the draw, as the published runs do.
+            // The check counts one device of the drawn pod, like the published runs.
             if total + i64::from(drawn.milli) > target {
                 break;
             }
@@ -232,7 +232,7 @@ impl Trace {
 /// Reads the published figures.
 ///
 /// # Errors
-/// When the file is missing or not as described.
+/// When the file is missing or malformed.
 pub fn published(directory: &Path) -> Result<PublishedTable> {
     let rows: Vec<PublishedRow> = read_rows(&directory.join("fgd_atc23_published.csv.gz"))?;
     Ok(rows

@@ -1,7 +1,7 @@
 //! The reference policies, on a small simulator of their own.
 //!
-//! An event is the end or the submission of a job. After all events of a second everybody who waits
-//! is looked at. Evictions take no time; who is evicted starts from zero, in its old place.
+//! An event is the end or the submission of a job. After all events of a second every waiting job is tried.
+//! Evictions take no time; an evicted job starts from zero, in its old place.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -10,24 +10,24 @@ use super::cluster::{Cluster, Taken};
 use super::outcome::{Outcome, Run};
 use super::trace::{Job, NODE, Trace};
 
-/// In which order those who wait are looked at.
+/// The order in which waiting jobs are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The oldest first.
     Fifo,
-    /// The shortest first, its length being known.
+    /// The shortest first; run times are known.
     Sjf,
 }
 
-/// What a reference policy does.
+/// The parameters of a reference policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Whose turn it is.
+    /// The order of the queue.
     pub order: Order,
-    /// Whether those behind one that cannot start may start.
+    /// Whether a job may start before an earlier one that cannot.
     pub backfill: bool,
-    /// Whether teams own what they are guaranteed: the queue is one per team, and a job that its
-    /// team's guarantee covers evicts borrowers, the newest first, then spares whom it can.
+    /// Whether teams have guarantees. There is then one queue per team, and a job within its team's guarantee
+    /// evicts borrowers, the newest first, and spares those that turn out not to be needed.
     pub reclaim: bool,
 }
 
@@ -45,7 +45,7 @@ pub fn run(trace: &Trace, policy: Policy, progress: &dyn Fn(usize)) -> Outcome {
                 break;
             }
             simulator.ends.pop();
-            // The end of a run that was cut short comes to nothing.
+            // The planned end of an evicted run is void.
             if simulator.running.get(&job).is_some_and(|running| running.number == run) {
                 simulator.stop(job, now, true);
                 finished += 1;
@@ -74,7 +74,7 @@ struct Simulator<'a> {
     trace: &'a Trace,
     policy: Policy,
     cluster: Cluster,
-    /// Who waits, by team and by size.
+    /// The waiting jobs, by team and by size.
     waiting: Vec<BTreeMap<u32, BTreeSet<Place>>>,
     used: Vec<u32>,
     running: BTreeMap<usize, Running>,
@@ -110,10 +110,10 @@ impl<'a> Simulator<'a> {
         self.waiting[queue].entry(job.gpus).or_default().insert((key, index));
     }
 
-    /// Starts whoever can start: those whom a guarantee covers first, then the team that borrows
-    /// least, then the older.
+    /// Starts every job that can start: jobs within a guarantee first, then the team that borrows least, then
+    /// the older.
     fn schedule(&mut self, now: i64) {
-        // What could not start will not until somebody has been evicted.
+        // A job that could not start stays infeasible until an eviction.
         let mut stuck: BTreeSet<(usize, u32)> = BTreeSet::new();
         while let Some((queue, place)) = self.next(&stuck) {
             let job = &self.trace.jobs[place.1];
@@ -140,14 +140,14 @@ impl<'a> Simulator<'a> {
                 let (place, gpus) = heads.min()?;
                 *Some(place).filter(|_| !stuck.contains(&(queue, gpus)))?
             };
-            let (owed, surplus) = self.claim(&self.trace.jobs[place.1]);
-            Some(((Reverse(owed), surplus, place), queue))
+            let (within, borrowed) = self.guarantee(&self.trace.jobs[place.1]);
+            Some(((Reverse(within), borrowed, place), queue))
         });
         heads.min().map(|((_, _, place), queue)| (queue, place))
     }
 
-    /// Whether a job's team is guaranteed room for it, and what the team borrows already.
-    fn claim(&self, job: &Job) -> (bool, u32) {
+    /// Whether the job is within its team's guarantee, and the GPUs that the team borrows already.
+    fn guarantee(&self, job: &Job) -> (bool, u32) {
         if !self.policy.reclaim {
             return (false, 0);
         }
@@ -155,9 +155,9 @@ impl<'a> Simulator<'a> {
         (used + job.gpus <= owned, used.saturating_sub(owned))
     }
 
-    /// Evicts borrowers so that the job can start, if it is owed that.
+    /// Evicts borrowers so that the job can start, if it is within guarantee.
     fn reclaim(&mut self, job: &Job, now: i64) -> Option<Taken> {
-        if !self.claim(job).0 {
+        if !self.guarantee(job).0 {
             return None;
         }
         let mut newest: Vec<usize> = self.running.keys().copied().collect();

@@ -1,22 +1,22 @@
-//! Nodes of eight GPUs as the reference policies see them: consolidated best fit.
+//! Nodes of eight GPUs for the reference policies: consolidated best fit.
 
 use std::collections::BTreeSet;
 
 use super::trace::NODE;
 
-/// GPUs taken by node.
+/// Allocated GPUs by node.
 pub type Taken = Vec<(usize, u32)>;
 
-/// How many GPUs each node has free.
+/// Free GPUs by node.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     free: Vec<u32>,
-    /// The nodes with so many GPUs free, by that number.
+    /// The nodes by their number of free GPUs.
     with_free: Vec<BTreeSet<usize>>,
 }
 
 impl Cluster {
-    /// So many empty nodes.
+    /// A cluster of empty nodes.
     #[must_use]
     pub fn new(nodes: u32) -> Self {
         let mut with_free = vec![BTreeSet::new(); NODE as usize + 1];
@@ -24,8 +24,8 @@ impl Cluster {
         Self { free: vec![NODE; nodes as usize], with_free }
     }
 
-    /// Where a job would go: on the fullest node that holds it, or on whole nodes and, with what
-    /// remains, on the fullest that holds that.
+    /// The nodes for a job: the fullest node that fits it, or whole nodes and, for the remainder, the fullest
+    /// that fits that.
     #[must_use]
     pub fn find(&self, gpus: u32) -> Option<Taken> {
         let whole = if gpus > NODE { gpus / NODE } else { 0 };
@@ -43,14 +43,14 @@ impl Cluster {
         Some(taken)
     }
 
-    /// Takes the GPUs.
+    /// Allocates the GPUs.
     pub fn take(&mut self, taken: &Taken) {
         for (node, gpus) in taken {
             self.set(*node, self.free[*node] - gpus);
         }
     }
 
-    /// Gives the GPUs back.
+    /// Frees the GPUs.
     pub fn give(&mut self, taken: &Taken) {
         for (node, gpus) in taken {
             self.set(*node, self.free[*node] + gpus);

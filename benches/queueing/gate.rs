@@ -1,7 +1,7 @@
 //! Calibration: the simulator of the reference policies against published figures.
 //!
-//! Four virtual clusters of Philly, each alone, in the set-up of the Helios study (SC'21, Fig. 13):
-//! jobs submitted 2017-09-30 17:00 to 2017-11-30 16:59 Pacific, strict order, no eviction.
+//! Four virtual clusters of Philly, each alone, in the setup of the Helios study (SC'21, Fig. 13): jobs
+//! submitted 2017-09-30 17:00 to 2017-11-30 16:59 Pacific, strict order, no eviction.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use super::baseline::{Order, Policy, run};
 use super::outcome::figures;
 use super::trace;
 
-/// By how much a figure may differ from the published one.
+/// Largest relative difference from a published figure.
 const TOLERANCE: f64 = 0.01;
 
-/// A published row: cluster, file, nodes, the window in seconds after its first job (on the trace's
-/// own clock), and seconds of mean completion time and mean queue delay under FIFO and SJF.
+/// A published row: cluster, file, nodes, the window in seconds after its first job (on the trace's own
+/// clock), and seconds of mean completion time and mean queue delay under FIFO and SJF.
 type Published = (&'static str, &'static str, u32, (i64, i64), [(f64, f64); 2]);
 
 const PUBLISHED: [Published; 4] = [
@@ -38,7 +38,7 @@ const PUBLISHED: [Published; 4] = [
     ),
 ];
 
-/// Prints every figure beside the published one; false when one is too far off.
+/// Prints every figure beside the published one; false when one differs too much.
 ///
 /// # Errors
 /// When a trace cannot be read.

@@ -1,14 +1,16 @@
-//! Sluice on real traces beside the policies that people run today.
+//! Sluice on real traces beside the policies in use today.
 //!
-//! First the reference simulator is held against published figures; a benchmark that fails this
-//! compares nothing. Then every policy runs over the same jobs on the same nodes: teams alone on
-//! what they own, one pool for all, quotas with borrowing and reclaim, and Sluice, whose decisions
-//! are those of the engine that runs on a cluster. Who is evicted starts from zero.
+//! The reference simulator is first calibrated against published figures; if that fails, the benchmark stops.
+//! Then every policy runs over the same jobs on the same nodes: private nodes per team, one pool for all,
+//! quotas with borrowing and reclaiming, and Sluice with the engine that runs on a cluster. An evicted job
+//! starts from zero.
 
 mod baseline;
 mod cluster;
 mod gate;
 mod outcome;
+#[path = "../readme.rs"]
+mod readme;
 mod report;
 mod sluice;
 mod trace;
@@ -16,7 +18,7 @@ mod trace;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -25,7 +27,7 @@ use outcome::{Outcome, figures, waits};
 use report::{Report, Row};
 use trace::Trace;
 
-/// Which trace.
+/// A trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Which {
     /// Ten clusters pooled: 160 nodes, 31 days.
@@ -36,18 +38,18 @@ enum Which {
     Venus,
 }
 
-/// Which policy.
+/// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Rule {
-    /// Every team alone on its own nodes, first in first out.
+    /// Every team on its own nodes, first in first out.
     Private,
     /// One pool, strictly first in first out.
     Fifo,
-    /// One pool, whoever fits starts.
+    /// One pool, with backfill.
     Backfill,
-    /// Quotas, borrowing, reclaim; first in first out within a team.
+    /// Quotas with borrowing and reclaiming; first in first out within a team.
     Quota,
-    /// The same; within a team whoever fits starts.
+    /// Quotas with borrowing and reclaiming; backfill within a team.
     QuotaBackfill,
     /// The engine that runs on a cluster.
     Sluice,
@@ -75,27 +77,29 @@ struct Arguments {
     /// The policies to run; all by default.
     #[arg(long, value_enum, value_delimiter = ',')]
     policies: Vec<Rule>,
-    /// Only the jobs of so many days.
+    /// Only jobs submitted in the first days of the trace.
     #[arg(long, value_name = "DAYS")]
     until: Option<f64>,
-    /// All jobs but the one with this number: how much of a figure is chance shows when one early job less
-    /// changes it.
+    /// Leave out the job with this number: the change of a figure shows how much of it is chance.
     #[arg(long, value_name = "JOB")]
     without: Option<usize>,
-    /// Sluice: for how many days a started job is not evicted for the sake of fair shares. The default
-    /// is longer than any job: borrowers are pushed off by owners only.
+    /// Sluice: days after its start during which a job is not evicted for fair shares. The default is longer
+    /// than any job, so borrowers are evicted for owners only.
     #[arg(long, value_name = "DAYS", default_value_t = 365.0)]
     min_runtime: f64,
-    /// Sluice: after how many seconds the first that cannot start gets a reservation.
+    /// Sluice: seconds after which the first workload that cannot start gets a reservation.
     #[arg(long, default_value_t = 600)]
     reserve_after: u64,
-    /// Sluice: how many seconds pods take to end. The reference policies evict in no time.
+    /// Sluice: seconds that pods take to stop. The reference policies evict in no time.
     #[arg(long, default_value_t = 0)]
     grace: u64,
-    /// Sluice: a forecast of all starts every so many hours of the trace; 0 for none.
+    /// Sluice: hours of the trace between forecasts of all starts; 0 for none.
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     forecast: u64,
-    /// What `cargo bench` adds.
+    /// Write the tables of ITP and Philly into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -115,12 +119,12 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let root = trace::directory();
     if !root.is_dir() {
-        eprintln!("no traces in {}: set SLUICE_TRACES to the directory that holds them", root.display());
+        eprintln!("no traces in {}: set SLUICE_TRACES to the directory that contains them", root.display());
         return Ok(ExitCode::from(2));
     }
     println!("Calibration: reference simulator against published figures");
     if !gate::passes(&root)? {
-        eprintln!("calibration failed: a figure is more than 1 % off; nothing is compared");
+        eprintln!("calibration failed: a figure differs by more than 1 %; stopped");
         return Ok(ExitCode::FAILURE);
     }
     let mut report = Report::default();
@@ -162,6 +166,11 @@ fn main() -> Result<ExitCode> {
         report.print_last();
     }
     report.write()?;
+    if arguments.write {
+        for (name, table) in report.summaries() {
+            readme::write(&name, &table.to_string()).map_err(Error::msg)?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -175,7 +184,7 @@ fn policy(rule: Rule) -> Policy {
     Policy { order: Order::Fifo, backfill, reclaim }
 }
 
-/// Every team alone on the nodes it owns, first in first out.
+/// Every team on its own nodes, first in first out.
 fn private(trace: &Trace) -> Outcome {
     let mut all = Outcome::default();
     for team in 0..trace.teams.len() {

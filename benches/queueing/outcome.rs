@@ -1,69 +1,69 @@
-//! What became of the jobs of a trace under a policy, and the figures drawn from it.
+//! The runs of a trace's jobs under a policy, and the figures computed from them.
 
 use std::collections::BTreeSet;
 
 use super::trace::{NODE, Trace};
 
-/// One time that a job ran.
+/// One run of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Which job.
+    /// Index of the job.
     pub job: usize,
-    /// When it started, in seconds.
+    /// Start, in seconds.
     pub start: i64,
-    /// When it ended.
+    /// End, in seconds.
     pub end: i64,
-    /// Whether it ended by itself; else it was evicted and its work is lost.
+    /// Whether the job finished; else it was evicted and its work is lost.
     pub finished: bool,
 }
 
-/// Jobs by what they ask for: a name, and the most GPUs.
+/// Sizes of jobs: a name, and the largest number of GPUs.
 pub const SIZES: [(&str, u32); 5] =
     [("1 GPU", 1), ("2 to 7", NODE - 1), ("8", NODE), ("9 to 31", 31), ("32 and more", u32::MAX)];
 
-/// Everything that happened.
+/// The events of a run of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Every run, in the order of their ends.
     pub runs: Vec<Run>,
-    /// By how much forecasts of starts were wrong, in seconds.
-    pub eta_errors: Vec<i64>,
+    /// Errors of the forecasts of starts, in seconds.
+    pub forecast_errors: Vec<i64>,
 }
 
 /// A policy's figures on a trace.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Seconds from submission to the start of the run that finished: mean, median, 95th, 99th.
+    /// Seconds from submission to the start of the run that finished: mean, median, 95th, 99th percentile.
     pub wait: [f64; 4],
     /// Mean seconds from submission to the end.
     pub jct: f64,
-    /// Jobs that finished.
+    /// Number of finished jobs.
     pub jobs: usize,
     /// Percent of the capacity in use from the first to the last submission, lost work included.
     pub used: f64,
-    /// The same without work that an eviction lost.
+    /// The same without work lost by evictions.
     pub useful: f64,
-    /// Evictions.
+    /// Number of evictions.
     pub evictions: usize,
-    /// GPU-hours of work lost.
-    pub wasted: f64,
+    /// GPU-hours of lost work.
+    pub lost: f64,
     /// Mean wait by team, in seconds; none for a team without jobs.
     pub team_wait: Vec<Option<f64>>,
-    /// The same by [`SIZES`].
+    /// Mean wait by [`SIZES`], in seconds.
     pub size_wait: Vec<Option<f64>>,
-    /// Jain's index of the teams' mean slowdowns: 1 when all are slowed down alike.
+    /// Jain's index of the teams' mean slowdowns: 1 when all are equal.
     pub jain: f64,
-    /// Percent of jobs that wait over a minute longer than alone on their team's own nodes, and by
-    /// how many seconds the worst does.
+    /// Percent of jobs that wait over a minute longer than on their team's own nodes, and the largest such
+    /// difference in seconds.
     pub anomaly: Option<(f64, i64)>,
-    /// Seconds to the first start of jobs that their team's guarantee covered when they came, beside
-    /// all that the team had running and waiting: median, 99th percentile.
-    pub reclaim: (i64, i64),
-    /// Seconds by which forecasts of starts were wrong: median, 90th percentile.
-    pub eta: Option<(i64, i64)>,
+    /// Seconds to the first start of jobs within their team's guarantee at submission, beside all running and
+    /// waiting jobs of the team: median, 99th percentile.
+    pub guaranteed_wait: (i64, i64),
+    /// Errors of the forecasts of starts, in seconds: median, 90th percentile.
+    pub forecast_error: Option<(i64, i64)>,
 }
 
-/// The waits of all jobs, in the order of the trace; none for those that never finished.
+/// The waits of all jobs in seconds, in the order of the trace; none for unfinished jobs.
 #[must_use]
 pub fn waits(trace: &Trace, outcome: &Outcome) -> Vec<Option<i64>> {
     let mut waits = vec![None; trace.jobs.len()];
@@ -73,15 +73,15 @@ pub fn waits(trace: &Trace, outcome: &Outcome) -> Vec<Option<i64>> {
     waits
 }
 
-/// Draws the figures; `private` are the waits of the same jobs alone on their teams' own nodes.
+/// Computes the figures; `private` are the waits of the same jobs on their teams' own nodes.
 #[must_use]
 pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>) -> Figures {
     let waits = waits(trace, outcome);
     let mut sorted: Vec<i64> = waits.iter().flatten().copied().collect();
     sorted.sort_unstable();
-    let mut owed = owed_waits(trace, outcome);
-    owed.sort_unstable();
-    let mut errors = outcome.eta_errors.clone();
+    let mut within = guaranteed_waits(trace, outcome);
+    within.sort_unstable();
+    let mut errors = outcome.forecast_errors.clone();
     errors.sort_unstable();
     let finished: Vec<(usize, i64)> =
         waits.iter().enumerate().filter_map(|(job, wait)| Some((job, (*wait)?))).collect();
@@ -104,25 +104,25 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         used,
         useful,
         evictions: lost.clone().count(),
-        wasted: 0.0
+        lost: 0.0
             + lost.map(|run| f64::from(trace.jobs[run.job].gpus) * real(run.end - run.start)).sum::<f64>()
                 / 3600.0,
         team_wait: by(trace.teams.len(), team, &finished, |_, wait| real(wait)),
         size_wait: by(SIZES.len(), size, &finished, |_, wait| real(wait)),
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
-        reclaim: (quantile(&owed, 50), quantile(&owed, 99)),
-        eta: (!errors.is_empty()).then(|| (quantile(&errors, 50), quantile(&errors, 90))),
+        guaranteed_wait: (quantile(&within, 50), quantile(&within, 99)),
+        forecast_error: (!errors.is_empty()).then(|| (quantile(&errors, 50), quantile(&errors, 90))),
     }
 }
 
-/// How many times longer a job took than it ran; of jobs under ten seconds, as if they ran ten.
+/// Completion time divided by run time; jobs under ten seconds count as ten.
 fn slowdown(duration: i64, wait: i64) -> f64 {
     let floor = duration.max(10);
     real(wait + floor) / real(floor)
 }
 
-/// The mean of a value of the jobs of each of so many groups.
+/// The mean of a value of the jobs by group.
 fn by(
     groups: usize,
     group: impl Fn(usize) -> usize,
@@ -136,8 +136,8 @@ fn by(
     (0..groups).map(one).collect()
 }
 
-/// How long those waited for their first start whom their team's guarantee covered at once.
-fn owed_waits(trace: &Trace, outcome: &Outcome) -> Vec<i64> {
+/// Waits to the first start of jobs within their team's guarantee at submission.
+fn guaranteed_waits(trace: &Trace, outcome: &Outcome) -> Vec<i64> {
     let (mut first, mut end) = (vec![i64::MAX; trace.jobs.len()], vec![i64::MAX; trace.jobs.len()]);
     for run in &outcome.runs {
         first[run.job] = first[run.job].min(run.start);
@@ -162,7 +162,7 @@ fn owed_waits(trace: &Trace, outcome: &Outcome) -> Vec<i64> {
     waits
 }
 
-/// In use from the first to the last submission in percent of the capacity: all work, work not lost.
+/// Use from the first to the last submission in percent of the capacity: all work, and work not lost.
 fn utilization(trace: &Trace, outcome: &Outcome) -> (f64, f64) {
     let (Some(first), Some(last)) = (trace.jobs.first(), trace.jobs.last()) else { return (0.0, 0.0) };
     let (mut used, mut useful) = (0.0, 0.0);
@@ -193,7 +193,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count(n.max(1))
 }
 
-/// The smallest value that at least so many percent of the values do not exceed.
+/// The smallest value that is at least as large as this percentage of the values.
 fn quantile(sorted: &[i64], percent: usize) -> i64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted.get(rank).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The table for people and the CSV file for everything else.
+//! The tables for readers and the CSV file with all figures.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,16 +11,34 @@ use super::trace::Trace;
 
 /// One policy on one trace.
 pub struct Row {
-    /// What the policy is called.
+    /// Name of the policy.
     pub policy: &'static str,
     /// Its figures.
     pub figures: Figures,
-    /// How long the simulation took.
+    /// Time of the simulation.
     pub took: Duration,
 }
 
+/// The goals on a trace.
+struct Goals {
+    trace: &'static str,
+    title: &'static str,
+    /// Mean wait in seconds.
+    wait: &'static str,
+    /// Lost GPU-hours.
+    lost: &'static str,
+    /// Part of the jobs that wait over a minute longer than on private nodes.
+    worse: &'static str,
+}
+
+const GOALS: [Goals; 2] = [
+    Goals { trace: "itp", title: "ITP", wait: "2,800", lost: "7,800", worse: "0.03 %" },
+    Goals { trace: "philly", title: "Philly", wait: "4,100", lost: "23,000", worse: "0.21 %" },
+];
+
 struct Section {
     trace: &'static str,
+    size: String,
     title: String,
     teams: Vec<String>,
     rows: Vec<Row>,
@@ -39,6 +57,12 @@ impl Report {
             let teams = trace.teams.iter().map(|team| format!("{}={}", team.name, team.nodes));
             self.sections.push(Section {
                 trace: trace.name,
+                size: format!(
+                    "{} teams, {} GPUs, {} jobs",
+                    trace.teams.len(),
+                    thousands(f64::from(trace.gpus())),
+                    thousands(trace.jobs.len() as f64)
+                ),
                 title: format!(
                     "{}: {} jobs, {} nodes with 8 GPUs; nodes owned: {}",
                     trace.name,
@@ -55,7 +79,7 @@ impl Report {
         }
     }
 
-    /// Prints the tables of the trace added last.
+    /// Prints the tables of the last trace.
     pub fn print_last(&self) {
         let Some(section) = self.sections.last() else { return };
         println!("\n{}", section.title);
@@ -64,8 +88,16 @@ impl Report {
             println!("Mean wait by team, seconds");
             println!("{}", waits(section, section.teams.iter().map(String::as_str), |f| &f.team_wait));
         }
-        println!("Mean wait by GPUs asked for, seconds");
+        println!("Mean wait by requested GPUs, seconds");
         println!("{}", waits(section, SIZES.iter().map(|(name, _)| *name), |f| &f.size_wait));
+    }
+
+    /// The tables of `benches/README.md` by marker, of the traces with goals.
+    pub fn summaries(&self) -> impl Iterator<Item = (String, Table)> {
+        self.sections.iter().filter_map(|section| {
+            let goals = GOALS.iter().find(|goals| goals.trace == section.trace)?;
+            Some((format!("bench-queueing-{}", goals.trace), summary(section, goals)))
+        })
     }
 
     /// Writes every figure to `target/bench-queueing.csv`.
@@ -88,14 +120,14 @@ impl Report {
             "utilization_pct",
             "useful_utilization_pct",
             "evictions",
-            "wasted_gpu_h",
+            "lost_gpu_h",
             "jain_slowdown",
             "worse_than_private_pct",
             "worst_excess_s",
-            "owed_wait_p50_s",
-            "owed_wait_p99_s",
-            "eta_error_p50_s",
-            "eta_error_p90_s",
+            "guaranteed_wait_p50_s",
+            "guaranteed_wait_p99_s",
+            "forecast_error_p50_s",
+            "forecast_error_p90_s",
             "simulation_s",
             "team_mean_wait_s",
             "size_mean_wait_s",
@@ -106,17 +138,16 @@ impl Report {
                 let mut fields = vec![section.trace.to_owned(), row.policy.to_owned(), f.jobs.to_string()];
                 fields.extend(f.wait.iter().chain([&f.jct]).map(|seconds| format!("{seconds:.0}")));
                 fields.extend([format!("{:.2}", f.used), format!("{:.2}", f.useful)]);
-                fields.extend([
-                    f.evictions.to_string(),
-                    format!("{:.0}", f.wasted),
-                    format!("{:.3}", f.jain),
-                ]);
+                fields.extend([f.evictions.to_string(), format!("{:.0}", f.lost), format!("{:.3}", f.jain)]);
                 fields.extend([
                     text(f.anomaly, |a| format!("{:.4}", a.0)),
                     text(f.anomaly, |a| a.1.to_string()),
                 ]);
-                fields.extend([f.reclaim.0.to_string(), f.reclaim.1.to_string()]);
-                fields.extend([text(f.eta, |e| e.0.to_string()), text(f.eta, |e| e.1.to_string())]);
+                fields.extend([f.guaranteed_wait.0.to_string(), f.guaranteed_wait.1.to_string()]);
+                fields.extend([
+                    text(f.forecast_error, |e| e.0.to_string()),
+                    text(f.forecast_error, |e| e.1.to_string()),
+                ]);
                 fields.push(format!("{:.1}", row.took.as_secs_f64()));
                 fields.push(named(section.teams.iter().map(String::as_str), &f.team_wait));
                 fields.push(named(SIZES.iter().map(|(name, _)| *name), &f.size_wait));
@@ -141,12 +172,12 @@ fn main_table(section: &Section) -> Table {
         "util %",
         "useful %",
         "evictions",
-        "wasted GPU-h",
+        "lost GPU-h",
         "worse than private",
         "worst by s",
         "Jain",
-        "owed wait p50/p99 s",
-        "ETA off p50/p90 s",
+        "guaranteed wait p50/p99 s",
+        "forecast error p50/p90 s",
         "took s",
     ]);
     for row in &section.rows {
@@ -154,14 +185,33 @@ fn main_table(section: &Section) -> Table {
         let mut cells = vec![row.policy.to_owned()];
         cells.extend(f.wait.iter().chain([&f.jct]).map(|seconds| thousands(*seconds)));
         cells.extend([format!("{:.1}", f.used), format!("{:.1}", f.useful)]);
-        cells.extend([thousands(f.evictions as f64), thousands(f.wasted)]);
+        cells.extend([thousands(f.evictions as f64), thousands(f.lost)]);
         cells.extend([text(f.anomaly, |a| format!("{:.3} %", a.0)), text(f.anomaly, |a| a.1.to_string())]);
         cells.push(format!("{:.3}", f.jain));
-        cells.push(format!("{} / {}", f.reclaim.0, f.reclaim.1));
-        cells.push(text(f.eta, |e| format!("{} / {}", e.0, e.1)));
+        cells.push(format!("{} / {}", f.guaranteed_wait.0, f.guaranteed_wait.1));
+        cells.push(text(f.forecast_error, |e| format!("{} / {}", e.0, e.1)));
         cells.push(format!("{:.1}", row.took.as_secs_f64()));
         table.add_row(cells);
     }
+    table
+}
+
+fn summary(section: &Section, goals: &Goals) -> Table {
+    let mut table = markdown();
+    let heading = format!("{}: {}", goals.title, section.size);
+    table.set_header([heading.as_str(), "mean wait s", "p99", "evictions", "GPU-h lost", "worse"]);
+    for row in &section.rows {
+        let f = &row.figures;
+        table.add_row([
+            row.policy.to_owned(),
+            thousands(f.wait[0]),
+            thousands(f.wait[3]),
+            thousands(f.evictions as f64),
+            thousands(f.lost),
+            f.anomaly.map_or_else(String::new, |(percent, _)| format!("{percent:.3} %")),
+        ]);
+    }
+    table.add_row(["goal", goals.wait, "", "", goals.lost, goals.worse]);
     table
 }
 

@@ -1,17 +1,17 @@
-//! Sluice on a trace: the engine of the cluster, played forward in time.
+//! Sluice on a trace: the engine of the cluster, replayed in time.
 //!
-//! Every team has what it owns as its guarantee, weight 1 and one preemptible queue; nobody says how
-//! long a job runs, the engine learns it. A job larger than a node is a gang of equal pods.
+//! Every team has its own nodes as guarantee, weight 1 and one preemptible queue. Run times are not given;
+//! the engine learns them. A job larger than a node is a gang of equal pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::forecast::{Bounds, Forecast};
-use sluice_engine::forward::{Happening, Life, Run as Play};
-use sluice_engine::model::{
+use sluice_engine::replay::forecast::{self, Bounds, Forecast};
+use sluice_engine::replay::{Happening, Life, Run as Play};
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     DEFAULT_POOL, Event, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload, WorkloadId,
 };
 
@@ -20,20 +20,21 @@ use super::trace::{Job, NODE, Trace};
 
 const GPU: &str = "nvidia.com/gpu";
 
-/// What an admin chooses; the same on every trace.
+/// The options that an administrator chooses; the same on every trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// For how long a started job is spared, except by owed claimants who have no other way.
+    /// Time after its start during which a job is spared, except from preemptors within guarantee that have
+    /// no other way.
     pub min_runtime: Duration,
-    /// After how long the first of a queue that cannot start gets a reservation.
+    /// Time after which the first workload of a queue that cannot start gets a reservation.
     pub reserve_after: Duration,
-    /// How long pods take to end when they are told to.
+    /// Time that pods take to stop.
     pub grace: Duration,
-    /// How often everybody who waits is told when to expect a start; never if zero.
+    /// Interval between forecasts of all waiting jobs; zero for none.
     pub forecast_every: Duration,
 }
 
-/// How far a forecast looks: a benchmark makes one on a copy of a busy cluster again and again.
+/// Horizon of a forecast: the benchmark makes many of them on copies of a busy cluster.
 const BOUNDS: Bounds = Bounds { steps: 400, starts: 400, ahead: Duration::from_secs(7 * 86_400) };
 
 /// Runs the engine over a trace until every job has finished.
@@ -85,7 +86,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
         play.settle(&mut on)?;
         if !choice.forecast_every.is_zero() && now >= forecast {
             forecast = now + i64::try_from(choice.forecast_every.as_secs())?;
-            log.expect(&play.engine().forecast(time(now), BOUNDS));
+            log.expect(&forecast::forecast(play.engine(), time(now), BOUNDS));
         }
     }
     while let Some(at) = play.next() {
@@ -99,16 +100,16 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
 
 #[derive(Default)]
 struct Log {
-    /// When the run under way of each job began.
+    /// Start of the current run of each job.
     starts: Vec<i64>,
-    /// When those who wait are expected to start, as often as somebody said so.
+    /// Forecast starts of each waiting job, one per forecast.
     expected: BTreeMap<usize, Vec<i64>>,
     outcome: Outcome,
     finished: usize,
 }
 
 impl Log {
-    /// Remembers a forecast; who starts then says by how much it was wrong.
+    /// Remembers a forecast, to compare it with the actual starts.
     fn expect(&mut self, forecast: &Forecast) {
         for (id, eta) in &forecast.etas {
             if let (Ok(job), Some(likely)) = (id.0.parse::<usize>(), eta.likely) {
@@ -124,7 +125,7 @@ impl Log {
             Happening::Admitted { .. } => {
                 self.starts[job] = now;
                 let expected = self.expected.remove(&job).unwrap_or_default();
-                self.outcome.eta_errors.extend(expected.into_iter().map(|at| (now - at).abs()));
+                self.outcome.forecast_errors.extend(expected.into_iter().map(|at| (now - at).abs()));
             }
             Happening::Evicted { .. } => {
                 self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: false });

@@ -12,43 +12,43 @@ use serde::de::DeserializeOwned;
 pub const NODE: u32 = 8;
 /// Seconds of a day.
 const DAY: i64 = 86_400;
-/// 2017-10-01 00:00 and 2017-12-01 00:00 Pacific in the Philly trace's elapsed seconds, from
-/// 2017-08-14 14:27:00; the second lies behind the end of daylight saving time.
+/// 2017-10-01 00:00 and 2017-12-01 00:00 Pacific in the Philly trace's elapsed seconds, which count from
+/// 2017-08-14 14:27:00; the second lies after the end of daylight saving time.
 const PHILLY_OCTOBER: i64 = 47 * DAY + 34_380;
 const PHILLY_DECEMBER: i64 = 108 * DAY + 34_380 + 3_600;
 
-/// One job: all of its GPUs at once, or none.
+/// One job; all of its GPUs are allocated at once.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Whose it is: an index into the trace's teams.
+    /// Index of its team in the trace's teams.
     pub team: usize,
-    /// When it came, in seconds.
+    /// Time of submission, in seconds.
     pub submit: i64,
-    /// How long it runs, in seconds.
+    /// Run time, in seconds.
     pub duration: i64,
-    /// How many GPUs it takes.
+    /// Number of GPUs.
     pub gpus: u32,
 }
 
-/// A team and what it owns.
+/// A team and its own nodes.
 #[derive(Clone, Debug)]
 pub struct Team {
-    /// Its name in the trace.
+    /// Name in the trace.
     pub name: String,
-    /// Nodes it is guaranteed.
+    /// Number of guaranteed nodes.
     pub nodes: u32,
 }
 
-/// Jobs in the order of submission, and the cluster they share.
+/// Jobs in the order of submission, and their cluster.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// What it is called in tables.
+    /// Name in the tables.
     pub name: &'static str,
-    /// How many nodes the cluster has.
+    /// Number of nodes of the cluster.
     pub nodes: u32,
-    /// Who shares it.
+    /// The teams.
     pub teams: Vec<Team>,
-    /// Who wants to run; sorted by submission.
+    /// The jobs, sorted by submission.
     pub jobs: Vec<Job>,
 }
 
@@ -64,8 +64,8 @@ impl Trace {
         self.nodes * NODE
     }
 
-    /// The jobs of one team alone on the nodes it is guaranteed, with where each stands in the whole
-    /// trace. Jobs larger than those nodes are left out: they could never start there.
+    /// The jobs of one team on the nodes of its guarantee, with the index of each in the whole trace. Jobs
+    /// larger than those nodes are left out, because they could never start there.
     #[must_use]
     pub fn private(&self, team: usize) -> (Self, Vec<usize>) {
         let owned = self.teams[team].clone();
@@ -75,7 +75,7 @@ impl Trace {
         (Self { name: self.name, nodes: owned.nodes, teams: vec![owned], jobs }, places)
     }
 
-    /// Only what is submitted within so many days of the first job.
+    /// The jobs submitted within this many days of the first one.
     #[must_use]
     pub fn within(mut self, days: Option<f64>) -> Self {
         if let (Some(days), Some(first)) = (days, self.jobs.first().map(|job| job.submit)) {
@@ -86,7 +86,7 @@ impl Trace {
         self
     }
 
-    /// All but the job with that number, counted from 0 by submission.
+    /// All jobs except the one with this index by submission.
     #[must_use]
     pub fn without(mut self, job: Option<usize>) -> Self {
         if let Some(job) = job.filter(|job| *job < self.jobs.len()) {
@@ -96,7 +96,7 @@ impl Trace {
     }
 }
 
-/// Where the traces lie: `SLUICE_TRACES`, else beside the project.
+/// The directory of the traces: `SLUICE_TRACES`, else a directory beside the project.
 #[must_use]
 pub fn directory() -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
@@ -142,8 +142,8 @@ struct VcRow {
     nodes_8gpu: u32,
 }
 
-/// Eleven virtual clusters of one company in October and November 2017 on 208 nodes, owned in
-/// proportion to the 352 nodes they had.
+/// Eleven virtual clusters of one company in October and November 2017 on 208 nodes, owned in proportion to
+/// their original 352 nodes.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -195,8 +195,8 @@ struct MuriRow {
     duration: f64,
 }
 
-/// One virtual cluster of Philly alone, as its published figures were made: jobs submitted between
-/// `from` and `to` (seconds after its first job).
+/// One virtual cluster of Philly alone, as in its published figures: jobs submitted between `from` and `to`
+/// (seconds after its first job).
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -212,7 +212,7 @@ pub fn muri(root: &Path, file: &str, nodes: u32, from: i64, to: i64) -> Result<T
     Ok(Trace::new("muri", nodes, vec![Team { name: file.to_owned(), nodes }], jobs))
 }
 
-/// Whole seconds; the traces say half of them with a fraction of zero.
+/// Whole seconds; half of the traces write them with a fraction of zero.
 #[expect(clippy::cast_possible_truncation, reason = "a few years of seconds at most")]
 fn seconds(value: f64) -> i64 {
     value.round() as i64
@@ -228,7 +228,7 @@ fn rows<R: DeserializeOwned>(path: &Path) -> Result<Vec<R>> {
     let rows: Vec<R> = csv::Reader::from_reader(reader)
         .into_deserialize()
         .collect::<Result<_, _>>()
-        .with_context(|| format!("{} is not as expected", path.display()))?;
+        .with_context(|| format!("{} has an unexpected format", path.display()))?;
     if rows.is_empty() {
         bail!("{} is empty", path.display());
     }

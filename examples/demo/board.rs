@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 use sluice_harness::{PodView, View};
 
 /// How many of Sluice's last words are shown.

@@ -1,19 +1,19 @@
-//! Node affinity as it is written: a pin beside what a user asks for.
+//! Node affinity as JSON: the nodes of an admission, combined with the user's own affinity.
 
 use serde_json::{Value, json};
 
-/// Where the required terms stand in an affinity.
+/// The JSON pointer to the required terms of an affinity.
 pub const REQUIRED_TERMS: &str =
     "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
-/// The field by which a node is named.
+/// The node field with the name.
 const NODE_NAME: &str = "metadata.name";
 
-/// The user's affinity with every alternative narrowed to each of the nodes.
+/// The user's affinity, narrowed to `nodes`.
 ///
-/// Terms are ORed, so the pin goes into all of them: a term that it were missing from would let pods
-/// go elsewhere. One value a field requirement is all the API allows, hence a term a node. A term without
-/// requirements matches nothing; narrowed to a node it would match that node, so it stays as it is.
+/// Terms are ORed, so every term is narrowed; any other term would allow more nodes. A field requirement takes one
+/// value, so each term is repeated for each node. A term without requirements matches no node. Narrowed it would match
+/// one, so it stays unchanged.
 #[must_use]
 pub fn pinned(user: Option<&Value>, nodes: &[&str]) -> Value {
     let anything = [json!({})];
@@ -37,7 +37,7 @@ pub fn pinned(user: Option<&Value>, nodes: &[&str]) -> Value {
     affinity
 }
 
-/// The one node that an affinity leaves, if the last field requirement of every term names the same.
+/// The only node that an affinity allows: the node that the last field requirement of every term names.
 #[must_use]
 pub fn aim(affinity: &Value) -> Option<&str> {
     let terms = affinity.pointer(REQUIRED_TERMS)?.as_array()?;
@@ -50,8 +50,8 @@ pub fn aim(affinity: &Value) -> Option<&str> {
 fn named(term: &Value) -> Option<&str> {
     let last = term["matchFields"].as_array()?.last()?;
     let values = last["values"].as_array()?;
-    let pins = last["key"] == NODE_NAME && last["operator"] == "In";
-    values.first().filter(|_| pins && values.len() == 1)?.as_str()
+    let names_node = last["key"] == NODE_NAME && last["operator"] == "In";
+    values.first().filter(|_| names_node && values.len() == 1)?.as_str()
 }
 
 fn is_empty(term: &Value) -> bool {
@@ -60,10 +60,10 @@ fn is_empty(term: &Value) -> bool {
 
 fn with_node(term: &Value, node: &str) -> Value {
     let mut term = term.clone();
-    let pin = json!({"key": NODE_NAME, "operator": "In", "values": [node]});
+    let requirement = json!({"key": NODE_NAME, "operator": "In", "values": [node]});
     match term["matchFields"].as_array_mut() {
-        Some(fields) => fields.push(pin),
-        None => term["matchFields"] = json!([pin]),
+        Some(fields) => fields.push(requirement),
+        None => term["matchFields"] = json!([requirement]),
     }
     term
 }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aim_is_the_node_to_which_every_alternative_is_narrowed() {
+    fn the_aim_is_the_node_in_every_term() {
         let zone =
             |zone: &str| json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
         for user in
@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(aim(&pinned(user.as_ref(), &["n1", "n2"])), None);
             assert_eq!(user.as_ref().and_then(aim), None);
             let both = pinned(Some(&pinned(user.as_ref(), &["n1"])), &["n2"]);
-            assert_eq!(aim(&both), Some("n2"), "the last word counts");
+            assert_eq!(aim(&both), Some("n2"), "the last requirement counts");
         }
     }
 }

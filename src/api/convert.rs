@@ -1,7 +1,7 @@
-//! From the kinds people write to what the engine is told; every refusal names the object and the field.
+//! Converts Teams and NodePools to the engine's types. Every error names the object and the field.
 //!
-//! The API server enforces most of this by the schema already. Scenario files do not pass through
-//! it, and an older CRD may be installed, so nothing here leans on it.
+//! The CRD schema enforces most of these checks. They are repeated because scenario files do not pass through the API
+//! server, and an older CRD may be installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use thiserror::Error;
 use super::node_pool::NodePool;
 use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
 use super::values::{duration, is_dns_label};
-use crate::engine::amount::{Amount, ResourceList, ResourceName};
-use crate::engine::model;
+use crate::engine::types;
+use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
 
-/// A value in an object that cannot be taken.
+/// An invalid value in an object.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{object}: {field}: {problem}")]
 pub struct FieldError {
@@ -24,11 +24,11 @@ pub struct FieldError {
     pub object: String,
     /// The path of the field.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
-/// A problem at a path, before it is known in which object.
+/// A problem at a path of a still unknown object.
 pub(crate) struct Problem {
     pub(crate) field: String,
     pub(crate) problem: String,
@@ -44,7 +44,7 @@ impl Problem {
     }
 }
 
-impl TryFrom<&Team> for model::Team {
+impl TryFrom<&Team> for types::Team {
     type Error = FieldError;
 
     fn try_from(team: &Team) -> Result<Self, FieldError> {
@@ -53,7 +53,7 @@ impl TryFrom<&Team> for model::Team {
     }
 }
 
-fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
+fn convert_team(name: &str, team: &Team) -> Result<types::Team, Problem> {
     let spec = &team.spec;
     dns_label("metadata.name", name)?;
     if let Some(parent) = &spec.parent {
@@ -81,11 +81,11 @@ fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
         queues.push(convert_queue(&path, queue)?);
     }
     if queues.is_empty() {
-        queues.push(model::Queue::fallback());
+        queues.push(types::Queue::fallback());
     }
     let weight =
         u32::try_from(spec.weight).map_err(|_| Problem::new("spec.weight", "must not be negative"))?;
-    Ok(model::Team {
+    Ok(types::Team {
         name: name.into(),
         parent: spec.parent.as_deref().map(Into::into),
         quotas,
@@ -95,7 +95,7 @@ fn convert_team(name: &str, team: &Team) -> Result<model::Team, Problem> {
     })
 }
 
-fn convert_quota(path: &str, quota: &TeamQuota) -> Result<model::Quota, Problem> {
+fn convert_quota(path: &str, quota: &TeamQuota) -> Result<types::Quota, Problem> {
     let guaranteed = amounts(&format!("{path}.guaranteed"), &quota.guaranteed)?;
     let limit = amounts(&format!("{path}.limit"), &quota.limit)?;
     let lendable = amounts(&format!("{path}.lendable"), &quota.lendable)?;
@@ -116,13 +116,13 @@ fn convert_quota(path: &str, quota: &TeamQuota) -> Result<model::Quota, Problem>
             ));
         }
     }
-    Ok(model::Quota { guaranteed, limit, lendable })
+    Ok(types::Quota { guaranteed, limit, lendable })
 }
 
-fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem> {
-    let fallback = model::Queue::fallback();
+fn convert_queue(path: &str, queue: &TeamQueue) -> Result<types::Queue, Problem> {
+    let fallback = types::Queue::fallback();
     if queue.on_max_wait != OnMaxWait::Notify && queue.max_wait.is_none() {
-        let problem = format!("{:?} says what follows after maxWait, which is not set", queue.on_max_wait);
+        let problem = format!("{:?} needs maxWait, which is not set", queue.on_max_wait);
         return Err(Problem::new(format!("{path}.onMaxWait"), problem));
     }
     let parse = |field: &str, text: &Option<String>| -> Result<Option<Duration>, Problem> {
@@ -132,10 +132,10 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
     };
     let ready_timeout = parse("readyTimeout", &queue.ready_timeout)?;
     if ready_timeout == Some(Duration::ZERO) {
-        let problem = "pods need some time to become ready: leave it out or give more than 0s";
+        let problem = "must be more than 0s; leave it out for no timeout";
         return Err(Problem::new(format!("{path}.readyTimeout"), problem));
     }
-    Ok(model::Queue {
+    Ok(types::Queue {
         name: queue.name.as_str().into(),
         priority: queue.priority,
         preemptible: queue.preemptible,
@@ -145,20 +145,20 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<model::Queue, Problem>
         default_time_limit: parse("defaultTimeLimit", &queue.default_time_limit)?,
         max_wait: parse("maxWait", &queue.max_wait)?,
         on_max_wait: match queue.on_max_wait {
-            OnMaxWait::Notify => model::OnMaxWait::Notify,
-            OnMaxWait::RaisePriority => model::OnMaxWait::RaisePriority,
-            OnMaxWait::Fail => model::OnMaxWait::Fail,
+            OnMaxWait::Notify => types::OnMaxWait::Notify,
+            OnMaxWait::RaisePriority => types::OnMaxWait::RaisePriority,
+            OnMaxWait::Fail => types::OnMaxWait::Fail,
         },
         max_runtime: parse("maxRuntime", &queue.max_runtime)?,
         on_pod_loss: match queue.on_pod_loss {
-            OnPodLoss::Replace => model::OnPodLoss::Replace,
-            OnPodLoss::Restart => model::OnPodLoss::Restart,
+            OnPodLoss::Replace => types::OnPodLoss::Replace,
+            OnPodLoss::Restart => types::OnPodLoss::Restart,
         },
         ready_timeout,
     })
 }
 
-impl TryFrom<&NodePool> for model::Pool {
+impl TryFrom<&NodePool> for types::Pool {
     type Error = FieldError;
 
     fn try_from(pool: &NodePool) -> Result<Self, FieldError> {
@@ -167,14 +167,14 @@ impl TryFrom<&NodePool> for model::Pool {
     }
 }
 
-fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
+fn convert_pool(name: &str, pool: &NodePool) -> Result<types::Pool, Problem> {
     dns_label("metadata.name", name)?;
     let spec = &pool.spec;
-    match (name == model::DEFAULT_POOL, spec.node_selector.is_empty()) {
+    match (name == types::DEFAULT_POOL, spec.node_selector.is_empty()) {
         (true, false) => {
             return Err(Problem::new(
                 "spec.nodeSelector",
-                "\"default\" is the pool of all nodes in no NodePool and selects none; choose another name",
+                "\"default\" is the pool of all nodes outside of every NodePool and has no nodeSelector; choose another name",
             ));
         }
         (false, true) => return Err(Problem::new("spec.nodeSelector", "must name at least one label")),
@@ -184,7 +184,7 @@ fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
     if levels.len() < spec.topology.len() {
         return Err(Problem::new("spec.topology", "a topology level must be listed once"));
     }
-    Ok(model::Pool {
+    Ok(types::Pool {
         name: name.into(),
         node_selector: spec
             .node_selector
@@ -192,61 +192,60 @@ fn convert_pool(name: &str, pool: &NodePool) -> Result<model::Pool, Problem> {
             .map(|(k, v)| (k.as_str().into(), v.as_str().into()))
             .collect(),
         topology: spec.topology.iter().map(|level| level.as_str().into()).collect(),
-        weights: worths(weights(&spec.weights)?, &shares(&spec.shares)?),
+        weights: with_fractions(weights(&spec.weights)?, &shares(&spec.shares)?),
     })
 }
 
-/// What the nodes of a pool offer for a share of a GPU.
+/// The devices that a pool offers for GPU fractions, each with the part of a GPU that one unit is.
 ///
 /// # Errors
-/// A sentence that names the field.
+/// The invalid field.
 pub(crate) fn shares(written: &Quantities) -> Result<ResourceList, Problem> {
-    let shares = amounts("spec.shares", written)?;
-    for (resource, part) in &shares {
+    let parts = amounts("spec.shares", written)?;
+    for (resource, part) in &parts {
         let problem = |problem: &str| Problem::new(format!("spec.shares[{resource}]"), problem);
-        if &**resource == model::CURRENCY {
-            return Err(problem("the currency itself is no share of a GPU"));
+        if &**resource == types::CURRENCY {
+            return Err(problem("the currency itself is not a part of a GPU"));
         }
         if *part == Amount::ZERO || *part >= Amount::units(1) {
-            return Err(problem("must be between 0 and 1 (without the ends)"));
+            return Err(problem("must be above 0 and below 1"));
         }
     }
-    Ok(shares)
+    Ok(parts)
 }
 
-/// What a unit of each resource counts in a pool's currency: what is written, and for a share of a GPU that part
-/// of what a GPU counts.
-fn worths(mut weights: ResourceList, shares: &ResourceList) -> ResourceList {
-    if shares.is_empty() {
+/// Adds the weights of devices for GPU fractions: their part of the weight of a GPU, unless a weight is given.
+fn with_fractions(mut weights: ResourceList, parts: &ResourceList) -> ResourceList {
+    if parts.is_empty() {
         return weights;
     }
     if weights.is_empty() {
         weights.insert(WHOLE.into(), Amount::units(1));
     }
     let whole = weights.get(WHOLE).copied().unwrap_or(Amount::units(1)).as_milli();
-    // Cores and memory of the same share are one share.
-    let counted = shares.iter().find(|(_, part)| is_fine(**part)).map(|(resource, _)| resource);
+    // Cores and memory of the same fraction count once.
+    let counted = parts.iter().find(|(_, part)| is_fine(**part)).map(|(resource, _)| resource);
     let counts = |resource: &ResourceName, part: Amount| !is_fine(part) || counted == Some(resource);
-    for (resource, part) in shares.iter().filter(|(resource, part)| counts(resource, **part)) {
-        let worth = Amount::milli((part.as_milli().saturating_mul(whole) / 1000).max(1));
-        weights.entry(resource.clone()).or_insert(worth);
+    for (resource, part) in parts.iter().filter(|(resource, part)| counts(resource, **part)) {
+        let weight = Amount::milli((part.as_milli().saturating_mul(whole) / 1000).max(1));
+        weights.entry(resource.clone()).or_insert(weight);
     }
     weights
 }
 
-/// Whether a unit is so small a part of a GPU that pods ask for many, such as a hundredth of its cores.
+/// Whether a unit is at most a hundredth of a GPU, so that pods request many units.
 pub(crate) fn is_fine(part: Amount) -> bool {
     part <= Amount::milli(10)
 }
 
-/// The device that shares are shares of.
+/// The device of which fractions are parts.
 pub(crate) const WHOLE: &str = "nvidia.com/gpu";
 
 fn weights(written: &Quantities) -> Result<ResourceList, Problem> {
     let weights = amounts("spec.weights", written)?;
     for (resource, weight) in &weights {
         let problem = |problem: &str| Problem::new(format!("spec.weights[{resource}]"), problem);
-        if &**resource == model::CURRENCY {
+        if &**resource == types::CURRENCY {
             return Err(problem("the currency itself has no weight"));
         }
         if *weight == Amount::ZERO {
@@ -264,7 +263,7 @@ fn dns_label(field: &str, text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Reads a list of quantities, none of them negative.
+/// Parses quantities. Negative quantities are errors.
 pub(crate) fn amounts(field: &str, quantities: &Quantities) -> Result<ResourceList, Problem> {
     quantities
         .iter()
@@ -283,24 +282,24 @@ pub(crate) fn amounts(field: &str, quantities: &Quantities) -> Result<ResourceLi
 mod tests {
     use super::*;
 
-    fn team(spec: &str) -> Result<model::Team, String> {
+    fn team(spec: &str) -> Result<types::Team, String> {
         let team: Team = serde_saphyr::from_str(&format!(
             "apiVersion: sluice.dev/v1alpha1\nkind: Team\nmetadata: {{name: vision}}\nspec: {spec}"
         ))
         .map_err(|error| error.to_string())?;
-        model::Team::try_from(&team).map_err(|error| error.to_string())
+        types::Team::try_from(&team).map_err(|error| error.to_string())
     }
 
-    fn pool(name: &str, spec: &str) -> Result<model::Pool, String> {
+    fn pool(name: &str, spec: &str) -> Result<types::Pool, String> {
         let pool: NodePool = serde_saphyr::from_str(&format!(
             "apiVersion: sluice.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {spec}"
         ))
         .map_err(|error| error.to_string())?;
-        model::Pool::try_from(&pool).map_err(|error| error.to_string())
+        types::Pool::try_from(&pool).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_team_is_taken_over_with_its_defaults() {
+    fn a_team_is_converted_with_defaults() {
         let team = team(
             "{parent: research, quotas: [{guaranteed: {nvidia.com/gpu: 20}, limit: {nvidia.com/gpu: \"40\"}}], \
              queues: [{name: training, minRuntime: 10m, maxWait: 24h}]}",
@@ -319,12 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn a_team_without_queues_has_one() {
-        assert_eq!(team("{}").expect("an empty spec is a team").queues, [model::Queue::fallback()]);
+    fn a_team_without_queues_has_the_default_queue() {
+        assert_eq!(team("{}").expect("an empty spec is a team").queues, [types::Queue::fallback()]);
     }
 
     #[test]
-    fn wrong_values_are_refused_by_name() {
+    fn invalid_values_are_refused_with_the_field() {
         for (spec, message) in [
             ("{parent: vision}", "Team vision: spec.parent: a team cannot be its own parent"),
             ("{weight: -1}", "Team vision: spec.weight: must not be negative"),
@@ -356,16 +355,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_needs_a_selector_and_a_name_of_its_own() {
+    fn a_pool_needs_a_selector_and_another_name_than_default() {
         assert!(pool("a100", "{nodeSelector: {gpu: a100}}").is_ok());
         assert_eq!(
             pool("a100", "{nodeSelector: {}}"),
             Err("NodePool a100: spec.nodeSelector: must name at least one label".to_owned())
         );
-        let message = pool("default", "{nodeSelector: {gpu: a100}}").expect_err("it selects no nodes itself");
+        let message =
+            pool("default", "{nodeSelector: {gpu: a100}}").expect_err("a selector on the default pool");
         assert!(message.contains("choose another name"), "{message}");
-        let default =
-            pool("default", "{topology: [rack]}").expect("it says how the remaining nodes are wired");
+        let default = pool("default", "{topology: [rack]}").expect("the topology of the remaining nodes");
         assert_eq!(default.topology, ["rack".into()]);
     }
 
@@ -384,11 +383,11 @@ mod tests {
             assert_eq!(weighed(weights), Err(format!("NodePool h100: spec.weights{problem}")));
         }
         let team = team("{quotas: [{pool: h100, guaranteed: {sluice.dev/gpu: 8}}]}").expect("a team");
-        assert_eq!(team.quotas["h100"].guaranteed[model::CURRENCY], Amount::units(8));
+        assert_eq!(team.quotas["h100"].guaranteed[types::CURRENCY], Amount::units(8));
     }
 
     #[test]
-    fn shares_of_a_gpu_count_in_the_currency() {
+    fn parts_of_a_gpu_count_in_the_currency() {
         let sharing = |spec: &str| pool("a100", &format!("{{nodeSelector: {{a: b}}, {spec}}}"));
         let pool =
             sharing("shares: {nvidia.com/mig-1g.5gb: 0.143, nvidia.com/gpu.shared: 250m}").expect("a pool");
@@ -397,17 +396,17 @@ mod tests {
         let pool =
             sharing("weights: {nvidia.com/gpu: 2, x/y: 1}, shares: {nvidia.com/gpu.shared: 0.25, x/y: 0.5}");
         let weights = pool.expect("a pool").weights;
-        assert_eq!(weights["nvidia.com/gpu.shared"], Amount::milli(500), "a quarter of what a GPU counts");
-        assert_eq!(weights["x/y"], Amount::units(1), "what is written counts");
+        assert_eq!(weights["nvidia.com/gpu.shared"], Amount::milli(500), "a quarter of the weight of a GPU");
+        assert_eq!(weights["x/y"], Amount::units(1), "a given weight counts");
         let pool = sharing("shares: {x.y/cores: 0.01, x.y/memory: 0.01}").expect("a pool");
         assert_eq!(
             pool.weights.keys().map(|name| &**name).collect::<Vec<_>>(),
             ["nvidia.com/gpu", "x.y/cores"]
         );
         for (shares, problem) in [
-            ("{a/b: 1}", "[a/b]: must be between 0 and 1 (without the ends)"),
-            ("{a/b: 0}", "[a/b]: must be between 0 and 1 (without the ends)"),
-            ("{sluice.dev/gpu: 0.5}", "[sluice.dev/gpu]: the currency itself is no share of a GPU"),
+            ("{a/b: 1}", "[a/b]: must be above 0 and below 1"),
+            ("{a/b: 0}", "[a/b]: must be above 0 and below 1"),
+            ("{sluice.dev/gpu: 0.5}", "[sluice.dev/gpu]: the currency itself is not a part of a GPU"),
         ] {
             let refused = sharing(&format!("shares: {shares}"));
             assert_eq!(refused, Err(format!("NodePool a100: spec.shares{problem}")));
@@ -415,34 +414,33 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_wait_or_a_lost_pod_is_taken_over() {
+    fn the_actions_after_a_wait_and_a_lost_pod_are_converted() {
         let queue = |queue: &str| {
             let team = team(&format!("{{fairUsers: true, queues: [{{name: q, {queue}}}]}}"))?;
             assert!(team.fair_users);
             Ok::<_, String>((team.queues[0].on_max_wait, team.queues[0].on_pod_loss))
         };
-        use model::{OnMaxWait, OnPodLoss};
+        use types::{OnMaxWait, OnPodLoss};
         assert_eq!(queue("maxWait: 1h"), Ok((OnMaxWait::Notify, OnPodLoss::Replace)));
         assert_eq!(
             queue("maxWait: 1h, onMaxWait: RaisePriority, onPodLoss: Restart"),
             Ok((OnMaxWait::RaisePriority, OnPodLoss::Restart))
         );
         assert_eq!(queue("maxWait: 1h, onMaxWait: Fail"), Ok((OnMaxWait::Fail, OnPodLoss::Replace)));
-        let message =
-            "Team vision: spec.queues[0].onMaxWait: Fail says what follows after maxWait, which is not set";
+        let message = "Team vision: spec.queues[0].onMaxWait: Fail needs maxWait, which is not set";
         assert_eq!(queue("onMaxWait: Fail"), Err(message.to_owned()));
     }
 
     #[test]
-    fn pods_are_given_some_time_to_become_ready() {
+    fn the_ready_timeout_is_above_zero() {
         let timeout = |text: &str| {
             let team = team(&format!("{{queues: [{{name: q{text}}}]}}"))?;
             Ok::<_, String>(team.queues[0].ready_timeout)
         };
         assert_eq!(timeout(""), Ok(None));
         assert_eq!(timeout(", readyTimeout: 5m"), Ok(Some(Duration::from_secs(300))));
-        let message = "Team vision: spec.queues[0].readyTimeout: pods need some time to become ready: leave it out \
-                       or give more than 0s";
+        let message = "Team vision: spec.queues[0].readyTimeout: must be more than 0s; leave it out for no \
+                       timeout";
         assert_eq!(timeout(", readyTimeout: 0s"), Err(message.to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! Sluice's words in the Kubernetes API: its kinds, labels, annotations and records.
+//! Sluice's part of the Kubernetes API: kinds, labels, annotations and records.
 
 pub mod affinity;
 pub mod convert;
@@ -6,7 +6,7 @@ pub mod names;
 pub mod node_pool;
 pub mod pod_group;
 pub mod record;
-mod schema;
+pub(crate) mod schema;
 pub mod seats;
 pub mod sizes;
 pub mod team;

@@ -1,14 +1,16 @@
-//! The PodGroups that Sluice names: what tells kube-scheduler which pods of a Job start all or none.
+//! The names of the PodGroups that Sluice makes. A PodGroup tells kube-scheduler that the pods of a Job start all or
+//! none.
 
-/// How the names of Sluice's own PodGroups begin. A PodGroup of another name is its user's, who makes it.
+/// The prefix of Sluice's PodGroups. A user makes the PodGroups with other names.
 const OWN: &str = "sluice-";
-/// How much of a Job's name is in that of its PodGroup, which has 253 characters at most.
+/// The longest part of a Job's name in the name of its PodGroup, which has at most 253 characters.
 const STEM: usize = 200;
-/// How many characters tell the PodGroups of Jobs of the same name apart.
+/// The number of characters that distinguish PodGroups of Jobs with the same name.
 const DISTINCTION: usize = 8;
 
-/// The name of the PodGroup of a Job that is not there yet: it may get its own name only later, from a prefix
-/// that ends in `-`, so the UID of the request to create it tells it from others.
+/// The name of the PodGroup of a new Job.
+///
+/// `job` may be the prefix of a generated name, so the UID of the create request makes the name unique.
 #[must_use]
 pub fn name_of(job: &str, request: &str) -> String {
     let stem: String = job.chars().take(STEM).collect();
@@ -16,7 +18,7 @@ pub fn name_of(job: &str, request: &str) -> String {
     format!("{OWN}{}-{distinction}", stem.trim_end_matches(['-', '.']))
 }
 
-/// Whether Sluice has given this name, and so makes the PodGroup.
+/// Whether Sluice chose this name and makes the PodGroup.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
     name.starts_with(OWN)
@@ -27,10 +29,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_subdomain_that_tells_whose_it_is() {
+    fn a_name_is_a_subdomain_with_a_prefix() {
         let uid = "5f0c0f6e-2f38-4d51-9d55-0d6a7a4f2d11";
         assert_eq!(name_of("train", uid), "sluice-train-5f0c0f6e");
-        assert_eq!(name_of("train-", uid), "sluice-train-5f0c0f6e", "a name yet to be completed");
+        assert_eq!(name_of("train-", uid), "sluice-train-5f0c0f6e", "a prefix of a generated name");
         let long = format!("{}.b", "a".repeat(STEM - 1));
         assert_eq!(name_of(&long, uid), format!("sluice-{}-5f0c0f6e", "a".repeat(STEM - 1)));
         assert!(is_own(&name_of("train", uid)) && !is_own("train"));

@@ -1,4 +1,4 @@
-//! The records Sluice writes on workloads: with the objects themselves they are its only state.
+//! The records that Sluice writes on workloads. Sluice has no other persistent state.
 
 use std::collections::BTreeMap;
 
@@ -6,49 +6,48 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::sizes::written;
-use crate::engine::amount::Amount;
-use crate::engine::model::{Admission, Time};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, Time};
 
 /// The value of the annotation `sluice.dev/admission`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The pool whose quota pays.
+    /// The pool with the charged quota.
     pub pool: String,
-    /// Pods per node.
+    /// The number of pods on each node.
     pub nodes: BTreeMap<String, u32>,
-    /// Granted parallelism.
+    /// The number of granted pods.
     pub pods: u32,
-    /// Whether the workload went beyond its team's guarantee when it was admitted.
+    /// Whether the workload borrowed capacity when it was admitted.
     pub borrowed: bool,
-    /// When it was admitted.
+    /// The time of the admission.
     pub at: Timestamp,
-    /// The parallelism its user wrote, where `spec.parallelism` says what was granted instead.
+    /// The parallelism of the user, if `spec.parallelism` holds the granted number instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u32>,
-    /// The share of a GPU that each pod was granted, where that is less than it wants most.
+    /// The GPU fraction granted to each pod, if it is smaller than the first requested fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// On the pods of a group: the workload they are together. The rest is then about all of them.
+    /// The group of the pod, if it has one. The other fields then describe the whole group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
-    /// Where the pods of an Indexed Job find their nodes by their indexes: which of these had ended for
-    /// good when it was admitted, as its status writes it (`0-2,5`). See [`super::seats::Seats`].
+    /// The indexes of an Indexed Job that had finished at the admission, in the form of its status (`0-2,5`). Present if
+    /// pods get their nodes by index, see [`super::seats::Seats`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
 }
 
-/// Plain pods that were admitted together, as each of them says.
+/// Pods without a Job that were admitted together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The workload they are.
+    /// The identifier of the workload.
     pub id: String,
-    /// The node of each pod, by UID: whoever finds only some of them released knows where the others go.
+    /// The node of each pod, by UID. A new leader reads from it the nodes of pods that are not released yet.
     pub members: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// The record of a group of pods of these UIDs: in their order they go to the nodes in the order of their
-    /// names.
+    /// The record of a group. The pods, in the order of `uids`, fill the nodes in the order of their names.
     pub fn of_group<'a>(id: &str, admission: &Admission, uids: impl Iterator<Item = &'a str>) -> Self {
         let places =
             admission.nodes.iter().flat_map(|(node, pods)| std::iter::repeat_n(node, *pods as usize));
@@ -56,7 +55,7 @@ impl Record {
         Self { group: Some(Group { id: id.to_owned(), members }), ..Self::from(admission) }
     }
 
-    /// The nodes to which an object of this UID may send pods: in a group its own one, else all.
+    /// The nodes for the pods of the object with this UID: one node for a member of a group, else all.
     #[must_use]
     pub fn nodes_of(&self, uid: &str) -> Vec<&str> {
         match self.group.as_ref().and_then(|group| group.members.get(uid)) {
@@ -69,22 +68,22 @@ impl Record {
 /// The value of the annotation `sluice.dev/eviction`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
-    /// When the workload was told to stop.
+    /// The time of the eviction.
     pub at: Timestamp,
-    /// The workload it made room for, `namespace/name`; empty when none was the cause.
+    /// The preemptor, `namespace/name`; empty if there is none.
     #[serde(rename = "for", default, skip_serializing_if = "String::is_empty")]
-    pub claimant: String,
-    /// The rule, e.g. `Reclaimed`.
+    pub preemptor: String,
+    /// The reason code, such as `Reclaimed`.
     pub reason: String,
 }
 
-/// The engine's time as a timestamp; the epoch for a time no timestamp can hold.
+/// Converts the engine's time to a timestamp; the Unix epoch if it is out of range.
 #[must_use]
 pub fn timestamp(time: Time) -> Timestamp {
     Timestamp::from_millisecond(time.0).unwrap_or_default()
 }
 
-/// A timestamp as the engine's time.
+/// Converts a timestamp to the engine's time.
 #[must_use]
 pub fn time(timestamp: Timestamp) -> Time {
     Time(timestamp.as_millisecond())

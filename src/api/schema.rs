@@ -1,20 +1,20 @@
-//! The parts of our kinds' schemas that the types alone do not say.
+//! The parts of the CRD schemas that do not follow from the types.
 //!
-//! The bounds matter beyond taste: the API server estimates the cost of every CEL rule from them and
-//! refuses a CRD whose rules could become expensive.
+//! The bounds are necessary: from them the API server estimates the cost of every CEL rule, and it refuses a CRD with
+//! expensive rules.
 
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// A quantity as Kubernetes writes it; its sign is judged by a rule with a clearer message.
+/// A Kubernetes quantity. A CEL rule checks the sign, because its message is clearer.
 const QUANTITY: &str =
     r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{1,2})?$";
-/// A Go duration that is not negative: `90s`, `1h30m`.
+/// A non-negative Go duration such as `90s` or `1h30m`.
 const DURATION: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$";
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 
-/// Amounts by resource name. Users write `nvidia.com/gpu: 8` as often as `"8"`.
+/// Quantities by resource name. Numbers and strings are both accepted: `nvidia.com/gpu: 8` or `"8"`.
 pub fn quantities(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -27,29 +27,29 @@ pub fn quantities(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Amounts that Sluice writes itself, where no bound is needed.
+/// Quantities that only Sluice writes, without bounds.
 pub fn shown_quantities(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}})
 }
 
-/// The rule that goes with [`quantities`].
+/// The rule that no quantity is negative.
 pub fn not_negative() -> Rule {
     Rule::new("self.all(r, !string(self[r]).startsWith('-'))").message("a quantity must not be negative")
 }
 
-/// The rule for [`quantities`] of which none may be nothing.
+/// The rule that every weight is above 0.
 pub fn positive() -> Rule {
     Rule::new("self.all(r, quantity(string(self[r])).isGreaterThan(quantity('0')))")
         .message("a weight must be more than 0")
 }
 
-/// The rule for [`quantities`] that are parts of one.
+/// The rule that every quantity is a part of one unit.
 pub fn part() -> Rule {
     Rule::new(
         "self.all(r, quantity(string(self[r])).isGreaterThan(quantity('0')) && \
          quantity(string(self[r])).isLessThan(quantity('1')))",
     )
-    .message("a share must be between 0 and 1 (without the ends)")
+    .message("a part of a GPU must be above 0 and below 1")
 }
 
 /// A duration such as `10m`.
@@ -57,7 +57,7 @@ pub fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "nullable": true, "maxLength": 32, "pattern": DURATION})
 }
 
-/// A name that fits a label value.
+/// A name that is a DNS label.
 pub fn dns_label(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": DNS_LABEL})
 }
@@ -65,7 +65,7 @@ pub fn dns_label(_: &mut SchemaGenerator) -> Schema {
 /// The name of a pool.
 pub fn pool(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = dns_label(generator);
-    schema.insert("default".to_owned(), crate::engine::model::DEFAULT_POOL.into());
+    schema.insert("default".to_owned(), crate::engine::types::DEFAULT_POOL.into());
     schema
 }
 

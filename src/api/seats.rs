@@ -1,24 +1,23 @@
-//! Which pod of an Indexed Job goes to which node of its admission.
+//! The node of each pod of an Indexed Job, by its index.
 //!
-//! The indexes that have not ended take the places in order: as many as the first node has, then those of
-//! the next. So every replica says the same of an index, whenever it is asked, and a pod that is made again
-//! goes where the one before it was. That holds until the admission changes; from then on, and for indexes
-//! beyond the granted pods, a place is given to each pod as it comes.
+//! The indexes that have not finished fill the nodes of the admission in order. So every replica finds the same node for
+//! an index, and a replacement pod gets the node of its predecessor. Once the admission has changed, and for indexes beyond
+//! the granted pods, the leader chooses the node of each pod.
 
 use super::record::Record;
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
-/// The places of an admission.
+/// The nodes of an admission by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seats {
-    /// How many places there are on which node, in order.
+    /// The nodes with their number of pods, in order.
     nodes: Vec<(Name, u32)>,
-    /// The indexes that had ended, as ranges with both ends.
+    /// The finished indexes, as inclusive ranges.
     done: Vec<(u32, u32)>,
 }
 
 impl Seats {
-    /// The places of a record. There are none to be had by index where the record does not say so.
+    /// The nodes of a record; empty if its pods do not get their nodes by index.
     #[must_use]
     pub fn of(record: &Record) -> Self {
         let Some(done) = &record.done else { return Self::default() };
@@ -26,7 +25,7 @@ impl Seats {
         Self { nodes: nodes.collect(), done: done.split(',').filter_map(range).collect() }
     }
 
-    /// The node of an index; nothing if its place is not told by the index.
+    /// The node of an index; `None` if the leader chooses it.
     #[must_use]
     pub fn node_of(&self, index: u32) -> Option<&Name> {
         let ended = |(first, last): &(u32, u32)| if index > *first { index.min(last + 1) - first } else { 0 };
@@ -72,8 +71,8 @@ mod tests {
     }
 
     #[test]
-    fn indexes_take_the_places_in_order_and_those_that_have_ended_take_none() {
-        // An index that has ended is never asked for; it shares the place of the next.
+    fn indexes_fill_the_nodes_in_order_without_the_finished_ones() {
+        // The result for a finished index is not used.
         for (done, expected) in [
             (None, "---------"),
             (Some(""), "abbc-----"),

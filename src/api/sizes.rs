@@ -1,37 +1,36 @@
-//! Shares of a GPU with which a Job would make do, as its mark says: each with what a pod asks for then.
+//! The GPU fractions of a Job with several, each with the devices that a pod requests.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
-/// One of several shares; the annotation `sluice.dev/gpu-sizes` is a list of them, the most wanted first.
+/// One of several GPU fractions. The annotation `sluice.dev/gpu-sizes` is a list of them in order of preference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// The share, as people write it (`0.4`).
+    /// The fraction in decimal form (`0.4`).
     pub share: String,
-    /// What the limits of the pod's first container say of devices at that size. Nothing where only the
-    /// engine knows of shares.
+    /// The device limits of the first container at this fraction. Empty if only the engine counts fractions.
     pub limits: BTreeMap<String, String>,
 }
 
 impl Choice {
-    /// The share as an amount.
+    /// The fraction as an amount.
     #[must_use]
     pub fn amount(&self) -> Option<Amount> {
         Amount::parse(&self.share).ok()
     }
 }
 
-/// A share as people write it.
+/// A GPU fraction in decimal form.
 #[must_use]
-pub fn written(share: Amount) -> String {
-    share.as_units_lossy().to_string()
+pub fn written(fraction: Amount) -> String {
+    fraction.as_units_lossy().to_string()
 }
 
-/// The limits of a container at one of several sizes: what the choices speak of is replaced, all else stays.
+/// The limits of a container at one of several choices. Only resources that a choice names are replaced.
 #[must_use]
 pub fn limits_at<'a>(
     limits: impl IntoIterator<Item = (&'a String, &'a Value)>,
@@ -43,7 +42,7 @@ pub fn limits_at<'a>(
     others.map(|(resource, amount)| (resource.clone(), amount.clone())).chain(own).collect()
 }
 
-/// Whether limits are those of a choice, as far as the choices speak of them.
+/// Whether the limits match a choice. Only resources that a choice names are compared.
 #[must_use]
 pub fn are_at<'a>(
     limits: impl IntoIterator<Item = (&'a String, &'a Value)>,
@@ -51,7 +50,7 @@ pub fn are_at<'a>(
     choice: &Choice,
 ) -> bool {
     let amount = |text: &str| Amount::parse(text).ok();
-    let there: BTreeMap<&str, Option<Amount>> = limits
+    let actual: BTreeMap<&str, Option<Amount>> = limits
         .into_iter()
         .filter(|(resource, _)| speaks_of(choices, resource))
         .map(|(resource, value)| {
@@ -59,12 +58,12 @@ pub fn are_at<'a>(
             (resource.as_str(), amount(&text))
         })
         .collect();
-    let due: BTreeMap<&str, Option<Amount>> =
+    let expected: BTreeMap<&str, Option<Amount>> =
         choice.limits.iter().map(|(resource, units)| (resource.as_str(), amount(units))).collect();
-    there == due
+    actual == expected
 }
 
-/// Whether a resource is among those that a size decides about.
+/// Whether any choice names a resource.
 #[must_use]
 pub fn speaks_of(choices: &[Choice], resource: &str) -> bool {
     choices.iter().any(|choice| choice.limits.contains_key(resource))

@@ -1,4 +1,4 @@
-//! The kind `Team`: whose GPUs these are, what is guaranteed, and which classes of service there are.
+//! The kind `Team`: guaranteed quota per pool, limits, and queues.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// Amounts by resource name as they are written in an object.
+/// Quantities by resource name.
 pub type Quantities = std::collections::BTreeMap<String, Quantity>;
 
-/// The condition type that says whether the team's promises are in force.
+/// The condition type for a team with a valid configuration: its guarantees are in force.
 pub const CONDITION_READY: &str = "Ready";
-/// The condition type that says that more is guaranteed than there is.
+/// The condition type for guarantees beyond the capacity of a pool.
 pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
 
-/// What a team owns, what it may borrow, and its queues.
+/// The quotas and queues of a team.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "sluice.dev",
@@ -27,7 +27,7 @@ pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
     category = "sluice",
     status = "TeamStatus",
     derive = "PartialEq",
-    doc = "A team that shares the cluster: its guaranteed quota per pool, its part of the surplus, and its queues.",
+    doc = "A team that shares the cluster: its guaranteed quota per pool, its weight when it borrows, and its queues.",
     selectable = ".spec.parent",
     printcolumn(name = "Parent", type_ = "string", json_path = ".spec.parent"),
     printcolumn(name = "Weight", type_ = "integer", json_path = ".spec.weight", priority = 1),
@@ -41,25 +41,25 @@ pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
         name = "Guaranteed",
         type_ = "string",
         json_path = r".status.pools[*].guaranteed.nvidia\.com/gpu",
-        description = "GPUs guaranteed in the first pool"
+        description = "Guaranteed GPUs in the first pool"
     ),
     printcolumn(
         name = "Used",
         type_ = "string",
         json_path = r".status.pools[*].used.nvidia\.com/gpu",
-        description = "GPUs held in the first pool"
+        description = "Used GPUs in the first pool"
     ),
     printcolumn(
         name = "Borrowed",
         type_ = "string",
         json_path = r".status.pools[*].borrowed.nvidia\.com/gpu",
-        description = "GPUs held beyond the guarantee in the first pool"
+        description = "Used GPUs beyond the guarantee in the first pool"
     ),
     printcolumn(
         name = "Fair Share",
         type_ = "string",
         json_path = r".status.pools[*].fairShare.nvidia\.com/gpu",
-        description = "GPUs it would hold in the first pool if the pool were shared out anew to the present demand",
+        description = "Fair share of the GPUs in the first pool at the present demand",
         priority = 1
     ),
     printcolumn(
@@ -72,32 +72,32 @@ pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
         .message("a team cannot be its own parent")
         .field_path(".spec.parent"),
     validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
-        .message("a team's name goes into a label: at most 63 characters of a-z, 0-9 and -")
+        .message("a team's name is a label value and must be 1 to 63 characters of a-z, 0-9 and -")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TeamSpec {
-    /// The team above this one: what this team holds counts there too.
+    /// Parent team. Usage of this team counts as usage of its parent too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::dns_label")]
     pub parent: Option<String>,
-    /// What the team has in each pool. Only what is listed is limited; a pool that is not named guarantees nothing.
+    /// Quota in each pool. In a pool that is not listed the team has no guarantee and no limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
     pub quotas: Vec<TeamQuota>,
-    /// The team's part of the surplus relative to other borrowers. 0 takes only what no other team wants.
+    /// Weight among teams that borrow. A team with weight 0 borrows only capacity that no other team requests.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub weight: i32,
-    /// Whether its users take turns: among equal priorities the one who holds least goes first.
+    /// Fair sharing between users: among workloads of equal priority, the user with the least usage goes first.
     #[serde(default)]
     pub fair_users: bool,
-    /// Classes of service; the first is the default. Without any there is one, preemptible, named "default".
+    /// Queues of the team; the first is the default. Without a list the team has one preemptible queue "default".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub queues: Vec<TeamQueue>,
 }
 
-/// What a team has in one pool.
+/// Quota of a team in one pool.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -109,157 +109,157 @@ pub struct TeamSpec {
     ).message("lendable must not exceed guaranteed")
 )]
 pub struct TeamQuota {
-    /// The NodePool; "default" is the pool of all nodes in no NodePool.
+    /// Name of the NodePool. "default" contains all nodes outside of every NodePool.
     #[serde(default = "default_pool")]
     #[schemars(schema_with = "schema::pool")]
     pub pool: String,
-    /// What the team gets back whenever it asks.
+    /// Capacity that the team gets whenever it requests it, e.g. nvidia.com/gpu: 8. Other teams may borrow it while it is idle.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::quantities")]
     #[x_kube(validation = schema::not_negative())]
     pub guaranteed: Quantities,
-    /// The most it may hold, own and borrowed. A resource that is not listed has no cap.
+    /// Largest usage, guaranteed and borrowed. A resource that is not listed has no limit.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::quantities")]
     #[x_kube(validation = schema::not_negative())]
     pub limit: Quantities,
-    /// The most of its idle guarantee that others may borrow. Not listed: all of it.
+    /// Largest part of the idle guarantee that other teams may borrow. A resource that is not listed is lent in full.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::quantities")]
     #[x_kube(validation = schema::not_negative())]
     pub lendable: Quantities,
 }
 
-/// A class of service inside a team.
+/// Queue of a team.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.onMaxWait == 'Notify' || has(self.maxWait)")
-        .message("onMaxWait says what follows after maxWait, which is not set")
+        .message("onMaxWait needs maxWait, which is not set")
         .field_path(".onMaxWait"),
     validation = Rule::new("!has(self.readyTimeout) || duration(self.readyTimeout) > duration('0s')")
-        .message("pods need some time to become ready: leave it out or give more than 0s")
+        .message("must be more than 0s; leave it out for no timeout")
         .field_path(".readyTimeout")
 )]
 pub struct TeamQueue {
-    /// Its name, unique in the team.
+    /// Name of the queue, unique in the team.
     #[schemars(schema_with = "schema::dns_label")]
     pub name: String,
-    /// Higher goes first inside the team.
+    /// Priority inside the team; workloads of a higher priority go first.
     #[serde(default)]
     pub priority: i32,
-    /// Whether its workloads may be evicted. Those that may not must fit the guarantee.
+    /// Whether workloads may be preempted. Workloads that may not be preempted cannot borrow.
     #[serde(default = "yes")]
     pub preemptible: bool,
-    /// The most the queue may hold at once. A resource that is not listed has no cap.
+    /// Largest usage of the queue. A resource that is not listed has no limit.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::quantities")]
     #[x_kube(validation = schema::not_negative())]
     pub limit: Quantities,
-    /// The longest a workload may wait, e.g. 24h.
+    /// Longest wait of a workload, e.g. 24h. The field onMaxWait selects the action after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_wait: Option<String>,
-    /// What follows when a workload has waited for maxWait: Notify says so where one looks why it waits,
-    /// RaisePriority puts it before all others of its team that have not waited that long, Fail ends it.
+    /// Action after maxWait. Notify: the reason for the wait mentions it. RaisePriority: the workload goes ahead of all
+    /// workloads of its team that have not waited that long. Fail: the workload fails.
     #[serde(default)]
     pub on_max_wait: OnMaxWait,
-    /// How long a workload runs undisturbed by claims on the surplus, e.g. 10m.
+    /// Run time before a workload may be preempted by a borrowing workload, e.g. 10m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_runtime: Option<String>,
-    /// The longest a workload may run, e.g. 8h; then it fails.
+    /// Longest run time of a workload, e.g. 8h. After it the workload fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_runtime: Option<String>,
-    /// How long a workload that cannot start waits before room is reserved for it (10m if not set).
+    /// Wait before capacity is reserved for a workload that cannot start. Default: 10m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub reserve_after: Option<String>,
-    /// The time limit of workloads that state none, e.g. 24h.
+    /// Time limit of workloads without one, e.g. 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub default_time_limit: Option<String>,
-    /// What happens when a pod is lost: Replace makes it anew within the same topology domain, Restart
-    /// puts the whole workload back in the queue.
+    /// Action after the loss of a pod. Replace: the pod is replaced within the same topology domain. Restart: the
+    /// whole workload returns to the queue.
     #[serde(default)]
     pub on_pod_loss: OnPodLoss,
-    /// How soon after its admission all pods of a workload with several must be ready, e.g. 10m; else the whole
-    /// of it goes back in the queue and rests, longer each time. Without it they may take as long as they do.
+    /// Time from the admission until all pods of a workload with several pods must be ready, e.g. 10m. After it the
+    /// workload returns to the queue and waits, longer each time. Default: no timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub ready_timeout: Option<String>,
-    /// The PriorityClass of pods that name none.
+    /// PriorityClass of pods without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
 }
 
-/// What follows when a workload has waited for the longest time its queue allows.
+/// Action after the longest wait that a queue allows.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnMaxWait {
-    /// It is said where one looks why it waits.
+    /// The reason for the wait mentions it.
     #[default]
     Notify,
-    /// It goes before all others of its team that have not waited that long.
+    /// The workload goes ahead of all workloads of its team that have not waited that long.
     RaisePriority,
-    /// It fails.
+    /// The workload fails.
     Fail,
 }
 
-/// What happens to a workload that lost a pod.
+/// Action after the loss of a pod.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnPodLoss {
-    /// The lost pod is made anew.
+    /// The lost pod is replaced.
     #[default]
     Replace,
-    /// The whole workload goes back in the queue.
+    /// The whole workload returns to the queue.
     Restart,
 }
 
-/// Where the team stands.
+/// Usage and conditions of a team.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TeamStatus {
-    /// The generation of the spec this status speaks of.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many workloads wait for admission, in all pools.
+    /// Number of workloads that wait for admission, in all pools.
     #[serde(default)]
     pub pending: i64,
-    /// Usage pool by pool.
+    /// Usage in each pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
     pub pools: Vec<PoolUsage>,
-    /// `Ready`: the promises are in force. `Overcommitted`: more is guaranteed than there is.
+    /// Conditions. `Ready`: the configuration is valid. `Overcommitted`: guarantees exceed the capacity of a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// What a team has and holds in one pool.
+/// Quota and usage of a team in one pool.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolUsage {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// What it is guaranteed.
+    /// Guaranteed capacity.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub guaranteed: Quantities,
-    /// What it and the teams below it hold.
+    /// Usage of the team and of the teams below it.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub used: Quantities,
-    /// What of that is beyond its guarantee.
+    /// Usage beyond the guarantee.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub borrowed: Quantities,
-    /// What of its idle guarantee others hold.
+    /// Part of its idle guarantee that other teams use.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub lent: Quantities,
-    /// Its fair share of the pool at the present demand.
+    /// Fair share of the pool at the present demand.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub fair_share: Quantities,
@@ -274,5 +274,5 @@ fn yes() -> bool {
 }
 
 fn default_pool() -> String {
-    crate::engine::model::DEFAULT_POOL.to_owned()
+    crate::engine::types::DEFAULT_POOL.to_owned()
 }

@@ -1,20 +1,20 @@
-//! Values as people write them: durations, shares, names.
+//! Values in annotations and manifests: durations, GPU fractions, names.
 
 use std::time::Duration;
 
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
-/// Parses a duration as Go and Kubernetes write it (`90s`, `1h30m`).
+/// Parses a Go duration such as `90s` or `1h30m`. Negative durations are errors.
 ///
 /// # Errors
-/// A sentence that quotes the text.
+/// One sentence with the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let malformed = || format!("{text:?} is not a duration such as 90s, 10m or 24h");
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    // The library panics on a sign in the middle and on numbers that overflow; no such text reaches it.
+    // The library panics on an inner sign and on numbers that overflow, so such texts are refused before.
     let plain = unsigned.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
     let moderate =
         unsigned.len() <= 32 && unsigned.split(|c: char| !c.is_ascii_digit()).all(|run| run.len() <= 10);
@@ -25,38 +25,38 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if negative { Err(format!("{text:?} is negative")) } else { Ok(parsed.into()) }
 }
 
-/// Reads a share of one device.
+/// Parses a GPU fraction, above 0 and below 1.
 ///
 /// # Errors
-/// A sentence that quotes the text.
-pub fn share(text: &str) -> Result<Amount, String> {
+/// One sentence with the text.
+fn fraction(text: &str) -> Result<Amount, String> {
     Amount::parse(text)
         .ok()
-        .filter(|share| Amount::ZERO < *share && *share < Amount::units(1))
-        .ok_or_else(|| format!("{text:?} is not a number between 0 and 1 (without the ends)"))
+        .filter(|fraction| Amount::ZERO < *fraction && *fraction < Amount::units(1))
+        .ok_or_else(|| format!("{text:?} is not a number above 0 and below 1"))
 }
 
-/// Reads a share of one device, or several from the most wanted to the least, the whole of it among them.
+/// Parses a GPU fraction, or a comma-separated list in order of preference. A list may contain 1, a whole GPU.
 ///
 /// # Errors
-/// A sentence that quotes the text.
+/// One sentence with the text.
 pub fn fractions(text: &str) -> Result<Vec<Amount>, String> {
     if !text.contains(',') {
-        return Ok(vec![share(text.trim())?]);
+        return Ok(vec![fraction(text.trim())?]);
     }
     let whole = Amount::units(1);
     let one = |text: &str| match Amount::parse(text) {
         Ok(amount) if amount == whole => Ok(whole),
-        _ => share(text),
+        _ => fraction(text),
     };
-    let shares: Vec<Amount> = text.split(',').map(|text| one(text.trim())).collect::<Result<_, _>>()?;
-    match shares.iter().enumerate().find(|(place, share)| shares[..*place].contains(share)) {
+    let fractions: Vec<Amount> = text.split(',').map(|text| one(text.trim())).collect::<Result<_, _>>()?;
+    match fractions.iter().enumerate().find(|(index, fraction)| fractions[..*index].contains(fraction)) {
         Some((_, twice)) => Err(format!("{text:?} names {} twice", twice.as_units_lossy())),
-        None => Ok(shares),
+        None => Ok(fractions),
     }
 }
 
-/// Whether `text` is a DNS label, and so fits a label's value.
+/// Whether `text` is a DNS label (RFC 1123), at most 63 characters.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -67,8 +67,7 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether `text` is the name of an object whose kind does not ask for a DNS label: several of them with dots between
-/// them, each as long as there is room for.
+/// Whether `text` is a DNS subdomain (RFC 1123): parts with dots between them, at most 253 characters in total.
 #[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_writes_them() {
+    fn go_durations_are_parsed() {
         for (text, seconds) in
             [("90s", 90.0), ("1h30m", 5400.0), ("1.5h", 5400.0), ("0", 0.0), ("500ms", 0.5)]
         {
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_labels_of_the_dns_or_several_of_them() {
+    fn names_are_dns_labels_or_subdomains() {
         for (name, label, subdomain) in [
             ("a-1", true, true),
             ("0", true, true),

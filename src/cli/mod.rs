@@ -9,7 +9,8 @@ mod target;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand};
 use thiserror::Error;
 
 use self::target::Target;
@@ -62,6 +63,13 @@ enum Command {
     Simulate(simulate::Options),
     /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
     Crds,
+    /// Write the reference pages, which are generated from the code, into a folder.
+    #[command(hide = true)]
+    Reference {
+        /// The folder, such as docs/reference.
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Print the policies and rights for the kinds besides Job and Pod, ready for `kubectl apply -f -`.
     Kinds {
         /// File with a table of kinds, in place of the one built in.
@@ -130,6 +138,7 @@ impl Cli {
             }
             Command::Simulate(options) => simulate::run(&options),
             Command::Crds => print::text(&crate::crds::crds_yaml()?),
+            Command::Reference { folder } => write_reference(&folder),
             Command::Kinds { kinds, part } => {
                 let kinds = table_of_kinds(kinds.as_deref())?;
                 let parts =
@@ -151,6 +160,15 @@ impl Cli {
     }
 }
 
+/// Writes every page of the reference.
+fn write_reference(folder: &Path) -> anyhow::Result<()> {
+    for page in crate::reference::pages(&Cli::command())? {
+        let path = folder.join(page.file);
+        std::fs::write(&path, page.text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
 /// The table of kinds to go by.
 fn table_of_kinds(file: Option<&Path>) -> Result<Kinds, Invalid> {
     Kinds::load(file).map_err(|error| Invalid(error.to_string()))
@@ -158,8 +176,6 @@ fn table_of_kinds(file: Option<&Path>) -> Result<Kinds, Invalid> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -23,7 +23,7 @@ use super::target::pod::{self, PodSeen, pod};
 use super::target::{JobSeen, Operation, Resource};
 use super::{patch, wire};
 use crate::api::names;
-use crate::engine::model::{Name, WorkloadId};
+use crate::engine::types::{Name, WorkloadId};
 use crate::kinds::{Kind, Watched};
 use crate::metrics::Metrics;
 

@@ -1,6 +1,6 @@
 //! The clock of the edge; the engine has none.
 
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 
 /// The time on the wall.
 #[must_use]

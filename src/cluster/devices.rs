@@ -16,7 +16,7 @@ use super::follow::{Watched, follow, named, withdrawn};
 use super::mirror::Change;
 use super::reduce::claims::{claim, device_class, slice, template};
 use super::table::Seen;
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// How long after a look an API that is not served is looked for again: it comes with another API server.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);

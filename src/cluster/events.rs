@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::leader::Claim;
 use crate::api::names;
-use crate::engine::model::{Workload, WorkloadKind};
+use crate::engine::types::{Workload, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// How many events may wait.

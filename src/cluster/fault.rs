@@ -2,7 +2,7 @@
 
 use super::reduce::team::{PoolSeen, TeamSeen};
 use super::table::Table;
-use crate::engine::model::{CURRENCY, Name, Quota};
+use crate::engine::types::{CURRENCY, Name, Quota};
 
 /// Why a team is not what its owner wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ fn rootless(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
 mod tests {
     use super::super::table::{Flaw, Seen};
     use super::*;
-    use crate::engine::model::{Pool, Queue, Team};
+    use crate::engine::types::{Pool, Queue, Team};
 
     fn seen(name: &str, parent: Option<&str>) -> Seen<TeamSeen> {
         let team = Team {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_currency_needs_weights() {
-        let amount = crate::engine::amount::Amount::units(8);
+        let amount = crate::engine::types::amount::Amount::units(8);
         let quota = Quota { guaranteed: [(CURRENCY.into(), amount)].into(), ..Quota::default() };
         let mut teams = Table::default();
         let mut team = match seen("vision", None) {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::mirror::Change;
 use super::table::{Flaw, Seen};
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// How objects of one kind are keyed, read and passed on.
 pub struct Watched<K, T> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::table::Table;
 use super::target::pod::PodSeen;
 use super::target::{Managed, pod_group};
-use crate::engine::model::{Name, Observed, Workload, WorkloadId};
+use crate::engine::types::{Name, Observed, Workload, WorkloadId};
 
 /// A namespace, and the name of a group in it.
 pub type Key = (Name, Name);

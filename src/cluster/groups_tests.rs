@@ -8,7 +8,7 @@ use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
 use crate::cluster::target::pod::pod;
 use crate::directory::Membership;
-use crate::engine::model::{Event, Observed, Unready, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Event, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 
 /// A namespace of a team, and the last version that any pod in it had.
 struct Stage {

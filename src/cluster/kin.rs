@@ -7,7 +7,7 @@ use super::table::{Seen, Table};
 use super::target::JobSeen;
 use super::target::Managed;
 use super::target::pod::PodSeen;
-use crate::engine::model::{Name, WorkloadId};
+use crate::engine::types::{Name, WorkloadId};
 use crate::kinds::Kinds;
 
 /// More objects than stand one above another between any workload and its pods.
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::target::{custom::custom, job::job, pod::pod};
-    use crate::engine::model::Time;
+    use crate::engine::types::Time;
 
     fn owner(kind: &str, api_version: &str, uid: &str) -> Value {
         json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": true}])

@@ -20,7 +20,7 @@ use super::target::Managed;
 use super::target::pod::PodSeen;
 use super::up::Up;
 use crate::directory::Places;
-use crate::engine::model::{Event, Name, Node, Observed, WorkloadId};
+use crate::engine::types::{Event, Name, Node, Observed, WorkloadId};
 use crate::kinds::{Kind, Kinds};
 
 /// A message of one of the watches.

@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::target::job::job;
 use crate::cluster::target::pod::pod;
 use crate::directory::Membership;
-use crate::engine::model::{SETTLE, Time, Workload};
+use crate::engine::types::{SETTLE, Time, Workload};
 
 const RECORD: &str = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
 const EVICTED: &str = r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#;

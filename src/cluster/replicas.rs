@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::Table;
 use super::target::pod::PodSeen;
-use crate::engine::model::{Name, Observed};
+use crate::engine::types::{Name, Observed};
 
 /// A namespace, and the name of a Deployment in it.
 pub type Key = (Name, Name);

@@ -17,7 +17,7 @@ use super::fault::Fault;
 use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
-use crate::engine::amount::ResourceList;
+use crate::engine::types::amount::ResourceList;
 use crate::metrics::{Figures, Metrics};
 
 /// How long one call may take.
@@ -175,13 +175,13 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::decision::{Overcommitment, TeamView};
+    use crate::engine::types::{Overcommitment, TeamView};
 
     fn report(over: Option<Overcommitment>) -> Report {
         let view = TeamView {
             team: "vision".into(),
             pool: "a100".into(),
-            guaranteed: [("nvidia.com/gpu".into(), crate::engine::amount::Amount::units(4))].into(),
+            guaranteed: [("nvidia.com/gpu".into(), crate::engine::types::amount::Amount::units(4))].into(),
             limit: ResourceList::new(),
             used: ResourceList::new(),
             borrowed: ResourceList::new(),

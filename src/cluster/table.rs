@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// One message of a watch, in the order of the stream.
 #[derive(Clone, Debug)]

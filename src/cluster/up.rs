@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use crate::engine::model::{PodsReady, WorkloadId};
+use crate::engine::types::{PodsReady, WorkloadId};
 
 /// The pods that are ready, and those that were and have succeeded, by workload.
 #[derive(Debug, Default)]

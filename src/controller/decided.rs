@@ -8,8 +8,8 @@ use crate::api::record::{Eviction, Record};
 use crate::cluster::actuator::{Purpose, Task, Write};
 use crate::cluster::pod_groups::PodGroup;
 use crate::cluster::target::{Facts, Failure, Grant, Managed, Operation, Pin};
-use crate::engine::decision::{Action, FailReason};
-use crate::engine::model::{Admission, Name, Observed, Workload};
+use crate::engine::types::{Action, FailReason};
+use crate::engine::types::{Admission, Name, Observed, Workload};
 
 /// A decision that is being written.
 pub struct Decided {
@@ -203,8 +203,8 @@ mod tests {
     use super::*;
     use crate::api::names;
     use crate::cluster::target::job::job;
-    use crate::engine::decision::EvictReason;
-    use crate::engine::model::{Time, WorkloadId};
+    use crate::engine::types::EvictReason;
+    use crate::engine::types::{Time, WorkloadId};
 
     fn seen(suspend: bool, annotations: &Value) -> Managed {
         let object = json!({
@@ -274,7 +274,7 @@ mod tests {
         let evict = || {
             let reason = EvictReason::Reclaimed;
             let action =
-                Action::Evict { workload: id(), claimant: Some(id()), reason, message: String::new() };
+                Action::Evict { workload: id(), preemptor: Some(id()), reason, message: String::new() };
             decided(action, seen(false, &admitted(7)))
         };
         let grown = || Admission { pods: 2, nodes: [("n1".into(), 2)].into(), ..admission(7) };
@@ -284,8 +284,8 @@ mod tests {
             let action = Action::Resize {
                 workload: id(),
                 admission: grown(),
-                cause: crate::engine::decision::ResizeCause::Grown,
-                claimant: None,
+                cause: crate::engine::types::ResizeCause::Grown,
+                preemptor: None,
                 message: String::new(),
             };
             decided(action, seen(false, &admitted(7)))

@@ -6,8 +6,8 @@ use super::decided::{admission_by, failure_of, write_on};
 use crate::api::record::Record;
 use crate::cluster::actuator::{Purpose, Task, Write};
 use crate::cluster::target::{Grant, Managed, Operation, Pin};
-use crate::engine::decision::Action;
-use crate::engine::model::Observed;
+use crate::engine::types::Action;
+use crate::engine::types::Observed;
 
 /// A pod, and the version its patch must meet.
 pub type Member<'a> = (&'a Managed, u64);
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::api::names;
     use crate::cluster::target::pod::pod;
-    use crate::engine::model::{Admission, Name, Time, WorkloadId};
+    use crate::engine::types::{Admission, Name, Time, WorkloadId};
 
     fn member(uid: &str) -> Managed {
         let object = json!({

@@ -8,7 +8,7 @@ use crate::cluster::actuator::{Purpose, Task, Write};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::place::{Duties, duties};
 use crate::cluster::target::{Operation, Resource};
-use crate::engine::model::{Astray, Name, Time, WorkloadId, backoff};
+use crate::engine::types::{MisplacedPods, Name, Time, WorkloadId, backoff};
 
 /// The first pause after a write that failed; it doubles with every further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ struct Under {
 /// Something that keeps pods from their places.
 #[derive(Debug)]
 struct Trouble {
-    astray: Astray,
+    astray: MisplacedPods,
     since: Time,
     told: u32,
     due: Time,
@@ -52,7 +52,7 @@ struct Trouble {
 impl Trouble {
     /// Whether it is still the same: as long as pods are stuck on the same nodes, it does not matter what
     /// becomes of the others.
-    fn is(&self, astray: &Astray) -> bool {
+    fn is(&self, astray: &MisplacedPods) -> bool {
         self.astray.stuck == astray.stuck && (!astray.stuck.is_empty() || self.astray.there == astray.there)
     }
 }
@@ -63,7 +63,7 @@ pub struct Due {
     /// To be written.
     pub writes: Vec<Write>,
     /// To be told to the engine.
-    pub astray: Vec<Astray>,
+    pub astray: Vec<MisplacedPods>,
 }
 
 impl Placing {

@@ -8,7 +8,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::cluster::target::Managed;
 use crate::engine::Engine;
-use crate::engine::model::{Name, Observed, Workload};
+use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
 
@@ -133,13 +133,13 @@ fn figures(engine: &Engine) -> Figures {
         teams: engine.teams(),
         queues: engine.queues(),
         nodes: engine.nodes(),
-        owed: engine.oldest_owed(),
+        owed: engine.oldest_within_guarantee(),
         overcommitments: engine.overcommitments(),
     }
 }
 
 fn teams(engine: &Engine) -> Teams {
-    let told = |over: crate::engine::decision::Overcommitment| match over.team {
+    let told = |over: crate::engine::types::Overcommitment| match over.team {
         Some(team) => format!("{team} in {}: {}", over.pool, over.message),
         None => format!("{}: {}", over.pool, over.message),
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
-use crate::engine::decision::Reason;
-use crate::engine::model::{Event, Observed, Time, Unready, Workload, WorkloadId};
+use crate::engine::types::Reason;
+use crate::engine::types::{Event, Observed, Time, Unready, Workload, WorkloadId};
 
 /// How many are looked for at once.
 const LOOKS: usize = 256;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::engine::model::{Time, WorkloadId, backoff};
+use crate::engine::types::{Time, WorkloadId, backoff};
 
 /// The first pause after a failure; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -29,8 +29,8 @@ use crate::cluster::target::Operation;
 use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::decision::Action;
-use crate::engine::model::{Event, Name, Time, WorkloadId, WorkloadKind};
+use crate::engine::types::Action;
+use crate::engine::types::{Event, Name, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// How many messages of the watches may wait; a full channel slows the watches down, not the loop.
@@ -194,7 +194,7 @@ impl Session {
             self.actuator.start(write);
         }
         for astray in due.astray {
-            self.engine.apply(Event::PodsAstray(astray), now);
+            self.engine.apply(Event::PodsMisplaced(astray), now);
         }
         for action in self.engine.plan(now).actions {
             let Some((managed, _)) = self.mirror.workload(action.workload()) else {
@@ -223,15 +223,15 @@ impl Session {
             return;
         };
         decided.tries += 1;
-        let note = |claimant: Option<&WorkloadId>, reason: &str| {
+        let note = |preemptor: Option<&WorkloadId>, reason: &str| {
             let label = |id: &WorkloadId| {
                 self.mirror.workload(id).map_or_else(
                     || id.to_string(),
                     |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
                 )
             };
-            let claimant = claimant.map(label).unwrap_or_default();
-            Eviction { at: timestamp(now), claimant, reason: reason.to_owned() }
+            let preemptor = preemptor.map(label).unwrap_or_default();
+            Eviction { at: timestamp(now), preemptor, reason: reason.to_owned() }
         };
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
@@ -248,8 +248,8 @@ impl Session {
                 let group = group.filter(|_| self.mirror.pod_groups());
                 Write { group, ..admission_of(managed, version, admission, pin, message) }
             }
-            Action::Evict { claimant, reason, message, .. } => {
-                let note = note(claimant.as_ref(), reason.code());
+            Action::Evict { preemptor, reason, message, .. } => {
+                let note = note(preemptor.as_ref(), reason.code());
                 eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
             }
             Action::Resize { admission, message, .. } => {

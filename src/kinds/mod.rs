@@ -1,9 +1,10 @@
-//! The kinds besides Job and Pod whose objects are workloads, as a table: where what stands in them.
+//! The table of custom kinds: kinds besides Job and Pod whose objects are workloads.
 //!
-//! The table is data. What it cannot say of a kind, Sluice does not do for it: such an object is one gang
-//! of pods that are alike, held and evicted by its own suspend field.
+//! The table names the fields that Sluice reads and writes, so a new kind needs no code. An object is one gang of pods.
+//! Its suspend field holds and evicts it as a whole.
 
-mod edit;
+mod draft;
+mod placement;
 mod pointer;
 pub mod policies;
 
@@ -16,13 +17,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use edit::{nodes_of, place, unplace};
+pub use draft::Draft;
+pub use placement::{nodes_of, place, unplace};
 pub use pointer::Pointer;
 
-/// The table that is built into the program.
+/// The built-in table.
 const BUILT_IN: &str = include_str!("../../policies/kinds.yaml");
 
-/// A table that cannot be taken.
+/// A table that cannot be loaded.
 #[derive(Debug, Error)]
 pub enum TableError {
     /// The file cannot be read.
@@ -30,15 +32,15 @@ pub enum TableError {
     Unreadable {
         /// The file.
         file: String,
-        /// Why.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// It is no table.
+    /// The text is not a table.
     #[error("{file}: {problem}")]
     Malformed {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// An entry is wrong.
@@ -46,77 +48,77 @@ pub enum TableError {
     Entry {
         /// The file.
         file: String,
-        /// The kind it is for, or its number in the table.
+        /// Its kind, or its index in the table.
         entry: String,
         /// The field.
         field: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
-/// One kind: where what stands in its objects.
+/// One kind, with the fields of its objects.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kind {
-    /// Its group and version.
+    /// The group and version, `GROUP/VERSION`.
     pub api_version: String,
-    /// Its name.
+    /// The name of the kind.
     pub kind: String,
-    /// Its name in the paths of the API.
+    /// The name in API paths, in lower case.
     pub plural: String,
-    /// The field that holds an object back.
+    /// The field that suspends an object.
     pub suspend: Pointer,
-    /// Where its pods are described.
+    /// The descriptions of its pods.
     pub roles: Vec<Role>,
-    /// How its pods learn where to go.
+    /// The way in which its pods get their nodes.
     pub placement: Placement,
-    /// Any of these says that it makes no more pods for good.
+    /// Signs that an object has finished and makes no more pods. One is enough.
     pub finished: Vec<Sign>,
-    /// Any of these says that a suspended one makes no more pods.
+    /// Signs that a suspended object makes no more pods. One is enough.
     pub stopped: Vec<Sign>,
-    /// The longest it may run, in seconds.
+    /// The field with the longest run time, in seconds.
     #[serde(default)]
     pub deadline: Option<Pointer>,
-    /// Objects between it and its pods, other than Jobs and the kinds of the table.
+    /// Kinds between an object and its pods, besides Jobs and the kinds of the table.
     #[serde(default)]
     pub children: Vec<Child>,
-    /// The accounts that make its children.
+    /// The accounts that make its children, `system:serviceaccount:NAMESPACE:NAME`.
     #[serde(default)]
     pub operators: Vec<String>,
 }
 
-/// Where pods that are alike are described.
+/// A description of pods of one shape.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Role {
-    /// The one place.
+    /// A single description.
     #[serde(default)]
     pub at: Option<Pointer>,
-    /// A list, or a map, each of whose values is one.
+    /// A list or a map of descriptions.
     #[serde(default)]
     pub each: Option<Pointer>,
-    /// From there, the pod template.
+    /// The pod template, relative to the description.
     #[serde(default)]
     pub template: Option<Pointer>,
-    /// From there, the requests and limits of a pod's only container, where there is no template.
+    /// The requests and limits of a pod's only container, relative to the description. Used without a template.
     #[serde(default)]
     pub resources: Option<Pointer>,
-    /// From there, the numbers whose product is the number of pods.
+    /// The numbers whose product is the number of pods, relative to the description.
     #[serde(default)]
     pub pods: Vec<Factor>,
 }
 
-/// A number that a count of pods is made of.
+/// A factor of the number of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Factor {
-    /// Where it stands.
+    /// The field.
     pub at: Pointer,
-    /// What it is where nothing is written.
+    /// The value if the field is missing.
     #[serde(default = "one")]
     pub default: u32,
-    /// Where a number stands that it does not exceed, if one is written there.
+    /// A field with an upper bound, if it is set.
     #[serde(default)]
     pub at_most: Option<Pointer>,
 }
@@ -125,38 +127,38 @@ fn one() -> u32 {
     1
 }
 
-/// How pods learn where to go.
+/// The way in which pods get their nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
-    /// By the node affinity of their template.
+    /// The node affinity of the pod template.
     Affinity,
-    /// By an annotation of their template, which becomes an affinity when they are made.
+    /// An annotation of the pod template. The webhook turns it into an affinity when it reviews the pods.
     Annotation,
-    /// By that annotation in an entry of a list.
+    /// The same annotation, in an entry of a list.
     Entry(Entry),
 }
 
-/// An entry of a list, there as long as an admission.
+/// A list entry that exists while an object is admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entry {
     /// The list.
     pub list: Pointer,
-    /// The field that tells its entries apart.
+    /// The field that identifies an entry.
     pub key: String,
-    /// The entry; `$(nodes)` in a text stands for the nodes.
+    /// The entry. `$(nodes)` in a text is replaced by the nodes.
     pub value: Value,
 }
 
-/// Something that an object says of itself.
+/// A sign in the status of an object: a condition, or a field.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sign {
-    /// A condition that is True.
+    /// The type of a condition with status True.
     #[serde(default)]
     pub condition: Option<String>,
-    /// A field that has one of the values.
+    /// A field with one of the values.
     #[serde(default)]
     pub field: Option<Pointer>,
     /// The values.
@@ -164,29 +166,29 @@ pub struct Sign {
     pub values: Vec<String>,
 }
 
-/// A kind of objects between a workload and its pods.
+/// A kind between a workload and its pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Child {
-    /// Its group and version.
+    /// The group and version, `GROUP/VERSION`.
     pub api_version: String,
-    /// Its name.
+    /// The name of the kind.
     pub kind: String,
-    /// Its name in the paths of the API.
+    /// The name in API paths, in lower case.
     pub plural: String,
 }
 
-/// A kind whose objects are watched.
+/// A watched kind.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Where its objects are in the API.
+    /// The API resource.
     pub resource: ApiResource,
-    /// Its entry of the table; `None` for what only stands between.
+    /// Its entry in the table; `None` for a kind between a workload and its pods.
     pub entry: Option<Arc<Kind>>,
 }
 
 impl Watched {
-    /// A kind of the table.
+    /// The watch of a kind of the table.
     #[must_use]
     pub fn of(kind: &Arc<Kind>) -> Self {
         let resource = resource(&kind.api_version, &kind.kind, &kind.plural);
@@ -194,7 +196,7 @@ impl Watched {
     }
 }
 
-/// The table.
+/// The table of custom kinds.
 #[derive(Clone, Debug)]
 pub struct Kinds {
     entries: Arc<[Arc<Kind>]>,
@@ -211,10 +213,10 @@ impl Default for Kinds {
 }
 
 impl Kinds {
-    /// The table in a file, or the one that is built in.
+    /// Loads the table from a file, or the built-in table.
     ///
     /// # Errors
-    /// One line that names the file, the entry and the field.
+    /// One line with the file, the entry and the field.
     pub fn load(file: Option<&Path>) -> Result<Self, TableError> {
         let Some(path) = file else { return Ok(Self::default()) };
         let file = path.display().to_string();
@@ -224,7 +226,7 @@ impl Kinds {
         }
     }
 
-    /// The table in a text of this name.
+    /// Parses a table. `file` names the text in errors.
     ///
     /// # Errors
     /// As [`Kinds::load`].
@@ -233,7 +235,7 @@ impl Kinds {
         let table: Value =
             serde_saphyr::from_str(text).map_err(|error| malformed(first_line(&error.to_string())))?;
         if let Some(other) = table.as_object().and_then(|map| map.keys().find(|key| *key != "kinds")) {
-            return Err(malformed(format!("{other:?} is not known here; there is only `kinds`")));
+            return Err(malformed(format!("unknown field {other:?}; the only field is `kinds`")));
         }
         let listed =
             table["kinds"].as_array().ok_or_else(|| malformed("there is no list `kinds`".to_owned()))?;
@@ -250,7 +252,7 @@ impl Kinds {
                 .map_err(|error| wrong((error.path().to_string(), error.inner().to_string())))?;
             kind.check().map_err(wrong)?;
             if entries.iter().any(|other| other.kind == kind.kind && other.group() == kind.group()) {
-                return Err(wrong(("kind".to_owned(), "it stands in the table twice".to_owned())));
+                return Err(wrong(("kind".to_owned(), "the table lists it twice".to_owned())));
             }
             entries.push(Arc::new(kind));
         }
@@ -268,24 +270,24 @@ impl Kinds {
         Self { entries: entries.into(), watched: watched.into() }
     }
 
-    /// The kinds whose objects are workloads, as they stand in the table.
+    /// The kinds of the table, in its order.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.entries.iter()
     }
 
-    /// The kinds to be watched: those of the table, then those in between.
+    /// The watched kinds: those of the table, then those between workloads and pods.
     #[must_use]
     pub fn watched(&self) -> &[Watched] {
         &self.watched
     }
 
-    /// The entry for objects of this group and kind, of whatever version.
+    /// The entry of a kind, in any version.
     #[must_use]
     pub fn find(&self, group: &str, kind: &str) -> Option<&Arc<Kind>> {
         self.entries.iter().find(|entry| entry.kind == kind && entry.group() == group)
     }
 
-    /// Whether what this object owns is left to it, or to a workload above it.
+    /// Whether the owner is an object of a watched kind, so that its children are part of a workload.
     #[must_use]
     pub fn is_parent(&self, owner: &OwnerReference) -> bool {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -294,7 +296,7 @@ impl Kinds {
     }
 }
 
-/// What a parser says first; where it is in the text, it draws below.
+/// The first line of a parser's error. The lines below draw the position.
 fn first_line(problem: &str) -> String {
     let line = problem.lines().next().unwrap_or_default();
     line.trim_start_matches("error: ").to_owned()
@@ -309,7 +311,7 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
 type Wrong = (String, String);
 
 impl Kind {
-    /// Its group.
+    /// The API group.
     #[must_use]
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
@@ -329,7 +331,7 @@ impl Kind {
             }
         }
         if self.plural.chars().any(|c| c.is_ascii_uppercase()) {
-            return wrong("plural", &format!("{:?} is written in small letters", self.plural));
+            return wrong("plural", &format!("{:?} must be in lower case", self.plural));
         }
         for (index, account) in self.operators.iter().enumerate() {
             let parts: Vec<&str> = account.split(':').collect();
@@ -385,7 +387,7 @@ impl Kind {
         Ok(())
     }
 
-    /// The fields that its placement goes into, or others around it.
+    /// The fields that a placement changes, or fields around them.
     #[must_use]
     pub fn placed_in(&self) -> Vec<Pointer> {
         if let Placement::Entry(entry) = &self.placement {
@@ -394,38 +396,38 @@ impl Kind {
         self.described_in()
     }
 
-    /// The fields that say which pods there are.
+    /// The fields that describe the pods.
     #[must_use]
     pub fn described_in(&self) -> Vec<Pointer> {
         let field = |role: &Role| match (&role.at, &role.template) {
-            // A place that holds more than the template is no more than its template.
+            // Only the template of a single description is about pods.
             (Some(at), Some(template)) => Some(at.join(template)),
             _ => role.at.as_ref().or(role.each.as_ref()).cloned(),
         };
         self.roles.iter().filter_map(field).collect()
     }
 
-    /// Whether an object is held back.
+    /// Whether an object is suspended.
     #[must_use]
     pub fn suspended(&self, object: &Value) -> bool {
         self.suspend.read(object) == Some(&Value::Bool(true))
     }
 
-    /// Whether an object makes no more pods for good.
+    /// Whether an object has finished and makes no more pods.
     #[must_use]
     pub fn has_finished(&self, object: &Value) -> bool {
-        self.finished.iter().any(|sign| sign.shows(object))
+        self.finished.iter().any(|sign| sign.is_shown_by(object))
     }
 
     /// Whether a suspended object makes no more pods.
     #[must_use]
     pub fn has_stopped(&self, object: &Value) -> bool {
-        self.stopped.iter().any(|sign| sign.shows(object))
+        self.stopped.iter().any(|sign| sign.is_shown_by(object))
     }
 }
 
 impl Sign {
-    fn shows(&self, object: &Value) -> bool {
+    fn is_shown_by(&self, object: &Value) -> bool {
         if let Some(kind) = &self.condition {
             let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
             return conditions

@@ -1,4 +1,4 @@
-//! Places in objects.
+//! JSON pointers to the fields of an object.
 
 use std::fmt;
 
@@ -11,7 +11,13 @@ use serde_json::Value;
 pub struct Pointer(Vec<String>);
 
 impl Pointer {
-    /// What stands there.
+    /// The pointer with these tokens (not escaped).
+    #[must_use]
+    pub fn to<const N: usize>(tokens: [&str; N]) -> Self {
+        Self(tokens.map(ToOwned::to_owned).into())
+    }
+
+    /// The value at this pointer.
     #[must_use]
     pub fn read<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, token| match value {
@@ -21,13 +27,13 @@ impl Pointer {
         })
     }
 
-    /// The place that `more` says from here.
+    /// This pointer followed by `more`.
     #[must_use]
     pub fn join(&self, more: &Self) -> Self {
         Self(self.0.iter().chain(&more.0).cloned().collect())
     }
 
-    /// The place under this one of that name or number.
+    /// The pointer to a child: a field name or a list index.
     #[must_use]
     pub fn under(&self, token: impl Into<String>) -> Self {
         let mut tokens = self.0.clone();
@@ -35,19 +41,25 @@ impl Pointer {
         Self(tokens)
     }
 
-    /// Its parts.
+    /// The tokens, not escaped.
     #[must_use]
     pub fn tokens(&self) -> &[String] {
         &self.0
     }
 
-    /// As patches hold it.
+    /// The tokens with dots between them, as messages name fields: `spec.suspend`.
+    #[must_use]
+    pub fn dotted(&self) -> String {
+        self.0.join(".")
+    }
+
+    /// The pointer in the form that JSON patches use.
     #[must_use]
     pub fn to_buf(&self) -> PointerBuf {
         PointerBuf::from_tokens(self.0.iter().map(String::as_str))
     }
 
-    /// That policies can speak of it: they name fields as CEL does.
+    /// Checks that a CEL policy can name the field: every token is an identifier, not a list index.
     pub(super) fn check_field(&self) -> Result<(), String> {
         let plain = |token: &String| {
             token.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! The table that is built in, and tables that are wrong.
+//! The built-in table, malformed tables, and the generated manifests.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn entry(name: &str) -> Arc<Kind> {
 }
 
 #[test]
-fn signs_are_conditions_or_fields() {
+fn a_sign_is_a_condition_or_a_field() {
     let set = entry("JobSet");
     let with =
         |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status}]}});
@@ -26,7 +26,7 @@ fn signs_are_conditions_or_fields() {
     assert!(!ray.has_finished(&json!({"status": {"jobDeploymentStatus": "Running"}})));
 }
 
-/// A table of one kind, with a part of its text replaced.
+/// A table with one kind, with one part of its text replaced.
 fn table(from: &str, to: &str) -> String {
     let text = "kinds:
 - apiVersion: example.com/v1
@@ -43,7 +43,7 @@ fn table(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_new_kind_is_an_entry_and_a_mistake_one_line() {
+fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
     let kinds = Kinds::parse(&table("Sweep", "Sweep"), "t.yaml").expect("it is a table");
     assert!(kinds.find("example.com", "Sweep").is_some() && kinds.find("example.com", "JobSet").is_none());
     for (from, to, expected) in [
@@ -58,7 +58,7 @@ fn a_new_kind_is_an_entry_and_a_mistake_one_line() {
             "Sweep: field suspend: /spec/0 does not lead to a field",
         ),
         ("  plural: sweeps\n", "", "Sweep: field .: missing field `plural`"),
-        ("plural: sweeps", "plural: Sweeps", "Sweep: field plural: \"Sweeps\" is written in small letters"),
+        ("plural: sweeps", "plural: Sweeps", "Sweep: field plural: \"Sweeps\" must be in lower case"),
         ("example.com/v1", "v1", "Sweep: field apiVersion: \"v1\" is not GROUP/VERSION"),
         ("{at: /count}", "{at: count}", "Sweep: field roles[0].pods[0].at: \"count\" is not a JSON pointer"),
         ("{at: /count}", "{from: /count}", "Sweep: field roles[0].pods[0].from: unknown field `from`"),
@@ -73,7 +73,7 @@ fn a_new_kind_is_an_entry_and_a_mistake_one_line() {
             "Sweep: field operators[0]: \"me\" is not",
         ),
         ("kind: Sweep", "kind: 3", "kinds[0]: field kind: invalid type"),
-        ("kinds:", "sorts:", "t.yaml: \"sorts\" is not known here"),
+        ("kinds:", "sorts:", "t.yaml: unknown field \"sorts\""),
         ("kinds:", "kinds: 3 #", "t.yaml: "),
     ] {
         let error = Kinds::parse(&table(from, to), "t.yaml").expect_err(to).to_string();
@@ -81,13 +81,13 @@ fn a_new_kind_is_an_entry_and_a_mistake_one_line() {
     }
     let twice = format!("{}{}", table("x", "x"), table("kinds:\n", ""));
     let error = Kinds::parse(&twice, "t.yaml").expect_err("twice").to_string();
-    assert_eq!(error, "t.yaml: Sweep: field kind: it stands in the table twice");
+    assert_eq!(error, "t.yaml: Sweep: field kind: the table lists it twice");
     let error = Kinds::load(Some(Path::new("/nowhere/kinds.yaml"))).expect_err("there is none").to_string();
     assert!(error.starts_with("/nowhere/kinds.yaml: "), "{error}");
 }
 
 #[test]
-fn the_manifests_are_what_the_table_says() {
+fn the_manifests_match_the_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (part, file, name) in [
         (Part::Mutating, "policies/mutating/kinds.yaml", "mutating"),
@@ -107,7 +107,7 @@ fn the_manifests_are_what_the_table_says() {
 }
 
 #[test]
-fn the_webhook_is_asked_about_every_kind() {
+fn the_webhook_configurations_list_every_kind() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/webhooks/webhooks.yaml");
     let text = std::fs::read_to_string(path).expect("the manifest can be read");
     let configurations: Vec<Value> = serde_saphyr::from_multiple(&text).expect("it is YAML");
@@ -125,13 +125,13 @@ fn the_webhook_is_asked_about_every_kind() {
         }
         let first = |rule: &Value, field: &str| rule[field][0].as_str().unwrap_or_default().to_owned();
         let rules = webhook["rules"].as_array().into_iter().flatten();
-        let told: Vec<_> = rules
+        let listed: Vec<_> = rules
             .map(|rule| (first(rule, "apiGroups"), first(rule, "apiVersions"), first(rule, "resources")))
             .collect();
-        assert_eq!(told, expected, "{}", webhook["name"]);
+        assert_eq!(listed, expected, "{}", webhook["name"]);
         found += 1;
     }
-    assert_eq!(found, 2, "one that changes and one that refuses");
+    assert_eq!(found, 2, "one mutating and one validating webhook");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
 fn node(name: &str, free: i64) -> NodeView {
     let list = |gpus| ResourceList::from([("nvidia.com/gpu".into(), Amount::units(gpus))]);
@@ -37,6 +37,7 @@ fn a_scrape_shows_fragments_and_series_before_their_first_event() {
         r#"sluice_evicted_total{reason="Reclaimed",team="vision"} 0"#,
         r#"sluice_evicted_total{reason="NodeLost",team="vision"} 0"#,
         r#"sluice_resized_total{cause="Shrunk",team="vision"} 0"#,
+        r#"sluice_resized_total{cause="Moved",team="vision"} 0"#,
         r#"sluice_failed_total{reason="MaxWait",team="vision"} 0"#,
         r#"sluice_gpus_free{fragment="3",pool="a100"} 6"#,
         r#"sluice_gpus{kind="used",pool="a100"} 10"#,
@@ -47,6 +48,7 @@ fn a_scrape_shows_fragments_and_series_before_their_first_event() {
     let others = Figures { queues: vec![queue("speech")], ..Figures::default() };
     let text = metrics.scrape(Some(&others), Time(0)).expect("renders");
     assert!(!text.contains(r#"sluice_queue_depth{queue="training",team="vision"}"#));
+    assert!(!text.contains(r#"sluice_resized_total{cause="Moved",team="vision"}"#));
     assert_eq!(metrics.scrape(None, Time(0)).expect("renders").lines().count(), text.lines().count());
 }
 

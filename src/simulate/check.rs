@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::read::invalid;
 use crate::api::convert::FieldError;
 use crate::api::names;
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 use crate::scenario::{Kind, Object, Origin, ScenarioError};
 
 /// The names that a refusal may speak of, by the place where they stand.

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::forecast::Bounds;
-use crate::engine::forward::{Happening, Run};
-use crate::engine::model::{Time, WorkloadId};
+use crate::engine::replay::forecast::{self, Bounds};
+use crate::engine::replay::{Happening, Run};
+use crate::engine::types::{Time, WorkloadId};
 
 /// The starts that the engine foretells from limits and past runs. Where it cannot, because it does not
 /// know how long something runs, the simulation does: then it is when they start if nobody else comes.
 #[must_use]
 pub fn etas(run: &Run, now: Time) -> BTreeMap<WorkloadId, Time> {
     let bounds = Bounds::default();
-    let forecast = run.engine().forecast(now, bounds);
+    let forecast = forecast::forecast(run.engine(), now, bounds);
     let told = forecast.etas.iter().filter_map(|(id, eta)| Some((id.clone(), eta.likely?)));
     let mut etas: BTreeMap<WorkloadId, Time> = told.collect();
     let mut unknown: Vec<&WorkloadId> = forecast.etas.keys().filter(|id| !etas.contains_key(*id)).collect();

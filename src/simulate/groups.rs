@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::names;
 use crate::api::record::Record;
 use crate::cluster::target::pod::{PodSeen, pod};
-use crate::engine::model::WorkloadId;
+use crate::engine::types::WorkloadId;
 
 /// All pods of groups.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary, WorkloadRow};
 use super::strangers;
 use crate::api::sizes::written;
-use crate::engine::amount::Amount;
-use crate::engine::decision::State as Phase;
-use crate::engine::forward::{Happening, Run};
-use crate::engine::model::{Admission, Name, Time, Workload, WorkloadId};
+use crate::engine::replay::{Happening, Run};
+use crate::engine::types::State as Phase;
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, Name, Time, Workload, WorkloadId};
 use crate::view::gpus;
 
 /// One workload's row, with what figures need besides.
@@ -195,7 +195,7 @@ impl Ledger {
     }
 
     /// Takes note of something that the run tells of a group.
-    fn note_group(&mut self, at: Clock, claimant: &str, happening: &Happening) {
+    fn note_group(&mut self, at: Clock, preemptor: &str, happening: &Happening) {
         let id = happening.workload().clone();
         let rows = self.rows_of(&id);
         let gpus = rows.first().map_or(0.0, |row| self.entries[*row].gpus);
@@ -218,7 +218,7 @@ impl Ledger {
             }
             Happening::Evicted { reason, lost, message, .. } => {
                 for row in rows {
-                    self.evict(row, at, claimant, reason.code(), message);
+                    self.evict(row, at, preemptor, reason.code(), message);
                 }
                 self.wasted += lost.as_secs_f64() * gpus;
                 self.turns.push((id, Turn::Ended));
@@ -249,10 +249,10 @@ impl Ledger {
     }
 
     /// A pod that does not come back is evicted.
-    fn evict(&mut self, row: usize, at: Clock, claimant: &str, reason: &str, message: &str) {
+    fn evict(&mut self, row: usize, at: Clock, preemptor: &str, reason: &str, message: &str) {
         let entry = &mut self.entries[row];
-        let (claimant, reason) = (claimant.to_owned(), reason.to_owned());
-        entry.row.evictions.push(EvictionRow { at, claimant, reason: reason.clone() });
+        let (preemptor, reason) = (preemptor.to_owned(), reason.to_owned());
+        entry.row.evictions.push(EvictionRow { at, preemptor, reason: reason.clone() });
         entry.over(State::Failed, at, &reason, message.to_owned());
         self.evictions += 1;
     }
@@ -261,12 +261,12 @@ impl Ledger {
     pub fn note(&mut self, time: Time, happening: &Happening) {
         let at = self.clock(time);
         self.decide(at, happening);
-        let claimant = match happening {
-            Happening::Evicted { claimant: Some(claimant), .. } => self.label(claimant),
+        let preemptor = match happening {
+            Happening::Evicted { preemptor: Some(preemptor), .. } => self.label(preemptor),
             _ => String::new(),
         };
         if self.groups.contains_key(happening.workload()) {
-            self.note_group(at, &claimant, happening);
+            self.note_group(at, &preemptor, happening);
             return;
         }
         let Some(index) = self.index.get(happening.workload()).copied() else { return };
@@ -281,7 +281,7 @@ impl Ledger {
                 self.wasted += lost.as_secs_f64() * entry.gpus;
             }
             Happening::Evicted { reason, lost, message, .. } => {
-                entry.row.evictions.push(EvictionRow { at, claimant, reason: reason.code().to_owned() });
+                entry.row.evictions.push(EvictionRow { at, preemptor, reason: reason.code().to_owned() });
                 if !entry.resumable {
                     entry.over(State::Failed, at, reason.code(), message.clone());
                 }
@@ -293,7 +293,7 @@ impl Ledger {
             Happening::Failed { code, message, .. } => {
                 entry.over(State::Failed, at, code, message.clone());
                 if *code == "NodeLost" {
-                    let eviction = EvictionRow { at, claimant: String::new(), reason: (*code).to_owned() };
+                    let eviction = EvictionRow { at, preemptor: String::new(), reason: (*code).to_owned() };
                     entry.row.evictions.push(eviction);
                     self.evictions += 1;
                 }
@@ -309,16 +309,16 @@ impl Ledger {
         let nodes = |admission: &Admission| {
             admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect()
         };
-        let (action, rule, claimant, nodes, message) = match happening {
+        let (action, rule, preemptor, nodes, message) = match happening {
             Happening::Admitted { admission, message, .. } => {
                 let rule = if admission.borrowed { "Borrowed" } else { "Guaranteed" };
                 ("Admitted", rule, None, nodes(admission), message)
             }
-            Happening::Resized { admission, cause, claimant, message, .. } => {
-                ("Resized", cause.code(), claimant.as_ref(), nodes(admission), message)
+            Happening::Resized { admission, cause, preemptor, message, .. } => {
+                ("Resized", cause.code(), preemptor.as_ref(), nodes(admission), message)
             }
-            Happening::Evicted { claimant, reason, message, .. } => {
-                ("Evicted", reason.code(), claimant.as_ref(), BTreeMap::new(), message)
+            Happening::Evicted { preemptor, reason, message, .. } => {
+                ("Evicted", reason.code(), preemptor.as_ref(), BTreeMap::new(), message)
             }
             Happening::Failed { code, message, .. } => ("Failed", *code, None, BTreeMap::new(), message),
             Happening::PodsGone { .. } | Happening::PodsLost { .. } | Happening::Finished { .. } => return,
@@ -333,7 +333,7 @@ impl Ledger {
                 (Some(index), _) => self.entries[*index].row.team.clone(),
                 (None, group) => group.map(|group| group.team.clone()).unwrap_or_default(),
             },
-            claimant: claimant.map(|claimant| self.label(claimant)),
+            preemptor: preemptor.map(|preemptor| self.label(preemptor)),
             nodes,
             message: message.clone(),
         };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::outcome::{Clock, Held, Point, Timeline};
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::forward::Run;
+use crate::engine::replay::Run;
+use crate::engine::types::amount::{Amount, ResourceList};
 use crate::view::is_gpu;
 
 /// More looks than a picture has columns.

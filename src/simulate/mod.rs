@@ -1,7 +1,7 @@
 //! The simulator: plays a scenario with the engine that also runs clusters, without a cluster.
 //!
 //! [`world`] is the API server: what is applied goes through the webhook and the reductions of the edge.
-//! [`crate::engine::forward`] is the rest of the cluster: it carries decisions out and lets pods run and
+//! [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and
 //! end. [`play`] moves time along; `ledger` and `meter` write down what is told in the end.
 
 mod check;
@@ -29,8 +29,8 @@ pub use outcome::{
 
 pub use snapshot::Snapshot;
 
-use crate::engine::forward::NeverRests;
-use crate::engine::model::Settings;
+use crate::engine::replay::NeverSettles;
+use crate::engine::types::Settings;
 use crate::scenario::{Scenario, ScenarioError};
 
 /// How a scenario is played.
@@ -54,7 +54,7 @@ pub enum Error {
     Scenario(#[from] ScenarioError),
     /// The engine's decisions do not come to rest: a fault of the engine.
     #[error(transparent)]
-    NeverRests(#[from] NeverRests),
+    NeverSettles(#[from] NeverSettles),
 }
 
 /// How far a simulation has come.

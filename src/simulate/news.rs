@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::strangers::Stranger;
-use crate::engine::forward::Life;
-use crate::engine::model::{Event, Name, Workload, WorkloadId};
+use crate::engine::replay::Life;
+use crate::engine::types::{Event, Name, Workload, WorkloadId};
 
 /// What an object's coming, change or going means.
 #[derive(Debug)]

@@ -155,9 +155,9 @@ pub struct AdmissionRow {
 pub struct EvictionRow {
     /// When it was told to stop.
     pub at: Clock,
-    /// For whom, `namespace/name`; empty when no claimant is the cause.
+    /// For whom, `namespace/name`; empty when no preemptor is the cause.
     #[serde(rename = "for")]
-    pub claimant: String,
+    pub preemptor: String,
     /// The rule.
     pub reason: String,
 }
@@ -219,7 +219,7 @@ pub struct Decision {
     pub team: String,
     /// For whom, `namespace/name`.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    pub claimant: Option<String>,
+    pub preemptor: Option<String>,
     /// Where it runs from now on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,

@@ -14,9 +14,9 @@ use super::strangers::{self, Strangers};
 use super::world::World;
 use super::{Error, Options, Progress, eta};
 use crate::engine::Engine;
-use crate::engine::amount::ResourceList;
-use crate::engine::forward::{Life, Run};
-use crate::engine::model::{Name, Observed, Time, Workload, WorkloadId};
+use crate::engine::replay::{Life, Run};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
 use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
 use crate::view::amounts;
 

@@ -11,8 +11,8 @@ use crate::api::names;
 use crate::cluster::dra::{News, key};
 use crate::cluster::reduce::claims;
 use crate::cluster::table::Seen;
-use crate::engine::forward::Life;
-use crate::engine::model::Name;
+use crate::engine::replay::Life;
+use crate::engine::types::Name;
 use crate::scenario::{Kind, Object, ScenarioError};
 
 /// What an object says of claimed devices, if its kind is one of those.

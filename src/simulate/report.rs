@@ -121,10 +121,10 @@ fn evictions(outcome: &Outcome, team: &str) -> Vec<Mark> {
     let rows = outcome.workloads.iter().filter(|row| row.team == team);
     rows.flat_map(|row| {
         row.evictions.iter().map(|eviction| {
-            let whom = if eviction.claimant.is_empty() {
+            let whom = if eviction.preemptor.is_empty() {
                 String::new()
             } else {
-                format!(" for {}", eviction.claimant)
+                format!(" for {}", eviction.preemptor)
             };
             Mark {
                 at: eviction.at.0.as_secs_f64(),
@@ -209,7 +209,7 @@ mod tests {
         let held = |used| [(("a".to_owned(), "default".to_owned()), Held { used, guaranteed: 2.0 })].into();
         let point = |at, used, waiting| Point { at: Clock::seconds(at), teams: held(used), waiting };
         let eviction =
-            EvictionRow { at: Clock::seconds(10), claimant: "b/y".into(), reason: "Reclaimed".into() };
+            EvictionRow { at: Clock::seconds(10), preemptor: "b/y".into(), reason: "Reclaimed".into() };
         let row = WorkloadRow {
             namespace: "a".into(),
             name: "<x>".into(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 use crate::scenario::{Kind, Origin, ScenarioError, documents, read};
 
 /// The objects of a cluster at one time.
@@ -175,7 +175,7 @@ mod tests {
         let after = play(&scenario);
         let runs = &after.workloads[0];
         assert_eq!(
-            (runs.evictions[0].at.to_string(), runs.evictions[0].claimant.as_str()),
+            (runs.evictions[0].at.to_string(), runs.evictions[0].preemptor.as_str()),
             ("5s".into(), "b/new")
         );
         // A cluster's pods take half a minute to end.

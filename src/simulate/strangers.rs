@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::forward::{Life, Run};
-use crate::engine::model::{Event, Name, Pod, PodId, PodShape, Time, WorkloadId};
+use crate::engine::replay::{Life, Run};
+use crate::engine::types::{Event, Name, Pod, PodId, PodShape, Time, WorkloadId};
 
 /// A Job or pod that Sluice does not manage.
 #[derive(Clone, Debug)]

@@ -87,7 +87,7 @@ fn told(outcome: &Outcome) -> Vec<String> {
             parts.push(format!("{} on {}{borrowed}", admission.at, nodes.join(",")));
         }
         for eviction in &row.evictions {
-            parts.push(format!("{} {} for {}", eviction.at, eviction.reason, eviction.claimant));
+            parts.push(format!("{} {} for {}", eviction.at, eviction.reason, eviction.preemptor));
         }
         let ended = row.finished.map(|at| format!(" at {at}")).unwrap_or_default();
         parts.push(format!("{}{ended}", row.state));
@@ -129,7 +129,7 @@ fn an_owner_takes_back_what_was_borrowed() {
             ("Admitted", "Borrowed", "a/x"),
         ]
     );
-    assert_eq!(events[1].claimant.as_deref(), Some("b/y"));
+    assert_eq!(events[1].preemptor.as_deref(), Some("b/y"));
     assert!(!events[1].message.is_empty());
 }
 

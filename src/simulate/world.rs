@@ -28,8 +28,8 @@ use crate::cluster::table::Seen;
 use crate::cluster::target;
 use crate::cluster::wire;
 use crate::directory::Directory;
-use crate::engine::forward::Life;
-use crate::engine::model::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::replay::Life;
+use crate::engine::types::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
 use crate::scenario::{Kind, Object, ScenarioError};
 use crate::webhook::offline::stored;
 
@@ -181,13 +181,13 @@ impl World {
         Ok(match object.kind {
             Kind::Team => {
                 let team: Team = self.checker.decode(object, strictly)?;
-                check::field(object, crate::engine::model::Team::try_from(&team))?;
+                check::field(object, crate::engine::types::Team::try_from(&team))?;
                 let seen = reduce::team::team(&team).map_err(|problem| invalid(object, "spec", problem))?;
                 Change::Team(Seen::Object(name, seen))
             }
             Kind::NodePool => {
                 let pool: NodePool = self.checker.decode(object, strictly)?;
-                check::field(object, crate::engine::model::Pool::try_from(&pool))?;
+                check::field(object, crate::engine::types::Pool::try_from(&pool))?;
                 let seen = reduce::team::pool(&pool).map_err(|problem| invalid(object, "spec", problem))?;
                 Change::Pool(Seen::Object(name, seen))
             }

@@ -1,70 +1,71 @@
-//! The PodGroup of a Job whose pods start all or none: named here at create, the only time that can be done, and
-//! made by the leader before the Job is admitted.
+//! The PodGroup of a Job whose pods start all or none.
 //!
-//! kube-scheduler does not count pods that have ended. So a pod that is made anew when others of its gang have
-//! succeeded would wait for ever for as many as there were: it goes without.
+//! The pod template of a Job is immutable, so the PodGroup is named at create. The leader makes it before the Job is
+//! admitted. kube-scheduler does not count pods that have ended, so a replacement pod would wait for `minCount` for
+//! ever once siblings have succeeded. Such a pod leaves the group.
 
 use serde_json::Value;
 
+use super::context::Context;
 use super::object::{annotation, controller};
-use super::patch::Editor;
-use super::review::Request;
-use super::view::View;
 use crate::api::names;
 use crate::api::pod_group::{is_own, name_of};
+use crate::kinds::Pointer;
 
-/// Where a Job names the PodGroup of its pods.
-const SCHEDULING_GROUP: [&str; 4] = ["spec", "template", "spec", "schedulingGroup"];
-
-/// Names the PodGroup of a gang, where the API server knows PodGroups and its user names none.
-pub fn name(view: &View<'_>, request: &Request, editor: &mut Editor) {
-    if !view.pod_groups() || !is_gang(&request.object) {
+/// Names the PodGroup of a gang, if the API server has PodGroups and the user names none.
+pub fn name_pod_group(context: &mut Context<'_>) {
+    let job = context.submitted;
+    if !context.view.pod_groups() || !is_gang(job) {
         return;
     }
-    let metadata = &request.object["metadata"];
+    let metadata = &job["metadata"];
     let named = metadata["name"].as_str().filter(|name| !name.is_empty());
-    let job = named.or(metadata["generateName"].as_str()).unwrap_or_default();
-    let [spec, template, pods, group] = SCHEDULING_GROUP;
-    editor.set(&[spec, template, pods, group, "podGroupName"], name_of(job, &request.uid));
+    let name = named.or(metadata["generateName"].as_str()).unwrap_or_default();
+    let group = name_of(name, &context.request.uid);
+    context.draft.set(&scheduling_group().under("podGroupName"), group);
 }
 
-/// Keeps the name when a manifest comes that has never had it.
-pub fn keep(editor: &mut Editor, before: &Value) {
-    let group = group(before);
-    let own = group["podGroupName"].as_str().is_some_and(is_own);
-    if own && self::group(editor.object()).is_null() {
-        editor.set(&SCHEDULING_GROUP, group.clone());
+/// Restores the PodGroup of a Job if a manifest without it replaces the Job.
+pub fn keep_pod_group(context: &mut Context<'_>) {
+    let old = group(context.old);
+    let own = old["podGroupName"].as_str().is_some_and(is_own);
+    if own && group(context.object()).is_null() {
+        context.draft.set(&scheduling_group(), old.clone());
     }
 }
 
-/// Has a pod that is made anew start by itself, if of its gang some have succeeded.
-pub fn leave(view: &View<'_>, editor: &mut Editor) {
-    let pod = editor.object();
+/// Takes a replacement pod out of its PodGroup if siblings have succeeded.
+pub fn leave_pod_group(context: &mut Context<'_>) {
+    let pod = context.submitted;
     let own = pod["spec"]["schedulingGroup"]["podGroupName"].as_str().is_some_and(is_own);
-    let thinned = || controller(pod).is_some_and(|job| view.thinned(&job.uid));
-    if own && thinned() {
-        editor.remove(&["spec", "schedulingGroup"]);
+    if own && controller(pod).is_some_and(|job| context.view.has_succeeded_pods(&job.uid)) {
+        context.draft.remove(&Pointer::to(["spec", "schedulingGroup"]));
     }
 }
 
-/// Whether a Job names a PodGroup. The API server refuses to change the parallelism of one that is a gang.
-pub fn is_grouped(job: &Value) -> bool {
+/// Whether a Job names a PodGroup. The API server then refuses to change the Job's parallelism.
+pub fn has_pod_group(job: &Value) -> bool {
     group(job).is_object()
+}
+
+fn scheduling_group() -> Pointer {
+    Pointer::to(["spec", "template", "spec", "schedulingGroup"])
 }
 
 fn group(job: &Value) -> &Value {
     &job["spec"]["template"]["spec"]["schedulingGroup"]
 }
 
-/// Whether all pods of a Job run at the same time. One that does its work in turns has fewer of them in the last
-/// turn, and one that goes on when an index has failed for good has fewer from then on, which kube-scheduler would
-/// not start; an elastic one changes its parallelism.
+/// Whether all pods of a Job run at the same time, which kube-scheduler expects of a PodGroup.
+///
+/// A Job with more completions than parallelism has fewer pods at its end. With a backoff limit per index it
+/// continues with fewer pods after a failure. An elastic Job changes its parallelism.
 fn is_gang(job: &Value) -> bool {
     let parallelism = job["spec"]["parallelism"].as_u64().unwrap_or(1);
     let completions = job["spec"]["completions"].as_u64();
     let elastic = annotation(job, names::MIN_PARALLELISM).is_some();
     let pods = completions.map_or(parallelism, |completions| completions.min(parallelism));
-    let whole =
+    let at_once =
         completions.is_none_or(|all| all <= parallelism) && job["spec"]["backoffLimitPerIndex"].is_null();
-    pods > 1 && whole && !elastic && !is_grouped(job)
+    pods > 1 && at_once && !elastic && !has_pod_group(job)
 }

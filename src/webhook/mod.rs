@@ -1,21 +1,29 @@
-//! The admission webhook: holds Jobs, gates Pods, and keeps people's hands off Sluice's marks.
+//! The admission webhook: holds Jobs and custom kinds, gates Pods, and protects Sluice's annotations.
 //!
-//! It answers from [`SharedDirectory`] alone, without a lock or a call: it decides nothing that a
-//! second replica could contradict. What it knows lags behind the API server by moments, so before it
-//! refuses a Job for a team, queue or pool that is not there, it waits a little for news of it.
+//! Answers come from [`SharedDirectory`] alone, without a lock or a call. They contain no scheduling decision, so
+//! every replica can answer. The directory lags behind the API server by moments. Before the webhook refuses a
+//! workload because a team, queue or pool is missing, it waits up to a second for the directory to change.
 
+mod assignment;
+mod context;
+mod custom;
 mod gang;
+mod gpu_fraction;
 mod job;
-mod membership;
+mod mutate;
 mod object;
 pub mod offline;
-mod other;
-mod patch;
 mod pod;
+mod pod_placement;
+mod requests;
 mod review;
-mod shares;
+mod rules;
+#[cfg(test)]
+mod test_client;
+#[cfg(test)]
+mod tests;
+mod validate;
 mod view;
-mod wishes;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,17 +44,16 @@ use crate::directory::SharedDirectory;
 use review::{Request, ReviewRequest, ReviewResponse, Verdict};
 use view::View;
 
-/// An object of at most 3 MiB and its predecessor, with room for the envelope.
+/// The largest body in bytes: two objects of at most 3 MiB each, and the envelope.
 const BODY_LIMIT: usize = 7 << 20;
-/// Below `timeoutSeconds` of the webhook configurations.
+/// The longest time for an answer; below `timeoutSeconds` of the webhook configurations.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an answer waits for news of what it misses: many times what a watch lags behind, and
-/// well below [`TIMEOUT`].
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long open connections may finish their requests at the end.
+/// The longest wait for a missing object: far above the lag of a watch, well below [`TIMEOUT`].
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for open requests to finish at shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How long admission answers take, and what they had to do without.
+/// Durations of the answers, and answers given without an object that was waited for.
 #[derive(Clone, Debug)]
 pub struct WebhookMetrics {
     duration: HistogramVec,
@@ -57,7 +64,7 @@ impl WebhookMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has one of that name already.
+    /// If the registry already has a metric of that name.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let options = HistogramOpts::new(
             "sluice_webhook_duration_seconds",
@@ -69,14 +76,14 @@ impl WebhookMetrics {
         let duration = HistogramVec::new(options, &["review", "verdict"])?;
         for review in ["mutate", "validate"] {
             for verdict in ["allowed", "patched", "denied", "malformed"] {
-                // A labelled series shows up only once it has been touched.
+                // A labelled series exists only after its first use.
                 let _ = duration.with_label_values(&[review, verdict]);
             }
         }
         registry.register(Box::new(duration.clone()))?;
         let options = Opts::new(
             "sluice_webhook_unseen_total",
-            "Answers about objects of a kind without something that was waited for in vain, as where a pod goes.",
+            "Answers by kind of object that were given after waiting in vain for a missing object, such as a team or an admission.",
         );
         let unseen = IntCounterVec::new(options, &["kind"])?;
         for kind in ["Job", "Pod"] {
@@ -87,12 +94,12 @@ impl WebhookMetrics {
     }
 }
 
-/// What the handlers need.
+/// The state of the request handlers.
 #[derive(Clone, Debug)]
 pub struct WebhookState {
-    /// Namespaces, teams and queues.
+    /// The directory of namespaces, teams, queues and pools.
     pub directory: SharedDirectory,
-    /// Where the answers' durations go.
+    /// The metrics.
     pub metrics: WebhookMetrics,
 }
 
@@ -110,7 +117,7 @@ pub fn router(state: WebhookState) -> Router {
 /// Serves the webhook until the token is cancelled, then lets open requests finish.
 ///
 /// # Errors
-/// When the address cannot be bound or the listener fails.
+/// If the address cannot be bound or the listener fails.
 pub async fn serve(
     address: SocketAddr,
     tls: RustlsConfig,
@@ -129,26 +136,11 @@ pub async fn serve(
 }
 
 async fn mutate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
-    answer(&state, "mutate", &body, |view, request| match request.kind.kind.as_str() {
-        "Job" => job::mutate(view, request),
-        "Pod" => pod::mutate(view, request),
-        kind => match view.kinds().find(&request.kind.group, kind) {
-            Some(entry) => other::mutate(view, request, entry),
-            None => Verdict::pass(),
-        },
-    })
-    .await
+    answer(&state, "mutate", &body, mutate::mutate).await
 }
 
 async fn validate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
-    answer(&state, "validate", &body, |view, request| match request.kind.kind.as_str() {
-        "Job" => job::validate(view, request),
-        kind => match view.kinds().find(&request.kind.group, kind) {
-            Some(entry) => other::validate(view, request, entry),
-            None => Verdict::pass(),
-        },
-    })
-    .await
+    answer(&state, "validate", &body, validate::validate).await
 }
 
 async fn answer(
@@ -160,7 +152,7 @@ async fn answer(
     let began = Instant::now();
     let (verdict, response) = match serde_json::from_slice::<ReviewRequest>(body) {
         Ok(ReviewRequest { request }) if request.object.is_object() && request.sub_resource.is_empty() => {
-            let (verdict, missed) = settled(&state.directory, &request, decide).await;
+            let (verdict, missed) = decide_settled(&state.directory, &request, decide).await;
             if missed {
                 state.metrics.unseen.with_label_values(&[&request.kind.kind]).inc();
             }
@@ -169,7 +161,7 @@ async fn answer(
             }
             (verdict.label(), ReviewResponse::new(request.uid, verdict))
         }
-        // A deletion, or a subresource: nothing for us to say.
+        // No rule covers deletions and subresources.
         Ok(ReviewRequest { request }) => ("allowed", ReviewResponse::new(request.uid, Verdict::pass())),
         Err(error) => ("malformed", ReviewResponse::malformed(format!("not an admission review: {error}"))),
     };
@@ -177,16 +169,17 @@ async fn answer(
     Json(response)
 }
 
-/// Decides, and decides again on every newer directory for as long as something was looked for in vain;
-/// whether it was to the end.
-async fn settled(
+/// Decides, and repeats the decision with each newer directory while a lookup fails and time is left.
+///
+/// The second value says whether a lookup failed to the end.
+async fn decide_settled(
     directory: &SharedDirectory,
     request: &Request,
     decide: fn(&View<'_>, &Request) -> Verdict,
 ) -> (Verdict, bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LOOKUP_TIMEOUT;
     loop {
-        // Asked for before the look, so that what comes after the look is not slept through.
+        // Subscribed before the lookup, so that a later change is not missed.
         let replaced = directory.replaced();
         let (verdict, missed) = {
             let directory = directory.load();
@@ -198,6 +191,3 @@ async fn settled(
         }
     }
 }
-
-#[cfg(test)]
-pub(crate) mod testing;

@@ -1,17 +1,17 @@
-//! What an API server with this webhook would store, without an API server.
+//! The webhook without an API server, for the simulator and for what-if questions.
 
 use serde_json::{Value, json};
 
+use super::mutate::mutate;
 use super::review::{GroupKind, Request, UserInfo, Verdict};
+use super::validate::validate;
 use super::view::View;
-use super::{job, pod};
 use crate::directory::Directory;
 
-/// The Job or Pod as it would be stored when `user` creates it, or changes what was stored `before`; and of what the
-/// user would be warned.
+/// The Job or Pod as it would be stored when `user` creates it or updates `before`, and the warnings.
 ///
 /// # Errors
-/// The sentence with which it would be refused.
+/// The refusal of the webhook.
 pub fn stored(
     directory: &Directory,
     user: &str,
@@ -21,7 +21,7 @@ pub fn stored(
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     let mut request = Request {
-        kind: GroupKind { group: String::new(), kind: kind.clone() },
+        kind: GroupKind { group: String::new(), kind },
         name: text("name"),
         namespace: text("namespace"),
         operation: if before.is_some() { "UPDATE" } else { "CREATE" }.to_owned(),
@@ -32,17 +32,16 @@ pub fn stored(
         ..Request::default()
     };
     let view = View::new(directory);
-    let verdict = if kind == "Job" { job::mutate(&view, &request) } else { pod::mutate(&view, &request) };
-    let warnings = match verdict {
+    let warnings = match mutate(&view, &request) {
         Verdict::Deny(problem) => return Err(problem),
         Verdict::Allow { patch, warnings } => {
             json_patch::patch(&mut request.object, &patch).map_err(|error| error.to_string())?;
             warnings
         }
     };
-    match job::validate(&view, &request) {
-        Verdict::Deny(problem) if kind == "Job" => Err(problem),
-        _ => Ok((request.object, warnings)),
+    match validate(&view, &request) {
+        Verdict::Deny(problem) => Err(problem),
+        Verdict::Allow { .. } => Ok((request.object, warnings)),
     }
 }
 
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
     use crate::api::names;
     use crate::directory::Membership;
-    use crate::engine::model::{Queue, Team};
+    use crate::engine::types::{Queue, Team};
 
     fn directory() -> Directory {
         let team = Team {
@@ -76,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_job_is_stored_as_the_webhook_leaves_it() {
-        let (stored, warnings) = stored(&directory(), "alice", None, job(json!({}))).expect("it is taken");
+        let (stored, warnings) = stored(&directory(), "alice", None, job(json!({}))).expect("it is accepted");
         assert!(warnings.is_empty(), "{warnings:?}");
         assert_eq!(stored["spec"]["suspend"], true);
         assert_eq!(stored["metadata"]["annotations"][names::HELD], "true");
@@ -84,19 +83,19 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_its_user_lets_go_is_queued() {
+    fn a_job_that_its_user_releases_is_queued() {
         let (held, _) =
-            stored(&directory(), "alice", None, job(json!({"suspend": true}))).expect("it is taken");
+            stored(&directory(), "alice", None, job(json!({"suspend": true}))).expect("it is accepted");
         assert!(held["metadata"]["annotations"][names::HELD].is_null());
         let mut free = held.clone();
         free["spec"]["suspend"] = false.into();
-        let (queued, _) = stored(&directory(), "alice", Some(&held), free).expect("it is taken");
+        let (queued, _) = stored(&directory(), "alice", Some(&held), free).expect("it is accepted");
         assert_eq!(queued["spec"]["suspend"], true);
         assert_eq!(queued["metadata"]["annotations"][names::HELD], "true");
     }
 
     #[test]
-    fn what_the_webhook_refuses_is_an_error() {
+    fn a_refusal_of_the_webhook_is_an_error() {
         let mut wrong = job(json!({}));
         wrong["metadata"]["labels"] = json!({names::QUEUE: "fast"});
         let error = stored(&directory(), "alice", None, wrong).expect_err("there is no such queue");

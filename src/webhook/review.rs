@@ -1,7 +1,6 @@
-//! The wire format of admission reviews, read as leniently as the answer is written strictly.
+//! The wire format of admission reviews.
 //!
-//! The object stays raw JSON: what these types do not know must survive, and a patch is all that
-//! goes back.
+//! The object stays raw JSON and the answer is a patch, so unknown fields survive.
 
 use json_patch::Patch;
 use k8s_openapi::ByteString;
@@ -11,67 +10,67 @@ use serde_json::Value;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// What the API server posts.
+/// The body that the API server posts.
 #[derive(Debug, Deserialize)]
 pub struct ReviewRequest {
-    /// The question.
+    /// The request to review.
     pub request: Request,
 }
 
-/// One admission question.
+/// One admission request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
-    /// Echoed in the answer.
+    /// The identifier that the answer repeats.
     pub uid: String,
     /// The object's kind.
     pub kind: GroupKind,
-    /// `status`, `resize`, …; empty for the object itself.
+    /// The subresource, such as `status`; empty for the object itself.
     pub sub_resource: String,
-    /// The object's name; empty when the API server will generate it.
+    /// The object's name; empty if the API server generates it.
     pub name: String,
     /// The object's namespace.
     pub namespace: String,
     /// `CREATE`, `UPDATE`, …
     pub operation: String,
-    /// Who asks.
+    /// The user that sends the request.
     pub user_info: UserInfo,
     /// The object as it would be stored.
     pub object: Value,
-    /// The object as it is; null on create.
+    /// The object as it is stored; null on create.
     pub old_object: Value,
-    /// The options of the request, of which the field manager tells who applies.
+    /// The options of the request, among them the field manager.
     pub options: Value,
 }
 
-/// A kind in its group.
+/// A kind and its group.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct GroupKind {
-    /// The group; empty for the core one.
+    /// The group; empty for the core group.
     pub group: String,
     /// The kind.
     pub kind: String,
 }
 
-/// Who sent a request.
+/// The user of a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
-    /// The user.
+    /// The user name.
     pub username: String,
-    /// The groups.
+    /// The user's groups.
     pub groups: Vec<String>,
 }
 
 impl Request {
-    /// Whether Sluice itself asks.
+    /// Whether Sluice itself sends the request.
     #[must_use]
     pub fn by_sluice(&self) -> bool {
         self.user_info.username == crate::api::names::ACCOUNT
     }
 
-    /// How messages name the object: `Job vision/train`, or with the prefix of a name to be generated.
+    /// The object as messages name it: `Job vision/train`, or `Job vision/train-*` if the name is generated.
     #[must_use]
     pub fn object_name(&self) -> String {
         let metadata = &self.object["metadata"];
@@ -86,28 +85,28 @@ impl Request {
     }
 }
 
-/// What is decided about a request.
+/// The decision about a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It passes, changed by the patch (empty when it need not change).
+    /// The request is accepted.
     Allow {
-        /// The change.
+        /// The change to the object; empty if there is none.
         patch: Patch,
-        /// What the user is told.
+        /// Warnings for the user.
         warnings: Vec<String>,
     },
-    /// It is refused, with one sentence.
+    /// The request is refused, with one sentence for the user.
     Deny(String),
 }
 
 impl Verdict {
-    /// It passes as it is.
+    /// Accepts the request unchanged.
     #[must_use]
     pub fn pass() -> Self {
         Self::Allow { patch: Patch(Vec::new()), warnings: Vec::new() }
     }
 
-    /// The word for the metrics.
+    /// The label in the metrics.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -118,7 +117,7 @@ impl Verdict {
     }
 }
 
-/// What goes back to the API server.
+/// The answer to the API server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewResponse {

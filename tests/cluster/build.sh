@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs of the local cluster, unless that has been done already,
-# and prints the directory they are in. Progress goes to stderr.
+# Builds the programs of the local cluster if necessary, and prints their directory. Progress goes to
+# stderr.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -32,7 +32,7 @@ mkdir -p "$cache"
 if command -v flock >/dev/null; then
   exec 9>"$cache/lock"
   if ! flock -n 9; then
-    say "another build is under way, waiting for it"
+    say "another build is in progress, waiting for it"
     flock 9
   fi
   if [[ -x $target/sluice-cluster && -x $target/kwok ]]; then
@@ -50,8 +50,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# Runs a go command that names the packages it compiles, with a sign of life
-# every 15 seconds.
+# Runs a go command that names the packages it compiles, and reports progress every 15 seconds.
 compile() {
   local began=$SECONDS reported=0
   CGO_ENABLED=0 "$@" 2>"$work/log" &
@@ -92,6 +91,6 @@ rm -f "$work/log"
 chmod 755 "$work"
 rm -rf "$target"
 mv "$work" "$target"
-# Other checkouts may use other builds: keep those that were of use last.
+# Other checkouts may use other builds: keep the most recently used ones.
 ls -dt "$cache"/[0-9a-f]*[0-9a-f]/ | tail -n +9 | while read -r old; do rm -rf "$old"; done
 echo "$target"

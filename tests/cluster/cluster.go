@@ -13,18 +13,17 @@ import (
 	"syscall"
 )
 
-// cluster is one control plane: a directory, and what its cluster.json says.
+// cluster is one control plane: a directory, and the settings in its cluster.json.
 type cluster struct {
 	dir string
-	// settings is empty until the cluster was started for the first time.
+	// settings is empty before the first start.
 	settings
 }
 
-// settings are what later commands need to know of how a cluster was started.
+// settings are the options of a start that later commands need.
 type settings struct {
 	Name string `json:"name"`
-	// Port is of the API server; the two after it are of etcd, for clients and
-	// for other members.
+	// Port of the API server; the next two belong to etcd, for clients and for other members.
 	Port           int      `json:"port"`
 	EtcdPort       int      `json:"etcdPort"`
 	EtcdPeerPort   int      `json:"etcdPeerPort"`
@@ -52,7 +51,7 @@ func defaultDir(name string) string {
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// openCluster reads what is known of a cluster; it need not exist yet.
+// openCluster reads the settings of a cluster, which need not exist yet.
 func openCluster(name, dir string) (*cluster, error) {
 	if !validName.MatchString(name) {
 		return nil, usageError{fmt.Errorf("--name %q: use lower-case letters, digits, - and .", name)}
@@ -86,7 +85,7 @@ func (c *cluster) saveSettings() error {
 	return writeFile(c.path("cluster.json"), data)
 }
 
-// exists says whether the cluster was ever started.
+// exists reports whether the cluster was ever started.
 func (c *cluster) exists() bool { return c.Port != 0 }
 
 func (c *cluster) mustExist() error {
@@ -114,8 +113,8 @@ const (
 	unsetPort   = -1
 )
 
-// choosePorts settles the ports. A port that the caller named has to be free;
-// the ones of an earlier run and the default give way when they are taken.
+// choosePorts chooses the ports. A port named by the caller must be free; the ports of an earlier run and the
+// default are replaced when they are in use.
 func (c *cluster) choosePorts(wanted int) error {
 	base := wanted
 	switch {
@@ -160,7 +159,7 @@ func freePorts(count int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer listener.Close() // only at the end, so that all are different
+		defer listener.Close() // closed at the end, so that all ports differ
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

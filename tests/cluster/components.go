@@ -16,8 +16,7 @@ var stages string
 type component struct {
 	name string
 	argv func(c *cluster, self string) []string
-	// patience is how long it may take to end when asked to. kube-apiserver
-	// waits for its clients, up to a minute.
+	// patience is the longest time to end after SIGTERM. kube-apiserver waits for its clients, up to a minute.
 	patience time.Duration
 }
 
@@ -62,11 +61,11 @@ func apiserverCommand(c *cluster, self string) []string {
 		"--service-account-key-file=" + c.path("service-accounts.key"),
 		"--service-account-signing-key-file=" + c.path("service-accounts.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--endpoint-reconciler-type=none", // nothing routes to it by its Service
+		"--endpoint-reconciler-type=none", // no traffic comes through its Service
 		"--allow-privileged=true",
 		"--audit-policy-file=" + c.path("audit-policy.yaml"),
 		"--audit-log-path=" + c.path("audit.log"),
-		"--audit-log-maxsize=4096", // MB; a rotated log would spoil counts
+		"--audit-log-maxsize=4096", // MB; a rotated log would falsify counts
 	}
 	if c.PodGroups {
 		argv = append(argv, podGroupGates, "--runtime-config=scheduling.k8s.io/v1alpha2=true")
@@ -74,11 +73,11 @@ func apiserverCommand(c *cluster, self string) []string {
 	return append(argv, c.APIServerFlags...)
 }
 
-// podGroupGates has a component know PodGroups, an alpha feature.
+// podGroupGates enables PodGroups, an alpha feature, in a component.
 const podGroupGates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 
-// enabledControllers are those that Jobs, pods, nodes and people's accounts depend on.
-// Volumes, services and certificates are left out, to start faster.
+// enabledControllers are those that Jobs, pods, nodes and user accounts depend on. Volumes, services and
+// certificates are left out, to start faster.
 var enabledControllers = []string{
 	"clusterrole-aggregation-controller", "cronjob-controller", "daemonset-controller",
 	"deployment-controller", "disruption-controller", "garbage-collector-controller",
@@ -106,7 +105,7 @@ func controllerManagerCommand(c *cluster, self string) []string {
 		"--controllers=" + controllers,
 		"--leader-elect=false",
 		"--secure-port=0",
-		// With the defaults, this would be the slowest part of the machine.
+		// The defaults would make this the slowest component.
 		"--kube-api-qps=5000",
 		"--kube-api-burst=10000",
 		"--concurrent-job-syncs=10",
@@ -140,9 +139,9 @@ func kwokCommand(c *cluster, self string) []string {
 	}
 }
 
-// nodeLeaseSeconds is how long a node counts as alive after its last sign of
-// life. kwok gives one every quarter of it; far more often than that, hundreds
-// of nodes would keep a small machine busy with nothing else.
+// nodeLeaseSeconds is the time for which a node counts as alive after its last heartbeat. kwok renews it four
+// times in that time; a much shorter time would keep a small machine busy with the heartbeats of hundreds of
+// nodes.
 const nodeLeaseSeconds = 120
 
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
@@ -175,7 +174,7 @@ rules:
 - level: None
 `
 
-// writeConfigs writes the files that the commands above name.
+// writeConfigs writes the files named in the commands above.
 func (c *cluster) writeConfigs() error {
 	verbs := "create, update, patch, delete, deletecollection"
 	if c.AuditReads {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// user is someone who may talk to the API server, by a token of theirs.
+// user is an account of the API server with a token of its own.
 type user struct {
 	// file names the kubeconfig: file.kubeconfig.
 	file   string
@@ -25,28 +25,28 @@ type user struct {
 	groups []string
 }
 
-// users of every cluster. The benchmarks tell them apart in the audit log.
+// users of every cluster. The benchmarks distinguish them in the audit log.
 var users = []user{
 	{"admin", "admin", []string{"system:masters"}},
 	{"raw", "load-generator", []string{"system:masters"}},
 	{"kwok", "kwok", []string{"system:masters"}},
 	{"kube-controller-manager", "system:kube-controller-manager", nil},
 	{"kube-scheduler", "system:kube-scheduler", nil},
-	// Has no rights until somebody grants them.
+	// Has no rights until they are granted.
 	{"alice", "alice", []string{"developers"}},
-	// Whom Sluice is when it is deployed: its ServiceAccount.
+	// Sluice's account when it is deployed: its ServiceAccount.
 	{"sluice", "system:serviceaccount:sluice-system:sluice",
 		[]string{"system:serviceaccounts", "system:serviceaccounts:sluice-system"}},
 }
 
-// makeCredentials creates keys, certificates and tokens, once in the life of a
-// cluster, and kubeconfigs, which hold the port, every time.
+// makeCredentials creates keys, certificates and tokens once per cluster, and kubeconfigs, which hold the
+// port, at each start.
 func (c *cluster) makeCredentials() error {
 	if _, err := os.Stat(c.path("tokens.csv")); err != nil {
 		if err := c.makeKeys(); err != nil {
 			return err
 		}
-		if err := c.makeTokens(); err != nil { // last: says that all is there
+		if err := c.makeTokens(); err != nil { // last: marks the set as complete
 			return err
 		}
 	}
@@ -123,8 +123,7 @@ func (c *cluster) writeCertificate(file string, of, by *x509.Certificate, key, s
 	return writeFile(c.path(file), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// makeTokens writes the file that kube-apiserver knows users from:
-// token,name,uid,"groups".
+// makeTokens writes the file of users for kube-apiserver: token,name,uid,"groups".
 func (c *cluster) makeTokens() error {
 	var lines strings.Builder
 	for _, user := range users {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// down stops the cluster, and with purge leaves no trace of it.
+// down stops the cluster; with purge it also deletes all data.
 func (c *cluster) down(purge bool) error {
 	if _, err := os.Stat(c.dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -28,13 +28,13 @@ func (c *cluster) down(purge bool) error {
 	if err := c.removeData(); err != nil {
 		return err
 	}
-	// Only what this tool wrote: --dir may have named a directory with more.
+	// Only files of this tool are deleted: --dir may name a directory with more.
 	os.Remove(c.path("lock"))
 	os.Remove(c.dir)
 	return nil
 }
 
-// removeData deletes everything but the lock.
+// removeData deletes everything except the lock.
 func (c *cluster) removeData() error {
 	files := []string{"etcd", "logs", "certificates", "audit.log", "audit-policy.yaml", "kube-scheduler.yaml",
 		"kwok.yaml", "ca.crt", "kube-apiserver.crt", "kube-apiserver.key", "service-accounts.key",

@@ -18,7 +18,7 @@ Usage: sluice-cluster COMMAND [--name NAME | --dir DIR] [options]
 
   up         start the cluster; print the KUBECONFIG line to export
                --port BASE            first of three ports (0: free ones; default 16443)
-               --fresh                forget the data of earlier runs
+               --fresh                delete the data of earlier runs
                --audit                log reads too, not only writes
                --pod-groups           serve PodGroups, and schedule gangs by them (alpha)
                --apiserver-flag FLAG  one more flag for kube-apiserver; repeatable
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// usageError marks what the caller typed wrongly; it exits with code 2.
+// usageError marks an error of the caller's arguments; it exits with code 2.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -81,7 +81,7 @@ func runTool(command string, args []string) error {
 	switch command {
 	case "up":
 		flags.IntVar(&up.port, "port", unsetPort, "first of three ports")
-		flags.BoolVar(&up.fresh, "fresh", false, "forget the data of earlier runs")
+		flags.BoolVar(&up.fresh, "fresh", false, "delete the data of earlier runs")
 		flags.BoolVar(&up.auditReads, "audit", false, "log reads too")
 		flags.BoolVar(&up.podGroups, "pod-groups", false, "serve PodGroups")
 		flags.Func("apiserver-flag", "one more flag for kube-apiserver", func(value string) error {
@@ -140,7 +140,7 @@ func parseFlags(flags *flag.FlagSet, args []string) (operands []string, err erro
 	}
 }
 
-// useDefaultCluster lets kubectl find the default cluster by itself.
+// useDefaultCluster lets kubectl find the default cluster without options.
 func useDefaultCluster() {
 	if os.Getenv("KUBECONFIG") != "" {
 		return

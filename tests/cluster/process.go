@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// process is a running program: its number and when it was born. The number
-// alone could meanwhile belong to somebody else.
+// process is a running program: its id and its start time. The id alone could have been reused.
 type process struct {
 	pid   int
 	birth string
 }
 
-// spawn starts a program that outlives this one. Its output is appended to log,
-// its identity is kept in pidFile. The channel is closed when it has ended.
+// spawn starts a program that outlives this one. Its output is appended to log, and its identity is written
+// to pidFile. The channel is closed when it has ended.
 func spawn(argv []string, log, pidFile string) (<-chan struct{}, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -42,7 +41,7 @@ func spawn(argv []string, log, pidFile string) (<-chan struct{}, error) {
 	return ended, writeFile(pidFile, fmt.Appendf(nil, "%d %s\n", pid, birthOf(pid)))
 }
 
-// readProcess returns the process of a pid file, if that very one still runs.
+// readProcess returns the process of a pid file if it still runs.
 func readProcess(pidFile string) (process, bool) {
 	data, err := os.ReadFile(pidFile)
 	if err != nil {
@@ -59,12 +58,12 @@ func readProcess(pidFile string) (process, bool) {
 
 func (p process) running() bool { return p.birth != "" && birthOf(p.pid) == p.birth }
 
-// birthOf tells when a process was started, in no particular format; empty if
-// there is none, or if it is dead and merely not yet collected by its parent.
+// birthOf returns the start time of a process in no particular format. It is empty for a missing process, and
+// for a zombie.
 func birthOf(pid int) string {
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-		// Fields follow the program's name, which is in brackets: state is the
-		// first of them, the start time the twentieth.
+		// The fields follow the program's name in parentheses: the state is the first, the start time the
+		// twentieth.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 			return ""
@@ -82,8 +81,7 @@ func birthOf(pid int) string {
 	return strings.TrimSpace(birth)
 }
 
-// stop asks the process to end, and after patience makes it. It returns once
-// the process is gone, and with it its ports.
+// stop sends SIGTERM, and SIGKILL after patience. It returns once the process is gone and its ports are free.
 func (p process) stop(patience time.Duration) error {
 	if !p.running() {
 		return nil
@@ -96,7 +94,7 @@ func (p process) stop(patience time.Duration) error {
 	if p.wait(10 * time.Second) {
 		return nil
 	}
-	return fmt.Errorf("process %d does not end, not even by SIGKILL", p.pid)
+	return fmt.Errorf("process %d does not end, even after SIGKILL", p.pid)
 }
 
 func (p process) wait(patience time.Duration) bool {

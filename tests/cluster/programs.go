@@ -20,10 +20,9 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// programs are the parts of Kubernetes in this binary. Each runs in a process
-// of its own, since they keep feature gates, metrics and signal handlers in
-// process-wide variables; building a command already touches those, so only
-// the chosen one is built. All of them read os.Args.
+// programs are the parts of Kubernetes in this binary. Each runs in a process of its own, because they keep
+// feature gates, metrics and signal handlers in process-wide variables. Building a command already changes
+// those, so only the chosen one is built. All of them read os.Args.
 var programs = map[string]func() int{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
@@ -39,8 +38,8 @@ func runKubectl() int {
 	return 0
 }
 
-// runEtcd serves one etcd member that never waits for the disk: a crash of the
-// machine may lose data, a crash of the process does not.
+// runEtcd serves one etcd member that never waits for the disk: a crash of the machine may lose data, a crash
+// of the process does not.
 func runEtcd() int {
 	flags := pflag.NewFlagSet("etcd", pflag.ExitOnError)
 	data := flags.String("data-dir", "", "directory of the data")
@@ -73,7 +72,7 @@ func serveEtcd(data, client, peer string) error {
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.UnsafeNoFsync = true
 	config.LogLevel = "warn"
-	// Left at zero, every single request would be logged as slow.
+	// With a limit of zero every request would be logged as slow.
 	config.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	config.QuotaBackendBytes = 8 << 30
 	config.AutoCompactionMode = "revision"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tries out what the local cluster promises, on clusters of its own.
+# Checks the features of the local cluster, on clusters of its own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -64,7 +64,7 @@ until_equal 10 True node/gpu-0 "$ready"
   fail "the node's resources changed: $(value node/gpu-0 .status)"
 node_since=$SECONDS
 
-check "a Job whose pods run for 2 s completes"
+check "a Job with pods of 2 s completes"
 job short 3 'simulate.sluice.dev/duration: 2s'
 until_equal 10 3 job/short .status.ready
 until_equal 10 True job/short '.status.conditions[?(@.type=="Complete")].status'
@@ -75,14 +75,14 @@ until_equal 10 True job/bad '.status.conditions[?(@.type=="Failed")].status'
 exit_codes='.items[*].status.containerStatuses[*].state.terminated.exitCode'
 [[ $(k get pods -l job-name=bad -o "jsonpath={$exit_codes}") == 3 ]] || fail "the exit code is not 3"
 
-check "pods of a suspended Job end gracefully, and the Job can go on"
+check "pods of a suspended Job end gracefully, and the Job can resume"
 job long 3 'simulate.sluice.dev/termination: 3s'
 until_equal 10 3 job/long .status.ready
 k patch job long -p '{"spec":{"suspend":true}}' >/dev/null
 until_equal 5 3 job/long .status.terminating
 terminating_since=$SECONDS
 until_equal 10 0 job/long .status.terminating
-((SECONDS - terminating_since >= 2)) || fail "the pods did not take their time to terminate"
+((SECONDS - terminating_since >= 2)) || fail "the pods terminated too early"
 [[ -z $(value job/long .status.failed) ]] || fail "suspending counted as a failure"
 k patch job long -p '{"spec":{"suspend":false}}' >/dev/null
 until_equal 10 3 job/long .status.ready
@@ -93,8 +93,8 @@ until_equal 10 1 job/policed .status.ready
 k delete pod -l job-name=policed --wait=false >/dev/null
 until_equal 10 PodFailurePolicy job/policed '.status.conditions[?(@.type=="Failed")].reason'
 
-# (With every node lost, Kubernetes would assume the fault to be its own and taint none.)
-check "a node can be lost, and come back"
+# (With every node lost, Kubernetes would blame itself and taint none.)
+check "a node can be lost, and return"
 k annotate node gpu-0 simulate.sluice.dev/down=true >/dev/null
 until_equal 10 Unknown node/gpu-0 "$ready"
 until_equal 10 'node.kubernetes.io/unreachable' node/gpu-0 '.spec.taints[?(@.effect=="NoExecute")].key'
@@ -105,7 +105,7 @@ until_equal 10 '' node/gpu-0 .spec.taints
 check "alice may do nothing, sluice is its ServiceAccount"
 if "$cluster" kubectl --kubeconfig "$one/alice.kubeconfig" get jobs >/dev/null 2>&1; then fail "alice may list Jobs"; fi
 [[ $("$cluster" kubectl --kubeconfig "$one/sluice.kubeconfig" auth whoami -o jsonpath='{.status.userInfo.username}') == \
-  system:serviceaccount:sluice-system:sluice ]] || fail "sluice is somebody else"
+  system:serviceaccount:sluice-system:sluice ]] || fail "sluice is another user"
 
 check "a second cluster runs beside the first, without MutatingAdmissionPolicies"
 api=admissionregistration.k8s.io/v1
@@ -123,18 +123,18 @@ for component in kube-apiserver kwok; do "$cluster" restart "$component" --dir "
 job after-restart 1 'simulate.sluice.dev/duration: 100ms'
 until_equal 15 True job/after-restart '.status.conditions[?(@.type=="Complete")].status'
 
-check "after kill -9 of everything, up carries on with the same data"
+check "after kill -9 of everything, up continues with the same data"
 kill -9 $(cut -d' ' -f1 "$one"/*.pid)
 if "$cluster" status --dir "$one" >/dev/null 2>&1; then fail "status sees nothing"; fi
 "$cluster" up --dir "$one" >/dev/null
-[[ $(value job/short .status.succeeded) == 3 ]] || fail "the data is gone"
+[[ $(value job/short .status.succeeded) == 3 ]] || fail "the data is lost"
 job after-crash 1 'simulate.sluice.dev/duration: 100ms'
 until_equal 15 True job/after-crash '.status.conditions[?(@.type=="Complete")].status'
 
 patience=${SMOKE_HEARTBEAT_SECONDS:-150}
 check "the node still reports after $patience s"
 while ((SECONDS - node_since < patience)); do sleep 1; done
-[[ $(value node/gpu-0 "$ready") == True ]] || fail "the node is not Ready any more"
+[[ $(value node/gpu-0 "$ready") == True ]] || fail "the node is no longer Ready"
 
 check "down leaves no process"
 pids=$(cut -d' ' -f1 "$one"/*.pid)
@@ -142,5 +142,5 @@ pids=$(cut -d' ' -f1 "$one"/*.pid)
 for pid in $pids; do
   [[ ! -e /proc/$pid ]] || grep -q '^State:.*zombie' "/proc/$pid/status" || fail "process $pid still runs"
 done
-[[ -z $(ls "$one"/*.pid 2>/dev/null) ]] || fail "pid files are left"
-check "all is well, after $SECONDS s"
+[[ -z $(ls "$one"/*.pid 2>/dev/null) ]] || fail "pid files remain"
+check "passed after $SECONDS s"

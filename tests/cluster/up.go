@@ -22,11 +22,10 @@ type upOptions struct {
 	apiserverFlags []string
 }
 
-// startTimeout is for a machine that is busy with other things; an idle one
-// needs some seconds.
+// startTimeout allows for a busy machine; an idle one needs some seconds.
 const startTimeout = 2 * time.Minute
 
-// up brings the cluster into the running state, whatever state it is in.
+// up brings the cluster into the running state from any other state.
 func (c *cluster) up(options upOptions) error {
 	if err := c.lock(); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (c *cluster) up(options upOptions) error {
 		fmt.Fprintf(os.Stderr, "the cluster is running already\n")
 		return c.printUsage()
 	}
-	if err := c.stopAll(); err != nil { // what a crash has left
+	if err := c.stopAll(); err != nil { // leftovers of a crash
 		return err
 	}
 	if options.fresh {
@@ -82,7 +81,7 @@ func (c *cluster) refuseChange(options upOptions) error {
 	return nil
 }
 
-// startAll starts every component and waits until the cluster is of use.
+// startAll starts every component and waits until the cluster is usable.
 func (c *cluster) startAll() error {
 	var watch watched
 	deadline := time.Now().Add(startTimeout)
@@ -96,7 +95,7 @@ func (c *cluster) startAll() error {
 			}
 		}
 	}
-	// The first thing that kube-controller-manager does, and what pods need.
+	// kube-controller-manager creates it first, and pods need it.
 	return c.waitFor("the default service account exists", defaultAccount, &watch, deadline)
 }
 
@@ -120,9 +119,8 @@ func (c *cluster) startComponent(component component, watch *watched) error {
 	return nil
 }
 
-// forgetNodeLeases lets a new kwok take over the nodes of the last one at once.
-// Each run has an identity of its own, and it would respect the other's leases
-// until they expire.
+// forgetNodeLeases lets a new kwok manage the nodes of the last one at once. Each run has an identity of its
+// own, and would respect the other's leases until they expire.
 func (c *cluster) forgetNodeLeases() error {
 	api, err := c.api()
 	if err != nil {
@@ -138,7 +136,7 @@ func (c *cluster) forgetNodeLeases() error {
 	return nil
 }
 
-// watched are the components started by this process: it sees them end.
+// watched are the components started by this process, which sees them end.
 type watched []watchedComponent
 
 type watchedComponent struct {
@@ -166,7 +164,7 @@ func (c *cluster) waitFor(what, path string, watch *watched, deadline time.Time)
 	for ; ; time.Sleep(30 * time.Millisecond) {
 		status, err := api.do(http.MethodGet, path)
 		if err == nil && status == http.StatusOK {
-			// Had somebody else answered on our port, ours would be dead.
+			// If another process had answered on our port, ours would have ended.
 			if component, dead := watch.dead(); dead {
 				return c.deathOf(component)
 			}

@@ -1,4 +1,4 @@
-//! What a user may not do in a team's namespace, and that nothing changes anywhere else.
+//! The limits of a user's rights in a team's namespace, and proof that nothing changes elsewhere.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sluice_harness::{User, World};
 
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
-/// Alice may edit everything in the team's namespace, and resize its pods.
+/// Alice may edit every object in the team's namespace, and resize its pods.
 const RIGHTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -39,7 +39,7 @@ spec:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_with_edit_rights_cannot_get_round_the_queue() {
+async fn a_user_with_edit_rights_cannot_bypass_the_queue() {
     World::run("bypass", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}", nodes(1, 2), team("a", 2))).await?;
         world.kubectl.apply(RIGHTS).await?;
@@ -47,7 +47,7 @@ async fn a_user_with_edit_rights_cannot_get_round_the_queue() {
         alice.apply(&Job::new("a", "first").gpus(2).manifest()).await?;
         running(world, "a", 1).await?;
         alice.apply(&Job::new("a", "second").gpus(2).manifest()).await?;
-        // Held by its gate; it asks for CPU, or the API server would refuse the resize by itself.
+        // The pod is held by its gate. It requests CPU, or the API server itself would refuse the resize.
         alice.apply(GATED).await?;
         queued(world, "a", 1).await?;
 
@@ -83,7 +83,7 @@ spec:
         );
         for (what, manifest) in [("names a node", bound), ("submits a forged record", forged.as_str())] {
             let outcome = alice.run(&["create", "-f", "-"], Some(manifest)).await?;
-            ensure!(!outcome.success, "alice {what} and is not refused: {}", outcome.stdout);
+            ensure!(!outcome.success, "alice {what} without a refusal: {}", outcome.stdout);
             refused(&outcome.stderr, what)?;
         }
 
@@ -94,12 +94,12 @@ spec:
     .await;
 }
 
-/// The refusal comes from Sluice and is a sentence.
-fn refused(said: &str, what: &str) -> Result<()> {
-    let words = said.split_whitespace().count();
+/// The refusal comes from Sluice and is a full sentence.
+fn refused(answer: &str, what: &str) -> Result<()> {
+    let words = answer.split_whitespace().count();
     ensure!(
-        said.contains("denied") && said.to_lowercase().contains("sluice") && words > 8,
-        "alice {what} and is told no more than this: {said}"
+        answer.contains("denied") && answer.to_lowercase().contains("sluice") && words > 8,
+        "alice {what} and only reads: {answer}"
     );
     Ok(())
 }
@@ -112,10 +112,10 @@ async fn a_namespace_without_the_label_sees_no_difference() {
         let job = Job::new("free", "plain").lasts(Duration::from_secs(1));
         world.kubectl.apply(&job.manifest()).await?;
         let view = complete(world, "free", 1).await?;
-        let job = view.job("free", "plain").context("the Job has gone")?;
+        let job = view.job("free", "plain").context("the Job does not exist")?;
         ensure!(job.state() == "complete" && job.failed_pods == 0, "{job:?}");
 
-        // A pod that names its node passes too, and a suspended Job may be released by anybody.
+        // A pod that names its node is accepted too, and every user may resume a suspended Job.
         let bound = "
 apiVersion: v1
 kind: Pod
@@ -136,7 +136,7 @@ spec:
             let marks = [
                 object["metadata"]["labels"].to_string(),
                 object["spec"].to_string(),
-                // What was last applied is there as well; it has only what the test itself wrote.
+                // The record of the last apply exists as well; it holds only the test's own text.
                 object["metadata"]["annotations"].to_string().replace("simulate.sluice.dev", ""),
             ];
             let touched =

@@ -1,4 +1,4 @@
-//! The certificate and its authority are renewed while everybody goes on submitting.
+//! The certificate and its authority are renewed while Jobs are submitted.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ async fn renewed_certificates_let_no_job_fail_or_slip_past_the_webhook() {
         let began = Instant::now();
         let mut tried = 0;
         while began.elapsed() < LOAD {
-            // The policies hold a Job even without the webhook; only the webhook knows its team.
-            let created = jobs.create(&dry, &job).await.with_context(|| format!("after {tried} Jobs"))?;
+            // The policies hold a Job even without the webhook; only the webhook stamps its team.
+            let created = jobs.create(&dry, &job).await.with_context(|| format!("Job {tried}"))?;
             tried += 1;
             ensure!(
                 created.labels().get(names::TEAM).is_some_and(|team| team == "a"),
@@ -36,8 +36,8 @@ async fn renewed_certificates_let_no_job_fail_or_slip_past_the_webhook() {
                 began.elapsed()
             );
         }
-        ensure!(tried > 100, "only {tried} Jobs have been tried");
-        ensure!(authorities(world).await? != before, "the authority has not been renewed");
+        ensure!(tried > 100, "only {tried} Jobs were tried");
+        ensure!(authorities(world).await? != before, "the authority was not renewed");
         Ok(())
     })
     .await;
@@ -47,6 +47,7 @@ async fn renewed_certificates_let_no_job_fail_or_slip_past_the_webhook() {
 async fn authorities(world: &World) -> Result<Vec<u8>> {
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
     let configuration = configurations.get(names::NAME).await?;
-    let webhook = configuration.webhooks.into_iter().flatten().next().context("it has no webhooks")?;
-    Ok(webhook.client_config.ca_bundle.context("it has no authorities")?.0)
+    let webhook =
+        configuration.webhooks.into_iter().flatten().next().context("no webhooks in the configuration")?;
+    Ok(webhook.client_config.ca_bundle.context("no authorities in the webhook's configuration")?.0)
 }

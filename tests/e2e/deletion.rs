@@ -1,4 +1,4 @@
-//! Jobs deleted at any time give back what they hold.
+//! Jobs deleted at any time free their capacity.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn a_hundred_jobs_deleted_while_pending_and_while_running_leave_nothing_be
         running(world, "a", 100).await?;
         world.apply(&jobs("second")).await?;
 
-        // All that wait, then all that run: it must not matter that room comes free meanwhile.
+        // First all that wait, then all that run: capacity freed meanwhile must not matter.
         delete(world, "second").await?;
         gone(world, "second").await?;
         let view = world.view().await?;
@@ -24,7 +24,7 @@ async fn a_hundred_jobs_deleted_while_pending_and_while_running_leave_nothing_be
         delete(world, "first").await?;
         gone(world, "first").await?;
 
-        // All of the room is there again, at once.
+        // The whole capacity is free again at once.
         let third = Job::new("a", "third").copies(100).lasts(Duration::from_secs(1));
         world.apply(&third.scenario()).await?;
         complete(world, "a", 100).await?;

@@ -1,5 +1,5 @@
-//! Devices that are claimed (DRA). The driver is stood in for by the test, which writes its ResourceSlices; the claims
-//! are made by Kubernetes' own controller, and the devices given out by its own scheduler.
+//! Claimed devices (DRA). The test replaces the driver and writes its ResourceSlices. Kubernetes' own
+//! controller makes the claims, and its own scheduler allocates the devices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sluice_harness::{View, World};
 use crate::pods::explained;
 use crate::support::{Job, SLUICE, complete, nodes_with, queued, running, team_of};
 
-/// A class of devices, and what each of two nodes has: three devices of the class, and one of none.
+/// A device class and two nodes, each with three devices of the class and one outside it.
 fn devices() -> String {
     let mut text = "
 apiVersion: resource.k8s.io/v1
@@ -52,7 +52,7 @@ spec:
     text
 }
 
-/// A template of claims for one device of the class.
+/// A claim template for one device of the class.
 fn template(namespace: &str, name: &str) -> String {
     format!(
         "
@@ -69,13 +69,13 @@ spec:
     )
 }
 
-/// A Job whose one pod claims what the template says.
+/// A Job with one pod that claims by this template.
 fn claiming(namespace: &str, name: &str, template: &str) -> Job {
     let claims = format!("resourceClaims: [{{name: gpu, resourceClaimTemplateName: {template}}}]");
     Job::new(namespace, name).gpus(0).pod_spec(&claims)
 }
 
-/// Every running pod of the namespace has been given one device each, on the node that its Job's record names.
+/// Each running pod of the namespace has exactly one device, on the node in its Job's record.
 async fn given_where_recorded(world: &World, view: &View, namespace: &str) -> Result<()> {
     let claims: Api<ResourceClaim> = Api::namespaced(world.client.clone(), namespace);
     let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -96,7 +96,7 @@ async fn given_where_recorded(world: &World, view: &View, namespace: &str) -> Re
         let given = given.get(&pod.name).cloned().unwrap_or_default();
         ensure!(
             nodes == bound && given == bound,
-            "pod {} is on {bound:?}, the record says {nodes:?}, its device is of {given:?}",
+            "pod {} is on {bound:?}, the record says {nodes:?}, its device is on {given:?}",
             pod.name
         );
     }
@@ -109,22 +109,23 @@ async fn claimed_devices_count_against_quotas_and_are_reclaimed() {
         let team = |name| team_of(name, &["quotas: [{guaranteed: {example.com/gpu: 2}}]"]);
         world.apply(&format!("{}{}{}", nodes_with(2, "", ""), team("a"), team("b"))).await?;
         world.kubectl.apply(&format!("{}{}", devices(), template("a", "one"))).await?;
-        // Somebody without a team has one of the six.
-        let foreign = "
+        // A namespace without a team holds one of the six devices.
+        let teamless = "
 apiVersion: v1
 kind: Pod
-metadata: {name: foreign, namespace: default}
+metadata: {name: teamless, namespace: default}
 spec:
   resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
   containers: [{name: main, image: registry.example/other}]
 ";
-        world.kubectl.apply(&format!("{}{foreign}", template("default", "one"))).await?;
+        world.kubectl.apply(&format!("{}{teamless}", template("default", "one"))).await?;
         running(world, "default", 1).await?;
         for name in ["a-0", "a-1", "a-2", "a-3", "a-4", "a-5"] {
             let lasts = if name == "a-0" { Duration::from_secs(30) } else { Duration::from_secs(3600) };
             world.kubectl.apply(&claiming("a", name, "one").lasts(lasts).manifest()).await?;
         }
-        // As many as there are devices of the class left: the last waits, and the small devices are none of it.
+        // All remaining devices of the class are in use: the last Job waits, and the small devices do not
+        // count.
         let view = running(world, "a", 5).await?;
         given_where_recorded(world, &view, "a").await?;
         let waits: Vec<&str> =
@@ -137,7 +138,7 @@ spec:
         let used = row.map(|row| (row.used.get("example.com/gpu"), row.borrowed.get("example.com/gpu")));
         ensure!(used == Some((Some(&"5".to_owned()), Some(&"3".to_owned()))), "{row:?}");
 
-        // The owner asks for its own, once by a claim whose template comes late and once by the resource's name.
+        // The owner requests its guarantee twice: by a claim with a late template, and by the resource's name.
         world.kubectl.apply(&claiming("b", "by-claim", "late").manifest()).await?;
         let sentence = explained(world, "b", "by-claim", "Uncounted").await?;
         ensure!(sentence.contains("there is no ResourceClaimTemplate late"), "{sentence}");
@@ -147,7 +148,7 @@ spec:
         world.kubectl.apply(&by_name).await?;
         let view = running(world, "b", 2).await?;
         given_where_recorded(world, &view, "b").await?;
-        // Two of the borrowers are back in the queue; when the owner's own Job ends, one resumes.
+        // Two of the borrowers are queued again; one resumes when the owner's own Job ends.
         let view = running(world, "a", 3).await?;
         given_where_recorded(world, &view, "a").await?;
         queued(world, "a", 3).await?;

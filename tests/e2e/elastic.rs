@@ -1,4 +1,4 @@
-//! Elastic Jobs, which shrink before anybody is evicted and grow back.
+//! Elastic Jobs shrink before a workload is evicted, and grow back.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use sluice_harness::World;
 
 use crate::support::{Job, SLUICE, complete, nodes, team};
 
-/// So many pods of the elastic Job run, by its grant, while it wants all four.
+/// Waits until the elastic Job runs with this many granted pods while it requests all four.
 async fn runs_with(world: &World, pods: u32) -> Result<()> {
     world
         .until(&format!("{pods} pods of the elastic Job run"), |view| {
-            let job = view.job("a", "elastic").ok_or_else(|| "it is not there".to_owned())?;
+            let job = view.job("a", "elastic").ok_or_else(|| "the Job does not exist".to_owned())?;
             let granted = job.admission.as_ref().map(|record| (record.pods, record.wanted));
             let wanted = (pods < 4).then_some(4);
             let there = granted == Some((pods, wanted)) && view.running("a").count() == pods as usize;
@@ -22,22 +22,22 @@ async fn runs_with(world: &World, pods: u32) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_elastic_job_makes_room_without_being_evicted_and_grows_back() {
+async fn an_elastic_job_shrinks_instead_of_being_evicted_and_grows_back() {
     World::run("elastic", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}{}", nodes(1, 4), team("a", 1), team("b", 2))).await?;
-        let elastic = Job::new("a", "elastic").wishes("min-parallelism", "1").spec("parallelism: 4");
+        let elastic = Job::new("a", "elastic").annotated("min-parallelism", "1").spec("parallelism: 4");
         world.kubectl.apply(&elastic.manifest()).await?;
         runs_with(world, 4).await?;
         let owner = Job::new("b", "owner").gpus(2).lasts(Duration::from_secs(8));
         world.kubectl.apply(&owner.manifest()).await?;
         runs_with(world, 2).await?;
-        // Its manifest still says four, and may be applied again.
+        // Its manifest still requests four pods, and may be applied again.
         world.kubectl.apply(&elastic.manifest()).await?;
         let view = complete(world, "b", 1).await?;
         ensure!(view.job("b", "owner").is_some_and(|job| job.complete), "{}", view.summary("b"));
         runs_with(world, 4).await?;
         let view = world.view().await?;
-        let job = view.job("a", "elastic").context("the Job has gone")?;
+        let job = view.job("a", "elastic").context("the Job does not exist")?;
         ensure!(job.eviction.is_none() && job.failed_pods == 0 && !job.suspended, "{job:?}");
         Ok(())
     })

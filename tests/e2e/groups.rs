@@ -1,4 +1,4 @@
-//! Plain pods that start all or none.
+//! Plain pods of a group start all or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use sluice::api::names;
 use sluice::api::record::Record;
 use sluice_harness::{View, World};
 
-use crate::pods::{explained, find, told};
+use crate::pods::{event_note, explained, find};
 use crate::support::{Job, SLUICE, nodes, running, team};
 
-/// A pod of group `g`, which has four, with one GPU.
+/// A pod with one GPU in group `g` of four.
 fn member(number: usize) -> String {
     format!(
         "
@@ -32,14 +32,14 @@ spec:
     )
 }
 
-/// So many of the group's pods are gated, and none of them runs.
+/// This many pods of the group are gated, and none of them runs.
 fn all_gated(view: &View, count: usize) -> Result<(), String> {
     let of_group = || view.pods.iter().filter(|pod| pod.name.starts_with("g-"));
     let gated = of_group().filter(|pod| pod.gated && pod.node.is_none()).count();
     if gated == count && of_group().count() == count { Ok(()) } else { Err(view.summary("a")) }
 }
 
-/// What Sluice has written on each pod of the group, by its UID.
+/// The admission record of each pod of the group, by UID.
 async fn records(world: &World) -> Result<BTreeMap<String, Record>> {
     let list = ["get", "pods", "--namespace=a", "-l", "sluice.dev/group=g", "-o", "json"];
     let list: serde_json::Value = serde_json::from_str(&world.kubectl.ok(&list).await?)?;
@@ -61,7 +61,7 @@ async fn the_pods_of_a_group_start_all_or_none() {
         let waits = explained(world, "a", "g-1", "Incomplete").await?;
         ensure!(waits.contains("3 of 4 pods are there"), "{waits}");
 
-        // All four are there, and room for three of them.
+        // All four exist, and three of them fit.
         world.kubectl.apply(&member(3)).await?;
         let waits = explained(world, "a", "g", "NotPreemptibleOverGuarantee").await?;
         ensure!(waits.contains("guarantee"), "{waits}");
@@ -81,7 +81,7 @@ async fn the_pods_of_a_group_start_all_or_none() {
         let records = records(world).await?;
         let distinct: BTreeSet<String> =
             records.values().map(|record| serde_json::to_string(record).unwrap_or_default()).collect();
-        ensure!(distinct.len() == 1, "each has a record of its own: {distinct:?}");
+        ensure!(distinct.len() == 1, "their records differ: {distinct:?}");
         for pod in view.pods.iter().filter(|pod| pod.name.starts_with("g-")) {
             let planned = records.get(&pod.uid).map(|record| record.nodes_of(&pod.uid));
             ensure!(planned == pod.node.as_deref().map(|node| vec![node]), "{pod:?}, planned {planned:?}");
@@ -91,18 +91,18 @@ async fn the_pods_of_a_group_start_all_or_none() {
             let writes = world.cluster.audit().by(names::ACCOUNT)?;
             let writes = writes.iter().filter(|write| write.resource == "pods" && write.name == name);
             ensure!(writes.count() == 1, "{name} was written more than once");
-            let note = told(world, "a", &name, "Admitted").await?;
+            let note = event_note(world, "a", &name, "Admitted").await?;
             ensure!(note.contains("4 pods on gpu-0 (2), gpu-1 (2)"), "{note}");
         }
         let regroup = ["label", "pod", "g-0", "--namespace=a", "--overwrite", "sluice.dev/group=h"];
         let refusal = world.kubectl.refused(&regroup).await?;
         ensure!(refusal.contains("only while the pod waits"), "{refusal}");
 
-        // One is deleted: the others run on, and whoever takes its place is queued by itself.
+        // One pod is deleted: the others run on, and its replacement is queued alone.
         world.kubectl.ok(&["delete", "pod", "g-0", "--namespace=a", "--wait=true"]).await?;
         world.kubectl.apply(&member(0)).await?;
         let view = world
-            .until("it runs again", |view| match find(view, "a", "g-0")? {
+            .until("the replacement runs", |view| match find(view, "a", "g-0")? {
                 pod if pod.running() => Ok(()),
                 pod => Err(format!("{pod:?}")),
             })
@@ -114,7 +114,7 @@ async fn the_pods_of_a_group_start_all_or_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_goes_whole_when_an_owner_needs_part_of_it() {
+async fn a_group_is_evicted_whole_when_an_owner_needs_part_of_it() {
     World::run("group-evicted", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}{}", nodes(2, 2), team("a", 0), team("b", 2))).await?;
         let lets = "sluice.dev/group-size: '4', sluice.dev/preemptible: 'true'";

@@ -1,6 +1,6 @@
-//! Objects of other kinds as workloads. Their definitions are minimal ones, and the test stands in for their
-//! controllers: it makes and removes children and writes statuses under the accounts those controllers have, at the
-//! moments when they would. What Sluice, the API server, the Job controller and the scheduler do is real.
+//! Objects of custom kinds as workloads. Their definitions are minimal, and the test replaces their
+//! controllers: it creates and removes children and writes statuses under the controllers' accounts, at the
+//! moments when they would. Sluice, the API server, the Job controller and the scheduler are real.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use sluice_harness::{User, World, eventually, patience};
 
 use crate::support::{Job, SLUICE, nodes, running, team};
 
-/// A kind as far as the API server must know it.
+/// A minimal definition of a kind.
 fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -27,8 +27,8 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
     .to_string()
 }
 
-/// Brings a kind to the cluster, and waits until an object of it can be made: the API server begins to serve a kind a
-/// moment after it has said so.
+/// Adds a kind to the cluster, and waits until an object of it can be created: the API server serves a kind a
+/// moment after it reports it as established.
 async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
     world.kubectl.apply(definition).await?;
     eventually("the kind is served", patience(), async || {
@@ -40,7 +40,7 @@ async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
     .await
 }
 
-/// What a controller's account may do in the team's namespace besides making children.
+/// The rights of a controller's account in the team's namespace besides creating children.
 fn rights(account: &str, group: &str, plural: &str) -> String {
     let (namespace, name) = account.split_once('/').expect("NAMESPACE/NAME");
     let role = json!({
@@ -60,7 +60,7 @@ fn rights(account: &str, group: &str, plural: &str) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()
 }
 
-/// Alice may write objects of these kinds, and whatever else the team's members may.
+/// Alice may write objects of these kinds, besides the rights of every team member.
 const ALICE: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -74,7 +74,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: alice}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 ";
 
-/// The controller of a kind, as which the test acts.
+/// The controller of a kind, played by the test.
 struct Operator<'a> {
     world: &'a World,
     account: String,
@@ -100,7 +100,7 @@ impl Operator<'_> {
         self.kubectl(&["patch", "job", name, "--type=merge", "-p", &patch], None).await
     }
 
-    /// Writes a condition into the status of its object.
+    /// Writes a condition into the status of the controller's object.
     async fn says(&self, name: &str, condition: &str, status: bool) -> Result<()> {
         let status = if status { "True" } else { "False" };
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -119,7 +119,7 @@ impl Operator<'_> {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Waits until its object is as wanted.
+    /// Waits until the controller's object meets a condition.
     async fn until(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Result<Value> {
         eventually(&format!("{name} {what}"), patience(), async || {
             let object = self.object(name).await.map_err(|error| error.to_string())?;
@@ -128,7 +128,7 @@ impl Operator<'_> {
         .await
     }
 
-    /// What an object that belongs to its object says of that.
+    /// The owner reference that a child of the object carries.
     fn owner(&self, object: &Value) -> Value {
         json!([{
             "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
@@ -157,7 +157,7 @@ fn template(gpus: u64) -> Value {
     ]}})
 }
 
-/// Two Jobs of two pods with a GPU each, and a driver without.
+/// Two Jobs of two pods with a GPU each, and a driver without one.
 fn job_set(name: &str) -> Value {
     let driver = json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "main", "image": "registry.example/drive", "resources": {"requests": {"cpu": "1"}}},
@@ -171,17 +171,17 @@ fn job_set(name: &str) -> Value {
     })
 }
 
-/// How many writes Sluice has made on objects of a resource.
+/// Number of writes of Sluice on objects of a resource.
 fn writes(world: &World, resource: &str) -> Result<usize> {
     Ok(world.cluster.audit().by(names::ACCOUNT)?.iter().filter(|write| write.resource == resource).count())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
+async fn a_job_set_is_one_gang_and_its_jobs_start_with_it() {
     World::run("job-set", SLUICE, 1, async |world| {
         const SUSPEND: &str = "/spec/suspend";
         world.apply(&format!("{}{}{}", nodes(2, 2), team("a", 0), team("b", 4))).await?;
-        // Sluice runs already when the kind comes.
+        // Sluice already runs when the kind is added.
         let definition = definition("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets");
         serve(world, &definition, &job_set("dry")).await?;
         world
@@ -196,18 +196,18 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
             resource: "jobsets",
         };
 
-        // Held from the moment it is created, and started by one write.
+        // The set is held from its creation, and started by one write.
         let dry = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
         let dry = alice.run(&dry, Some(&job_set("dry").to_string())).await?;
         let stored: Value = serde_json::from_str(&dry.stdout).with_context(|| dry.stderr)?;
-        ensure!(queued(&stored, SUSPEND), "it is not held: {stored}");
+        ensure!(queued(&stored, SUSPEND), "not held: {stored}");
         alice.create(&job_set("train").to_string()).await?;
         let object = operator.until("train", "is admitted", |object| admitted(object, SUSPEND)).await?;
         ensure!(writes(world, "jobsets")? == 1, "admitting took {} writes", writes(world, "jobsets")?);
         let record: Value = serde_json::from_str(note(&object, names::ADMISSION).unwrap_or_default())?;
         ensure!(record["pods"] == 4 && record["nodes"] == json!({"gpu-0": 2, "gpu-1": 2}), "{record}");
 
-        // Its Jobs start at once, and their pods go where they were planned.
+        // Its Jobs start at once, and their pods go to the planned nodes.
         for (job, role) in [("train-driver-0", 0), ("train-workers-0", 1), ("train-workers-1", 1)] {
             let spec = &object["spec"]["replicatedJobs"][role]["template"]["spec"];
             operator
@@ -222,10 +222,10 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
         for job in view.jobs_in("a") {
             ensure!(!job.suspended && !job.held && job.admission.is_none(), "{job:?}");
         }
-        let told = world.replicas[0].get("/api/v1/workloads").await?;
-        ensure!(told.contains("\"JobSet\"") && !told.contains("train-workers"), "{told}");
+        let answer = world.replicas[0].get("/api/v1/workloads").await?;
+        ensure!(answer.contains("\"JobSet\"") && !answer.contains("train-workers"), "{answer}");
 
-        // A user can neither start one that waits, nor make children without being asked about them.
+        // A user can neither start a queued set nor create children past the queue.
         alice.create(&job_set("next").to_string()).await?;
         let next = operator.until("next", "is queued", |object| queued(object, SUSPEND)).await?;
         let start = [
@@ -251,12 +251,12 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
         let refusal =
             alice.refused(&["patch", "jobset", "train", "--namespace=a", "--type=merge", "-p", grow]).await?;
         ensure!(refusal.contains("keeps the pods it was admitted with"), "{refusal}");
-        // Its manifest may be applied again all the same.
+        // The same manifest can still be applied again.
         alice.apply(&job_set("train").to_string()).await?;
 
-        // An owner wants its GPUs back: the set goes whole, and waits again as its user wrote it.
+        // An owner takes its GPUs back: the whole set is evicted and queued again with its original spec.
         world.kubectl.apply(&Job::new("b", "owner").gpus(2).manifest()).await?;
-        operator.until("train", "is told to stop", |object| note(object, names::EVICTION).is_some()).await?;
+        operator.until("train", "is being evicted", |object| note(object, names::EVICTION).is_some()).await?;
         for job in ["train-driver-0", "train-workers-0", "train-workers-1"] {
             operator.suspend_job(job, true).await?;
         }
@@ -266,7 +266,7 @@ async fn a_job_set_is_one_gang_and_its_jobs_are_its_own() {
         ensure!(object["spec"]["replicatedJobs"] == wrote, "{object}");
         running(world, "b", 1).await?;
 
-        // When the owner is done, it starts again, and its Jobs with it.
+        // When the owner ends, the set and its Jobs start again.
         world.kubectl.ok(&["delete", "jobset", "next", "--namespace=a"]).await?;
         world.kubectl.ok(&["delete", "job", "owner", "--namespace=b"]).await?;
         operator.until("train", "is admitted again", |object| admitted(object, SUSPEND)).await?;
@@ -289,7 +289,7 @@ fn training(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_training_job_are_left_to_it() {
+async fn pods_of_a_training_job_start_without_a_gate_of_their_own() {
     World::run("training-job", SLUICE, 1, async |world| {
         const SUSPEND: &str = "/spec/runPolicy/suspend";
         world.apply(&format!("{}{}", nodes(2, 1), team("a", 2))).await?;
@@ -312,7 +312,7 @@ async fn pods_of_a_training_job_are_left_to_it() {
             writes(world, "pytorchjobs")?
         );
 
-        // Its pods start without a gate, on the nodes that its templates name.
+        // Its pods start without a gate, on the nodes in its templates.
         for role in ["Master", "Worker"] {
             let template = &object["spec"]["pytorchReplicaSpecs"][role]["template"];
             operator
@@ -332,7 +332,7 @@ async fn pods_of_a_training_job_are_left_to_it() {
         let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
         ensure!(names == ["first", "second"], "{queue}");
 
-        // A user's own pod is gated, whoever it claims to belong to.
+        // A user's own pod is gated, also when it claims an owner.
         let forged = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "forged", "namespace": "a", "ownerReferences": operator.owner(&object)},
@@ -344,22 +344,22 @@ async fn pods_of_a_training_job_are_left_to_it() {
         ensure!(stored["spec"]["schedulingGates"][0]["name"] == names::GATE_ADMISSION, "{stored}");
         world.kubectl.ok(&["delete", "pod", "forged", "--namespace=a"]).await?;
 
-        // Its user stops it: it holds its room until its pods are gone, and is not queued.
+        // Suspended by its user: it holds its capacity until its pods are gone, and is not queued.
         let stop = r#"{"spec":{"runPolicy":{"suspend":true}}}"#;
         alice.ok(&["patch", "pytorchjob", "first", "--namespace=a", "--type=merge", "-p", stop]).await?;
         operator.says("first", "Suspended", true).await?;
         let second = operator.object("second").await?;
-        ensure!(queued(&second, SUSPEND), "it must wait for the pods of the first: {second}");
+        ensure!(queued(&second, SUSPEND), "must wait until the pods of the first are gone: {second}");
         operator.kubectl(&["delete", "pod", "first-master", "first-worker"], None).await?;
         operator.until("second", "is admitted", |object| admitted(object, SUSPEND)).await?;
         let object = operator
-            .until("first", "is its user's", |object| note(object, names::ADMISSION).is_none())
+            .until("first", "is released to its user", |object| note(object, names::ADMISSION).is_none())
             .await?;
         ensure!(note(&object, names::HELD).is_none(), "{object}");
         let wrote = training("first")["spec"]["pytorchReplicaSpecs"].clone();
         ensure!(object["spec"]["pytorchReplicaSpecs"] == wrote, "{object}");
 
-        // Released, it is queued; when the other has succeeded, it starts.
+        // Resumed by its user, it is queued; it starts when the other has succeeded.
         let release = r#"{"spec":{"runPolicy":{"suspend":false}}}"#;
         alice.ok(&["patch", "pytorchjob", "first", "--namespace=a", "--type=merge", "-p", release]).await?;
         operator.until("first", "is queued", |object| queued(object, SUSPEND)).await?;

@@ -1,4 +1,4 @@
-//! Sluice on a real control plane, as its users meet it. Each test has a cluster of its own.
+//! Sluice on a real control plane, from its users' side. Each test has a cluster of its own.
 
 mod boundaries;
 mod certificates;
@@ -6,6 +6,7 @@ mod deletion;
 mod dra;
 mod elastic;
 mod gangs;
+mod gpu_fractions;
 mod groups;
 mod kinds;
 mod limits;
@@ -16,7 +17,7 @@ mod placement;
 mod pods;
 mod pools;
 mod replicas;
-mod shares;
+
 mod stories;
 mod support;
 mod takeover;

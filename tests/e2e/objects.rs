@@ -1,4 +1,4 @@
-//! Jobs in the forms in which people and controllers make them.
+//! Jobs in the forms in which users and controllers create them.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ spec:
         world.kubectl.create(&generated).await?;
         complete(world, "a", 2).await?;
 
-        // It is due at the next full minute.
+        // The next full minute starts it.
         let what = "the CronJob's Job is Complete";
         let view = sluice_harness::until(&world.client, what, Duration::from_secs(100), |view| {
             let made = view.jobs_in("a").filter(|job| job.name.starts_with("nightly-") && job.complete);
@@ -40,7 +40,7 @@ spec:
         })
         .await?;
         let unmanaged = view.jobs_in("a").filter(|job| job.admission.is_none()).count();
-        ensure!(unmanaged == 0, "{unmanaged} Jobs have run without admission");
+        ensure!(unmanaged == 0, "{unmanaged} Jobs ran without admission");
         Ok(())
     })
     .await;
@@ -55,9 +55,9 @@ async fn a_job_that_its_user_suspends_waits_for_its_user() {
             Some(job) if job.suspended && !job.held && job.admission.is_none() => Ok(()),
             other => Err(format!("{other:?}")),
         };
-        world.stays("the Job is on hold though there is room", Duration::from_secs(3), held).await?;
+        world.stays("the Job is on hold despite free capacity", Duration::from_secs(3), held).await?;
 
-        // Released while the room is taken: it is queued, not started.
+        // Resumed while the capacity is in use: it is queued, not started.
         let short = Job::new("a", "short").lasts(Duration::from_secs(6));
         world.kubectl.apply(&short.manifest()).await?;
         running(world, "a", 1).await?;
@@ -66,7 +66,7 @@ async fn a_job_that_its_user_suspends_waits_for_its_user() {
         queued(world, "a", 1).await?;
         complete(world, "a", 1).await?;
         let view = running(world, "a", 1).await?;
-        let job = view.job("a", "mine").context("the Job has gone")?;
+        let job = view.job("a", "mine").context("the Job does not exist")?;
         ensure!(job.admitted(), "{job:?}");
         Ok(())
     })
@@ -87,8 +87,8 @@ async fn applying_an_unchanged_manifest_again_changes_nothing() {
                 let manifest = Job::new("a", &name).gpus(gpus).manifest();
                 apply(world, how, &manifest).await?;
                 world
-                    .until("the Job is where it belongs", |view| {
-                        let job = view.job("a", &name).ok_or_else(|| "it is not there".to_owned())?;
+                    .until("the Job runs or waits as expected", |view| {
+                        let job = view.job("a", &name).ok_or_else(|| "the Job does not exist".to_owned())?;
                         let there = if gpus == 2 { job.admitted() && job.active == 1 } else { job.queued() };
                         if there { Ok(()) } else { Err(format!("{job:?}")) }
                     })

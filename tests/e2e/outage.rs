@@ -1,4 +1,4 @@
-//! What happens while a part is not there, and when it is back.
+//! Behaviour while Sluice or the API server is down, and after it is back.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sluice_harness::World;
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_sluice_nothing_slips_through_and_nothing_else_is_held_up() {
+async fn while_sluice_is_down_team_workloads_stay_held_and_all_others_run() {
     World::run("down", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}", nodes(1, 4), team("a", 4))).await?;
         let kubectl = world.kubectl.clone();
@@ -21,10 +21,10 @@ async fn without_sluice_nothing_slips_through_and_nothing_else_is_held_up() {
         kubectl.apply(&Job::new("a", "forgotten").gpus(4).manifest()).await?;
         let view = queued(world, "a", 2).await?;
         let pod = view.running("a").find(|pod| pod.job.as_deref() == Some("killed"));
-        let pod = pod.context("the pod has gone")?.name.clone();
+        let pod = pod.context("the pod does not exist")?.name.clone();
 
         world.replicas[0].kill().await?;
-        // What people do meanwhile works as ever, but for one thing: what is new in the team's namespace waits.
+        // Other work of users continues meanwhile; only new workloads in the team's namespace wait.
         kubectl.ok(&["delete", "job", "deleted", "forgotten", "--namespace=a", "--timeout=30s"]).await?;
         kubectl.ok(&["delete", "pod", &pod, "--namespace=a", "--timeout=30s"]).await?;
         kubectl.apply(&Job::new("free", "other").lasts(Duration::from_secs(1)).manifest()).await?;
@@ -46,12 +46,12 @@ spec:
             if suspended("waits") && suspended("new") && gated {
                 Ok(())
             } else {
-                Err(format!("{}; the bare pod is gated: {gated}", view.summary("a")))
+                Err(format!("{}; bare pod gated: {gated}", view.summary("a")))
             }
         };
-        world.stays("what waits or is new is held", Duration::from_secs(3), held).await?;
+        world.stays("waiting and new workloads stay held", Duration::from_secs(3), held).await?;
 
-        // Back again, it finds all of them.
+        // After its restart Sluice admits all of them.
         world.start_replica().await?;
         world
             .until("the new Job and the bare pod run", |view| {
@@ -62,7 +62,7 @@ spec:
             .await?;
         kubectl.ok(&["delete", "jobs/new", "jobs/killed", "pods/bare", "--namespace=a"]).await?;
         world
-            .until("the Job that has waited all the time runs", |view| match view.job("a", "waits") {
+            .until("the Job queued before the outage runs", |view| match view.job("a", "waits") {
                 Some(job) if job.admitted() && job.active == 1 => Ok(()),
                 other => Err(format!("{other:?}")),
             })
@@ -79,7 +79,7 @@ async fn a_restart_of_the_api_server_under_load_loses_nothing() {
         let jobs = Job::new("a", "load").copies(100).lasts(Duration::from_secs(2));
         world.apply(&jobs.scenario()).await?;
         world
-            .until("some have run", |view| {
+            .until("some Jobs have run", |view| {
                 let complete = view.jobs_in("a").filter(|job| job.complete).count();
                 if complete >= 10 { Ok(()) } else { Err(view.summary("a")) }
             })
@@ -87,7 +87,7 @@ async fn a_restart_of_the_api_server_under_load_loses_nothing() {
         world.cluster.restart("kube-apiserver").await?;
         let view = complete(world, "a", 100).await?;
         once(&view, 100)?;
-        // The webhook's way is open again too.
+        // The webhook answers again too.
         world.kubectl.apply(&Job::new("a", "after").lasts(Duration::from_secs(1)).manifest()).await?;
         complete(world, "a", 101).await?;
         Ok(())
@@ -95,10 +95,10 @@ async fn a_restart_of_the_api_server_under_load_loses_nothing() {
     .await;
 }
 
-/// Every Job of the team has had exactly one pod, and that one has ended well.
+/// Every Job of the team has had exactly one pod, and that pod has succeeded.
 fn once(view: &sluice_harness::View, jobs: usize) -> Result<()> {
     let pods: Vec<_> = view.pods.iter().filter(|pod| pod.namespace == "a").collect();
-    ensure!(pods.len() == jobs, "{jobs} Jobs have had {} pods", pods.len());
+    ensure!(pods.len() == jobs, "{jobs} Jobs had {} pods", pods.len());
     ensure!(pods.iter().all(|pod| pod.phase == "Succeeded"), "some pods have failed");
     Ok(())
 }
@@ -113,7 +113,7 @@ async fn a_restart_between_an_eviction_and_the_next_admission_loses_nothing() {
         let owner = Job::new("b", "owner").gpus(4).lasts(Duration::from_secs(6));
         world.kubectl.apply(&owner.manifest()).await?;
         world
-            .until("the borrower is on its way out", |view| match view.job("a", "borrower") {
+            .until("the eviction of the borrower has begun", |view| match view.job("a", "borrower") {
                 Some(job) if job.suspended && job.admission.is_some() => Ok(()),
                 other => Err(format!("{other:?}")),
             })
@@ -122,13 +122,13 @@ async fn a_restart_between_an_eviction_and_the_next_admission_loses_nothing() {
         world
             .until("its pod is gone", |view| match view.pods.iter().any(|pod| pod.namespace == "a") {
                 false => Ok(()),
-                true => Err("it is there".to_owned()),
+                true => Err("the pod still exists".to_owned()),
             })
             .await?;
         world.start_replica().await?;
         running(world, "b", 1).await?;
         let view = queued(world, "a", 1).await?;
-        let job = view.job("a", "borrower").context("the Job has gone")?;
+        let job = view.job("a", "borrower").context("the Job does not exist")?;
         ensure!(job.failed_pods == 0, "the eviction is counted as a failure: {job:?}");
         complete(world, "b", 1).await?;
         running(world, "a", 1).await?;

@@ -1,8 +1,7 @@
-//! What the simulator says of a scenario is what a cluster does with it: who starts in which order and
-//! when, who is evicted for whom, who has ended.
+//! The simulator's outcome of a scenario equals the cluster's: starts in order and time, evictions with their
+//! cause, ends.
 //!
-//! Copies of one document are alike, and which of them is the older is told on a cluster by when it was
-//! created, so they go by one name here.
+//! Copies of one document are alike, and a cluster orders them by creation time, so they share one name here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,27 +21,27 @@ use sluice_harness::{Play, World, eventually, patience};
 
 use crate::support::SLUICE;
 
-/// How far a wait may be off: pods take their time to start and to end, more of it on a busy machine.
+/// Tolerance for a wait: pods take time to start and to end, more of it on a busy machine.
 const OFF: Duration = Duration::from_secs(5);
 
-/// Everything of a scenario that is compared.
+/// The compared parts of a scenario's outcome.
 #[derive(Clone, Debug, Default)]
 struct Happened {
-    /// Who started, in order.
+    /// Starts, in order.
     starts: Vec<Start>,
-    /// How often somebody was evicted: victim, claimant, reason.
+    /// Number of evictions by victim, preemptor and reason.
     evictions: BTreeMap<(String, String, String), usize>,
-    /// How many have ended well.
+    /// Number of successful ends.
     ended: BTreeMap<String, usize>,
 }
 
-/// Somebody starts, for the first time or again.
+/// A start, for the first time or again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
-    /// When, since the beginning.
+    /// Time since the beginning.
     at: Duration,
     name: String,
-    /// How long after it was submitted.
+    /// Time since submission.
     waited: Duration,
 }
 
@@ -52,7 +51,7 @@ impl Happened {
         self
     }
 
-    /// The starts in order, those of the same name in a row together.
+    /// The starts in order, with consecutive starts of the same name counted together.
     fn order(&self) -> Vec<(&str, usize)> {
         let mut order: Vec<(&str, usize)> = Vec::new();
         for Start { name, .. } in &self.starts {
@@ -64,13 +63,13 @@ impl Happened {
         order
     }
 
-    /// How many starts, evictions and ends there were.
+    /// Number of starts, evictions and ends.
     fn size(&self) -> usize {
         self.starts.len() + self.evictions.values().sum::<usize>() + self.ended.values().sum::<usize>()
     }
 }
 
-/// The name of all copies of a document.
+/// The common name of all copies of a document.
 fn alike(label: &str) -> String {
     match label.rsplit_once('-') {
         Some((stem, copy)) if copy.bytes().all(|byte| byte.is_ascii_digit()) => stem.to_owned(),
@@ -82,7 +81,7 @@ fn count<K: Ord>(to: &mut BTreeMap<K, usize>, key: K) {
     *to.entry(key).or_default() += 1;
 }
 
-/// What the simulator says.
+/// The simulator's outcome.
 fn simulated(scenario: &Scenario) -> Result<Happened> {
     let outcome = sluice::simulate::run(scenario, &sluice::simulate::Options::default())?;
     let mut happened = Happened::default();
@@ -96,7 +95,7 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
         for eviction in &workload.evictions {
             count(
                 &mut happened.evictions,
-                (name.clone(), alike(&eviction.claimant), eviction.reason.clone()),
+                (name.clone(), alike(&eviction.preemptor), eviction.reason.clone()),
             );
         }
         if workload.state == sluice::simulate::State::Succeeded {
@@ -106,7 +105,7 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
     Ok(happened.in_order())
 }
 
-/// Every start and eviction that the API server ever showed, by Job and time.
+/// Every start and eviction that the API server has shown, by Job and time.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     created: BTreeMap<String, Timestamp>,
@@ -118,7 +117,7 @@ struct Seen {
 impl Seen {
     fn note(&mut self, job: &Job) {
         let label = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
-        // The API server tells whole seconds only.
+        // The API server reports whole seconds only.
         self.created.entry(label.clone()).or_insert_with(Timestamp::now);
         let annotation = |key: &str| job.annotations().get(key).map(String::as_str);
         let runs = job.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
@@ -137,7 +136,7 @@ impl Seen {
         }
     }
 
-    /// The same as the simulator tells it, with times since `began`.
+    /// The same in the simulator's form, with times since `began`.
     fn happened(&self, began: Timestamp) -> Happened {
         let mut happened = Happened::default();
         for (label, at) in &self.starts {
@@ -148,7 +147,7 @@ impl Seen {
         for ((label, _), eviction) in &self.evictions {
             count(
                 &mut happened.evictions,
-                (alike(label), alike(&eviction.claimant), eviction.reason.clone()),
+                (alike(label), alike(&eviction.preemptor), eviction.reason.clone()),
             );
         }
         self.ended.iter().for_each(|label| count(&mut happened.ended, alike(label)));
@@ -156,17 +155,17 @@ impl Seen {
     }
 }
 
-/// Takes down all that happens to Jobs from now on.
+/// Records every change of Jobs from now on.
 fn watch(client: Client) -> Arc<Mutex<Seen>> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let notes = Arc::clone(&seen);
     tokio::spawn(async move {
         let jobs = watcher(Api::<Job>::all(client), watcher::Config::default()).default_backoff();
         let noted = jobs.applied_objects().try_for_each(|job| {
-            notes.lock().expect("nobody panics with it").note(&job);
+            notes.lock().expect("no thread panics with this lock").note(&job);
             std::future::ready(Ok(()))
         });
-        // It ends with the control plane.
+        // The task ends with the control plane.
         drop(noted.await);
     });
     seen
@@ -178,40 +177,35 @@ async fn compare(world: &mut World, scenario: Scenario) -> Result<()> {
     let mut play = Play::new(&world.cluster, scenario, 1.0).await?;
     let began = Timestamp::now();
     play.all().await?;
-    let now = || seen.lock().expect("nobody panics with it").happened(began);
+    let now = || seen.lock().expect("no thread panics with this lock").happened(began);
     let last = expected.starts.last().map_or(Duration::ZERO, |start| start.at);
-    let all = eventually("as much happened as was simulated", last + patience(), async || {
+    let all = eventually("as many events as simulated", last + patience(), async || {
         let happened = now();
         if happened.size() >= expected.size() { Ok(()) } else { Err(format!("{happened:?}")) }
     });
     all.await.with_context(|| format!("simulated: {expected:?}"))?;
-    // Nothing more may come.
+    // No further event may follow.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let happened = now();
     ensure!(
         happened.order() == expected.order(),
-        "they started in the order {:?}, simulated was {:?}",
+        "started in the order {:?}, simulated {:?}",
         happened.order(),
         expected.order()
     );
     ensure!(
         happened.evictions == expected.evictions,
-        "evicted were {:?}, simulated were {:?}",
+        "evicted {:?}, simulated {:?}",
         happened.evictions,
         expected.evictions
     );
-    ensure!(
-        happened.ended == expected.ended,
-        "{:?} have ended, simulated {:?}",
-        happened.ended,
-        expected.ended
-    );
+    ensure!(happened.ended == expected.ended, "ended {:?}, simulated {:?}", happened.ended, expected.ended);
     for (start, said) in happened.starts.iter().zip(&expected.starts) {
-        // What one pod loses or wins in its start, those that wait for its end lose or win too.
+        // A delay in the start of one pod delays every workload that waits for its end.
         let off = OFF + said.waited / 4;
         ensure!(
             start.waited.abs_diff(said.waited) <= off,
-            "{} waited {:.1?}, simulated was {:.1?}",
+            "{} waited {:.1?}, simulated {:.1?}",
             start.name,
             start.waited,
             said.waited
@@ -233,41 +227,41 @@ async fn parity(name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_greedy_team_goes_as_simulated() {
+async fn the_greedy_team_runs_as_simulated() {
     parity("greedy-team").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fragmentation_goes_as_simulated() {
+async fn fragmentation_runs_as_simulated() {
     parity("fragmentation").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_quota_goes_as_simulated() {
+async fn idle_quota_runs_as_simulated() {
     parity("idle-quota").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn priority_goes_as_simulated() {
+async fn priority_runs_as_simulated() {
     parity("priority").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claimed_devices_go_as_simulated() {
+async fn claimed_devices_run_as_simulated() {
     parity("claimed-devices").await;
 }
 
-/// A scenario among the examples that is not compared would be forgotten without this.
+/// Fails for a scenario among the examples that is not compared.
 #[test]
 fn every_scenario_among_the_examples_is_compared() {
-    let entries = std::fs::read_dir(example("")).expect("the examples are there");
+    let entries = std::fs::read_dir(example("")).expect("the examples exist");
     let mut scenarios: Vec<String> = entries
         .filter_map(|entry| {
             let path = entry.expect("the directory can be read").path();
             let scenario = (path.extension()? == "yaml").then(|| Scenario::load(&[&path]))?;
             let scenario = scenario.expect("an example can be read");
             let has_nodes = scenario.objects().any(|object| object.kind == Kind::Node);
-            has_nodes.then(|| path.file_stem().expect("it has a name").to_string_lossy().into_owned())
+            has_nodes.then(|| path.file_stem().expect("a file has a name").to_string_lossy().into_owned())
         })
         .collect();
     scenarios.sort();

@@ -1,4 +1,4 @@
-//! Pods that no Job owns: by themselves, and evicted only where their users let them be.
+//! Pods without a Job: charged like Jobs, and evicted only where their users allow it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sluice_harness::{View, World, eventually, patience};
 
 use crate::support::{Job, SLUICE, nodes, running, team};
 
-/// A pod of its own with so many GPUs and annotations, that runs for ever.
+/// A pod with this many GPUs and these annotations that runs until it is deleted.
 pub fn pod(namespace: &str, name: &str, gpus: usize, annotations: &str) -> String {
     format!(
         "
@@ -30,29 +30,29 @@ spec:
 
 const LETS: &str = "sluice.dev/preemptible: \"true\"";
 
-/// A pod by its name.
+/// The pod of this name.
 pub fn find<'a>(view: &'a View, namespace: &str, name: &str) -> Result<&'a sluice_harness::PodView, String> {
     let found = view.pods.iter().find(|pod| pod.namespace == namespace && pod.name == name);
-    found.ok_or_else(|| format!("{namespace}/{name} is not there; {}", view.summary(namespace)))
+    found.ok_or_else(|| format!("{namespace}/{name} does not exist; {}", view.summary(namespace)))
 }
 
-/// Waits until what Sluice answers about a workload has this reason, and gives its sentence.
+/// Waits until Sluice explains a workload with this reason, and returns the message.
 pub async fn explained(world: &World, namespace: &str, name: &str, reason: &str) -> Result<String> {
     let what = format!("Sluice says {reason} of {namespace}/{name}");
     eventually(&what, patience(), async || {
         let path = format!("/api/v1/workloads/{namespace}/{name}");
-        let told = world.replicas[0].get(&path).await.map_err(|error| format!("{error:#}"))?;
-        let rows: serde_json::Value = serde_json::from_str(&told).map_err(|error| error.to_string())?;
+        let answer = world.replicas[0].get(&path).await.map_err(|error| format!("{error:#}"))?;
+        let rows: serde_json::Value = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
         let row = rows.as_array().and_then(|rows| rows.first()).unwrap_or(&rows);
-        if row["reason"] == reason { Ok(row["message"].to_string()) } else { Err(told) }
+        if row["reason"] == reason { Ok(row["message"].to_string()) } else { Err(answer) }
     })
     .await
 }
 
-/// Waits until an Event with this reason is told of a pod, and gives its note.
-pub async fn told(world: &World, namespace: &str, pod: &str, reason: &str) -> Result<String> {
+/// Waits for an Event with this reason about a pod, and returns its note.
+pub async fn event_note(world: &World, namespace: &str, pod: &str, reason: &str) -> Result<String> {
     let selector = format!("--field-selector=reason={reason},involvedObject.name={pod}");
-    eventually(&format!("an Event says {reason} of {pod}"), patience(), async || {
+    eventually(&format!("an Event {reason} about {pod}"), patience(), async || {
         let list =
             ["get", "events", "--namespace", namespace, "-o", "jsonpath={.items[*].message}", &selector];
         match world.kubectl.ok(&list).await {
@@ -63,7 +63,7 @@ pub async fn told(world: &World, namespace: &str, pod: &str, reason: &str) -> Re
     .await
 }
 
-/// How often Sluice has asked for the eviction of a pod, and how often it has otherwise ended one.
+/// Number of evictions that Sluice requested of a pod, and number of other ways in which it ended the pod.
 fn evictions(world: &World, pod: &str) -> Result<(usize, usize)> {
     let writes = world.cluster.audit().by(names::ACCOUNT)?;
     let evictions = writes.iter().filter(|write| write.resource == "pods/eviction" && write.name == pod);
@@ -72,14 +72,14 @@ fn evictions(world: &World, pod: &str) -> Result<(usize, usize)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_takes_back_what_pods_borrow_that_let_themselves_be_evicted() {
+async fn an_owner_reclaims_from_borrowing_pods_that_allow_their_eviction() {
     World::run("pod-evicted", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}{}", nodes(1, 4), team("a", 0), team("b", 4))).await?;
         world.kubectl.apply(&format!("{}{}", pod("a", "lent", 4, LETS), pod("a", "stays", 1, ""))).await?;
         running(world, "a", 1).await?;
         let why = explained(world, "a", "stays", "NotPreemptibleOverGuarantee").await?;
         ensure!(why.contains("guarantee"), "{why}");
-        // What it was let borrow by cannot be taken back.
+        // The permission to evict cannot be withdrawn after the pod has borrowed.
         let revoke = r#"{"metadata":{"annotations":{"sluice.dev/preemptible":null}}}"#;
         let patch = ["patch", "pod", "lent", "--namespace=a", "-p", revoke];
         let refusal = world.kubectl.refused(&patch).await?;
@@ -87,9 +87,9 @@ async fn an_owner_takes_back_what_pods_borrow_that_let_themselves_be_evicted() {
 
         world.kubectl.apply(&Job::new("b", "owner").gpus(4).manifest()).await?;
         let view = running(world, "b", 1).await?;
-        ensure!(!find(&view, "a", "lent").is_ok_and(|pod| pod.holds()), "it holds its GPUs still");
+        ensure!(!find(&view, "a", "lent").is_ok_and(|pod| pod.holds()), "the pod still holds its GPUs");
         ensure!(evictions(world, "lent")? == (1, 0), "{:?}", evictions(world, "lent")?);
-        let note = told(world, "a", "lent", "Evicted").await?;
+        let note = event_note(world, "a", "lent", "Evicted").await?;
         ensure!(note.starts_with("Reclaimed: ") && note.contains("b/owner"), "{note}");
         Ok(())
     })
@@ -109,7 +109,7 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: lent}}}
         world.kubectl.apply(&format!("{}{budget}", pod("a", "lent", 2, LETS))).await?;
         running(world, "a", 1).await?;
         world.kubectl.apply(&Job::new("b", "owner").gpus(2).manifest()).await?;
-        let note = told(world, "a", "lent", "EvictionBlocked").await?;
+        let note = event_note(world, "a", "lent", "EvictionBlocked").await?;
         ensure!(note.contains("disruption budget keep needs 1 healthy pods and has 1"), "{note}");
         let waits = explained(world, "b", "owner", "WaitingForEviction").await?;
         ensure!(waits.contains("making a/lent leave was refused"), "{waits}");
@@ -118,16 +118,16 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: lent}}}
             pod => Err(format!("{pod:?}")),
         };
         world.stays("the pod runs on", Duration::from_secs(4), stays).await?;
-        // With a pause that doubles each time, some seconds have room for a few.
+        // The pause doubles each time, so only a few attempts fit in some seconds.
         let metrics = world.replicas[0].get("/metrics").await?;
         let refused = r#"sluice_api_writes_total{kind="evict",outcome="refused"} "#;
         let refused = metrics.lines().find_map(|line| line.strip_prefix(refused)).unwrap_or_default();
-        let refused: f64 = refused.parse().with_context(|| format!("{refused:?} is no number"))?;
-        ensure!((2.0..=12.0).contains(&refused), "it was refused {refused} times");
+        let refused: f64 = refused.parse().with_context(|| format!("{refused:?} is not a number"))?;
+        ensure!((2.0..=12.0).contains(&refused), "refused {refused} times");
 
         world.kubectl.ok(&["delete", "pdb", "keep", "--namespace=a"]).await?;
-        let view = running(world, "b", 1).await.context("the budget is gone")?;
-        ensure!(!find(&view, "a", "lent").is_ok_and(|pod| pod.holds()), "it holds its GPUs still");
+        let view = running(world, "b", 1).await.context("after the budget was deleted")?;
+        ensure!(!find(&view, "a", "lent").is_ok_and(|pod| pod.holds()), "the pod still holds its GPUs");
         Ok(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! Pods that Deployments and StatefulSets make: each waits for its quota, and rollouts go on.
+//! Pods of Deployments and StatefulSets: each waits for quota, and rollouts continue.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result, ensure};
 use sluice::api::names;
 use sluice_harness::{View, World, eventually, patience};
 
-use crate::pods::{explained, told};
+use crate::pods::{event_note, explained};
 use crate::support::{Job, SLUICE, nodes, quota, running, team, team_of};
 
-/// A Deployment or StatefulSet `web` whose pods have one GPU each, with more lines in its spec.
+/// A Deployment or StatefulSet `web` of pods with one GPU each, with extra lines in its spec.
 fn replicas(kind: &str, namespace: &str, count: usize, annotations: &str, spec: &str) -> String {
     format!(
         "
@@ -43,7 +43,7 @@ async fn roll_out(world: &World, namespace: &str) -> Result<()> {
     world.kubectl.ok(&image).await.map(drop)
 }
 
-/// So many pods of a namespace run the new image, and none the old one.
+/// Exactly this many pods of a namespace run the new image, and none runs the old one.
 async fn rolled_out(world: &World, namespace: &str, count: usize) -> Result<()> {
     eventually(&format!("{namespace} runs {count} new pods"), patience(), async || {
         let path =
@@ -56,7 +56,7 @@ async fn rolled_out(world: &World, namespace: &str, count: usize) -> Result<()> 
     .await
 }
 
-/// The one pod of a namespace that is gated.
+/// The single gated pod of a namespace.
 fn gated(view: &View, namespace: &str) -> Result<String, String> {
     let mut gated = view.pods.iter().filter(|pod| pod.namespace == namespace && pod.gated);
     match (gated.next(), gated.next()) {
@@ -77,7 +77,7 @@ async fn a_deployment_grows_when_its_team_has_quota_again() {
         let third = gated(&view, "a").map_err(anyhow::Error::msg)?;
         explained(world, "a", &third, "NotPreemptibleOverGuarantee").await?;
         let waits = |view: &View| gated(view, "a").map(drop);
-        world.stays("it waits though there are GPUs", Duration::from_secs(3), waits).await?;
+        world.stays("the third waits despite free GPUs", Duration::from_secs(3), waits).await?;
         world.kubectl.ok(&["delete", "job", "first", "--namespace=a", "--wait=false"]).await?;
         world
             .until("all three run", |view| {
@@ -91,7 +91,7 @@ async fn a_deployment_grows_when_its_team_has_quota_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_at_full_quota_goes_on_or_says_what_it_waits_for() {
+async fn a_rollout_at_full_quota_continues_or_explains_its_wait() {
     World::run("rollout", SLUICE, 1, async |world| {
         let teams = [team("quarter", 4), team("inplace", 2), team("surge", 1)].concat();
         world.apply(&format!("{}{teams}", nodes(1, 16))).await?;
@@ -108,15 +108,16 @@ async fn a_rollout_at_full_quota_goes_on_or_says_what_it_waits_for() {
         for namespace in ["quarter", "inplace", "surge"] {
             roll_out(world, namespace).await?;
         }
-        // A quarter of four may be missing, so the first old pod goes for the first new one.
+        // A quarter of four pods may be missing, so the first old pod is deleted for the first new one.
         rolled_out(world, "quarter", 4).await?;
         rolled_out(world, "inplace", 2).await?;
-        // A quarter of one is none: the new pod needs room beside the old one, and is told so.
+        // A quarter of one pod is zero: the new pod needs capacity beside the old one, and its user is
+        // notified.
         let view = world.until("the new one waits", |view| gated(view, "surge").map(drop)).await?;
         let new = gated(&view, "surge").map_err(anyhow::Error::msg)?;
         let why = explained(world, "surge", &new, "NotPreemptibleOverGuarantee").await?;
         ensure!(why.contains("replaces 1 pod of surge/web") && why.contains("maxUnavailable"), "{why}");
-        let note = told(world, "surge", &new, "Refused").await?;
+        let note = event_note(world, "surge", &new, "Refused").await?;
         ensure!(note.contains("maxUnavailable"), "{note}");
         let more = r#"{"spec":{"quotas":[{"guaranteed":{"nvidia.com/gpu":2}}]}}"#;
         world.kubectl.ok(&["patch", "team", "surge", "--type=merge", "-p", more]).await?;
@@ -126,7 +127,7 @@ async fn a_rollout_at_full_quota_goes_on_or_says_what_it_waits_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stateful_set_starts_in_order_as_far_as_its_quota_goes() {
+async fn a_stateful_set_starts_in_order_within_its_quota() {
     World::run("in-order", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}", nodes(1, 8), team("a", 2))).await?;
         world.kubectl.apply(&replicas("StatefulSet", "a", 3, "", "  serviceName: web\n")).await?;
@@ -152,16 +153,16 @@ async fn a_replica_that_is_evicted_comes_back_and_queues() {
         running(world, "a", 2).await?;
         world.kubectl.apply(&Job::new("b", "owner").lasts(Duration::from_secs(6)).manifest()).await?;
         running(world, "b", 1).await?;
-        let view = world.until("another waits in its place", |view| gated(view, "a").map(drop)).await?;
+        let view = world.until("a replacement waits", |view| gated(view, "a").map(drop)).await?;
         ensure!(view.running("a").count() == 1, "{}", view.summary("a"));
-        running(world, "a", 2).await.context("the owner has ended")?;
+        running(world, "a", 2).await.context("after the owner ended")?;
         Ok(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_notebook_keeps_to_what_its_queue_allows() {
+async fn a_notebook_keeps_to_the_limits_of_its_queue() {
     World::run("notebook", SLUICE, 1, async |world| {
         let queues = "queues: [{name: training}, {name: interactive, priority: 100, preemptible: false, \
                       limit: {nvidia.com/gpu: 1}, maxRuntime: 10s}]";
@@ -172,11 +173,11 @@ async fn a_notebook_keeps_to_what_its_queue_allows() {
             notebook.replace("labels: {app: web}\n", "labels: {app: web, sluice.dev/queue: interactive}\n");
         world.kubectl.apply(&notebook).await?;
         let view = running(world, "a", 1).await?;
-        let first = view.running("a").next().context("it has gone")?.name.clone();
+        let first = view.running("a").next().context("no pod runs")?.name.clone();
         let view = world.until("the second waits", |view| gated(view, "a").map(drop)).await?;
         let second = gated(&view, "a").map_err(anyhow::Error::msg)?;
         explained(world, "a", &second, "QueueLimit").await?;
-        let note = told(world, "a", &first, "MaxRuntime").await?;
+        let note = event_note(world, "a", &first, "MaxRuntime").await?;
         ensure!(note.contains("interactive"), "{note}");
         let path = format!(
             "jsonpath={{.spec.activeDeadlineSeconds}} {{.metadata.annotations.{}}}",

@@ -1,4 +1,4 @@
-//! The stories of the demo, and that their files are what they say.
+//! The stories of the demo, and a check of their files.
 
 use anyhow::Context as _;
 use sluice::scenario::Scenario;
@@ -7,13 +7,13 @@ use sluice_harness::stories::Story;
 
 use crate::support::SLUICE;
 
-// Each of them on a cluster of its own is compared with the simulator in `parity`.
+// `parity` compares each of them, on a cluster of its own, with the simulator.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stories_can_be_told_one_after_the_other_on_one_cluster_as_the_demo_does() {
+async fn the_stories_of_the_demo_run_one_after_another_on_one_cluster() {
     World::run("stories", SLUICE, 1, async |world| {
         for story in Story::ALL {
             println!("{}", story.title());
-            story.play(&world.cluster, &|told| println!("{told}")).await.context(story.title())?;
+            story.play(&world.cluster, &|sentence| println!("{sentence}")).await.context(story.title())?;
             Story::clear(&world.cluster).await?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Manifests in short.
+//! Short builders of manifests.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use sluice_harness::{View, World};
 /// The program under test.
 pub const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
-/// So many nodes, `gpu-0` and so on, with so many GPUs each.
+/// `count` nodes named `gpu-0` and so on, with `gpus` GPUs each.
 pub fn nodes(count: usize, gpus: usize) -> String {
     nodes_with(count, "", &format!("nvidia.com/gpu: \"{gpus}\""))
 }
 
-/// So many nodes, `gpu-0` and so on, with these labels, and these resources besides what every node has.
+/// `count` nodes named `gpu-0` and so on, with these labels, and these resources besides the usual ones.
 pub fn nodes_with(count: usize, labels: &str, devices: &str) -> String {
     node_of("gpu", labels, &format!("simulate.sluice.dev/count: \"{count}\""), devices)
 }
 
-/// A node with these labels, and these resources besides what every node has.
+/// A node with these labels, and these resources besides the usual ones.
 pub fn node(name: &str, labels: &str, devices: &str) -> String {
     node_of(name, labels, "", devices)
 }
@@ -39,12 +39,12 @@ status:
     )
 }
 
-/// A team with so many guaranteed GPUs, and a namespace of the same name.
+/// A team with this many guaranteed GPUs, and a namespace of the same name.
 pub fn team(name: &str, gpus: usize) -> String {
     team_of(name, &[&quota(gpus)])
 }
 
-/// The quotas of a team with so many guaranteed GPUs, as a field of its spec.
+/// The quotas of a team with this many guaranteed GPUs, as a field of its spec.
 pub fn quota(gpus: usize) -> String {
     format!("quotas: [{{guaranteed: {{nvidia.com/gpu: {gpus}}}}}]")
 }
@@ -65,7 +65,7 @@ fn object(kind: &str, name: &str, spec: &[&str]) -> String {
     format!("\napiVersion: sluice.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n{spec}---")
 }
 
-/// A namespace of a team, with more labels.
+/// A namespace of a team, with extra labels.
 pub fn namespace(name: &str, team: &str, labels: &str) -> String {
     format!(
         "
@@ -78,7 +78,7 @@ metadata:
     )
 }
 
-/// A plain Job, to be changed where a test needs something else.
+/// A plain Job with the fields that tests change.
 #[derive(Clone, Debug)]
 pub struct Job {
     namespace: String,
@@ -94,7 +94,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// One pod with one GPU, for ever.
+    /// One pod with one GPU that runs until it is deleted.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -110,56 +110,56 @@ impl Job {
         }
     }
 
-    /// In another namespace.
+    /// Sets the namespace.
     pub fn within(self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self }
     }
 
-    /// So many GPUs for each pod.
+    /// Sets the GPUs of each pod.
     pub fn gpus(self, gpus: usize) -> Self {
         Self { gpus, ..self }
     }
 
-    /// So many Jobs: `name-0` and so on.
+    /// Sets the number of Jobs: `name-0` and so on.
     pub fn copies(self, copies: usize) -> Self {
         Self { copies: Some(copies), ..self }
     }
 
-    /// How long each pod runs.
+    /// Sets the run time of each pod.
     pub fn lasts(self, duration: Duration) -> Self {
         Self { duration: Some(duration), ..self }
     }
 
-    /// In a queue other than its team's first.
+    /// Sets a queue other than the team's first.
     pub fn queue(self, queue: &str) -> Self {
         Self { queue: Some(queue.to_owned()), ..self }
     }
 
-    /// What its user wishes by an annotation `sluice.dev/…`.
-    pub fn wishes(mut self, key: &str, value: &str) -> Self {
+    /// Adds an annotation `sluice.dev/…`.
+    pub fn annotated(mut self, key: &str, value: &str) -> Self {
         self.annotations.push(format!("sluice.dev/{key}: \"{value}\""));
         self
     }
 
-    /// How long each pod takes to end when it is told to.
+    /// Sets the time that each pod takes to stop.
     pub fn ends_slowly(mut self, time: Duration) -> Self {
         self.pod_annotations.push(format!("simulate.sluice.dev/termination: {}s", time.as_secs()));
         self
     }
 
-    /// One more line of the pod's spec.
+    /// Adds a line to the pod's spec.
     pub fn pod_spec(mut self, line: &str) -> Self {
         self.pod_spec.push(line.to_owned());
         self
     }
 
-    /// One more line of the Job's spec.
+    /// Adds a line to the Job's spec.
     pub fn spec(mut self, line: &str) -> Self {
         self.spec.push(line.to_owned());
         self
     }
 
-    /// The manifest for kubectl: one Job, whose pods are told how long to run.
+    /// The manifest for kubectl: one Job, with the run time of its pods.
     pub fn manifest(&self) -> String {
         let mut job = self.clone();
         if let Some(duration) = job.duration.take() {
@@ -169,7 +169,7 @@ impl Job {
         job.scenario()
     }
 
-    /// The manifest as a part of a scenario, with its copies.
+    /// The manifest as part of a scenario, with its copies.
     pub fn scenario(&self) -> String {
         let Self { namespace, name, gpus, .. } = self;
         let mut annotations = self.annotations.clone();
@@ -213,7 +213,7 @@ spec:
     }
 }
 
-/// So many Jobs of a namespace are Complete.
+/// Waits until this many Jobs of a namespace are Complete.
 pub async fn complete(world: &World, namespace: &str, count: usize) -> Result<View> {
     world
         .until(&format!("{count} Jobs of {namespace} are Complete"), |view| {
@@ -223,7 +223,7 @@ pub async fn complete(world: &World, namespace: &str, count: usize) -> Result<Vi
         .await
 }
 
-/// So many pods of a namespace run.
+/// Waits until this many pods of a namespace run.
 pub async fn running(world: &World, namespace: &str, count: usize) -> Result<View> {
     world
         .until(&format!("{count} pods of {namespace} run"), |view| {
@@ -233,7 +233,7 @@ pub async fn running(world: &World, namespace: &str, count: usize) -> Result<Vie
         .await
 }
 
-/// So many Jobs of a namespace wait in the queue.
+/// Waits until this many Jobs of a namespace are queued.
 pub async fn queued(world: &World, namespace: &str, count: usize) -> Result<View> {
     world
         .until(&format!("{count} Jobs of {namespace} are queued"), |view| {

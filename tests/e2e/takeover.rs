@@ -1,4 +1,4 @@
-//! The leader dies without a word while it admits; another replica goes on.
+//! The leader is killed while it admits; another replica takes over.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::support::{Job, SLUICE, complete, nodes, team};
 
 const JOBS: usize = 200;
 
-/// Within what time somebody admits again after the leader's death.
+/// Longest time from the leader's death to the next admission.
 const TAKEOVER: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_is_killed_another_goes_on_and_no_job_is_lost_or_admitted_twice() {
+async fn when_the_leader_is_killed_another_replica_admits_and_no_job_is_lost_or_admitted_twice() {
     World::run("takeover", SLUICE, 2, async |world| {
         world.apply(&format!("{}{}", nodes(4, 10), team("a", 40))).await?;
         let leader = world.leader().await?;
@@ -26,7 +26,7 @@ async fn when_the_leader_is_killed_another_goes_on_and_no_job_is_lost_or_admitte
         died?;
         let view = complete(world, "a", JOBS).await?;
         let pods = view.pods.iter().filter(|pod| pod.namespace == "a").count();
-        ensure!(pods == JOBS, "{JOBS} Jobs have had {pods} pods");
+        ensure!(pods == JOBS, "{JOBS} Jobs had {pods} pods");
         let twice: Vec<_> = admissions(world)?.into_iter().filter(|(_, writes)| *writes != 1).collect();
         ensure!(twice.is_empty(), "admitted more than once: {twice:?}");
         Ok(())
@@ -34,10 +34,10 @@ async fn when_the_leader_is_killed_another_goes_on_and_no_job_is_lost_or_admitte
     .await;
 }
 
-/// Kills the leader when admissions are under way, and waits until the other replica goes on with them.
+/// Kills the leader while admissions are in progress, and waits until the other replica admits.
 async fn kill_leader(world: &mut World, leader: usize) -> Result<()> {
     world
-        .until("admissions are under way", |view| {
+        .until("admissions are in progress", |view| {
             let admitted = view.jobs_in("a").filter(|job| job.admission.is_some()).count();
             if admitted >= 20 { Ok(()) } else { Err(format!("{admitted} admitted")) }
         })
@@ -45,8 +45,8 @@ async fn kill_leader(world: &mut World, leader: usize) -> Result<()> {
 
     world.replicas[leader].kill().await?;
     let killed = Instant::now();
-    // The API server may still answer what the dead leader had begun, so what counts as before is what
-    // there was when it was last seen to hold the Lease.
+    // The API server may still answer requests of the dead leader. The baseline is therefore the state at the
+    // moment when it was last seen to hold the Lease.
     let mut before = 0;
     sluice_harness::eventually("the other replica leads", TAKEOVER, async || {
         let holder = world.leader().await.map_err(|error| format!("{error:#}"))?;
@@ -54,7 +54,7 @@ async fn kill_leader(world: &mut World, leader: usize) -> Result<()> {
             return Ok(());
         }
         before = admissions(world).map_err(|error| format!("{error:#}"))?.len();
-        Err("the dead replica holds the Lease".to_owned())
+        Err("the dead replica still holds the Lease".to_owned())
     })
     .await?;
     sluice_harness::eventually("the other replica admits", TAKEOVER, async || {
@@ -64,11 +64,11 @@ async fn kill_leader(world: &mut World, leader: usize) -> Result<()> {
     .await?;
     let gap = killed.elapsed();
     println!("the next admission came {gap:.1?} after the leader's death");
-    ensure!(gap < TAKEOVER, "nobody admitted for {gap:.1?} after the leader's death");
+    ensure!(gap < TAKEOVER, "no admission for {gap:.1?} after the leader's death");
     Ok(())
 }
 
-/// How often Sluice has successfully written each Job.
+/// Number of successful writes of Sluice by Job.
 fn admissions(world: &World) -> Result<BTreeMap<String, usize>> {
     let mut jobs = BTreeMap::new();
     for write in world.cluster.audit().by(names::ACCOUNT)? {

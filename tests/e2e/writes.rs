@@ -1,4 +1,4 @@
-//! What Sluice costs the API server.
+//! Writes that Sluice costs the API server.
 
 use anyhow::{Result, ensure};
 use sluice::api::names;
@@ -18,7 +18,7 @@ async fn an_admission_is_one_write_and_an_eviction_at_most_three() {
             ensure!(writes == ["patch jobs"], "the admission of {job} took {writes:?}");
         }
         let events = admitted.iter().filter(|write| write.resource == "events").count();
-        ensure!(events <= 20, "20 admissions are told in {events} events");
+        ensure!(events <= 20, "20 admissions make {events} events");
 
         world.apply(&Job::new("b", "owner").copies(10).scenario()).await?;
         running(world, "b", 10).await?;
@@ -35,21 +35,21 @@ async fn an_admission_is_one_write_and_an_eviction_at_most_three() {
         }
         for job in view.jobs_in("a").filter(|job| job.admitted()) {
             let writes = about(&all[admitted.len()..], &job.name);
-            ensure!(writes.is_empty(), "{} was left alone, and yet written: {writes:?}", job.name);
+            ensure!(writes.is_empty(), "{} was not evicted, and yet written: {writes:?}", job.name);
         }
         Ok(())
     })
     .await;
 }
 
-/// What Sluice has written, but for its own Lease.
+/// The writes of Sluice, except those of its own Lease.
 fn written(world: &World) -> Result<Vec<Write>> {
     let mut writes = world.cluster.audit().by(names::ACCOUNT)?;
     writes.retain(|write| write.resource != "leases");
     Ok(writes)
 }
 
-/// The writes to a Job and to its pods.
+/// The writes on a Job and on its pods.
 fn about(writes: &[Write], job: &str) -> Vec<String> {
     let of_pod = format!("{job}-");
     let ours = writes.iter().filter(|write| match write.resource.as_str() {

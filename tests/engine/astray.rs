@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sluice_engine::decision::{Action, EvictReason, Reason, ResizeCause, State};
-use sluice_engine::model::{Admission, Astray, Event, Name, Pod, PodId, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Reason, ResizeCause, State};
+use sluice_engine::types::{Admission, Event, MisplacedPods, Name, Pod, PodId, WorkloadId};
 
 use super::world::{Stage, World, gpus, team};
 
@@ -19,7 +19,7 @@ fn half_started(nodes: &[i64], resizable: bool) -> (World, WorkloadId, Admission
     let Stage::Running(admission) = item.stage.clone() else { panic!("there is room: {:?}", item.stage) };
     assert_eq!(admission.nodes, places(&[("n0", 1), ("n1", 1)]));
     let mut workload = item.workload.clone();
-    workload.state = sluice_engine::model::Observed::Admitted(admission.clone());
+    workload.state = sluice_engine::types::Observed::Admitted(admission.clone());
     world.engine.apply(Event::WorkloadApplied(workload), world.now);
     let second = PodId(format!("{id}/n1/0").into());
     let unbound = Pod { id: second, workload: Some(id.clone()), node: None, requests: gpus(3) };
@@ -33,13 +33,13 @@ fn places(of: &[(&str, u32)]) -> BTreeMap<Name, u32> {
 }
 
 fn strays(world: &mut World, id: &WorkloadId, there: &[(&str, u32)], stuck: &[(&str, u32)]) -> Vec<Action> {
-    let astray = Astray {
+    let astray = MisplacedPods {
         workload: id.clone(),
         there: places(there),
         stuck: places(stuck),
         message: "no free ports".to_owned(),
     };
-    world.engine.apply(Event::PodsAstray(astray), world.now);
+    world.engine.apply(Event::PodsMisplaced(astray), world.now);
     world.plan()
 }
 
@@ -59,7 +59,8 @@ fn a_pod_that_cannot_start_is_made_anew_on_another_node() {
 fn without_another_place_the_whole_workload_goes_back_and_keeps_off_the_node_for_a_while() {
     let (mut world, id, _) = half_started(&[4, 4], true);
     let actions = strays(&mut world, &id, &[("n0", 1)], &[("n1", 1)]);
-    let [Action::Evict { reason: EvictReason::NotPlaced, claimant: None, message, .. }] = &actions[..] else {
+    let [Action::Evict { reason: EvictReason::NotPlaced, preemptor: None, message, .. }] = &actions[..]
+    else {
         panic!("not put back: {actions:?}")
     };
     assert!(message.contains("n1 (no free ports)"), "{message}");

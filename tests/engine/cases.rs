@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use sluice_engine::decision::Reason;
-use sluice_engine::model::{Name, Time, WorkloadId};
+use sluice_engine::types::Reason;
+use sluice_engine::types::{Name, Time, WorkloadId};
 
 use super::world::{Stage, World, team};
 
@@ -356,7 +356,7 @@ fn who_waits_within_the_guarantee_is_owed_and_who_waits_for_the_surplus_is_not()
     case.check("nobody borrows, so nobody goes", &["all"]);
     let (_, id) = case.names.iter().find(|(name, _)| name == "owed").expect("a job of that name");
     let submitted = case.world.items[id].workload.submitted;
-    let owed: Vec<(Name, Time)> = case.world.engine.oldest_owed().into_iter().collect();
+    let owed: Vec<(Name, Time)> = case.world.engine.oldest_within_guarantee().into_iter().collect();
     assert_eq!(owed, [("second".into(), submitted)]);
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::{Action, Reason};
-use sluice_engine::model::{CURRENCY, Event, Name, Node, Pool, Quota, Team, Time, Workload, WorkloadId};
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{Action, Reason};
+use sluice_engine::types::{CURRENCY, Event, Name, Node, Pool, Quota, Team, Time, Workload, WorkloadId};
 
 use super::world::{World, gpus, team};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason};
-use sluice_engine::model::{Defragmentation, Settings, Time, WorkloadId};
+use sluice_engine::types::{Action, EvictReason};
+use sluice_engine::types::{Defragmentation, Settings, Time, WorkloadId};
 
 use super::judge::never_over_admitted;
 use super::ops::{build, nth, setup, submissions};
@@ -45,8 +45,9 @@ fn place(world: &World, id: &WorkloadId) -> String {
 }
 
 fn moves(actions: &[Action]) -> Vec<&WorkloadId> {
-    let moved =
-        |action: &&Action| matches!(action, Action::Evict { claimant: None, reason: EvictReason::Moved, .. });
+    let moved = |action: &&Action| {
+        matches!(action, Action::Evict { preemptor: None, reason: EvictReason::Moved, .. })
+    };
     actions.iter().filter(moved).map(Action::workload).collect()
 }
 

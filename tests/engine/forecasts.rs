@@ -1,9 +1,9 @@
 //! What a forecast says comes true when limits are true and nobody else comes; asking changes nothing.
 
 use proptest::prelude::*;
-use sluice_engine::decision::Reason;
-use sluice_engine::forecast::{Bounds, Eta};
-use sluice_engine::model::{Queue, Time};
+use sluice_engine::replay::forecast::{Bounds, Eta, forecast, what_if};
+use sluice_engine::types::Reason;
+use sluice_engine::types::{Queue, Time};
 
 use super::turns::{Course, Wish};
 
@@ -29,8 +29,8 @@ fn course(nodes: &[i64], wishes: &[Wish], ask: bool) -> Result<Course, TestCaseE
         let to = Time(course.run.now().0 + wish.pause * 1_000);
         course.advance(to)?;
         if ask {
-            let forecast = course.run.engine().forecast(to, Bounds::default());
-            let prospect = course.run.engine().what_if(course.next(wish), to, Bounds::default());
+            let forecast = forecast(course.run.engine(), to, Bounds::default());
+            let prospect = what_if(course.run.engine(), course.next(wish), to, Bounds::default());
             prop_assert!(!forecast.cut && !prospect.cut);
         }
         course.submit(wish);
@@ -49,7 +49,7 @@ proptest! {
         wishes in prop::collection::vec(truthful(), 1..20),
     ) {
         let mut course = course(&nodes, &wishes, false)?;
-        let forecast = course.run.engine().forecast(course.run.now(), Bounds::default());
+        let forecast = forecast(course.run.engine(), course.run.now(), Bounds::default());
         course.advance(Time(100_000_000))?;
         prop_assert!(!forecast.cut);
         for (id, eta) in &forecast.etas {
@@ -65,7 +65,7 @@ proptest! {
     ) {
         let mut course = course(&nodes, &wishes, false)?;
         let now = course.run.now();
-        let prospect = course.run.engine().what_if(course.next(&last), now, Bounds::default());
+        let prospect = what_if(course.run.engine(), course.next(&last), now, Bounds::default());
         let id = course.submit(&last);
         course.advance(now)?;
         prop_assert_eq!(prospect.verdict, course.run.engine().verdict(&id));
@@ -104,7 +104,7 @@ fn the_range_comes_from_what_was_learned() {
     course.submit(&wish(70));
     let id = course.submit(&wish(10));
     course.run.advance(Time(1_000_000), &mut |_, _| {}).expect("decisions come to rest");
-    let eta = |course: &Course| course.run.engine().forecast(course.run.now(), Bounds::default()).etas[&id];
+    let eta = |course: &Course| forecast(course.run.engine(), course.run.now(), Bounds::default()).etas[&id];
     let after = |seconds: i64| Some(Time(1_000_000 + 1_000 * seconds));
     assert_eq!(eta(&course), Eta { early: after(10), likely: after(50), late: after(90) });
     // It has been running for 45 s: of those that took longer, half took no more than 70 s.
@@ -119,10 +119,10 @@ fn who_waits_for_an_unknown_end_has_no_estimate() {
     course.submit(&wish);
     let id = course.submit(&wish);
     course.run.advance(Time(0), &mut |_, _| {}).expect("decisions come to rest");
-    let forecast = course.run.engine().forecast(Time(0), Bounds::default());
+    let forecast = forecast(course.run.engine(), Time(0), Bounds::default());
     assert_eq!(forecast.etas[&id], Eta::default());
     assert!(!forecast.cut, "there is nothing beyond the bounds");
-    let prospect = course.run.engine().what_if(course.next(&wish), Time(0), Bounds::default());
+    let prospect = what_if(course.run.engine(), course.next(&wish), Time(0), Bounds::default());
     assert_eq!(prospect.verdict.map(|verdict| verdict.reason), Some(Reason::NoRoom));
     assert_eq!(prospect.admission, None);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
-use sluice_engine::decision::{Action, EvictReason};
-use sluice_engine::model::{Event, Name, Pool, Time};
+use sluice_engine::types::{Action, EvictReason};
+use sluice_engine::types::{Event, Name, Pool, Time};
 
 use super::ops::{Op, apply, build, ops, setup};
 use super::world::World;

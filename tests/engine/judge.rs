@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{Name, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{Name, WorkloadId};
 
 use super::ops::ids;
 use super::world::{Item, Stage, World};
@@ -22,9 +22,9 @@ pub fn never_over_admitted(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The levels of a victim's team that a claimant from another team must respect.
-pub fn levels(world: &World, victim: &Item, claimant: &Item) -> Vec<Name> {
-    let above = world.path(&claimant.workload.team);
+/// The levels of a victim's team that a preemptor from another team must respect.
+pub fn levels(world: &World, victim: &Item, preemptor: &Item) -> Vec<Name> {
+    let above = world.path(&preemptor.workload.team);
     world.path(&victim.workload.team).into_iter().filter(|team| !above.contains(team)).collect()
 }
 
@@ -47,7 +47,7 @@ pub fn covered(world: &World, item: &Item, usage: &BTreeMap<Name, i64>, gone: &B
 pub fn take(
     world: &World,
     victims: &[&Item],
-    claimant: &Item,
+    preemptor: &Item,
     usage: &mut BTreeMap<Name, i64>,
     gone: &BTreeSet<WorkloadId>,
 ) -> Option<usize> {
@@ -56,7 +56,7 @@ pub fn take(
     let (before, mut straddling) = (usage.clone(), 0);
     while !left.is_empty() {
         let may = |item: &Item, usage: &BTreeMap<Name, i64>, straddle: bool| {
-            levels(world, item, claimant).iter().all(|team| {
+            levels(world, item, preemptor).iter().all(|team| {
                 usage[team] > world.guaranteed(team)
                     && (straddle && !covered(world, item, &before, gone)
                         || usage[team] - item.total() >= world.guaranteed(team))
@@ -74,7 +74,7 @@ pub fn take(
     Some(straddling)
 }
 
-/// What every team holds once evictions under way have ended and claimants have started.
+/// What every team holds once evictions under way have ended and preemptors have started.
 pub fn settled_usage(world: &World, claims: &BTreeSet<WorkloadId>) -> BTreeMap<Name, i64> {
     let mut usage: BTreeMap<Name, i64> = world.teams.keys().map(|team| (team.clone(), 0)).collect();
     let stops: BTreeSet<_> = world
@@ -150,19 +150,19 @@ pub fn owners_keep_theirs(
         .collect();
     let mut at = 0;
     while at < actions.len() {
-        let claimant = match &actions[at] {
+        let preemptor = match &actions[at] {
             Action::Admit { workload, .. } => {
                 at += 1;
                 workload
             }
-            Action::Evict { claimant: Some(claimant), .. } => {
+            Action::Evict { preemptor: Some(preemptor), .. } => {
                 let same =
-                    |a: &&Action| matches!(a, Action::Evict { claimant: Some(c), .. } if c == claimant);
+                    |a: &&Action| matches!(a, Action::Evict { preemptor: Some(c), .. } if c == preemptor);
                 let decided: Vec<&Action> = actions[at..].iter().take_while(same).collect();
                 at += decided.len();
-                let item = &world.items[claimant];
-                // Room that was promised to the claimant before is in the usage already.
-                let more = if claimed.contains(claimant) { 0 } else { item.total() };
+                let item = &world.items[preemptor];
+                // Room that was promised to the preemptor before is in the usage already.
+                let more = if claimed.contains(preemptor) { 0 } else { item.total() };
                 let moves = |a: &&&Action| matches!(a, Action::Evict { reason: EvictReason::Moved, .. });
                 for moved in decided.iter().filter(moves).map(|a| &world.items[a.workload()]) {
                     // Only for one whom its guarantee holds as things are; and its own place is waiting.
@@ -172,14 +172,14 @@ pub fn owners_keep_theirs(
                         .all(|team| usage[team] + more <= world.guaranteed(team));
                     prop_assert!(
                         outright && moved.preemptible(),
-                        "{} moves for {claimant}",
+                        "{} moves for {preemptor}",
                         moved.workload.id
                     );
                 }
                 let group: Vec<&Item> =
                     decided.iter().filter(|a| !moves(a)).map(|a| &world.items[a.workload()]).collect();
                 let mut before = usage.clone();
-                if claimed.contains(claimant) {
+                if claimed.contains(preemptor) {
                     for team in world.path(&item.workload.team) {
                         *before.entry(team).or_default() -= item.total();
                     }
@@ -208,15 +208,15 @@ pub fn owners_keep_theirs(
                     *after.entry(team.clone()).or_default() += more;
                 }
                 let fairer = straddling == Some(0) && shares(world, &after) < shares(world, &before);
-                prop_assert!(owed || others.is_empty() || fairer, "{claimant} is not owed what it took");
+                prop_assert!(owed || others.is_empty() || fairer, "{preemptor} is not owed what it took");
                 prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
-                claimant
+                preemptor
             }
             other => return Err(TestCaseError::fail(format!("{other:?} has no cause here"))),
         };
-        if !claimed.contains(claimant) {
-            for team in world.path(&world.items[claimant].workload.team) {
-                *usage.entry(team).or_default() += world.items[claimant].total();
+        if !claimed.contains(preemptor) {
+            for team in world.path(&world.items[preemptor].workload.team) {
+                *usage.entry(team).or_default() += world.items[preemptor].total();
             }
         }
     }
@@ -261,7 +261,7 @@ pub fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<Workload
     Some(sets)
 }
 
-/// Whether a set has somebody of the claimant's own team whom the guarantees hold beside it.
+/// Whether a set has somebody of the preemptor's own team whom the guarantees hold beside it.
 pub fn takes_mates_needlessly(world: &World, item: &Item, set: &[WorkloadId]) -> bool {
     let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
     let held = |team: &Name| {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, Reason, State};
-use sluice_engine::model::{Team, Time, WorkloadId};
+use sluice_engine::types::{Action, Reason, State};
+use sluice_engine::types::{Team, Time, WorkloadId};
 
 use super::judge::{
     claims, could_be_made_room, never_over_admitted, owners_keep_theirs, settled_usage, settled_usage_before,
@@ -118,19 +118,19 @@ proptest! {
                 take(&world, &items, &newest, &mut settled_usage_before(&world), &BTreeSet::new())
             };
             let mine = straddles(&mut chosen.iter());
-            // A mate whom the guarantee holds beside the claimant would come back for the same room.
+            // A mate whom the guarantee holds beside the preemptor would come back for the same room.
             let mates = |set: &Vec<WorkloadId>| takes_mates_needlessly(&world, &newest, set);
             let better = sets.iter().filter(|set| !mates(set));
             let best = better.filter_map(|set| straddles(&mut set.iter())).min();
             prop_assert!(best.is_none() || mine <= best, "{chosen:?} cuts into a guarantee needlessly");
         }
         world.settle();
-        for (claimant, victims) in &world.evicted_for {
-            let admission = format!("Admit {claimant} ");
+        for (preemptor, victims) in &world.evicted_for {
+            let admission = format!("Admit {preemptor} ");
             let started = world.log[before..].iter().any(|line| line.starts_with(&admission));
-            prop_assert!(started, "{victims:?} went for {claimant}, which did not start");
+            prop_assert!(started, "{victims:?} went for {preemptor}, which did not start");
         }
-        // A victim goes once for a claimant. Having started anew it may go again, but for another one.
+        // A victim goes once for a preemptor. Having started anew it may go again, but for another one.
         let mut gone = BTreeSet::new();
         for line in world.log[before..].iter().filter(|line| line.starts_with("Evict")) {
             prop_assert!(gone.insert(line), "evicted twice: {line}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sluice_engine::model::{Name, Team, Time, WorkloadId};
+use sluice_engine::types::{Name, Team, Time, WorkloadId};
 
 use super::world::{Item, Stage, World, team};
 
@@ -174,7 +174,7 @@ pub fn apply(world: &mut World, op: &Op) {
                 quota.guaranteed = super::world::gpus(guaranteed);
             }
             world.teams.insert(name, changed.clone());
-            world.engine.apply(sluice_engine::model::Event::TeamApplied(changed), world.now);
+            world.engine.apply(sluice_engine::types::Event::TeamApplied(changed), world.now);
         }
         Op::Restart { written } => {
             while written && !world.in_flight.is_empty() {

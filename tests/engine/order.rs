@@ -1,6 +1,6 @@
 //! Law 4's order of sets, held against every set there is.
 //!
-//! Everything is worked out from the world's own books, cascades too. Where the claimant will lie, and victims
+//! Everything is worked out from the world's own books, cascades too. Where the preemptor will lie, and victims
 //! that start again beside it, is the one thing they do not know, so a set counts as better only if it is so
 //! wherever they lie. Nor do they know whether a claim on the surplus pays in the end if those it takes could
 //! start again beside it, or are yet to run for their minimum time. Such a claim is counted against the others,
@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason};
-use sluice_engine::model::{Admission, Name, Time, WorkloadId};
+use sluice_engine::types::{Action, EvictReason};
+use sluice_engine::types::{Admission, Name, Time, WorkloadId};
 
 use super::judge::{could_be_made_room, settled_usage, shares, take};
 use super::ops::{TEAMS, build, ids, setup};
@@ -30,8 +30,8 @@ struct Cost {
     started: Vec<Reverse<Time>>,
 }
 
-/// The same world, not its past, when these are gone and the claimant lies there.
-fn after(world: &World, set: &[WorkloadId], claimant: &Item, nodes: &BTreeMap<Name, u32>) -> World {
+/// The same world, not its past, when these are gone and the preemptor lies there.
+fn after(world: &World, set: &[WorkloadId], preemptor: &Item, nodes: &BTreeMap<Name, u32>) -> World {
     let sizes: Vec<i64> = world.nodes.values().map(|(count, _)| *count).collect();
     let mut then = World::new(&sizes, world.teams.values().cloned().collect());
     then.now = world.now;
@@ -44,18 +44,18 @@ fn after(world: &World, set: &[WorkloadId], claimant: &Item, nodes: &BTreeMap<Na
     let admission = Admission {
         pool: "default".into(),
         nodes: nodes.clone(),
-        pods: claimant.workload.pods,
+        pods: preemptor.workload.pods,
         borrowed: false,
         share: None,
         at: world.now,
     };
-    let running = Item { stage: Stage::Running(admission), ..claimant.clone() };
-    then.items.insert(claimant.workload.id.clone(), running);
+    let running = Item { stage: Stage::Running(admission), ..preemptor.clone() };
+    then.items.insert(preemptor.workload.id.clone(), running);
     then
 }
 
-/// Every way in which the claimant may lie once a set is gone.
-fn places(world: &World, set: &[WorkloadId], claimant: &Item) -> Vec<BTreeMap<Name, u32>> {
+/// Every way in which the preemptor may lie once a set is gone.
+fn places(world: &World, set: &[WorkloadId], preemptor: &Item) -> Vec<BTreeMap<Name, u32>> {
     let mut places = vec![BTreeMap::new()];
     for node in world.nodes.keys() {
         let freed: i64 = set
@@ -67,9 +67,9 @@ fn places(world: &World, set: &[WorkloadId], claimant: &Item) -> Vec<BTreeMap<Na
                 _ => None,
             })
             .sum();
-        let slots = u32::try_from((world.free(node) + freed) / claimant.gpus).unwrap_or(0);
+        let slots = u32::try_from((world.free(node) + freed) / preemptor.gpus).unwrap_or(0);
         let more = |place: &BTreeMap<Name, u32>| {
-            let left = claimant.workload.pods - place.values().sum::<u32>();
+            let left = preemptor.workload.pods - place.values().sum::<u32>();
             let with = |pods: u32| {
                 let mut place = place.clone();
                 if pods > 0 {
@@ -81,7 +81,7 @@ fn places(world: &World, set: &[WorkloadId], claimant: &Item) -> Vec<BTreeMap<Na
         };
         places = places.iter().flat_map(more).collect();
     }
-    places.retain(|place| place.values().sum::<u32>() == claimant.workload.pods);
+    places.retain(|place| place.values().sum::<u32>() == preemptor.workload.pods);
     places
 }
 
@@ -136,16 +136,16 @@ fn would_evict(world: &World, item: &Item, sure: bool) -> Option<usize> {
 }
 
 /// How many of a set straddle their teams' guarantees; `None` if it may not be taken.
-fn straddling(world: &World, set: &[WorkloadId], claimant: &Item) -> Option<usize> {
+fn straddling(world: &World, set: &[WorkloadId], preemptor: &Item) -> Option<usize> {
     let mut usage = settled_usage(world, &BTreeSet::new());
     let (own, others): (Vec<&Item>, Vec<&Item>) = set
         .iter()
         .map(|id| &world.items[id])
-        .partition(|victim| victim.workload.team == claimant.workload.team);
-    for level in world.path(&claimant.workload.team) {
+        .partition(|victim| victim.workload.team == preemptor.workload.team);
+    for level in world.path(&preemptor.workload.team) {
         *usage.entry(level).or_default() -= own.iter().map(|victim| victim.total()).sum::<i64>();
     }
-    take(world, &others, claimant, &mut usage, &BTreeSet::new())
+    take(world, &others, preemptor, &mut usage, &BTreeSet::new())
 }
 
 /// Whether some set may go for somebody who is not owed its room: mates of lower priority, and borrowers if
@@ -241,18 +241,18 @@ fn is_young(world: &World, item: &Item) -> bool {
     item.workload.queue.as_deref() == Some("slow") && world.now.0 - started(item).0 < 60_000
 }
 
-/// Whether a set has a mate of the claimant within its minimum run time, which holds within a team.
-fn has_young_mate(world: &World, set: &[WorkloadId], claimant: &Item) -> bool {
+/// Whether a set has a mate of the preemptor within its minimum run time, which holds within a team.
+fn has_young_mate(world: &World, set: &[WorkloadId], preemptor: &Item) -> bool {
     let mates = set.iter().map(|id| &world.items[id]);
-    mates.filter(|mate| mate.workload.team == claimant.workload.team).any(|mate| is_young(world, mate))
+    mates.filter(|mate| mate.workload.team == preemptor.workload.team).any(|mate| is_young(world, mate))
 }
 
-/// Of a set's victims, those of the claimant's own team whom guarantees and limits hold beside it.
-fn unneeded<'a>(world: &'a World, set: &[WorkloadId], claimant: &Item) -> Vec<&'a Item> {
+/// Of a set's victims, those of the preemptor's own team whom guarantees and limits hold beside it.
+fn unneeded<'a>(world: &'a World, set: &[WorkloadId], preemptor: &Item) -> Vec<&'a Item> {
     let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
     let held = |level: &Name| {
         let gone = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(level));
-        world.used(level) - gone.map(|victim| victim.total()).sum::<i64>() + claimant.total()
+        world.used(level) - gone.map(|victim| victim.total()).sum::<i64>() + preemptor.total()
     };
     let holds = |mate: &&Item| {
         world.path(&mate.workload.team).iter().all(|level| {
@@ -263,23 +263,23 @@ fn unneeded<'a>(world: &'a World, set: &[WorkloadId], claimant: &Item) -> Vec<&'
     victims
         .iter()
         .copied()
-        .filter(|victim| victim.workload.team == claimant.workload.team)
+        .filter(|victim| victim.workload.team == preemptor.workload.team)
         .filter(holds)
         .collect()
 }
 
-/// What a set may cost if the claimant lies there; nothing if it may not be taken. `sure` counts those cascades
+/// What a set may cost if the preemptor lies there; nothing if it may not be taken. `sure` counts those cascades
 /// alone that are beyond doubt.
 fn costs(
     world: &World,
     set: &[WorkloadId],
-    claimant: &Item,
+    preemptor: &Item,
     at: &BTreeMap<Name, u32>,
     sure: bool,
 ) -> Vec<Cost> {
-    let Some(straddling) = straddling(world, set, claimant) else { return Vec::new() };
+    let Some(straddling) = straddling(world, set, preemptor) else { return Vec::new() };
     let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
-    let unneeded = unneeded(world, set, claimant);
+    let unneeded = unneeded(world, set, preemptor);
     let mut priorities: Vec<i32> = victims.iter().map(|victim| victim.workload.priority).collect();
     priorities.sort_unstable_by_key(|priority| Reverse(*priority));
     let mut starts: Vec<Reverse<Time>> = victims.iter().map(|victim| Reverse(started(victim))).collect();
@@ -296,7 +296,7 @@ fn costs(
         pods: victims.iter().map(|victim| victim.workload.pods).sum(),
         started: starts.clone(),
     };
-    let then = after(world, set, claimant, at);
+    let then = after(world, set, preemptor, at);
     let waiting: Vec<&WorkloadId> = set.iter().collect();
     comebacks(&then, &waiting, sure).into_iter().map(cost).collect()
 }
@@ -341,7 +341,7 @@ proptest! {
             start(&mut world, job);
             world.settle();
         }
-        // Only the claimant waits, so that nobody else has a part in what follows.
+        // Only the preemptor waits, so that nobody else has a part in what follows.
         for id in ids(world.queued()) {
             world.delete(&id);
         }
@@ -352,25 +352,25 @@ proptest! {
             world.save(id);
         }
         start(&mut world, &last);
-        let claimant = world.queued().into_iter().next().cloned().expect("it has just been submitted");
-        let mut sets = could_be_made_room(&world, &claimant).unwrap_or_default();
-        sets.retain(|set| !has_young_mate(&world, set, &claimant));
-        let borrowing = mates_who_make_room(&world, &claimant).into_iter().filter(|set| !sets.contains(set));
+        let preemptor = world.queued().into_iter().next().cloned().expect("it has just been submitted");
+        let mut sets = could_be_made_room(&world, &preemptor).unwrap_or_default();
+        sets.retain(|set| !has_young_mate(&world, set, &preemptor));
+        let borrowing = mates_who_make_room(&world, &preemptor).into_iter().filter(|set| !sets.contains(set));
         sets.extend(borrowing.collect::<Vec<_>>());
-        let mut scene = after(&world, &[], &claimant, &BTreeMap::new());
+        let mut scene = after(&world, &[], &preemptor, &BTreeMap::new());
         let actions = world.plan();
         let moved = |action: &Action| matches!(action, Action::Evict { reason: EvictReason::Moved, .. });
-        let Some(chosen) = world.evicted_for.get(&claimant.workload.id).cloned() else { return Ok(()) };
+        let Some(chosen) = world.evicted_for.get(&preemptor.workload.id).cloned() else { return Ok(()) };
         let chosen: Vec<WorkloadId> = chosen.into_iter().collect();
         if actions.iter().any(moved) || !sets.contains(&chosen) {
             return Ok(());
         }
-        if let Some(item) = scene.items.get_mut(&claimant.workload.id) {
+        if let Some(item) = scene.items.get_mut(&preemptor.workload.id) {
             item.stage = Stage::Queued;
         }
         let all_costs = |set: &[WorkloadId], sure: bool| -> Vec<Cost> {
-            let places = places(&scene, set, &claimant);
-            places.iter().flat_map(|place| costs(&scene, set, &claimant, place, sure)).collect()
+            let places = places(&scene, set, &preemptor);
+            places.iter().flat_map(|place| costs(&scene, set, &preemptor, place, sure)).collect()
         };
         let mine = all_costs(&chosen, true).into_iter().min().expect("what was chosen makes room");
         // A set with somebody who need not go is none.
@@ -383,7 +383,7 @@ proptest! {
             prop_assert!(
                 theirs.as_ref().is_none_or(|theirs| mine <= *theirs),
                 "{} takes {chosen:?} at {mine:?}, but {set:?} costs {theirs:?}\n{}",
-                claimant.workload.id, world.log.join("\n")
+                preemptor.workload.id, world.log.join("\n")
             );
         }
     }
@@ -391,11 +391,11 @@ proptest! {
 
 /// What the cheapest victims on one node lose, nobody of whom straddles: those beyond their minimum run time if
 /// they do, else any.
-fn least_lost_on_a_node(world: &World, claimant: &Item) -> Option<(bool, i64)> {
+fn least_lost_on_a_node(world: &World, preemptor: &Item) -> Option<(bool, i64)> {
     let victims = |node: &Name| -> Vec<&Item> {
         let there = |item: &&Item| matches!(&item.stage, Stage::Running(at) if at.nodes.contains_key(node));
         let mut there: Vec<&Item> = world.running().into_iter().filter(there).collect();
-        there.retain(|item| item.preemptible() && item.workload.team != claimant.workload.team);
+        there.retain(|item| item.preemptible() && item.workload.team != preemptor.workload.team);
         there
     };
     let on = |node: &Name| -> Option<(bool, i64)> {
@@ -406,8 +406,8 @@ fn least_lost_on_a_node(world: &World, claimant: &Item) -> Option<(bool, i64)> {
             let freed: i64 = set.iter().map(|item| item.total()).sum();
             let young = set.iter().any(|item| is_young(world, item));
             let lost = set.iter().map(|item| item.total() * (world.now.0 - started(item).0)).sum();
-            let enough = world.free(node) + freed >= claimant.gpus;
-            (enough && straddling(world, &ids(set), claimant) == Some(0)).then_some((young, lost))
+            let enough = world.free(node) + freed >= preemptor.gpus;
+            (enough && straddling(world, &ids(set), preemptor) == Some(0)).then_some((young, lost))
         });
         sets.min()
     };
@@ -440,14 +440,14 @@ proptest! {
         }
         world.settle();
         world.evicted_for.clear();
-        let claimant = world.submit(&TEAMS[0].into(), "train", 0, 1, gpus);
-        let claimant = world.items[&claimant].clone();
-        let scene = after(&world, &[], &claimant, &BTreeMap::new());
-        let Some(least) = least_lost_on_a_node(&scene, &claimant) else { return Ok(()) };
+        let preemptor = world.submit(&TEAMS[0].into(), "train", 0, 1, gpus);
+        let preemptor = world.items[&preemptor].clone();
+        let scene = after(&world, &[], &preemptor, &BTreeMap::new());
+        let Some(least) = least_lost_on_a_node(&scene, &preemptor) else { return Ok(()) };
         world.plan();
-        let Some(chosen) = world.evicted_for.get(&claimant.workload.id) else { return Ok(()) };
+        let Some(chosen) = world.evicted_for.get(&preemptor.workload.id) else { return Ok(()) };
         let chosen: Vec<WorkloadId> = chosen.iter().cloned().collect();
-        prop_assert_eq!(straddling(&scene, &chosen, &claimant), Some(0));
+        prop_assert_eq!(straddling(&scene, &chosen, &preemptor), Some(0));
         let chosen: Vec<&Item> = chosen.iter().map(|id| &scene.items[id]).collect();
         let lost = chosen.iter().map(|item| item.total() * (scene.now.0 - started(item).0)).sum();
         prop_assert_eq!((chosen.iter().any(|item| is_young(&scene, item)), lost), least);

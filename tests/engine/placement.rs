@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::Action;
-use sluice_engine::model::{
+use sluice_engine::types::Action;
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Pool, Taint, Time, Toleration, Topology,
     Workload, WorkloadId,
 };

@@ -1,10 +1,10 @@
 //! Pods that no Job owns, alone and in groups: what cannot be put back in the queue.
 
 use sluice_engine::Engine;
-use sluice_engine::amount::Amount;
-use sluice_engine::decision::{Action, Reason, State};
-use sluice_engine::forward::{Happening, Life, Run};
-use sluice_engine::model::{
+use sluice_engine::replay::{Happening, Life, Run};
+use sluice_engine::types::amount::Amount;
+use sluice_engine::types::{Action, Reason, State};
+use sluice_engine::types::{
     Event, Node, Observed, PodShape, Settings, Time, Topology, Unready, Workload, WorkloadId, WorkloadKind,
 };
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{Event, Observed, PodsReady, Queue, Team, Time, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{Event, Observed, PodsReady, Queue, Team, Time, WorkloadId};
 
 use super::turns::seconds;
 use super::world::{Stage, World, team};
@@ -51,7 +51,8 @@ fn pass(world: &mut World, after: i64) -> Vec<Action> {
 
 /// It goes back to the queue; what was said.
 fn put_back(world: &mut World, id: &WorkloadId, actions: &[Action]) -> String {
-    let [Action::Evict { workload, reason: EvictReason::NotReady, claimant: None, message }] = actions else {
+    let [Action::Evict { workload, reason: EvictReason::NotReady, preemptor: None, message }] = actions
+    else {
         panic!("not put back: {actions:?}")
     };
     assert_eq!(workload, id);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sluice_engine::decision::Action;
-use sluice_engine::model::{Name, Team, Time, WorkloadId};
+use sluice_engine::types::Action;
+use sluice_engine::types::{Name, Team, Time, WorkloadId};
 
 use super::ops::ids;
 use super::world::{Stage, World, team};
@@ -39,9 +39,9 @@ fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
                 Action::Admit { workload, .. } => {
                     started.insert(workload.clone());
                 }
-                Action::Evict { workload, claimant, .. } => prop_assert!(
+                Action::Evict { workload, preemptor, .. } => prop_assert!(
                     !started.contains(workload),
-                    "{workload} started and goes for {claimant:?}:\\n{}",
+                    "{workload} started and goes for {preemptor:?}:\\n{}",
                     world.log.join("\\n")
                 ),
                 other => panic!("not expected here: {other:?}"),

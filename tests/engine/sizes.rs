@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::forward::{Happening, Life, Run};
-use sluice_engine::model::{
+use sluice_engine::replay::{Happening, Life, Run};
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{
     Admission, DEFAULT_POOL, Event, Name, Node, Observed, PodShape, Queue, Quota, Size, Team, Time, Workload,
     WorkloadId,
 };

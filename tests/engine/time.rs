@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sluice_engine::decision::{Action, Reason};
-use sluice_engine::model::{OnMaxWait, Queue, Team, Time, WorkloadId};
+use sluice_engine::types::{Action, Reason};
+use sluice_engine::types::{OnMaxWait, Queue, Team, Time, WorkloadId};
 
 use super::turns::seconds;
 use super::world::{Stage, World, team};

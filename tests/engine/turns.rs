@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
-use sluice_engine::decision::Reason;
-use sluice_engine::forward::{Happening, Life, Run};
-use sluice_engine::model::{Event, Name, Node, Observed, PodShape, Queue, Team, Time, Workload, WorkloadId};
+use sluice_engine::replay::{Happening, Life, Run};
+use sluice_engine::types::Reason;
+use sluice_engine::types::{Event, Name, Node, Observed, PodShape, Queue, Team, Time, Workload, WorkloadId};
 
 use super::world::{GPU, gpus, team};
 
@@ -134,21 +134,21 @@ impl Course {
     fn promises_are_kept(&mut self) -> Result<(), TestCaseError> {
         let team = |id: &WorkloadId| self.run.engine().workload(id).map(|workload| workload.team.clone());
         for reservation in self.run.engine().reservations() {
-            let holder = &reservation.holder;
+            let holder = &reservation.owner;
             let others = self.promised.keys().filter(|other| *other != holder && team(other) == team(holder));
             for other in others {
                 prop_assert!(
                     self.known[other].started.is_some(),
                     "the turn of {other} went to {}",
-                    reservation.holder
+                    reservation.owner
                 );
             }
             let Some(start) = reservation.start else { continue };
-            let times = self.promised.entry(reservation.holder.clone()).or_default();
+            let times = self.promised.entry(reservation.owner.clone()).or_default();
             prop_assert!(
                 times.last().is_none_or(|last| start <= *last),
                 "{} is put off to {start:?}: {times:?}",
-                reservation.holder
+                reservation.owner
             );
             if times.last() != Some(&start) {
                 times.push(start);
@@ -193,7 +193,7 @@ impl Course {
         let reservations = self.run.engine().reservations();
         let reservation = reservations.first();
         for (id, known) in self.known.iter().filter(|(_, known)| known.started.is_none()) {
-            if reservation.is_some_and(|reservation| reservation.holder == *id) {
+            if reservation.is_some_and(|reservation| reservation.owner == *id) {
                 continue;
             }
             let wish = &known.wish;
@@ -204,7 +204,7 @@ impl Course {
             for (node, offers) in &self.nodes {
                 let free = offers - self.on(node).map(|(held, _)| held).sum::<i64>();
                 let kept = reservation.and_then(|reservation| {
-                    let holder = &self.known[&reservation.holder].wish;
+                    let holder = &self.known[&reservation.owner].wish;
                     reservation.nodes.get(node).map(|pods| holder.gpus * i64::from(*pods))
                 });
                 let staying = self
@@ -430,7 +430,7 @@ fn nobody_leaves_for_who_has_room_that_is_kept_free_for_a_mate_before_it() {
     course.advance(Time(25_000)).expect("no law is broken");
     let small = course.submit(&wish(1, 40));
     course.advance(Time(30_000)).expect("nobody is evicted");
-    assert_eq!(course.run.engine().reservations()[0].holder, large);
+    assert_eq!(course.run.engine().reservations()[0].owner, large);
     let verdict = course.run.engine().verdict(&small).expect("a verdict");
     assert_eq!(verdict.reason, Reason::Reserved, "{}", verdict.message);
     course.advance(Time(400_000)).expect("nobody is evicted");
@@ -488,9 +488,7 @@ fn who_gives_way_is_told_for_whom() {
         seconds += 1;
         assert!(seconds < 100, "{:?}", stream.course.run.engine().verdict(&younger));
     }
-    assert!(
-        stream.course.run.engine().reservations().iter().all(|reservation| reservation.holder != younger)
-    );
+    assert!(stream.course.run.engine().reservations().iter().all(|reservation| reservation.owner != younger));
 }
 
 #[test]
@@ -509,7 +507,7 @@ fn the_first_of_every_team_is_promised_room_of_its_own() {
     let small = course.submit(&wish(1, 1, 301));
     course.advance(Time(0)).expect("no law is broken");
     let reservations = course.run.engine().reservations();
-    let promised: Vec<_> = reservations.iter().map(|r| (&r.holder, r.start)).collect();
+    let promised: Vec<_> = reservations.iter().map(|r| (&r.owner, r.start)).collect();
     // The second team holds nothing, so it goes first.
     assert_eq!(promised, [(&first, Some(Time(200_000))), (&second, Some(Time(100_000)))]);
     assert_eq!(course.started(&small), Some(Time(0)), "one node is nobody's");
@@ -529,7 +527,7 @@ fn a_reservation_says_what_it_keeps_and_from_whom() {
     course.advance(Time(0)).expect("no law is broken");
     let reservations = course.run.engine().reservations();
     assert_eq!(reservations.len(), 1);
-    assert_eq!(reservations[0].holder, big);
+    assert_eq!(reservations[0].owner, big);
     assert_eq!(reservations[0].start, Some(Time(100_000)));
     let verdict = |id: &WorkloadId| course.run.engine().verdict(id).expect("a verdict");
     assert_eq!(verdict(&big).reason, Reason::NoRoom);

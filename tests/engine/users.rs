@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sluice_engine::decision::Action;
-use sluice_engine::model::{Event, Name, Team, Time, WorkloadId};
+use sluice_engine::types::Action;
+use sluice_engine::types::{Event, Name, Team, Time, WorkloadId};
 
 use super::ops::ids;
 use super::world::{Item, Stage, World, team};

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluice_engine::Engine;
-use sluice_engine::amount::{Amount, ResourceList};
-use sluice_engine::decision::{Action, EvictReason, Reason, State};
-use sluice_engine::model::{
+use sluice_engine::types::amount::{Amount, ResourceList};
+use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Settings, Team, Time,
     Workload, WorkloadId,
 };
@@ -78,11 +78,11 @@ fn told(action: &Action) -> String {
                 admission.borrowed
             )
         }
-        Action::Resize { workload, admission, cause, claimant, .. } => {
-            format!("Resize {workload} to {} {cause:?} for {claimant:?}", nodes(admission))
+        Action::Resize { workload, admission, cause, preemptor, .. } => {
+            format!("Resize {workload} to {} {cause:?} for {preemptor:?}", nodes(admission))
         }
-        Action::Evict { workload, claimant, reason, .. } => {
-            format!("Evict {workload} for {} {reason:?}", claimant.as_ref().map_or("nobody", |id| &id.0))
+        Action::Evict { workload, preemptor, reason, .. } => {
+            format!("Evict {workload} for {} {reason:?}", preemptor.as_ref().map_or("nobody", |id| &id.0))
         }
         Action::Fail { workload, reason, .. } => format!("Fail {workload} {reason:?}"),
     }
@@ -232,8 +232,8 @@ impl World {
             if let Action::Evict { workload, reason: EvictReason::Moved, .. } = action {
                 self.moving.insert(workload.clone());
             }
-            if let Action::Evict { workload, claimant: Some(claimant), .. } = action {
-                self.evicted_for.entry(claimant.clone()).or_default().insert(workload.clone());
+            if let Action::Evict { workload, preemptor: Some(preemptor), .. } = action {
+                self.evicted_for.entry(preemptor.clone()).or_default().insert(workload.clone());
             }
         }
         self.in_flight.extend(actions.clone());
@@ -410,7 +410,7 @@ impl World {
     pub fn kept_from(&self, item: &Item) -> BTreeMap<Name, i64> {
         let mut kept = BTreeMap::new();
         for reservation in self.engine.reservations() {
-            let holder = &self.items[&reservation.holder];
+            let holder = &self.items[&reservation.owner];
             let goes_before = if holder.workload.team == item.workload.team {
                 Self::rank(item) <= Self::rank(holder)
             } else {
@@ -430,7 +430,7 @@ impl World {
     pub fn has_kept_room(&self, item: &Item) -> bool {
         let reservations = self.engine.reservations();
         let mates = reservations.iter().filter_map(|reservation| {
-            let holder = &self.items[&reservation.holder];
+            let holder = &self.items[&reservation.owner];
             let before = holder.workload.team == item.workload.team && Self::rank(holder) < Self::rank(item);
             (before && !self.within_own_guarantee(holder)).then_some((holder, reservation))
         });

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says which of the named programs are missing, and how to get them.
+# Names each missing program and the way to install it.
 set -euo pipefail
 
 missing=0

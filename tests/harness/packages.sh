@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the system packages that some tests need, where that is possible without asking.
+# Installs the system packages that some tests need, if that is possible without a prompt.
 set -euo pipefail
 
 command -v prometheus >/dev/null && exit 0

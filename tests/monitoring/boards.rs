@@ -1,4 +1,4 @@
-//! What the boards ask, as Grafana would ask it.
+//! The queries of the dashboards, as Grafana sends them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::tools::monitoring;
 
-/// The boards' files.
+/// The dashboards' files.
 pub const BOARDS: [&str; 2] = ["team.json", "cluster.json"];
-/// What Grafana itself fills in: the boards are drawn with the resolution of the scrapes.
+/// Grafana's built-in variables, at the resolution of the scrapes.
 const BUILT_IN: [(&str, &str); 2] = [("__rate_interval", "15s"), ("__range", "1h")];
 
-/// A board.
+/// A dashboard.
 pub struct Board {
     pub file: &'static str,
     pub json: Value,
@@ -21,19 +21,19 @@ pub struct Board {
 /// A query of a panel.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Board, panel and reference, to be named when it fails.
+    /// Dashboard, panel and reference, for error messages.
     pub name: String,
-    /// With everything filled in.
+    /// The expression with all variables replaced.
     pub expression: String,
-    /// Whether it is asked for one moment.
+    /// Whether it is an instant query.
     pub instant: bool,
 }
 
-/// A variable whose values Prometheus tells.
+/// A variable with values from Prometheus.
 #[derive(Clone, Debug)]
 pub struct Choice {
     pub name: String,
-    /// `label_values(series, label)` taken apart, with everything filled in.
+    /// `label_values(series, label)` in parts, with all variables replaced.
     pub series: String,
     pub label: String,
 }
@@ -55,14 +55,14 @@ impl Board {
         list(&self.json["templating"]["list"]).filter(move |variable| variable["type"] == kind)
     }
 
-    /// What stands for each variable: what is chosen, or the whole where several can be chosen.
+    /// The value of each variable: the chosen one, or all where several can be chosen.
     fn values<'a>(&'a self, chosen: &'a BTreeMap<&str, &str>) -> Result<BTreeMap<&'a str, &'a str>> {
         let mut values = BTreeMap::from(BUILT_IN);
         for variable in self.variables("query") {
             let name = text(&variable["name"]);
             let value = match variable["allValue"].as_str() {
                 Some(all) if variable["includeAll"] == true => all,
-                _ => chosen.get(name).with_context(|| format!("nothing is chosen for ${name}"))?,
+                _ => chosen.get(name).with_context(|| format!("no value is chosen for ${name}"))?,
             };
             values.insert(name, value);
         }
@@ -76,7 +76,7 @@ impl Board {
         for panel in self.panels() {
             ensure!(
                 list(&panel["targets"]).next().is_some(),
-                "{}: {} asks nothing",
+                "{}: {} has no query",
                 self.file,
                 panel["title"]
             );
@@ -89,7 +89,7 @@ impl Board {
         Ok(queries)
     }
 
-    /// Every variable whose values are asked for.
+    /// Every variable with queried values.
     pub fn choices(&self, chosen: &BTreeMap<&str, &str>) -> Result<Vec<Choice>> {
         let values = self.values(chosen)?;
         let choice = |variable: &Value| {
@@ -97,21 +97,21 @@ impl Board {
             let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
             let (series, label) = inside
                 .and_then(|inside| inside.rsplit_once(','))
-                .with_context(|| format!("{}: ${name} is asked for with {query}", self.file))?;
+                .with_context(|| format!("{}: ${name} is queried with {query}", self.file))?;
             let series = fill(series, &values)?;
             Ok(Choice { name: format!("{}: ${name}", self.file), series, label: label.trim().to_owned() })
         };
         self.variables("query").map(choice).collect()
     }
 
-    /// What makes a board hard to read or impossible to import.
+    /// Defects that make a dashboard hard to read or impossible to import.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut fault = |panel: &Value, what: &str| faults.push(format!("{}: {what}", panel["title"]));
         let (mut ids, mut taken) = (BTreeSet::new(), BTreeSet::new());
         for panel in list(&self.json["panels"]) {
             if !ids.insert(panel["id"].as_u64()) {
-                fault(panel, "another panel has its id");
+                fault(panel, "has the id of another panel");
             }
             let at = |key: &str| panel["gridPos"][key].as_u64().unwrap_or(u64::MAX);
             if at("x").saturating_add(at("w")) > 24 || at("h") > 30 {
@@ -120,28 +120,28 @@ impl Board {
             }
             for field in (0..at("w")).flat_map(|x| (0..at("h")).map(move |y| (x, y))) {
                 if !taken.insert((at("x") + field.0, at("y") + field.1)) {
-                    fault(panel, "lies on another panel");
+                    fault(panel, "overlaps another panel");
                     break;
                 }
             }
         }
         for panel in self.panels() {
             if text(&panel["description"]).split_whitespace().count() < 5 {
-                fault(panel, "does not say what it shows");
+                fault(panel, "has no description");
             }
             if text(&panel["fieldConfig"]["defaults"]["unit"]).is_empty() {
                 fault(panel, "has no unit");
             }
             let sources = std::iter::once(panel).chain(list(&panel["targets"]));
             if sources.map(|one| &one["datasource"]["uid"]).any(|uid| uid != "${datasource}") {
-                fault(panel, "does not ask the chosen Prometheus");
+                fault(panel, "does not query the chosen Prometheus");
             }
             if list(&panel["targets"]).any(|target| text(&target["legendFormat"]).is_empty()) {
                 fault(panel, "has a series without a name");
             }
         }
         if self.variables("datasource").count() != 1 {
-            faults.push("there is not one choice of the Prometheus".to_owned());
+            faults.push("there is not exactly one variable for the Prometheus".to_owned());
         }
         faults
     }
@@ -155,7 +155,7 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Fills in `$name` and `${name}`.
+/// Replaces `$name` and `${name}`.
 fn fill(expression: &str, values: &BTreeMap<&str, &str>) -> Result<String> {
     let (mut filled, mut rest) = (String::new(), expression);
     while let Some((before, after)) = rest.split_once('$') {
@@ -173,7 +173,7 @@ fn fill(expression: &str, values: &BTreeMap<&str, &str>) -> Result<String> {
     Ok(filled)
 }
 
-/// The names of the metrics in an expression: words that are neither called nor labels.
+/// The names of the metrics in an expression: words that are neither functions nor labels.
 pub fn metrics(expression: &str) -> BTreeSet<String> {
     const PREFIXES: [&str; 3] = ["sluice_", "apiserver_", "process_"];
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -190,7 +190,7 @@ fn variables_are_filled_in_as_grafana_does() -> Result<()> {
 }
 
 #[test]
-fn the_boards_say_what_they_show_and_where_they_ask() -> Result<()> {
+fn every_panel_has_a_description_and_queries_the_chosen_prometheus() -> Result<()> {
     for file in BOARDS {
         let board = Board::load(file)?;
         let faults = board.faults();

@@ -1,4 +1,4 @@
-//! The rules and the objects made of the files, without a cluster.
+//! The rules and the objects generated from the files, without a cluster.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ async fn promtool_accepts_the_rules_and_their_tests_pass() -> Result<()> {
 }
 
 #[test]
-fn each_alert_is_tested_to_fire_and_not_to_fire_and_has_its_place_in_the_readme() -> Result<()> {
+fn each_alert_has_tests_that_fire_and_do_not_fire_and_a_section_in_the_readme() -> Result<()> {
     let tests = yaml("rules_test.yaml")?;
     let cases: Vec<&Value> = list(&tests["tests"]).flat_map(|test| list(&test["alert_rule_test"])).collect();
     let readme = std::fs::read_to_string(path("README.md"))?;
@@ -48,12 +48,9 @@ fn each_alert_is_tested_to_fire_and_not_to_fire_and_has_its_place_in_the_readme(
             let of_alert = cases.iter().filter(|case| case["alertname"] == alert);
             of_alert.filter(|case| list(&case["exp_alerts"]).next().is_some() == expected).count()
         };
-        ensure!(fires(true) > 0, "no test says when {alert} fires");
-        ensure!(fires(false) > 0, "no test says when {alert} does not fire");
-        ensure!(
-            readme.contains(&format!("### {alert}\n")),
-            "the README does not say what to do about {alert}"
-        );
+        ensure!(fires(true) > 0, "no test in which {alert} fires");
+        ensure!(fires(false) > 0, "no test in which {alert} does not fire");
+        ensure!(readme.contains(&format!("### {alert}\n")), "the README has no section for {alert}");
         let runbook = text(&rule["annotations"]["runbook"]);
         ensure!(runbook.ends_with(&format!("README.md#{}", alert.to_lowercase())), "{alert}: {runbook}");
         ensure!(["critical", "warning"].contains(&text(&rule["labels"]["severity"])), "{alert}: severity");
@@ -62,7 +59,7 @@ fn each_alert_is_tested_to_fire_and_not_to_fire_and_has_its_place_in_the_readme(
 }
 
 #[tokio::test]
-async fn the_operators_rules_are_these_rules() -> Result<()> {
+async fn the_operator_object_holds_the_same_rules() -> Result<()> {
     let output = Command::new(monitoring().join("operator/generate.sh")).output().await?;
     ensure!(output.status.success(), "generate.sh failed: {}", String::from_utf8_lossy(&output.stderr));
     let stored = std::fs::read_to_string(path("operator/prometheusrule.yaml"))?;

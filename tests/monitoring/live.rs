@@ -1,4 +1,4 @@
-//! Every board and every rule on a Sluice that has really admitted, lent, reclaimed and refused.
+//! Every dashboard and every rule on a Sluice that has admitted, lent, reclaimed and refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::tools::{Prometheus, Series, monitoring};
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const REPLICAS: usize = 2;
 
-/// A owns half of 40 GPUs and takes 32; B's owners come back for 15 of theirs, so that 7 must go.
+/// A owns half of 40 GPUs and uses 32; B reclaims 15 of its own, so 7 Jobs must be evicted.
 const BORROWER: &str = "
 apiVersion: v1
 kind: Node
@@ -44,7 +44,7 @@ metadata: {name: b, labels: {sluice.dev/team: b}}
 ---
 ";
 
-/// So many Jobs of one GPU, whose pods take some seconds to end when told to.
+/// This many Jobs of one GPU, with pods that take some seconds to stop.
 fn jobs(namespace: &str, count: usize) -> String {
     format!(
         "
@@ -73,7 +73,7 @@ async fn every_query_of_the_boards_and_the_rules_is_answered_by_a_running_sluice
 }
 
 async fn watch(world: &mut World, prometheus: &Prometheus, began: i64) -> Result<()> {
-    // A scrape before the first start, so that what starts is seen as an increase.
+    // A scrape before the first start, so that the starts appear as an increase.
     value(prometheus, "sum(sluice_leader)", 1.0).await?;
     value(prometheus, "count(sluice_build_info)", 2.0).await?;
     world.apply(&format!("{BORROWER}{}", jobs("a", 32))).await?;
@@ -87,10 +87,10 @@ async fn watch(world: &mut World, prometheus: &Prometheus, began: i64) -> Result
         (r#"max(sluice_queue_depth{team="a"})"#, 7.0),
         (r#"max(max_over_time(sluice_team_resources{team="a",kind="borrowed"}[5m]))"#, 12.0),
         (r#"max(sluice_team_resources{team="a",resource="nvidia.com/gpu",kind="borrowed"})"#, 5.0),
-        // The owner waits while the borrowers end; when they have ended, nobody is owed anything.
+        // The owner waits while the borrowers stop; afterwards no workload waits within guarantee.
         (r#"max(max_over_time(sluice_owed_oldest_wait_seconds{team="b"}[5m])) >= bool 2"#, 1.0),
         (r#"max(sluice_owed_oldest_wait_seconds{team=~"a|b"})"#, 0.0),
-        // What both replicas tell counts once.
+        // Series of both replicas count once.
         (
             r#"sum(team_pool_resource_kind:sluice_team_resources:max{resource="nvidia.com/gpu",kind="used"})"#,
             40.0,
@@ -106,7 +106,7 @@ async fn watch(world: &mut World, prometheus: &Prometheus, began: i64) -> Result
     unanswered_webhooks(world, prometheus).await
 }
 
-/// Every query of every panel shows something, and every variable offers what is chosen.
+/// Every query of every panel returns data, and every variable offers the chosen value.
 async fn boards(world: &World, prometheus: &Prometheus, began: i64) -> Result<()> {
     let chosen = BTreeMap::from([("team", "a"), ("pool", "default"), ("resource", "nvidia.com/gpu")]);
     let mut open: Vec<Query> = Vec::new();
@@ -123,8 +123,8 @@ async fn boards(world: &World, prometheus: &Prometheus, began: i64) -> Result<()
     }
     exist(prometheus, open.iter().flat_map(|query| metrics(&query.expression)).collect()).await?;
     let all = open.len();
-    eventually(&format!("all {all} queries of the boards show something"), patience(), async || {
-        // A rate shows only while something happens, so somebody goes on asking the webhook.
+    eventually(&format!("all {all} queries of the boards return data"), patience(), async || {
+        // A rate is zero without events, so requests to the webhook continue.
         let probe = jobs("a", 1).replacen("name: work", "generateName: asking-", 1);
         let asked = world.kubectl.run(&["create", "--dry-run=server", "-f", "-"], Some(&probe)).await;
         asked.map_err(|error| format!("{error:#}"))?;
@@ -135,7 +135,7 @@ async fn boards(world: &World, prometheus: &Prometheus, began: i64) -> Result<()
                 true => prometheus.instant(&query.expression).await,
                 false => prometheus.range(&query.expression, began, now).await,
             };
-            // What Prometheus does not understand will not get better.
+            // A query that Prometheus cannot parse never succeeds.
             match answer {
                 Ok(series) if series.iter().any(Series::shows) => {}
                 Ok(_) => still.push(query),
@@ -151,7 +151,7 @@ async fn boards(world: &World, prometheus: &Prometheus, began: i64) -> Result<()
     .map_err(anyhow::Error::msg)
 }
 
-/// Every record has been made, and what the alerts ask for is there; none of them has a reason to fire.
+/// Every recording rule has data, and the metrics of the alerts exist; no alert has a reason to fire.
 async fn records_and_alerts(prometheus: &Prometheus) -> Result<()> {
     for rule in rules()? {
         let expression = text(&rule["expr"]);
@@ -165,10 +165,10 @@ async fn records_and_alerts(prometheus: &Prometheus) -> Result<()> {
             .await?;
             continue;
         }
-        // How fast things are is for benchmarks: here a whole control plane shares the machine.
+        // Speed is for benchmarks: here a whole control plane shares the machine.
         let timed = text(&rule["alert"]).ends_with("Slow");
         ensure!(timed || answer.is_empty(), "{} has a reason to fire: {answer:?}", rule["alert"]);
-        // What the API server counts only when a webhook fails comes in the end.
+        // Metrics that the API server creates at the first failed webhook call are checked at the end.
         let mut asked = metrics(expression);
         asked.retain(|metric| !metric.starts_with("apiserver_"));
         exist(prometheus, asked).await?;
@@ -176,14 +176,14 @@ async fn records_and_alerts(prometheus: &Prometheus) -> Result<()> {
     Ok(())
 }
 
-/// Without Sluice the alerts that say so are on their way.
+/// Without Sluice the alerts for that become pending.
 async fn unanswered_webhooks(world: &mut World, prometheus: &Prometheus) -> Result<()> {
     for replica in &mut world.replicas {
         replica.kill().await?;
     }
     for alert in ["SluiceDown", "SluiceWebhookUnreachable"] {
         eventually(&format!("{alert} is pending"), patience(), async || {
-            // A counter's first value is no increase yet, so there must be several calls.
+            // The first value of a counter is no increase, so several calls are necessary.
             let probe = jobs("a", 1).replacen("name: work", "generateName: unanswered-", 1);
             world.kubectl.create(&probe).await.map_err(|error| format!("{error:#}"))?;
             let pending = prometheus.instant(&format!("ALERTS{{alertname=\"{alert}\"}}")).await;
@@ -200,9 +200,9 @@ async fn unanswered_webhooks(world: &mut World, prometheus: &Prometheus) -> Resu
     Ok(())
 }
 
-/// The metrics are there, under exactly these names.
+/// Waits until metrics of exactly these names exist.
 async fn exist(prometheus: &Prometheus, mut open: BTreeSet<String>) -> Result<()> {
-    eventually("there is every metric asked for", patience(), async || {
+    eventually("every queried metric exists", patience(), async || {
         for metric in open.clone() {
             let count = prometheus.instant(&format!("count({{__name__=\"{metric}\"}})")).await;
             if !count.map_err(|error| format!("{error:#}"))?.is_empty() {
@@ -214,7 +214,7 @@ async fn exist(prometheus: &Prometheus, mut open: BTreeSet<String>) -> Result<()
     .await
 }
 
-/// The expression comes to have this one value.
+/// Waits until the expression has this one value.
 async fn value(prometheus: &Prometheus, expression: &str, expected: f64) -> Result<()> {
     eventually(&format!("{expression} is {expected}"), patience(), async || {
         let series = prometheus.instant(expression).await.map_err(|error| format!("{error:#}"))?;
@@ -226,7 +226,7 @@ async fn value(prometheus: &Prometheus, expression: &str, expected: f64) -> Resu
     .await
 }
 
-/// Scrapes the replicas each second and the API server, which has much to tell, every four.
+/// Scrapes the replicas each second and the API server, which has many metrics, every four.
 fn config(world: &World) -> Result<String> {
     let kubeconfig = std::fs::read_to_string(world.cluster.kubeconfig(User::Admin))?;
     let kubeconfig: Value = serde_saphyr::from_str(&kubeconfig)?;

@@ -1,4 +1,4 @@
-//! The boards and the rules, against a real Prometheus that scrapes a real Sluice.
+//! The dashboards and the rules, against a real Prometheus that scrapes a real Sluice.
 
 mod boards;
 mod files;

@@ -1,4 +1,4 @@
-//! Prometheus and its tool, as the distribution packages them.
+//! Prometheus and promtool, as the distribution packages them.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use sluice_harness::eventually;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// Where the boards and the rules are.
+/// The directory of the dashboards and the rules.
 pub fn monitoring() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join("monitoring")
 }
 
-/// Runs a program; one that is not there is named with the way to get it.
+/// Runs a program; the error for a missing one says how to install it.
 async fn run(program: &str, arguments: &[&str]) -> Result<Output> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().await;
     output.with_context(|| missing(program))
@@ -29,7 +29,7 @@ fn missing(program: &str) -> String {
     )
 }
 
-/// Runs promtool and gives what it says.
+/// Runs promtool and returns its output.
 pub async fn promtool(arguments: &[&str]) -> Result<String> {
     let output = run("promtool", arguments).await?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -40,7 +40,7 @@ pub async fn promtool(arguments: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-/// A Prometheus of its own. Dropping it ends it and forgets its data.
+/// A separate Prometheus. Dropping it ends it and deletes its data.
 pub struct Prometheus {
     url: String,
     log: PathBuf,
@@ -49,7 +49,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it with this configuration and waits until it answers.
+    /// Starts Prometheus with this configuration and waits until it answers.
     pub async fn start(config: &str) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let file = |name: &str| directory.path().join(name);
@@ -77,12 +77,12 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// What the expression gives now.
+    /// The expression's value now.
     pub async fn instant(&self, expression: &str) -> Result<Vec<Series>> {
         self.query(&["query", "instant", "--format=json", &self.url, expression]).await
     }
 
-    /// What the expression gives from one second to another, for each second.
+    /// The expression's values from one second to another, for each second.
     pub async fn range(&self, expression: &str, from: i64, to: i64) -> Result<Vec<Series>> {
         let (start, end) = (format!("--start={from}"), format!("--end={to}"));
         self.query(&["query", "range", "--format=json", &start, &end, "--step=1s", &self.url, expression])
@@ -99,11 +99,11 @@ impl Prometheus {
         Ok(answer.as_array().into_iter().flatten().map(Series::new).collect())
     }
 
-    /// What it has said last.
+    /// The last lines of its log.
     pub fn log_tail(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        format!("Prometheus said last:\n{}", lines[lines.len().saturating_sub(5)..].join("\n"))
+        format!("Prometheus's last lines:\n{}", lines[lines.len().saturating_sub(5)..].join("\n"))
     }
 }
 
@@ -122,7 +122,7 @@ impl Series {
         Self { labels: series["metric"].clone(), values: one.chain(many).filter_map(number).collect() }
     }
 
-    /// Whether there is anything to be drawn: a quotient of nothing and nothing is not.
+    /// Whether there is a number to draw: 0/0 is none.
     pub fn shows(&self) -> bool {
         self.values.iter().any(|value| value.is_finite())
     }

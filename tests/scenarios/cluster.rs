@@ -1,9 +1,9 @@
-//! A scenario's objects, reduced to what it takes to add up who holds what.
+//! A scenario's objects, reduced to the fields from which usage can be added up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 use sluice::scenario::{Change, Kind, Object, RunningOn, Scenario};
 
 use crate::outcome::Seconds;
@@ -13,67 +13,67 @@ pub type Milli = BTreeMap<String, i64>;
 
 const GPU: &str = "nvidia.com/gpu";
 
-/// A node, and from when to when it is there.
+/// A node and its lifetime.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// What it offers.
+    /// Allocatable resources.
     pub offers: Milli,
     /// The pool it belongs to.
     pub pool: String,
-    /// Since when it is there.
+    /// When it joins.
     pub from: Seconds,
-    /// Since when it takes no new pods.
+    /// When it is cordoned.
     pub cordoned: Option<Seconds>,
     /// When it is lost.
     pub lost: Option<Seconds>,
 }
 
-/// What is known of a workload before anything is decided.
+/// A workload as submitted.
 #[derive(Debug)]
-pub struct Asked {
-    /// What one pod holds, its slot among it.
+pub struct Request {
+    /// Resources of one pod, its slot included.
     pub pod: Milli,
-    /// The share of one GPU that a pod takes, in thousandths, if it takes no whole one.
-    pub share: Option<i64>,
-    /// How long its pods go on after they were told to stop.
+    /// The GPU fraction of a pod in thousandths, if it uses no whole GPU.
+    pub fraction: Option<i64>,
+    /// Milliseconds from the request to stop to the end of its pods.
     pub grace: i64,
     /// When it is deleted.
     pub deleted: Option<Seconds>,
-    /// Where it runs from the beginning.
+    /// The nodes on which it runs from the beginning.
     pub running_on: Option<RunningOn>,
-    /// The queue it names.
+    /// The queue in its label.
     pub queue: Option<String>,
-    /// Whether it is a pod that nobody manages.
+    /// Whether it is an unmanaged pod.
     pub unmanaged: bool,
-    /// How long each of its pods runs, in milliseconds, if not for ever.
+    /// Run time of each pod in milliseconds; unlimited without it.
     pub duration: Option<i64>,
-    /// How many pods it wants.
+    /// Number of requested pods.
     pub pods: u32,
 }
 
-/// A team in one pool.
+/// A team's quotas.
 #[derive(Debug, Default)]
 pub struct Team {
-    /// The team above.
+    /// The parent team.
     pub parent: Option<String>,
-    /// What it is promised, by pool.
+    /// The guarantee by pool.
     pub guaranteed: BTreeMap<String, Milli>,
-    /// The most it may hold, by pool.
+    /// The limit by pool.
     pub limit: BTreeMap<String, Milli>,
-    /// The most each of its queues may hold.
+    /// The limit of each of its queues.
     pub queue_limits: BTreeMap<String, Milli>,
-    /// The queue of workloads that name none.
+    /// The queue of workloads without a label.
     pub default_queue: String,
 }
 
-/// All of it.
+/// The objects of a scenario.
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// The nodes.
     pub nodes: BTreeMap<String, Node>,
     /// The workloads by `namespace/name`.
-    pub asked: BTreeMap<String, Asked>,
-    /// The teams. What changes while the scenario runs is not among them.
+    pub requests: BTreeMap<String, Request>,
+    /// The teams as first applied.
     pub teams: BTreeMap<String, Team>,
     /// Teams that change while the scenario runs.
     pub edited: BTreeSet<String>,
@@ -100,8 +100,8 @@ impl Cluster {
             match &step.change {
                 Change::Apply(object) => cluster.applied(object, at, &pools, &members),
                 Change::Delete(object) => {
-                    if let Some(asked) = cluster.asked.get_mut(&key(object)) {
-                        asked.deleted = Some(at);
+                    if let Some(request) = cluster.requests.get_mut(&key(object)) {
+                        request.deleted = Some(at);
                     }
                 }
                 Change::Cordon(object) => {
@@ -139,7 +139,7 @@ impl Cluster {
                 let wanted = object.manifest["metadata"]["annotations"]["sluice.dev/pool"].as_str();
                 let pool = pools.iter().find(|(name, _)| *name == wanted.unwrap_or("default"));
                 let offers = pool.map(|(_, spec)| amounts(&spec["shares"])).unwrap_or_default();
-                self.asked.insert(key(object), asked(object, member, &offers));
+                self.requests.insert(key(object), request(object, member, &offers));
             }
             Kind::Namespace
             | Kind::NodePool
@@ -151,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// A team and those above it.
+    /// A team and its ancestors.
     pub fn path(&self, team: &str) -> Vec<&str> {
         let mut path = Vec::new();
         let mut next = self.teams.get_key_value(team);
@@ -199,8 +199,8 @@ fn team(manifest: &Value) -> Team {
     team
 }
 
-/// What a workload asks for in a pool whose nodes offer these parts of a GPU.
-fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
+/// A workload's requests in a pool with nodes that offer these parts of a GPU.
+fn request(object: &Object, member: bool, offers: &Milli) -> Request {
     let manifest = &object.manifest;
     let spec =
         if object.kind == Kind::Job { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
@@ -214,26 +214,26 @@ fn asked(object: &Object, member: bool, offers: &Milli) -> Asked {
         }
     }
     let annotations = &manifest["metadata"]["annotations"];
-    // Of several it is the most wanted; what it makes do with is told with its admissions.
-    let share = annotations["sluice.dev/gpu-fraction"].as_str().and_then(|text| text.split(',').next());
-    let mut share = share.and_then(|share| Amount::parse(share).ok()).map(Amount::as_milli);
-    if share == Some(1000) {
+    // Of several fractions the first is the most wanted; smaller ones are listed with the admissions.
+    let fraction = annotations["sluice.dev/gpu-fraction"].as_str().and_then(|text| text.split(',').next());
+    let mut fraction = fraction.and_then(|fraction| Amount::parse(fraction).ok()).map(Amount::as_milli);
+    if fraction == Some(1000) {
         pod.insert(GPU.to_owned(), 1000);
-        share = None;
+        fraction = None;
     }
-    let enough = offers.iter().filter(|(_, part)| share.is_some_and(|share| **part >= share));
+    let enough = offers.iter().filter(|(_, part)| fraction.is_some_and(|fraction| **part >= fraction));
     if let Some((offer, _)) = enough.min_by_key(|(_, part)| **part) {
         pod.insert(offer.clone(), 1000);
-        share = None;
+        fraction = None;
     }
-    if let Some(share) = share {
-        pod.insert(GPU.to_owned(), share);
+    if let Some(fraction) = fraction {
+        pod.insert(GPU.to_owned(), fraction);
     }
     let milliseconds =
         object.duration.map(|duration| i64::try_from(duration.as_millis()).expect("a scenario is short"));
-    Asked {
+    Request {
         pod,
-        share,
+        fraction,
         grace: spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(0) * 1000,
         deleted: None,
         running_on: object.running_on.clone(),

@@ -1,52 +1,53 @@
-//! What is expected of a scenario, and what of it did not come.
+//! The expected outcome of a scenario, and its differences from the actual one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 use crate::outcome::{Outcome, Seconds, Workload};
 
-/// The file beside a scenario. Where it says nothing of who runs and who does not, that is not looked at;
-/// otherwise every workload must be in exactly one of the lists.
+/// The file beside a scenario. If it lists any state, every workload must be in exactly one of the lists;
+/// otherwise states are not compared.
 ///
-/// A name that ends in a range, as in `a/x-0..3`, stands for all of `a/x-0` to `a/x-3`.
+/// A name that ends in a range, as in `a/x-0..3`, means all of `a/x-0` to `a/x-3`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Expectation {
-    /// How long the simulation lasts; without it until nothing more can happen.
+    /// Duration of the simulation; by default it ends when no further event is possible.
     pub until: Option<String>,
     /// The half-life of usage, if past usage counts.
     pub usage_half_life: Option<String>,
-    /// Who runs at the end, and where.
+    /// Running workloads at the end, with their nodes.
     #[serde(default)]
     run: BTreeMap<String, Place>,
-    /// Who waits at the end, and for which reason.
+    /// Waiting workloads at the end, with the code of the reason.
     #[serde(default)]
     wait: BTreeMap<String, String>,
-    /// Who is held by its user.
+    /// Workloads suspended by their user.
     #[serde(default)]
     held: BTreeSet<String>,
-    /// Who has ended well.
+    /// Workloads that succeeded.
     #[serde(default)]
     ended: BTreeSet<String>,
-    /// Who has failed.
+    /// Workloads that failed.
     #[serde(default)]
     failed: BTreeSet<String>,
-    /// Who was deleted.
+    /// Deleted workloads.
     #[serde(default)]
     gone: BTreeSet<String>,
-    /// Exactly who was evicted, for whom and why, in no order. Left out, it is not looked at.
+    /// All evictions in any order. Not compared if left out.
     evict: Option<Vec<Evicted>>,
-    /// When, and where it matters with what, these were admitted; what runs from the beginning is not listed.
+    /// Admission times, with nodes and GPU fraction where they matter. Workloads that run from the beginning
+    /// have no first admission here.
     #[serde(default)]
     admissions: BTreeMap<String, Vec<Admitted>>,
-    /// What each team's fair share of the pool is at the end.
+    /// Each team's fair share of the pool at the end.
     #[serde(default)]
     fair_share: BTreeMap<String, Quantity>,
-    /// Workloads that are to take turns.
-    turns: Option<Turns>,
-    /// Where the laws decide otherwise than the row does, and why.
+    /// Workloads that must alternate.
+    alternate: Option<Alternation>,
+    /// The reason why the laws require another outcome than the source of the case.
     #[serde(default)]
     pub difference: Option<String>,
 }
@@ -54,16 +55,16 @@ pub struct Expectation {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Evicted {
-    who: String,
-    /// Empty when no claimant is the cause.
+    victim: String,
+    /// Empty for an eviction without a preemptor.
     #[serde(rename = "for")]
-    claimant: String,
-    why: String,
+    preemptor: String,
+    reason: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Turns {
+struct Alternation {
     between: BTreeSet<String>,
     at_least: usize,
 }
@@ -82,7 +83,7 @@ impl TryFrom<serde_json::Value> for Quantity {
     }
 }
 
-/// Where somebody runs: `n0` (all pods there), `n0=2,n1=1`, `3 pods` (anywhere) or `any`.
+/// Nodes of a workload: `n0` (all pods there), `n0=2,n1=1`, `3 pods` (anywhere) or `any`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 enum Place {
@@ -96,7 +97,7 @@ impl TryFrom<String> for Place {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let number = |digits: &str| digits.parse().map_err(|_| format!("{text:?} is not a place"));
+        let number = |digits: &str| digits.parse().map_err(|_| format!("{text:?} is not a list of nodes"));
         if text == "any" {
             Ok(Self::Any)
         } else if let Some(pods) = text.strip_suffix(" pods") {
@@ -129,13 +130,13 @@ impl Place {
     }
 }
 
-/// One admission: `40s`, or `40s` and a place.
+/// One admission: `40s`, or `40s` and nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 struct Admitted {
     at: Seconds,
     place: Place,
-    /// The share of a GPU that it made do with; the full size without any.
+    /// The GPU fraction it was admitted with; the full size if none is given.
     share: Option<String>,
 }
 
@@ -167,7 +168,7 @@ fn names(name: &str) -> Vec<String> {
     }
 }
 
-/// Everything in which the outcome is not as expected, a line each.
+/// Every difference between the expected and the actual outcome, a line each.
 pub fn differences(
     expected: &Expectation,
     got: &Outcome,
@@ -178,11 +179,11 @@ pub fn differences(
     lines.extend(evictions(expected, got));
     lines.extend(admissions(expected, got, from_the_beginning));
     lines.extend(shares(expected, got));
-    lines.extend(turns(expected, got));
+    lines.extend(alternation(expected, got));
     lines
 }
 
-/// A list of what is expected of which workload.
+/// The expected states by workload, for one state.
 type Wanted<'a> = (&'a str, Option<&'a str>, Option<&'a Place>);
 
 fn states(expected: &Expectation, got: &Outcome) -> Vec<String> {
@@ -207,11 +208,11 @@ fn states(expected: &Expectation, got: &Outcome) -> Vec<String> {
     for workload in &got.workloads {
         let key = workload.key();
         let Some((state, reason, place)) = wanted.remove(&key) else {
-            // A pod that Sluice does not manage.
+            // An unmanaged pod.
             if workload.team.is_empty() {
                 continue;
             }
-            lines.push(format!("{key}: nothing is expected of it; it {}", workload.stands()));
+            lines.push(format!("{key}: no expectation lists it; it {}", workload.state_in_words()));
             continue;
         };
         let wrong = !state.is_empty() && workload.state != state
@@ -220,13 +221,11 @@ fn states(expected: &Expectation, got: &Outcome) -> Vec<String> {
         if wrong {
             let place = place.map(|place| format!(" at {place:?}")).unwrap_or_default();
             let reason = reason.map(|reason| format!(" with {reason}")).unwrap_or_default();
-            lines.push(format!("{key}: expected {state}{place}{reason}; it {}", workload.stands()));
+            lines.push(format!("{key}: expected {state}{place}{reason}; it {}", workload.state_in_words()));
         }
     }
     let absent = wanted.into_iter().filter(|(_, (state, ..))| !state.is_empty());
-    lines.extend(
-        absent.map(|(key, (state, ..))| format!("{key}: expected {state}; there is no such workload")),
-    );
+    lines.extend(absent.map(|(key, (state, ..))| format!("{key}: expected {state}; no such workload")));
     lines
 }
 
@@ -234,24 +233,24 @@ fn evictions(expected: &Expectation, got: &Outcome) -> Vec<String> {
     let Some(list) = &expected.evict else { return Vec::new() };
     let mut wanted: Vec<(String, String, String)> = Vec::new();
     for one in list {
-        wanted.extend(names(&one.who).into_iter().map(|who| (who, one.claimant.clone(), one.why.clone())));
+        wanted.extend(
+            names(&one.victim).into_iter().map(|victim| (victim, one.preemptor.clone(), one.reason.clone())),
+        );
     }
     let mut lines = Vec::new();
     for (victim, eviction) in got.evictions() {
-        let seen = (victim.key(), eviction.claimant.clone(), eviction.reason.clone());
+        let seen = (victim.key(), eviction.preemptor.clone(), eviction.reason.clone());
         match wanted.iter().position(|one| *one == seen) {
             Some(position) => drop(wanted.remove(position)),
             None => lines.push(format!(
-                "evicted against expectation: {} for {:?} ({}) at {}",
+                "unexpected eviction: {} for {:?} ({}) at {}",
                 seen.0, seen.1, seen.2, eviction.at
             )),
         }
     }
-    lines.extend(
-        wanted
-            .iter()
-            .map(|(who, claimant, why)| format!("not evicted as expected: {who} for {claimant:?} ({why})")),
-    );
+    lines.extend(wanted.iter().map(|(victim, preemptor, reason)| {
+        format!("missing eviction: {victim} for {preemptor:?} ({reason})")
+    }));
     lines
 }
 
@@ -263,7 +262,7 @@ fn admissions(expected: &Expectation, got: &Outcome, from_the_beginning: &BTreeS
         .flat_map(|(key, wanted)| names(key).into_iter().map(move |name| (name, wanted)))
     {
         let Some(workload) = got.workload(&key) else {
-            lines.push(format!("{key}: there is no such workload"));
+            lines.push(format!("{key}: no such workload"));
             continue;
         };
         let decided = &workload.admissions
@@ -279,8 +278,8 @@ fn admissions(expected: &Expectation, got: &Outcome, from_the_beginning: &BTreeS
     lines
 }
 
-/// Fair shares agree if they add up to the same, keep the order, and none is off by a whole unit: who
-/// hands out whole units and who does not are both right.
+/// Fair shares agree if they have the same sum and order, and none differs by a whole unit: rounding to whole
+/// units is allowed.
 fn shares(expected: &Expectation, got: &Outcome) -> Vec<String> {
     if expected.fair_share.is_empty() {
         return Vec::new();
@@ -302,25 +301,28 @@ fn shares(expected: &Expectation, got: &Outcome) -> Vec<String> {
     vec![format!("fair shares in thousandths: expected {wanted:?}; got {shares:?}")]
 }
 
-fn turns(expected: &Expectation, got: &Outcome) -> Vec<String> {
-    let Some(turns) = &expected.turns else { return Vec::new() };
+fn alternation(expected: &Expectation, got: &Outcome) -> Vec<String> {
+    let Some(alternation) = &expected.alternate else { return Vec::new() };
     let mut starts: Vec<(Seconds, String)> = got
         .workloads
         .iter()
-        .filter(|workload| turns.between.contains(&workload.key()))
+        .filter(|workload| alternation.between.contains(&workload.key()))
         .flat_map(|workload| workload.admissions.iter().map(|admission| (admission.at, workload.key())))
         .collect();
     starts.sort();
     let changes = starts.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
-    if changes >= turns.at_least {
+    if changes >= alternation.at_least {
         return Vec::new();
     }
-    vec![format!("expected {} turns between {:?}; got {changes}: {starts:?}", turns.at_least, turns.between)]
+    vec![format!(
+        "expected {} alternations between {:?}; got {changes}: {starts:?}",
+        alternation.at_least, alternation.between
+    )]
 }
 
-/// Says in words where a workload stands.
+/// The state of a workload in words.
 impl Workload {
-    pub fn stands(&self) -> String {
+    pub fn state_in_words(&self) -> String {
         let why =
             format!("{}: {}", self.reason.as_deref().unwrap_or("-"), self.message.as_deref().unwrap_or("-"));
         match self.nodes() {

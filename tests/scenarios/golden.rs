@@ -1,6 +1,6 @@
-//! The outcome of every scenario and example, and of scenarios drawn at random, is the one in
-//! `tests/golden/scenarios.jsonl`: a change of the code that is to change no decision changes none of them.
-//! `make golden` writes the file anew after a change that is to.
+//! The outcomes of all scenarios, examples and random scenarios equal those in
+//! `tests/golden/scenarios.jsonl`, so a change of the code that must not change decisions can be checked.
+//! `make golden` writes the file again after an intended change.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::{Case, parse, random, simulate};
 /// Outcomes longer than this, in bytes, are kept as a digest.
 const LONGEST: usize = 6_000;
 
-/// An outcome without its sentences: decisions, times, nodes, codes and figures.
+/// Removes the sentences of an outcome: decisions, times, nodes, codes and figures stay.
 fn silent(outcome: &mut Value) {
     match outcome {
         Value::Object(fields) => {
@@ -27,7 +27,7 @@ fn silent(outcome: &mut Value) {
     }
 }
 
-/// The FNV-1a hash of a text, 64 bits wide.
+/// The 64-bit FNV-1a hash of a text.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -52,10 +52,10 @@ fn line(name: &str, printed: &str) -> String {
 }
 
 #[test]
-fn outcomes_are_those_of_the_golden_file() {
+fn outcomes_equal_the_golden_file() {
     let mut lines = String::new();
     for case in Case::all() {
-        let printed = case.simulate(&case.scenario(), None).expect("a scenario that can be played");
+        let printed = case.simulate(&case.scenario(), None).expect("the scenario can be simulated");
         lines += &line(&case.name, &printed);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -74,15 +74,18 @@ fn outcomes_are_those_of_the_golden_file() {
     let mut runner = TestRunner::deterministic();
     for number in 0..200 {
         let text = random::scenario().new_tree(&mut runner).expect("a scenario").current();
-        let scenario = Scenario::parse([("random", text.as_str())]).expect("a scenario that can be read");
-        lines += &line(&format!("random-{number}"), &simulate(&scenario, None, None).expect("an outcome"));
+        let scenario = Scenario::parse([("random", text.as_str())]).expect("the scenario can be parsed");
+        lines += &line(
+            &format!("random-{number}"),
+            &simulate(&scenario, None, None).expect("the simulation succeeds"),
+        );
     }
     let file = root.join("tests/golden/scenarios.jsonl");
     if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
         std::fs::write(&file, &lines).expect("the golden file is written");
     }
-    let golden = std::fs::read_to_string(&file).expect("the golden file");
-    assert_eq!(lines.lines().count(), golden.lines().count(), "as many outcomes as in the golden file");
+    let golden = std::fs::read_to_string(&file).expect("the golden file exists");
+    assert_eq!(lines.lines().count(), golden.lines().count(), "number of outcomes");
     let differ: Vec<String> = lines
         .lines()
         .zip(golden.lines())

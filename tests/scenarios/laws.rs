@@ -1,45 +1,45 @@
-//! The laws that hold for every scenario whatever is expected of it, checked on what the simulation
-//! says was done and when. Nothing of the engine's own books is believed.
+//! The laws that hold in every scenario, checked on the simulation's decisions and times. The engine's own
+//! usage figures are not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 use sluice::scenario::RunningOn;
 
-use crate::cluster::{Asked, Cluster, Milli};
+use crate::cluster::{Cluster, Milli, Request};
 use crate::outcome::{Admission, Eviction, Outcome, Seconds, Workload};
 
-/// The end of what goes on for ever.
+/// The end of an unlimited run.
 const NEVER: Seconds = Seconds(i64::MAX);
 
-/// So many pods of a workload on a node, from a time until just before another.
+/// This many pods of a workload on a node, from a time until just before another.
 #[derive(Clone, Debug)]
 struct Hold {
     workload: String,
     team: String,
     node: String,
     pods: u32,
-    /// The share of a GPU that each makes do with, in thousandths, where that is less than it wants most.
+    /// The GPU fraction of each pod in thousandths, if it is smaller than the preferred one.
     less: Option<i64>,
     from: Seconds,
     until: Seconds,
 }
 
 impl Hold {
-    /// What each of the pods takes, and the part of it that is a share of one GPU.
+    /// The resources of each pod, and the GPU fraction among them.
     fn pod(&self, cluster: &Cluster) -> (Milli, Option<i64>) {
-        let asked = &cluster.asked[&self.workload];
-        let mut pod = asked.pod.clone();
+        let request = &cluster.requests[&self.workload];
+        let mut pod = request.pod.clone();
         if let Some(less) = self.less {
             pod.insert("nvidia.com/gpu".to_owned(), less);
         }
-        (pod, self.less.or(asked.share))
+        (pod, self.less.or(request.fraction))
     }
 }
 
-/// The share of a GPU that each pod makes do with, in thousandths, where that is less than it wants most.
+/// The GPU fraction of each pod in thousandths, if it is smaller than the preferred one.
 fn less_than_wanted(admission: &Admission) -> Option<i64> {
-    admission.share.as_deref().map(|share| Amount::parse(share).expect("a share").as_milli())
+    admission.share.as_deref().map(|fraction| Amount::parse(fraction).expect("a fraction").as_milli())
 }
 
 /// Every breach of a law, a line each.
@@ -47,12 +47,12 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut holds: Vec<Hold> = Vec::new();
     let mut lines = Vec::new();
     for workload in got.workloads.iter().filter(|workload| !workload.team.is_empty()) {
-        match cluster.asked.get(&workload.key()) {
-            Some(asked) => holds.extend(held_by(cluster, got, workload, asked)),
+        match cluster.requests.get(&workload.key()) {
+            Some(request) => holds.extend(held_by(cluster, got, workload, request)),
             None => lines.push(format!("{} is not in the scenario", workload.key())),
         }
     }
-    holds.extend(strangers(cluster));
+    holds.extend(unmanaged(cluster));
     let mut times: Vec<Seconds> = holds.iter().map(|hold| hold.from).collect();
     times.sort_unstable();
     times.dedup();
@@ -67,16 +67,16 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Every admission, and the eviction that ended it. One eviction ends one run, even if the next begins in
-/// the same instant; what came first in an instant is told by the decisions.
+/// Every admission, and the eviction that ended it. One eviction ends one run, even if the next begins in the
+/// same instant; the list of decisions gives the order within an instant.
 fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option<&'a Eviction>)> {
     let mut evictions = workload.evictions.iter().enumerate().peekable();
     let mut runs = Vec::new();
     for (place, admission) in workload.admissions.iter().enumerate() {
-        let ends = |(told, eviction): &(usize, &Eviction)| match workload.admissions.get(place + 1) {
+        let ends = |(index, eviction): &(usize, &Eviction)| match workload.admissions.get(place + 1) {
             Some(next) if next.at == eviction.at => {
-                let before = |row: Seconds| row == eviction.at;
-                let earlier = workload.evictions[..*told].iter().filter(|other| before(other.at)).count();
+                let before = |at: Seconds| at == eviction.at;
+                let earlier = workload.evictions[..*index].iter().filter(|other| before(other.at)).count();
                 let began = workload.admissions[..=place].iter().filter(|other| before(other.at)).count();
                 got.admitted_before(&workload.key(), eviction.at, earlier) <= began
             }
@@ -87,13 +87,13 @@ fn runs<'a>(got: &Outcome, workload: &'a Workload) -> Vec<(&'a Admission, Option
     runs
 }
 
-/// What a workload held and when: each pod from when it was granted until the workload has ended, or until
-/// the pod was told to stop and its grace period is over, or until its node is lost.
+/// The usage of a workload over time: each pod from its grant until the workload has ended, the pod's grace
+/// period after the request to stop is over, or its node is lost.
 ///
-/// Pods that end one by one are not told by the simulation, so where it matters elastic ones run for ever.
-fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked) -> Vec<Hold> {
+/// The outcome does not list pods that end one by one, so elastic workloads run for ever where it matters.
+fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, request: &Request) -> Vec<Hold> {
     let mut holds = Vec::new();
-    // By node, how many pods were granted when; those granted last go first.
+    // Times of the granted pods by node; a smaller grant removes the last ones.
     let mut running: BTreeMap<&str, Vec<(Seconds, u32)>> = BTreeMap::new();
     let mut close = |node: &str, less: Option<i64>, since: Seconds, pods: u32, until: Seconds| {
         let lost = cluster.nodes.get(node).and_then(|node| node.lost).unwrap_or(NEVER);
@@ -103,18 +103,18 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
             holds.push(Hold { workload, team, node: node.to_owned(), pods, less, from: since, until });
         }
     };
-    let later = |at: Seconds| Seconds(at.0.saturating_add(asked.grace));
+    let later = |at: Seconds| Seconds(at.0.saturating_add(request.grace));
     // All pods of a run are alike.
     let mut less = None;
-    for (admission, told) in runs(got, workload) {
+    for (admission, eviction) in runs(got, workload) {
         less = less_than_wanted(admission);
         for (node, batches) in &mut running {
             let wanted = admission.nodes.get(*node).copied().unwrap_or(0);
-            let mut surplus = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
-            while surplus > 0 {
+            let mut excess = batches.iter().map(|(_, pods)| pods).sum::<u32>().saturating_sub(wanted);
+            while excess > 0 {
                 let Some((since, pods)) = batches.pop() else { break };
-                let gone = pods.min(surplus);
-                surplus -= gone;
+                let gone = pods.min(excess);
+                excess -= gone;
                 close(node, less, since, gone, later(admission.at));
                 if pods > gone {
                     batches.push((since, pods - gone));
@@ -128,14 +128,16 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
                 batches.push((admission.at, wanted - there));
             }
         }
-        if let Some(told) = told {
+        if let Some(eviction) = eviction {
             for (node, batches) in std::mem::take(&mut running) {
-                batches.into_iter().for_each(|(since, pods)| close(node, less, since, pods, later(told.at)));
+                batches
+                    .into_iter()
+                    .for_each(|(since, pods)| close(node, less, since, pods, later(eviction.at)));
             }
         }
     }
-    // What was deleted is told to stop, what has ended is gone.
-    let ended = match (asked.deleted, workload.finished) {
+    // A deleted workload stops within its grace period; an ended one is gone.
+    let ended = match (request.deleted, workload.finished) {
         (Some(deleted), finished) if finished.is_none_or(|finished| finished >= deleted) => later(deleted),
         (_, finished) => finished.unwrap_or(NEVER),
     };
@@ -145,15 +147,15 @@ fn held_by(cluster: &Cluster, got: &Outcome, workload: &Workload, asked: &Asked)
     holds
 }
 
-/// What pods hold that Sluice does not manage. They are there from the beginning.
-fn strangers(cluster: &Cluster) -> Vec<Hold> {
+/// The usage of unmanaged pods, which run from the beginning.
+fn unmanaged(cluster: &Cluster) -> Vec<Hold> {
     let mut holds = Vec::new();
-    for (key, asked) in &cluster.asked {
-        if !asked.unmanaged {
+    for (key, request) in &cluster.requests {
+        if !request.unmanaged {
             continue;
         }
-        let nodes: Vec<(&str, u32)> = match &asked.running_on {
-            Some(RunningOn::Node(node)) => vec![(node, asked.pods)],
+        let nodes: Vec<(&str, u32)> = match &request.running_on {
+            Some(RunningOn::Node(node)) => vec![(node, request.pods)],
             Some(RunningOn::Pods(pods)) => pods.iter().map(|(node, pods)| (node.as_str(), *pods)).collect(),
             None => Vec::new(),
         };
@@ -164,49 +166,51 @@ fn strangers(cluster: &Cluster) -> Vec<Hold> {
             pods,
             less: None,
             from: Seconds(0),
-            until: asked.duration.map_or(NEVER, Seconds),
+            until: request.duration.map_or(NEVER, Seconds),
         }));
     }
     holds
 }
 
-/// Law 1 on nodes: what is held is there, and whole GPUs are not shared with parts of others.
+/// Law 1 on nodes: nodes exist and fit their pods, and fractions use other GPUs than whole requests.
 fn nodes_hold_it(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut held: BTreeMap<&str, (Milli, i64, Vec<i64>)> = BTreeMap::new();
     for hold in now {
-        let (pod, share) = hold.pod(cluster);
-        let (sum, whole, shares) = held.entry(&hold.node).or_default();
+        let (pod, fraction) = hold.pod(cluster);
+        let (sum, whole, fractions) = held.entry(&hold.node).or_default();
         add(sum, &pod, i64::from(hold.pods));
-        match share {
-            Some(share) => shares.extend((0..hold.pods).map(|_| share)),
+        match fraction {
+            Some(fraction) => fractions.extend((0..hold.pods).map(|_| fraction)),
             None => *whole += pod.get("nvidia.com/gpu").copied().unwrap_or(0) / 1000 * i64::from(hold.pods),
         }
     }
     let mut lines = Vec::new();
-    for (name, (sum, whole, shares)) in held {
+    for (name, (sum, whole, fractions)) in held {
         let Some(node) = cluster.nodes.get(name).filter(|node| node.from <= at) else {
-            lines.push(format!("{at}: node {name} is not there, and {sum:?} is held on it"));
+            lines.push(format!("{at}: node {name} does not exist, and {sum:?} is used on it"));
             continue;
         };
         let offer = |resource: &str| node.offers.get(resource).copied().unwrap_or(0);
         for (resource, milli) in sum.iter().filter(|(resource, milli)| **milli > offer(resource)) {
             lines.push(format!(
-                "{at}: {milli}m {resource} are held on {name}, which has {}m",
+                "{at}: {milli}m {resource} are used on {name}, which has {}m",
                 offer(resource)
             ));
         }
         let devices = offer("nvidia.com/gpu") / 1000 - whole;
-        if !shares.is_empty() && !packs(shares.clone(), devices) {
-            lines.push(format!("{at}: shares {shares:?} do not fit the {devices} GPUs left of {name}"));
+        if !fractions.is_empty() && !packs(fractions.clone(), devices) {
+            lines.push(format!(
+                "{at}: GPU fractions {fractions:?} do not fit the {devices} GPUs left of {name}"
+            ));
         }
     }
     lines
 }
 
-/// Whether shares can be laid on so many devices at all; the first that is open takes the largest.
-fn packs(mut shares: Vec<i64>, devices: i64) -> bool {
-    fn lay(shares: &[i64], open: &mut Vec<i64>, devices: usize) -> bool {
-        let Some((first, rest)) = shares.split_first() else { return true };
+/// Whether GPU fractions fit on this many devices; tries all packings, largest fraction first.
+fn packs(mut fractions: Vec<i64>, devices: i64) -> bool {
+    fn lay(fractions: &[i64], open: &mut Vec<i64>, devices: usize) -> bool {
+        let Some((first, rest)) = fractions.split_first() else { return true };
         for device in 0..open.len() {
             if open[device] + first <= 1000 {
                 open[device] += first;
@@ -224,8 +228,8 @@ fn packs(mut shares: Vec<i64>, devices: i64) -> bool {
         open.pop();
         fits
     }
-    shares.sort_unstable_by(|a, b| b.cmp(a));
-    lay(&shares, &mut Vec::new(), usize::try_from(devices).unwrap_or(0))
+    fractions.sort_unstable_by(|a, b| b.cmp(a));
+    lay(&fractions, &mut Vec::new(), usize::try_from(devices).unwrap_or(0))
 }
 
 /// Law 1 on teams and queues: no limit is exceeded, on any level.
@@ -238,7 +242,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
             limit.filter(|(resource, most)| sum.get(*resource).is_some_and(|held| held > most))
         {
             lines.push(format!(
-                "{at}: team {team} holds {}m {resource} in {pool}, its limit is {most}m",
+                "{at}: team {team} uses {}m {resource} in {pool}, its limit is {most}m",
                 sum[resource]
             ));
         }
@@ -246,8 +250,8 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     let mut queues: BTreeMap<(&str, &str), Milli> = BTreeMap::new();
     for hold in now {
         let Some(team) = cluster.teams.get(&hold.team) else { continue };
-        let asked = &cluster.asked[&hold.workload];
-        let queue = asked.queue.as_deref().unwrap_or(&team.default_queue);
+        let request = &cluster.requests[&hold.workload];
+        let queue = request.queue.as_deref().unwrap_or(&team.default_queue);
         add(queues.entry((&hold.team, queue)).or_default(), &hold.pod(cluster).0, i64::from(hold.pods));
     }
     for ((team, queue), sum) in queues {
@@ -256,7 +260,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
             limit.filter(|(resource, most)| sum.get(*resource).is_some_and(|held| held > most))
         {
             lines.push(format!(
-                "{at}: queue {queue} of {team} holds {}m {resource}, its limit is {most}m",
+                "{at}: queue {queue} of {team} uses {}m {resource}, its limit is {most}m",
                 sum[resource]
             ));
         }
@@ -264,7 +268,7 @@ fn within_limits(cluster: &Cluster, now: &[&Hold], at: Seconds) -> Vec<String> {
     lines
 }
 
-/// What each team, with those below it, holds in each pool.
+/// Usage of each team, its descendants included, by pool.
 fn by_team<'a>(cluster: &'a Cluster, now: &[&Hold]) -> BTreeMap<(&'a str, &'a str), Milli> {
     let mut sums: BTreeMap<(&str, &str), Milli> = BTreeMap::new();
     for hold in now {
@@ -283,7 +287,7 @@ fn add(to: &mut Milli, amounts: &Milli, times: i64) {
     }
 }
 
-/// Nobody starts on a node that is closed.
+/// No workload starts on a closed node.
 fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     for workload in &got.workloads {
@@ -296,7 +300,7 @@ fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
                     cluster.nodes.get(name).and_then(|node| node.cordoned.into_iter().chain(node.lost).min());
                 if closed.is_some_and(|closed| closed <= admission.at) {
                     lines.push(format!(
-                        "{} started on {name} at {}, which takes nobody",
+                        "{} started on {name} at {}, which is closed",
                         workload.key(),
                         admission.at
                     ));
@@ -308,66 +312,71 @@ fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Law 4: whoever had somebody evicted starts, has them evicted once, and starts not before they have
-/// gone; and who was only to be moved runs again.
+/// Law 4: every preemptor starts, has each victim evicted once, and starts only after the victims' capacity
+/// is free. A workload evicted to be moved runs again.
 fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let mut lines = Vec::new();
     let mut seen: BTreeSet<(String, &str, Option<Seconds>)> = BTreeSet::new();
     for (victim, eviction) in got.evictions() {
-        let claimant = eviction.claimant.as_str();
-        if !claimant.is_empty() {
-            let started = got.workload(claimant).and_then(|claimant| {
-                claimant.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
+        let preemptor = eviction.preemptor.as_str();
+        if !preemptor.is_empty() {
+            let started = got.workload(preemptor).and_then(|preemptor| {
+                preemptor.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
             });
-            let deleted = cluster.asked.get(claimant).is_some_and(|asked| asked.deleted.is_some());
+            let deleted = cluster.requests.get(preemptor).is_some_and(|request| request.deleted.is_some());
             if started.is_none() && !deleted {
-                lines.push(format!("{} was evicted for {claimant}, which did not start", victim.key()));
+                lines.push(format!("{} was evicted for {preemptor}, which did not start", victim.key()));
             }
-            if !seen.insert((victim.key(), claimant, started)) {
-                lines.push(format!("{} was evicted twice for one start of {claimant}", victim.key()));
+            if !seen.insert((victim.key(), preemptor, started)) {
+                lines.push(format!("{} was evicted twice for one start of {preemptor}", victim.key()));
             }
-            if claimant == victim.key() {
-                lines.push(format!("{claimant} was evicted for itself"));
+            if preemptor == victim.key() {
+                lines.push(format!("{preemptor} was evicted for itself"));
             }
         }
         let again = victim.admissions.iter().any(|admission| admission.at >= eviction.at);
         if eviction.reason == "Moved" && !again {
-            lines.push(format!("{} was to move and did not run again", victim.key()));
+            lines.push(format!("{} was evicted to be moved and did not run again", victim.key()));
         }
     }
     lines
 }
 
-/// Everybody who starts and has to go in the same instant, a line each: no law forbids it, but no known
-/// answer has it. Who runs from the beginning was not started.
-pub fn starts_in_vain(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+/// Every workload that starts and is evicted in the same instant, a line each: no law forbids it, but no
+/// known outcome has it. Runs from the beginning are not starts.
+pub fn futile_starts(cluster: &Cluster, got: &Outcome) -> Vec<String> {
     let ran_before = |workload: &Workload| {
-        cluster.asked.get(&workload.key()).is_some_and(|asked| asked.running_on.is_some())
+        cluster.requests.get(&workload.key()).is_some_and(|request| request.running_on.is_some())
     };
-    let vain = got.workloads.iter().filter_map(|workload| {
+    let futile = got.workloads.iter().filter_map(|workload| {
         let (admission, eviction) =
             runs(got, workload)
                 .into_iter()
                 .skip(usize::from(ran_before(workload)))
-                .find(|(admission, told)| told.is_some_and(|told| told.at == admission.at))?;
-        let claimant = eviction.map(|eviction| eviction.claimant.as_str()).unwrap_or_default();
-        Some(format!("{} started and had to go for {claimant:?}, both at {}", workload.key(), admission.at))
+                .find(|(admission, eviction)| eviction.is_some_and(|eviction| eviction.at == admission.at))?;
+        let preemptor = eviction.map(|eviction| eviction.preemptor.as_str()).unwrap_or_default();
+        Some(format!(
+            "{} started and was evicted for {preemptor:?}, both at {}",
+            workload.key(),
+            admission.at
+        ))
     });
-    vain.collect()
+    futile.collect()
 }
 
-/// What is kept for those for whom somebody went, until they start.
-fn promised(got: &Outcome) -> Vec<Hold> {
-    let mut promises: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
+/// The capacity nominated to preemptors until they start.
+fn nominated(got: &Outcome) -> Vec<Hold> {
+    let mut nominations: BTreeMap<(&str, Seconds), Seconds> = BTreeMap::new();
     for (_, eviction) in got.evictions() {
-        let starts = got.workload(&eviction.claimant).into_iter().flat_map(|claimant| &claimant.admissions);
+        let starts =
+            got.workload(&eviction.preemptor).into_iter().flat_map(|preemptor| &preemptor.admissions);
         if let Some(start) = starts.map(|admission| admission.at).find(|start| *start >= eviction.at) {
-            let since = promises.entry((&eviction.claimant, start)).or_insert(eviction.at);
+            let since = nominations.entry((&eviction.preemptor, start)).or_insert(eviction.at);
             *since = eviction.at.min(*since);
         }
     }
     let mut holds = Vec::new();
-    for ((key, until), from) in promises {
+    for ((key, until), from) in nominations {
         if let Some(workload) = got.workload(key) {
             for admission in workload.admissions.iter().filter(|admission| admission.at == until) {
                 let less = less_than_wanted(admission);
@@ -381,33 +390,34 @@ fn promised(got: &Outcome) -> Vec<Hold> {
     holds
 }
 
-/// Law 3: what is taken of a team for another is beyond its guarantee, with what is kept for the team's own
-/// claimants; of all that is taken at once only one, the last, may straddle it.
+/// Law 3: preemption for another team takes only usage beyond the guarantee, with capacity nominated to the
+/// team's own preemptors counted; of all victims of an instant only the last may bring the team below its
+/// guarantee.
 fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut taken: BTreeMap<(Seconds, &str, &str), Vec<&Workload>> = BTreeMap::new();
     for (victim, eviction) in got.evictions().filter(|(_, eviction)| eviction.reason != "Moved") {
-        let claimant = got.workload(&eviction.claimant);
-        for claimant in claimant.into_iter().filter(|claimant| claimant.team != victim.team) {
-            taken.entry((eviction.at, &victim.team, &claimant.team)).or_default().push(victim);
+        let preemptor = got.workload(&eviction.preemptor);
+        for preemptor in preemptor.into_iter().filter(|preemptor| preemptor.team != victim.team) {
+            taken.entry((eviction.at, &victim.team, &preemptor.team)).or_default().push(victim);
         }
     }
-    let promises = promised(got);
+    let nominations = nominated(got);
     let mut lines = Vec::new();
     for ((at, team, by), victims) in taken {
         if cluster.path(team).iter().any(|team| cluster.edited.contains(*team)) {
             continue;
         }
-        // What others of the team started in this instant counts, for that may have come first.
+        // Starts of the team in this instant count, because they may have come first.
         let at_once = |key: &String| {
             victims.iter().find(|victim| victim.key() == *key).is_none_or(|victim| {
-                let told = |told: Option<&Eviction>| told.is_some_and(|told| told.at == at);
-                runs(got, victim).iter().any(|(admission, end)| admission.at == at && told(*end))
+                let ends_now = |end: Option<&Eviction>| end.is_some_and(|end| end.at == at);
+                runs(got, victim).iter().any(|(admission, end)| admission.at == at && ends_now(*end))
             })
         };
         let from = |hold: &&Hold| hold.from < at || hold.from == at && at_once(&hold.workload);
         let held = holds.iter().filter(|hold| at <= hold.until);
-        let kept = promises.iter().filter(|hold| at < hold.until);
-        let before: Vec<&Hold> = held.chain(kept).filter(from).collect();
+        let reserved = nominations.iter().filter(|hold| at < hold.until);
+        let before: Vec<&Hold> = held.chain(reserved).filter(from).collect();
         let size = |victim: &&Workload| {
             let mut sum = Milli::new();
             for hold in before.iter().filter(|hold| hold.workload == victim.key()) {
@@ -422,17 +432,17 @@ fn owners_keep(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> 
             let below_common = cluster.path(team).contains(level) && !shared.contains(level);
             let guaranteed = cluster.teams[*level].guaranteed.get(*pool);
             below_common
-                && guaranteed.into_iter().flatten().any(|(resource, promised)| {
+                && guaranteed.into_iter().flatten().any(|(resource, guarantee)| {
                     let of = |sum: &Milli| sum.get(resource).copied().unwrap_or(0);
                     let all: i64 = sizes.iter().map(of).sum();
                     let last = sizes.iter().map(of).max().unwrap_or(0);
-                    of(sum) - all + last > *promised
+                    of(sum) - all + last > *guarantee
                 })
         });
         if !beyond {
             let names: Vec<String> = victims.iter().map(|victim| victim.key()).collect();
             lines.push(format!(
-                "{at}: {} of team {team}, within its guarantee, went for team {by}",
+                "{at}: {} of team {team}, within its guarantee, was evicted for team {by}",
                 names.join(", ")
             ));
         }

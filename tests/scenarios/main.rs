@@ -1,8 +1,8 @@
-//! Known answers: scenarios whose right outcome is known, each in a file with what is expected of it
-//! beside it, run through the simulator.
+//! Scenarios with known outcomes: each has a file with its expected outcome beside it, and runs through the
+//! simulator.
 //!
-//! Whatever is expected, the general laws must hold in every one, the final state must stay, the same
-//! file must give the same answer twice, and names must not matter.
+//! In every scenario the general laws must hold, the final state must stay, the same file must give the same
+//! outcome twice, and names must not matter.
 
 mod cluster;
 mod expect;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sluice::engine::model::Settings;
+use sluice::engine::types::Settings;
 use sluice::scenario::Scenario;
 use sluice::simulate::Options;
 
@@ -27,7 +27,7 @@ use expect::Expectation;
 use outcome::Outcome;
 use rename::Renamed;
 
-/// How long a final state must stay as it is.
+/// Time for which a final state must stay.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// One scenario.
@@ -40,7 +40,7 @@ struct Case {
 impl Case {
     fn all() -> Vec<Self> {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/cases");
-        let entries = std::fs::read_dir(&directory).expect("the scenarios are there");
+        let entries = std::fs::read_dir(&directory).expect("the scenarios exist");
         let files = entries.map(|entry| entry.expect("the directory can be read").file_name());
         let files: BTreeSet<String> =
             files.map(|file| file.into_string().expect("file names are plain text")).collect();
@@ -49,11 +49,11 @@ impl Case {
         for file in files.iter().filter(|file| !file.ends_with(".expect.yaml")) {
             let name = file.strip_suffix(".yaml").expect("there are only YAML files").to_owned();
             let expected = format!("{name}.expect.yaml");
-            assert!(files.contains(&expected), "nothing is expected of {file}");
+            assert!(files.contains(&expected), "{file} has no expectation");
             let expectation = parse(&expected, &read(&expected));
             cases.push(Self { text: read(file), expectation, name });
         }
-        assert_eq!(files.len(), 2 * cases.len(), "an expectation without a scenario");
+        assert_eq!(files.len(), 2 * cases.len(), "every expectation has a scenario");
         cases
     }
 
@@ -64,7 +64,7 @@ impl Case {
         }
     }
 
-    /// What the simulator prints of a scenario under the options of this case.
+    /// The simulator's output for a scenario under the options of this case.
     fn simulate(&self, scenario: &Scenario, until: Option<Duration>) -> Result<String, String> {
         let time = |text: &String| text.parse::<kube::core::Duration>().expect("a duration").into();
         let until = until.or_else(|| self.expectation.until.as_ref().map(time));
@@ -79,7 +79,7 @@ impl Case {
     }
 }
 
-/// What the simulator prints of a scenario.
+/// The simulator's output for a scenario.
 fn simulate(
     scenario: &Scenario,
     until: Option<Duration>,
@@ -91,16 +91,16 @@ fn simulate(
     Ok(serde_json::to_string(&outcome).expect("an outcome is plain data"))
 }
 
-/// In what a later look at a simulation differs from the one at its end.
-fn moved(first: &Outcome, later: &Outcome) -> Vec<String> {
-    let moved = later.workloads.iter().zip(&first.workloads).filter(|(later, first)| {
+/// Differences between the state at the end of a simulation and the state later.
+fn changed(first: &Outcome, later: &Outcome) -> Vec<String> {
+    let changed = later.workloads.iter().zip(&first.workloads).filter(|(later, first)| {
         later.admissions != first.admissions
             || later.evictions != first.evictions
             || later.state != first.state
     });
-    moved
+    changed
         .map(|(later, first)| {
-            format!("{} {}, a day later it {}", first.key(), first.stands(), later.stands())
+            format!("{} {}, a day later it {}", first.key(), first.state_in_words(), later.state_in_words())
         })
         .collect()
 }
@@ -112,7 +112,7 @@ fn parse<T: DeserializeOwned>(what: &str, text: &str) -> T {
     }
 }
 
-/// Checks every case, and fails with all that is wrong.
+/// Checks every case, and fails with all defects.
 fn check_all(check: impl Fn(&Case) -> Result<(), String>) {
     let cases = Case::all();
     let wrong: Vec<String> = cases
@@ -124,7 +124,7 @@ fn check_all(check: impl Fn(&Case) -> Result<(), String>) {
     assert!(wrong.is_empty(), "{} of {} scenarios\n\n{}", wrong.len(), cases.len(), wrong.join("\n\n"));
 }
 
-/// All is well, or the lines that say what is not and what happened.
+/// Success, or the defects followed by the events of the simulation.
 fn verdict(lines: &[String], outcome: &Outcome) -> Result<(), String> {
     if lines.is_empty() {
         return Ok(());
@@ -144,19 +144,19 @@ fn every_scenario_ends_as_expected() {
             .collect();
         let mut lines = expect::differences(&case.expectation, &outcome, &running);
         if let Some(difference) = case.expectation.difference.as_ref().filter(|_| !lines.is_empty()) {
-            lines.push(format!("(the laws decide otherwise than the row: {difference})"));
+            lines.push(format!("(the laws require another outcome than the source: {difference})"));
         }
         verdict(&lines, &outcome)
     });
 }
 
 #[test]
-fn no_law_is_broken_on_the_way() {
+fn no_law_is_broken() {
     check_all(|case| {
         let (_, outcome) = case.run()?;
         let cluster = Cluster::of(&case.scenario());
         let mut lines = laws::breaches(&cluster, &outcome);
-        lines.extend(laws::starts_in_vain(&cluster, &outcome));
+        lines.extend(laws::futile_starts(&cluster, &outcome));
         verdict(&lines, &outcome)
     });
 }
@@ -170,17 +170,17 @@ fn the_final_state_stays() {
         let (_, first) = case.run()?;
         let later = case.simulate(&case.scenario(), Some(first.end.later(DAY)))?;
         let later: Outcome = parse("the simulator's output", &later);
-        let lines = moved(&first, &later);
+        let lines = changed(&first, &later);
         verdict(&lines, &later)
     });
 }
 
 #[test]
-fn the_same_scenario_gives_the_same_answer_and_names_do_not_matter() {
+fn the_same_scenario_gives_the_same_outcome_and_names_do_not_matter() {
     check_all(|case| {
         let (printed, outcome) = case.run()?;
         if case.run()?.0 != printed {
-            return Err("twice the same scenario gave two different answers".to_owned());
+            return Err("the same scenario gave two different outcomes".to_owned());
         }
         let renamed = Renamed::of(&case.text);
         let scenario =
@@ -188,7 +188,7 @@ fn the_same_scenario_gives_the_same_answer_and_names_do_not_matter() {
         let back = renamed.back(&case.simulate(&scenario, None)?);
         let (mut got, mut expected): (Value, Value) = (parse("renamed", &back), parse("first", &printed));
         for outcome in [&mut got, &mut expected] {
-            // What is decided at once may be told in another order.
+            // Decisions of the same instant may be listed in another order.
             outcome["events"] = Value::Null;
             if let Some(workloads) = outcome["workloads"].as_array_mut() {
                 workloads.sort_by_key(|workload| {
@@ -202,7 +202,8 @@ fn the_same_scenario_gives_the_same_answer_and_names_do_not_matter() {
         let other: Outcome = parse("renamed", &back);
         verdict(
             &[
-                "with other names it ends otherwise; first with its own names, then with others:".to_owned(),
+                "with other names the outcome differs; first with its own names, then with the others:"
+                    .to_owned(),
                 outcome.story().join("\n"),
             ],
             &other,

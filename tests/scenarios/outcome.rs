@@ -1,11 +1,11 @@
-//! What a simulation says came of a scenario, read from its JSON.
+//! The outcome of a simulation, read from its JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 /// A time in milliseconds since the beginning; written in seconds, as in `1.5s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -22,7 +22,7 @@ impl TryFrom<String> for Seconds {
 }
 
 impl Seconds {
-    /// The time that lies so much later.
+    /// The time this much later.
     pub fn later(self, by: Duration) -> Duration {
         Duration::from_millis(u64::try_from(self.0).unwrap_or(0)) + by
     }
@@ -34,10 +34,10 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// The whole of it, as far as it is looked at.
+/// The compared fields of an outcome.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Outcome {
-    /// When nothing more could happen.
+    /// The time after which no further event is possible.
     pub end: Seconds,
     /// Every workload.
     pub workloads: Vec<Workload>,
@@ -47,7 +47,7 @@ pub struct Outcome {
     events: Vec<Decision>,
 }
 
-/// A decision, as far as it is looked at.
+/// The compared fields of a decision.
 #[derive(Clone, Debug, Deserialize)]
 struct Decision {
     at: Seconds,
@@ -66,9 +66,9 @@ pub struct Workload {
     pub team: String,
     /// `Running`, `Pending`, `Held`, `Succeeded` or `Failed`.
     pub state: String,
-    /// With what it ran, oldest first.
+    /// Its admissions, oldest first.
     pub admissions: Vec<Admission>,
-    /// When all of it had to go, oldest first.
+    /// Its evictions as a whole, oldest first.
     pub evictions: Vec<Eviction>,
     /// When it ended.
     #[serde(default)]
@@ -81,14 +81,14 @@ pub struct Workload {
     pub message: Option<String>,
 }
 
-/// A start, or a change of where or with how many pods it runs.
+/// A start, or a change of nodes or number of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Admission {
-    /// When.
+    /// Time of the decision.
     pub at: Seconds,
-    /// Pods per node.
+    /// Number of pods by node.
     pub nodes: BTreeMap<String, u32>,
-    /// The share of a GPU that it made do with, if that is less than it wants most.
+    /// The admitted GPU fraction, if it is smaller than the preferred one.
     #[serde(default)]
     pub share: Option<String>,
 }
@@ -96,11 +96,11 @@ pub struct Admission {
 /// An eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Eviction {
-    /// When.
+    /// Time of the decision.
     pub at: Seconds,
-    /// For whom; empty when nobody is the cause.
+    /// The preemptor; empty without one.
     #[serde(rename = "for")]
-    pub claimant: String,
+    pub preemptor: String,
     /// The code of the rule.
     pub reason: String,
 }
@@ -119,20 +119,20 @@ impl Workload {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Where it was last admitted to.
+    /// The nodes of the last admission.
     pub fn nodes(&self) -> Option<&BTreeMap<String, u32>> {
         self.admissions.last().map(|admission| &admission.nodes)
     }
 }
 
 impl Outcome {
-    /// How many admissions, changes included, a workload got at a time before an eviction at that time, with so
-    /// many evictions at that time before it; none where no such decision is told.
+    /// Number of admissions, changes included, that a workload got at an instant before its eviction number
+    /// `evictions` (counted from zero) of that instant; zero if there is no such eviction.
     pub fn admitted_before(&self, key: &str, at: Seconds, evictions: usize) -> usize {
-        let mut told = self.events.iter().filter(|event| event.at == at && event.workload == key);
+        let mut decisions = self.events.iter().filter(|event| event.at == at && event.workload == key);
         let (mut admitted, mut left) = (0, evictions);
         loop {
-            match told.next().map(|event| event.action.as_str()) {
+            match decisions.next().map(|event| event.action.as_str()) {
                 Some("Evicted") if left == 0 => return admitted,
                 Some("Evicted") => left -= 1,
                 Some("Admitted" | "Resized") => admitted += 1,
@@ -147,7 +147,7 @@ impl Outcome {
         self.workloads.iter().find(|workload| workload.key() == key)
     }
 
-    /// Every eviction with whom it befell.
+    /// Every eviction with its victim.
     pub fn evictions(&self) -> impl Iterator<Item = (&Workload, &Eviction)> {
         self.workloads
             .iter()
@@ -165,7 +165,7 @@ impl Outcome {
         amounts.map(milli).sum()
     }
 
-    /// What happened, line by line in the order of time.
+    /// The events, line by line in the order of time.
     pub fn story(&self) -> Vec<String> {
         let mut lines: Vec<(Seconds, bool, String)> = Vec::new();
         for workload in &self.workloads {
@@ -174,7 +174,7 @@ impl Outcome {
                 lines.push((admission.at, true, format!("{key} at {:?}", admission.nodes)));
             }
             for eviction in &workload.evictions {
-                let line = format!("{key} evicted for {:?} ({})", eviction.claimant, eviction.reason);
+                let line = format!("{key} evicted for {:?} ({})", eviction.preemptor, eviction.reason);
                 lines.push((eviction.at, false, line));
             }
             if let Some(at) = workload.finished {

@@ -1,4 +1,4 @@
-//! Scenarios that nobody thought of: the laws hold in them too.
+//! Random scenarios: the laws hold in them too.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::cluster::Cluster;
 use crate::outcome::Outcome;
 use crate::{laws, parse, simulate};
 
-/// How many scenarios are tried.
+/// Number of scenarios.
 const CASES: u32 = 64;
 
-/// A team and its guarantee in GPUs, weight and room above the guarantee, if that is limited.
+/// A team's guarantee in GPUs, weight, and the distance from guarantee to limit, if it has one.
 type Team = (u32, u32, Option<u32>);
 
 /// One Job.
@@ -22,12 +22,12 @@ struct Job {
     pods: u32,
     /// The fewest pods, if it is elastic.
     least: Option<u32>,
-    /// GPUs of a pod; a half of one when zero.
+    /// GPUs of a pod; half of one when zero.
     gpus: u32,
     priority: i32,
-    /// Whether it is in the queue whose workloads may not be evicted.
+    /// Whether it is in the queue with `preemptible: false`.
     fixed: bool,
-    /// Seconds.
+    /// Submission, in seconds.
     at: u32,
     duration: Option<u32>,
     grace: u32,
@@ -49,7 +49,7 @@ fn job() -> impl Strategy<Value = Job> {
             priority,
             fixed,
             at,
-            // Pods of an elastic workload would end one by one, which the outcome does not tell.
+            // Pods of an elastic workload would end one by one, which the outcome does not list.
             duration: duration.filter(|_| least.is_none()),
             grace,
         },
@@ -139,10 +139,10 @@ proptest! {
         let outcome: Outcome = parse("the simulator's output", &printed);
         let mut lines = laws::breaches(&Cluster::of(&scenario), &outcome);
         if run(None)? != printed {
-            lines.push("the second time it ended otherwise".to_owned());
+            lines.push("the second run gave another outcome".to_owned());
         }
         let later: Outcome = parse("the simulator's output", &run(Some(outcome.end.later(crate::DAY)))?);
-        lines.extend(crate::moved(&outcome, &later));
+        lines.extend(crate::changed(&outcome, &later));
         prop_assert!(lines.is_empty(), "{}\nwhat happened:\n{}\n\n{text}", lines.join("\n"), outcome.story().join("\n"));
     }
 }

@@ -1,24 +1,24 @@
-//! The same scenario with other names for its workloads, which change nobody's place in any order.
+//! The same scenario with other names for its workloads, which must change no order.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A scenario whose workloads are called otherwise: who was first by name is last.
+/// A scenario with renamed workloads: the first by name becomes the last.
 pub struct Renamed {
-    /// The scenario, a JSON document after the other.
+    /// The scenario, as JSON documents.
     pub text: String,
-    /// The new names and the old.
+    /// The old names by the new ones.
     names: BTreeMap<String, String>,
 }
 
 impl Renamed {
     /// Renames the Jobs and Pods of a scenario.
     pub fn of(text: &str) -> Self {
-        // A y or n is a name here, as it is in the scenario.
+        // `y` and `n` are names here, as in the scenario.
         let options = serde_saphyr::options! { strict_booleans: true };
-        let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-            .expect("the scenario has been read before");
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple_with_options(text, options).expect("the scenario was parsed before");
         let mut names = BTreeMap::new();
         let mut renamed = Vec::new();
         for (index, mut document) in documents.into_iter().enumerate() {
@@ -33,7 +33,7 @@ impl Renamed {
         Self { text: renamed.join("\n---\n"), names }
     }
 
-    /// What a simulation of it says, with the names as they were.
+    /// The simulation's outcome with the original names.
     pub fn back(&self, outcome: &str) -> String {
         self.names.iter().fold(outcome.to_owned(), |text, (new, old)| text.replace(new, old))
     }

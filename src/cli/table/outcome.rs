@@ -11,10 +11,10 @@ pub fn outcome(outcome: &Outcome) -> String {
         let mut rows = with_prose(["TIME", "ACTION", "RULE", "WORKLOAD", "FOR", "WHY"]);
         right(&mut rows, 0..1);
         for decision in decisions {
-            let claimant = decision.claimant.as_deref().unwrap_or_default();
+            let preemptor = decision.preemptor.as_deref().unwrap_or_default();
             let at = decision.at.to_string();
             let cells =
-                [&at, decision.action, decision.rule, &decision.workload, claimant, &decision.message];
+                [&at, decision.action, decision.rule, &decision.workload, preemptor, &decision.message];
             rows.add_row(cells);
         }
         parts.push(shown(&rows));

@@ -15,8 +15,8 @@ use super::reduce::claims::{
     Asked, CLASS_PREFIX, ClaimSeen, Claims, DeviceClassSeen, PodClaim, SliceSeen, TemplateSeen,
 };
 use super::table::{Seen, Step, Table};
-use crate::engine::amount::{Amount, ResourceList, sum};
-use crate::engine::model::{Name, Node, Observed, Size, Unready, Workload};
+use crate::engine::types::amount::{Amount, ResourceList, sum};
+use crate::engine::types::{Name, Node, Observed, Size, Unready, Workload};
 
 /// A message of one of the watches.
 #[derive(Clone, Debug)]

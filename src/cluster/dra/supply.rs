@@ -6,8 +6,8 @@ use super::remove;
 use super::selector::{Language, Selector};
 use crate::cluster::reduce::claims::{CLASS_PREFIX, Device, DeviceClassSeen, SliceSeen};
 use crate::cluster::table::{Seen, Step, Table};
-use crate::engine::amount::{Amount, ResourceList, sum};
-use crate::engine::model::{Name, Node};
+use crate::engine::types::amount::{Amount, ResourceList, sum};
+use crate::engine::types::{Name, Node};
 
 /// All devices that are offered.
 #[derive(Debug, Default)]

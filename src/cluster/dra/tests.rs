@@ -8,8 +8,8 @@ use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::target;
 use crate::directory::Membership;
-use crate::engine::amount::describe;
-use crate::engine::model::{Event, Time};
+use crate::engine::types::amount::describe;
+use crate::engine::types::{Event, Time};
 
 const GPU: &str = "device.attributes['d'].type == 'gpu'";
 

@@ -9,7 +9,7 @@ use cel::common::types::{CelBool, CelInt, CelMap, CelMapKey, CelString, MAP_TYPE
 use cel::common::value::{CowVal, StaticVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
 
-use crate::engine::amount::Amount;
+use crate::engine::types::amount::Amount;
 
 /// An amount with its unit, such as `80Gi`.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use super::super::table::{Seen, Step, Versioned};
 use super::super::target::pod::PodSeen;
 use super::fill::keep_counted;
 use super::{Makers, Mirror};
-use crate::engine::amount::ResourceList;
-use crate::engine::model::{Event, Name, Node};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Event, Name, Node};
 
 impl Mirror {
     /// Takes note of a message about claimed devices, and counts anew what it concerns.

@@ -6,7 +6,7 @@ use super::super::reduce::team::{ClassSeen, NamespaceSeen};
 use super::super::table::Table;
 use super::super::target::Managed;
 use crate::directory::Membership;
-use crate::engine::model::Observed;
+use crate::engine::types::Observed;
 
 /// Fills in the team and the default queue of the namespace, and the value of the class.
 pub(super) fn complete(

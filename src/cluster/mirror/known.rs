@@ -13,7 +13,7 @@ use super::super::target::pod::PodSeen;
 use super::Mirror;
 use super::fill::complete;
 use crate::directory::{Directory, Places};
-use crate::engine::model::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
 
 impl Mirror {
     /// Whether every first list has been read to its end.

@@ -8,7 +8,7 @@ use super::super::target::pod::PodSeen;
 use super::super::target::{JobSeen, Managed};
 use super::fill::{complete, keep_counted, keep_since, thinned};
 use super::{Makers, Mirror, group_of, told};
-use crate::engine::model::{Event, Name, Observed, Pod, PodId, WorkloadId};
+use crate::engine::types::{Event, Name, Observed, Pod, PodId, WorkloadId};
 
 impl Mirror {
     fn makers(&self, which: Makers) -> Option<&Table<JobSeen>> {

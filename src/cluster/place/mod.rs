@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::mirror::Mirror;
 use super::target::pod::{PodSeen, Way};
 use super::target::{Managed, Pin};
-use crate::engine::amount::Amount;
-use crate::engine::model::{Admission, Astray, Name, Node, Observed, WorkloadId};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Admission, MisplacedPods, Name, Node, Observed, WorkloadId};
 
 /// How long kube-scheduler may find no way to an open node: a pod that ends frees capacity there a moment later,
 /// and a scheduler that has failed pauses for up to 10 s.
@@ -54,7 +54,7 @@ pub struct Duties {
     /// Pods on nodes that the admission does not plan for them; the Job controller replaces them.
     pub remakes: Vec<Remake>,
     /// Pods that do not reach their nodes, and how long that may last before it is reported.
-    pub trouble: Option<(Astray, Duration)>,
+    pub trouble: Option<(MisplacedPods, Duration)>,
 }
 
 /// A pod to be replaced.
@@ -254,11 +254,11 @@ impl Review<'_> {
     }
 
     /// The report for the engine, and how long the obstacle may last.
-    fn trouble(&self, id: &WorkloadId, stuck: Stuck) -> (Astray, Duration) {
+    fn trouble(&self, id: &WorkloadId, stuck: Stuck) -> (MisplacedPods, Duration) {
         let grace = if stuck.closed { GRACE_CLOSED } else { GRACE };
         let count = |bound: &Vec<&Name>| u32::try_from(bound.len()).unwrap_or(u32::MAX);
         let there = self.bound().map(|(node, bound)| (node.clone(), count(bound))).collect();
-        (Astray { workload: id.clone(), there, stuck: stuck.nodes, message: stuck.message }, grace)
+        (MisplacedPods { workload: id.clone(), there, stuck: stuck.nodes, message: stuck.message }, grace)
     }
 }
 

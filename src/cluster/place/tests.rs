@@ -9,7 +9,7 @@ use crate::cluster::mirror::Change;
 use crate::cluster::reduce::node::node;
 use crate::cluster::table::Seen;
 use crate::cluster::target::{job::job, pod::pod};
-use crate::engine::model::Time;
+use crate::engine::types::Time;
 
 const GPU: &str = "nvidia.com/gpu";
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::call::{Caller, Failure, unsendable};
 use super::mirror::Change;
 use crate::api::names;
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 const GROUP: &str = "scheduling.k8s.io";
 /// The supported version of the API, that of Kubernetes 1.36.

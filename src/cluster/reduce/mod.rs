@@ -10,7 +10,7 @@ pub mod team;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time as MetaTime};
 use kube::core::ObjectMeta;
 
-use crate::engine::model::{Name, Time};
+use crate::engine::types::{Name, Time};
 
 /// An object's version as a number that grows with each change; 0 without a version.
 #[must_use]

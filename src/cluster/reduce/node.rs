@@ -3,7 +3,7 @@
 use super::super::wire;
 use super::name;
 use super::shape::{names, offered};
-use crate::engine::model::{Node, Taint};
+use crate::engine::types::{Node, Taint};
 
 /// Converts a node.
 #[must_use]

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::wire::{PodSpec, Quantities, Resources};
 use crate::api::affinity::REQUIRED_TERMS;
-use crate::engine::amount::{Amount, AmountError, ResourceList, sum};
-use crate::engine::model::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
+use crate::engine::types::amount::{Amount, AmountError, ResourceList, sum};
+use crate::engine::types::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
 
 /// The shape of a pod of this spec, with `affinity` as its user wrote it.
 #[must_use]
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::amount::describe;
+    use crate::engine::types::amount::describe;
 
     fn counted(spec: Value) -> String {
         describe(&requests(&serde_json::from_value(spec).expect("a pod spec")))

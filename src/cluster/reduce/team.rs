@@ -11,8 +11,8 @@ use crate::api::names;
 use crate::api::node_pool::NodePool;
 use crate::api::team;
 use crate::directory::Membership;
-use crate::engine::amount::ResourceList;
-use crate::engine::model::{Name, Pool, Team};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Name, Pool, Team};
 
 /// A team: the engine's part, and the fields that the webhook and the status need.
 #[derive(Clone, Debug, PartialEq, Eq)]

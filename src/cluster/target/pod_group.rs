@@ -2,7 +2,7 @@
 
 use super::pod::PodSeen;
 use super::{Facts, Managed, Target};
-use crate::engine::model::{Name, Observed, Unready, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 
 /// Pods that wait to start together, the oldest first, as one workload; `running` counts the other pods of the
 /// group, which run by themselves. `None` without any pod.

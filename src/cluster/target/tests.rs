@@ -10,7 +10,7 @@ use super::*;
 use crate::api::affinity::{REQUIRED_TERMS, pinned};
 use crate::api::names;
 use crate::cluster::patch::is_versioned;
-use crate::engine::model::{Observed, Time};
+use crate::engine::types::{Observed, Time};
 
 fn term(expression: &str) -> Value {
     json!({"matchExpressions": [{"key": expression, "operator": "Exists"}]})
@@ -137,7 +137,7 @@ fn a_job_has_its_users_template_back_after_admission_and_eviction() {
 
         let note = Eviction {
             at: "2026-11-21T09:00:00Z".parse().expect("a time"),
-            claimant: "b/y".into(),
+            preemptor: "b/y".into(),
             reason: "Reclaimed".into(),
         };
         json_patch::patch(&mut object, &patch_of(known.evict(version, &note))).expect("the patch applies");
@@ -166,7 +166,7 @@ fn spread(nodes: &[(&str, u32)]) -> Record {
 
 fn eviction(reason: &str) -> Eviction {
     let at = "2026-11-21T09:00:00Z".parse().expect("a time");
-    Eviction { at, claimant: String::new(), reason: reason.into() }
+    Eviction { at, preemptor: String::new(), reason: reason.into() }
 }
 
 #[test]

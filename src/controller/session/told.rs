@@ -4,8 +4,8 @@ use super::super::decided::{Decided, places};
 use super::Session;
 use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
-use crate::engine::decision::{Action, ResizeCause};
-use crate::engine::model::{Observed, WorkloadId, WorkloadKind};
+use crate::engine::types::{Action, ResizeCause};
+use crate::engine::types::{Observed, WorkloadId, WorkloadKind};
 
 impl Session {
     /// Counts and tells a decision that has been carried out.

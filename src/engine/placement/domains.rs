@@ -2,9 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::spread::Site;
-use crate::model::{Name, Node};
-use crate::nodes::NodeTable;
+use crate::state::nodes::NodeTable;
+use crate::types::ids::NodeId;
+use crate::types::{Name, Node};
+
+/// A node that may hold pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    /// Which.
+    pub node: NodeId,
+    /// How many pods find room there.
+    pub fits: u32,
+}
 
 /// The label that names the node itself; a node without it is a domain by its own name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

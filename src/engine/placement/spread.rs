@@ -3,28 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::domains::{capacity, group, tightest, value};
-use super::{Placement, Request, Room, with_space};
-use crate::books::Books;
-use crate::model::Name;
-use crate::nodes::NodeIx;
-use crate::packing::{Ask, Cost, State};
-
-/// A node that may hold pods.
-#[derive(Clone, Copy, Debug)]
-pub struct Site {
-    /// Which.
-    pub node: NodeIx,
-    /// How many pods find room there.
-    pub fits: u32,
-}
+use crate::capacity::packing::{Ask, Cost, State};
+use crate::placement::domains::{Site, capacity, group, tightest, value};
+use crate::placement::{Capacity, Placement, Request, with_space};
+use crate::state::cluster::ClusterState;
+use crate::types::Name;
+use crate::types::ids::NodeId;
 
 /// One division of pods among sites.
 pub struct Spread<'a> {
-    books: &'a Books,
+    state: &'a ClusterState,
     request: &'a Request<'a>,
     ask: &'a Ask,
-    room: Room<'a>,
+    room: Capacity<'a>,
     sites: Vec<Site>,
 }
 
@@ -32,19 +23,19 @@ impl<'a> Spread<'a> {
     /// To be divided among these sites, or where the request demands one domain, within one of them.
     #[must_use]
     pub fn new(
-        books: &'a Books,
+        state: &'a ClusterState,
         request: &'a Request<'a>,
         ask: &'a Ask,
-        room: Room<'a>,
+        room: Capacity<'a>,
         sites: Vec<Site>,
     ) -> Self {
-        let mut spread = Self { books, request, ask, room, sites };
+        let mut spread = Self { state, request, ask, room, sites };
         if let Some(label) = &request.topology.required
             && spread.occupied().next().is_some()
         {
             // Pods that run already have chosen the domain.
             let homes = spread.homes(label);
-            spread.sites.retain(|site| domain_of(books, site, label).is_some_and(|d| homes.contains(&d)));
+            spread.sites.retain(|site| domain_of(state, site, label).is_some_and(|d| homes.contains(&d)));
             if homes.len() != 1 {
                 spread.sites.clear();
             }
@@ -58,7 +49,7 @@ impl<'a> Spread<'a> {
         match &self.request.topology.required {
             None => capacity(&self.sites),
             Some(label) => {
-                let domains = group(&self.books.nodes, &self.sites, label);
+                let domains = group(&self.state.nodes, &self.sites, label);
                 domains.values().map(|sites| capacity(sites)).max().unwrap_or(0)
             }
         }
@@ -72,7 +63,7 @@ impl<'a> Spread<'a> {
         }
         let topology = &self.request.topology;
         if let Some(label) = &topology.required {
-            let domains = group(&self.books.nodes, &self.sites, label);
+            let domains = group(&self.state.nodes, &self.sites, label);
             let sites = tightest(&domains, pods, |site| self.free(site))?;
             return Some(match &topology.preferred {
                 Some(inner) => self.prefer(inner, sites.clone(), pods),
@@ -100,7 +91,7 @@ impl<'a> Spread<'a> {
         let mut placement = self.fill(home);
         sites.retain(|site| !self.lies_in(site, label, &homes));
         let mut left = pods - placement.values().sum::<u32>();
-        let mut domains = group(&self.books.nodes, &sites, label);
+        let mut domains = group(&self.state.nodes, &sites, label);
         while left > 0 {
             if let Some(sites) = tightest(&domains, left, |site| self.free(site)) {
                 placement.extend(self.gather(sites, left));
@@ -114,7 +105,7 @@ impl<'a> Spread<'a> {
             placement.extend(filled);
         }
         // What no domain holds goes to nodes that lie in none.
-        sites.retain(|site| domain_of(self.books, site, label).is_none());
+        sites.retain(|site| domain_of(self.state, site, label).is_none());
         placement.extend(self.fewest_nodes(&sites, left));
         placement
     }
@@ -122,13 +113,13 @@ impl<'a> Spread<'a> {
     /// To as few nodes as possible, and of the ways to do that, within the innermost domain that allows
     /// one. Where pods run already, their nodes come first, then their innermost domain.
     fn gather(&self, sites: &[Site], pods: u32) -> Placement {
-        let levels = self.books.topology(self.request.pool).iter().rev();
-        let occupied: Vec<NodeIx> = self.occupied().collect();
+        let levels = self.state.topology(self.request.pool).iter().rev();
+        let occupied: Vec<NodeId> = self.occupied().collect();
         if occupied.is_empty() {
             let fewest = node_count(sites, pods);
             if fewest > 1 {
                 for label in levels {
-                    let mut domains = group(&self.books.nodes, sites, label);
+                    let mut domains = group(&self.state.nodes, sites, label);
                     domains.retain(|_, sites| capacity(sites) >= pods && node_count(sites, pods) == fewest);
                     if let Some(sites) = tightest(&domains, pods, |site| self.free(site)) {
                         return self.fewest_nodes(sites, pods);
@@ -159,7 +150,7 @@ impl<'a> Spread<'a> {
 
     /// The roomiest nodes first, until what remains fits one node; of equals those that it costs least.
     fn fewest_nodes(&self, sites: &[Site], pods: u32) -> Placement {
-        let mut by_room: BTreeMap<u32, Vec<NodeIx>> = BTreeMap::new();
+        let mut by_room: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
         for site in sites.iter().filter(|site| site.fits > 0) {
             by_room.entry(site.fits.min(pods)).or_default().push(site.node);
         }
@@ -186,21 +177,21 @@ impl<'a> Spread<'a> {
     }
 
     /// The nodes in the order of what it costs to put so many pods on each, then of their names.
-    fn by_cost(&self, nodes: Vec<NodeIx>, pods: u32) -> Vec<NodeIx> {
-        let (books, mut known) = (self.books, BTreeMap::new());
-        let mut priced: Vec<(Cost, &Name, NodeIx)> = nodes
+    fn by_cost(&self, nodes: Vec<NodeId>, pods: u32) -> Vec<NodeId> {
+        let (cluster, mut known) = (self.state, BTreeMap::new());
+        let mut priced: Vec<(Cost, &Name, NodeId)> = nodes
             .into_iter()
             .map(|node| {
                 let cost = match self.plain_state(node) {
                     Some(state) => *known
                         .entry(state.place)
-                        .or_insert_with(|| books.nodes.packing().cost_in(state, self.ask, pods)),
-                    None => with_space(books, node, self.room, |space| match books.nodes.state(node) {
-                        Some(state) => books.nodes.packing().cost(state, space, self.ask, pods),
+                        .or_insert_with(|| cluster.nodes.packing().cost_in(state, self.ask, pods)),
+                    None => with_space(cluster, node, self.room, |space| match cluster.nodes.state(node) {
+                        Some(state) => cluster.nodes.packing().cost(state, space, self.ask, pods),
                         None => Cost::default(),
                     }),
                 };
-                (cost, books.nodes.name(node), node)
+                (cost, cluster.nodes.name(node), node)
             })
             .collect();
         priced.sort_unstable();
@@ -208,19 +199,19 @@ impl<'a> Spread<'a> {
     }
 
     /// The state of a node, if its room now is the room that counts.
-    fn plain_state(&self, node: NodeIx) -> Option<State> {
-        let entry = self.books.nodes.get(node);
+    fn plain_state(&self, node: NodeId) -> Option<State> {
+        let info = self.state.nodes.get(node);
         let same = match self.room {
-            Room::Now => true,
-            Room::Settled(freed) => freed.get(&node).is_none() && entry.now().equals(entry.settled()),
-            Room::Unheld | Room::Empty => false,
+            Capacity::Now => true,
+            Capacity::Settled(freed) => freed.get(&node).is_none() && info.now().equals(info.settled()),
+            Capacity::Unheld | Capacity::Empty => false,
         };
-        self.books.nodes.state(node).filter(|_| same)
+        self.state.nodes.state(node).filter(|_| same)
     }
 
     /// What is free on a site of the devices that are asked for.
     fn free(&self, site: &Site) -> i64 {
-        with_space(self.books, site.node, self.room, |space| {
+        with_space(self.state, site.node, self.room, |space| {
             let devices = self.ask.devices.iter();
             devices.map(|(resource, _)| space.amounts().get(*resource).max(0)).sum()
         })
@@ -232,13 +223,13 @@ impl<'a> Spread<'a> {
     }
 
     /// The nodes on which pods of the workload run already.
-    fn occupied(&self) -> impl Iterator<Item = NodeIx> {
+    fn occupied(&self) -> impl Iterator<Item = NodeId> {
         self.request.beside.into_iter().flatten().filter(|(_, pods)| **pods > 0).map(|(node, _)| *node)
     }
 
     /// The domains of that label in which pods of the workload run already.
     fn homes(&self, label: &str) -> Vec<&'a Name> {
-        let nodes = &self.books.nodes;
+        let nodes = &self.state.nodes;
         let occupied = self.request.beside.into_iter().flatten().filter(|(_, pods)| **pods > 0);
         let mut homes: Vec<&Name> = occupied
             .filter_map(|(node, _)| nodes.get(*node).node.as_ref().and_then(|node| value(node, label)))
@@ -249,12 +240,12 @@ impl<'a> Spread<'a> {
     }
 
     fn lies_in(&self, site: &Site, label: &str, domains: &[&Name]) -> bool {
-        domain_of(self.books, site, label).is_some_and(|domain| domains.contains(&domain))
+        domain_of(self.state, site, label).is_some_and(|domain| domains.contains(&domain))
     }
 }
 
-fn domain_of<'a>(books: &'a Books, site: &Site, label: &str) -> Option<&'a Name> {
-    books.nodes.get(site.node).node.as_ref().and_then(|node| value(node, label))
+fn domain_of<'a>(state: &'a ClusterState, site: &Site, label: &str) -> Option<&'a Name> {
+    state.nodes.get(site.node).node.as_ref().and_then(|node| value(node, label))
 }
 
 /// The fewest nodes that hold so many pods.

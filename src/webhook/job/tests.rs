@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::directory::Directory;
-use crate::webhook::testing::{ALICE, Ask, ask, directory, with};
+use crate::webhook::test_client::{ALICE, Ask, ask, directory, with};
 
 fn job(change: Value) -> Value {
     let plain = json!({
@@ -13,19 +13,19 @@ fn job(change: Value) -> Value {
     with(plain, change)
 }
 
-fn stamped(change: Value) -> Value {
+fn labelled(change: Value) -> Value {
     let labels = json!({"labels": {"sluice.dev/team": "vision", "sluice.dev/queue": "training"}});
     with(job(json!({"metadata": labels, "spec": {"template": {"metadata": labels}}})), change)
 }
 
 fn queued(change: Value) -> Value {
     let marks = json!({"sluice.dev/held": "true", "sluice.dev/user": ALICE});
-    with(stamped(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
+    with(labelled(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
 }
 
 fn own_hold(change: Value) -> Value {
     let marks = json!({"sluice.dev/user": ALICE});
-    with(stamped(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
+    with(labelled(json!({"metadata": {"annotations": marks}, "spec": {"suspend": true}})), change)
 }
 
 /// A record as Sluice writes it, for `pods` pods.
@@ -37,11 +37,11 @@ fn record(pods: u32) -> String {
 fn running(change: Value) -> Value {
     let marks =
         json!({"sluice.dev/held": "true", "sluice.dev/user": ALICE, "sluice.dev/admission": record(4)});
-    with(stamped(json!({"metadata": {"annotations": marks}})), change)
+    with(labelled(json!({"metadata": {"annotations": marks}})), change)
 }
 
 #[tokio::test]
-async fn a_new_job_is_held_and_stamped_once() {
+async fn a_new_job_is_held_and_labelled_once() {
     let first = ask(Ask::create(job(json!({})))).await;
     assert_eq!(first.object, queued(json!({})));
     for path in ["/mutate", "/validate"] {
@@ -51,7 +51,7 @@ async fn a_new_job_is_held_and_stamped_once() {
 }
 
 #[tokio::test]
-async fn who_submitted_it_is_what_the_api_server_says() {
+async fn the_submitter_is_the_user_of_the_request() {
     let claim = json!({"metadata": {"annotations": {"sluice.dev/user": "bob"}}});
     let answer = ask(Ask::create(job(claim))).await;
     assert!(answer.allowed, "{}", answer.message);
@@ -65,7 +65,7 @@ async fn who_submitted_it_is_what_the_api_server_says() {
 }
 
 #[tokio::test]
-async fn a_share_is_of_one_gpu_and_stays_while_the_job_runs() {
+async fn a_fraction_is_of_one_gpu_and_stays_while_the_job_runs() {
     let asks = |gpus: u32, fraction: &str| {
         job(json!({
             "metadata": {"annotations": {"sluice.dev/gpu-fraction": fraction}},
@@ -76,11 +76,12 @@ async fn a_share_is_of_one_gpu_and_stays_while_the_job_runs() {
     };
     assert_eq!(
         ask(Ask::create(asks(2, "0.5"))).await.message,
-        "Job ns/train: annotation sluice.dev/gpu-fraction: a pod that asks for nvidia.com/gpu 2 needs no share of one"
+        "Job ns/train: annotation sluice.dev/gpu-fraction: a pod that requests nvidia.com/gpu 2 cannot have a fraction of one"
     );
     let whole = ask(Ask::create(asks(1, "0.5"))).await;
     assert_eq!((whole.allowed, whole.warnings), (true, 1), "{}", whole.message);
-    let fraction = |share: &str| json!({"metadata": {"annotations": {"sluice.dev/gpu-fraction": share}}});
+    let fraction =
+        |fraction: &str| json!({"metadata": {"annotations": {"sluice.dev/gpu-fraction": fraction}}});
     for (before, message) in [
         (queued(json!({})), ""),
         (
@@ -94,7 +95,7 @@ async fn a_share_is_of_one_gpu_and_stays_while_the_job_runs() {
 }
 
 #[tokio::test]
-async fn a_job_with_fields_of_its_own_that_sluice_writes_is_labelled() {
+async fn a_job_with_an_own_affinity_or_elastic_parallelism_is_labelled() {
     let own = json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}});
     let elastic = json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}});
     for (change, label) in [(own, json!("true")), (elastic, json!("true")), (json!({}), Value::Null)] {
@@ -104,7 +105,7 @@ async fn a_job_with_fields_of_its_own_that_sluice_writes_is_labelled() {
 }
 
 #[tokio::test]
-async fn what_the_policy_has_held_is_only_stamped() {
+async fn a_job_held_by_the_policy_is_only_labelled() {
     let held = json!({"metadata": {"annotations": {"sluice.dev/held": "true"}}, "spec": {"suspend": true}});
     assert_eq!(ask(Ask::create(job(held))).await.object, queued(json!({})));
 }
@@ -174,7 +175,7 @@ async fn a_wrong_job_is_refused_with_one_sentence() {
         ),
         (
             note("sluice.dev/time-limit", "0s"),
-            "Job ns/train: annotation sluice.dev/time-limit: \"0s\" must be longer than nothing",
+            "Job ns/train: annotation sluice.dev/time-limit: \"0s\" must be more than 0s",
         ),
         (
             note("sluice.dev/last-checkpoint", "yesterday"),
@@ -194,7 +195,7 @@ async fn a_wrong_job_is_refused_with_one_sentence() {
         ),
         (
             note("sluice.dev/gpu-fraction", "1"),
-            "Job ns/train: annotation sluice.dev/gpu-fraction: \"1\" is not a number between 0 and 1 (without the ends)",
+            "Job ns/train: annotation sluice.dev/gpu-fraction: \"1\" is not a number above 0 and below 1",
         ),
         (
             note("sluice.dev/topology-required", "not a key"),
@@ -208,8 +209,8 @@ async fn a_wrong_job_is_refused_with_one_sentence() {
 }
 
 #[tokio::test]
-async fn well_formed_wishes_pass() {
-    let wishes = json!({
+async fn well_formed_requests_pass() {
+    let requests = json!({
         "sluice.dev/pool": "a100, default",
         "sluice.dev/time-limit": "1h30m",
         "sluice.dev/min-parallelism": "2",
@@ -219,12 +220,12 @@ async fn well_formed_wishes_pass() {
         "sluice.dev/last-checkpoint": "2026-01-31T12:00:00Z",
         "sluice.dev/gpu-fraction": "0.25,0.5",
     });
-    let answer = ask(Ask::create(job(json!({"metadata": {"annotations": wishes}})))).await;
+    let answer = ask(Ask::create(job(json!({"metadata": {"annotations": requests}})))).await;
     assert!(answer.allowed, "{}", answer.message);
 }
 
 #[tokio::test]
-async fn before_the_lists_are_complete_everything_is_held_and_nothing_refused() {
+async fn before_the_lists_are_complete_every_job_is_held_and_none_refused() {
     let namespaces = directory().namespaces;
     for directory in [Directory::default(), Directory { namespaces, ..Directory::default() }] {
         let change = json!({"metadata": {"labels": {"sluice.dev/queue": "new"}, "annotations": {"sluice.dev/pool": "new"}}});
@@ -237,7 +238,7 @@ async fn before_the_lists_are_complete_everything_is_held_and_nothing_refused() 
 
 #[tokio::test]
 async fn a_released_job_is_queued() {
-    let answer = ask(Ask::update(own_hold(json!({})), stamped(json!({})))).await;
+    let answer = ask(Ask::update(own_hold(json!({})), labelled(json!({})))).await;
     assert_eq!(answer.object, queued(json!({})));
     let checked = ask(Ask { path: "/validate", ..Ask::update(own_hold(json!({})), answer.object) }).await;
     assert!(checked.allowed, "{}", checked.message);
@@ -295,7 +296,7 @@ async fn the_placement_survives_an_apply_of_the_users_own_affinity() {
     assert!(answer.allowed, "{}", answer.message);
     assert_eq!(answer.object, before);
 
-    // Another affinity is a change, and the API server's to refuse.
+    // Another affinity is a change, which the API server refuses.
     let other = with(before.clone(), affinity(&json!({"nodeAffinity": {"required": ["other"]}})));
     assert!(!ask(Ask::update(before, other)).await.patched);
 }
@@ -312,7 +313,7 @@ async fn the_gate_of_the_pods_survives_a_manifest_that_replaces_the_job() {
 }
 
 #[tokio::test]
-async fn an_owner_who_edits_is_not_one_who_applies() {
+async fn an_edit_by_the_field_owner_is_no_apply() {
     let owned = json!({"metadata": {"managedFields": [
         {"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {"f:suspend": {}}}},
     ]}});
@@ -322,7 +323,7 @@ async fn an_owner_who_edits_is_not_one_who_applies() {
 }
 
 #[tokio::test]
-async fn a_user_may_stop_a_running_job_and_let_it_go_again() {
+async fn a_user_may_suspend_a_running_job_and_release_it_again() {
     let stopped = running(json!({"spec": {"suspend": true}}));
     let answer = ask(Ask::update(running(json!({})), stopped)).await;
     assert!(answer.allowed, "{}", answer.message);
@@ -336,7 +337,7 @@ async fn a_user_may_stop_a_running_job_and_let_it_go_again() {
 }
 
 #[tokio::test]
-async fn sluices_marks_stay_as_they_are() {
+async fn sluices_annotations_and_labels_cannot_be_changed() {
     let alone = |what: &str| format!("Job ns/train: {what} is written by Sluice alone; leave it as it is");
     for (before, change, message) in [
         (
@@ -400,8 +401,8 @@ async fn ordinary_edits_pass() {
         (running(json!({})), json!({"metadata": {"labels": {"mine": "yes"}, "annotations": {"note": "x"}}})),
         (queued(json!({})), json!({"spec": {"parallelism": 64}})),
         (queued(json!({})), json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {}}}}}})),
-        (stamped(json!({})), json!({"metadata": {"finalizers": ["foregroundDeletion"]}})),
-        // Wrong since before it was checked: not judged again.
+        (labelled(json!({})), json!({"metadata": {"finalizers": ["foregroundDeletion"]}})),
+        // An unchanged request is not judged again.
         (
             queued(json!({"metadata": {"annotations": {"sluice.dev/time-limit": "soon"}}})),
             json!({"metadata": {"annotations": {"note": "x"}}}),
@@ -414,7 +415,7 @@ async fn ordinary_edits_pass() {
 }
 
 #[tokio::test]
-async fn what_is_being_deleted_is_left_alone() {
+async fn a_job_that_is_being_deleted_is_not_changed() {
     let gone = json!({"metadata": {"deletionTimestamp": "2026-01-31T12:00:00Z", "annotations": null}});
     let answer = ask(Ask::update(running(json!({})), running(gone))).await;
     assert!(answer.allowed && !answer.patched);
@@ -433,7 +434,7 @@ async fn a_waiting_job_can_change_its_queue() {
 }
 
 #[tokio::test]
-async fn the_template_is_stamped_only_while_it_may_change() {
+async fn the_template_is_labelled_only_while_it_is_mutable() {
     let status = json!({"status": {"startTime": "2026-01-31T12:00:00Z", "active": 0}});
     let before = own_hold(status.clone());
     let moved = json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}});
@@ -443,14 +444,14 @@ async fn the_template_is_stamped_only_while_it_may_change() {
 }
 
 #[tokio::test]
-async fn a_job_from_before_the_label_does_not_grow_past_its_pods() {
+async fn an_unlabelled_running_job_does_not_grow() {
     let before = job(json!({}));
     let lowered = ask(Ask::update(before.clone(), job(json!({"spec": {"parallelism": 1}})))).await;
     assert!(lowered.allowed && !lowered.patched);
     assert!(!ask(Ask::update(before, job(json!({"spec": {"parallelism": 5}})))).await.allowed);
 }
 
-/// The PodGroup that a new Job is given, where there are such.
+/// The PodGroup of a new Job on an API server with PodGroups.
 async fn group_of(change: Value) -> Option<String> {
     let there = Directory { pod_groups: true, ..directory() };
     let answer = ask(Ask { directory: there, ..Ask::create(job(change)) }).await;
@@ -459,24 +460,28 @@ async fn group_of(change: Value) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_gang_names_a_pod_group_where_there_are_such() {
-    assert_eq!(ask(Ask::create(job(json!({})))).await.object, queued(json!({})), "nowhere else");
+async fn a_gang_names_a_pod_group_if_the_api_server_has_them() {
+    assert_eq!(
+        ask(Ask::create(job(json!({})))).await.object,
+        queued(json!({})),
+        "an API server without PodGroups"
+    );
     for (what, change, expected) in [
         ("a gang", json!({}), Some("sluice-train-0815")),
-        ("one with as many completions", json!({"spec": {"completions": 4}}), Some("sluice-train-0815")),
+        ("a gang with as many completions", json!({"spec": {"completions": 4}}), Some("sluice-train-0815")),
         (
-            "one without a name yet",
+            "a gang with a generated name",
             json!({"metadata": {"name": null, "generateName": "night-"}}),
             Some("sluice-night-0815"),
         ),
-        ("one that its user holds back", json!({"spec": {"suspend": true}}), Some("sluice-train-0815")),
+        ("a gang on hold by its user", json!({"spec": {"suspend": true}}), Some("sluice-train-0815")),
         ("a single pod", json!({"spec": {"parallelism": 1}}), None),
-        ("one that needs one pod", json!({"spec": {"completions": 1}}), None),
-        ("one that does its work in turns", json!({"spec": {"completions": 5}}), None),
-        ("one whose indexes fail by themselves", json!({"spec": {"backoffLimitPerIndex": 1}}), None),
-        ("an elastic one", json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}}), None),
+        ("a single completion", json!({"spec": {"completions": 1}}), None),
+        ("more completions than parallelism", json!({"spec": {"completions": 5}}), None),
+        ("a backoff limit per index", json!({"spec": {"backoffLimitPerIndex": 1}}), None),
+        ("an elastic Job", json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}}), None),
         (
-            "one of its user's own group",
+            "a PodGroup of the user",
             json!({"spec": {"template": {"spec": {"schedulingGroup": {"podGroupName": "mine"}}}}}),
             Some("mine"),
         ),
@@ -492,11 +497,11 @@ async fn a_job_keeps_its_pod_group_and_its_parallelism_with_it() {
     let grouped = || with(queued(json!({})), group.clone());
     let replaced = ask(Ask::update(grouped(), queued(json!({})))).await;
     assert!(replaced.allowed, "{}", replaced.message);
-    assert_eq!(replaced.object, grouped(), "a manifest that replaces the Job has never had it");
+    assert_eq!(replaced.object, grouped(), "a manifest without the PodGroup");
     let elastic = with(grouped(), json!({"metadata": {"annotations": {"sluice.dev/min-parallelism": "2"}}}));
     assert_eq!(
         ask(Ask::update(grouped(), elastic)).await.message,
-        "Job ns/train: annotation sluice.dev/min-parallelism: the parallelism of a Job whose pods are of a PodGroup \
-         cannot be changed"
+        "Job ns/train: annotation sluice.dev/min-parallelism: the Job names a PodGroup, so its parallelism cannot be \
+         changed"
     );
 }

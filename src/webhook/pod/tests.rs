@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::directory::Directory;
-use crate::webhook::testing::{ALICE, Ask, ask, directory, with};
+use crate::webhook::test_client::{ALICE, Ask, ask, directory, with};
 
 fn pod(change: Value) -> Value {
     let plain = json!({
@@ -18,7 +18,7 @@ fn owned_by(kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_bare_pod_is_gated_and_stamped_once() {
+async fn a_bare_pod_is_gated_and_labelled_once() {
     let first = ask(Ask::create(pod(json!({})))).await;
     let labels = json!({"sluice.dev/team": "vision", "sluice.dev/queue": "training"});
     let gates = json!([{"name": "sluice.dev/admission"}]);
@@ -29,7 +29,7 @@ async fn a_bare_pod_is_gated_and_stamped_once() {
 }
 
 #[tokio::test]
-async fn foreign_gates_stay() {
+async fn other_gates_stay() {
     let gated = pod(json!({"spec": {"schedulingGates": [{"name": "example.com/other"}]}}));
     assert_eq!(
         ask(Ask::create(gated)).await.object["spec"]["schedulingGates"],
@@ -38,11 +38,11 @@ async fn foreign_gates_stay() {
 }
 
 #[tokio::test]
-async fn the_queues_priority_class_is_given_once_and_computed_anew() {
+async fn the_queues_priority_class_is_set_once() {
     let first = ask(Ask::create(pod(json!({"metadata": {"namespace": "low"}})))).await.object;
     assert_eq!(first["spec"]["priorityClassName"], "urgent");
     assert!(first["spec"]["priority"].is_null() && first["spec"]["preemptionPolicy"].is_null());
-    // The API server fills them in for the new class; the second call must not take them away again.
+    // The API server fills them in for the new class. The second review must not remove them.
     let computed = with(first, json!({"spec": {"priority": 1000, "preemptionPolicy": "Never"}}));
     let again = ask(Ask::create(computed)).await;
     assert!(again.allowed && !again.patched);
@@ -53,7 +53,7 @@ async fn the_queues_priority_class_is_given_once_and_computed_anew() {
 }
 
 #[tokio::test]
-async fn who_creates_a_pod_decides_whether_it_passes() {
+async fn the_creating_account_decides_whether_a_pod_is_gated() {
     const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
     const DAEMONS: &str = "system:serviceaccount:kube-system:daemon-set-controller";
     const ALL: &str = "system:kube-controller-manager";
@@ -89,7 +89,7 @@ async fn a_wrong_pod_is_refused() {
         ),
         (
             json!({"metadata": {"labels": {"sluice.dev/group": "g"}}}),
-            "Pod ns/shell: label sluice.dev/group needs annotation sluice.dev/group-size: how many pods the group has",
+            "Pod ns/shell: label sluice.dev/group needs annotation sluice.dev/group-size: the number of pods in the group",
         ),
         (
             json!({"metadata": {"annotations": {"sluice.dev/group-size": "none"}}}),
@@ -105,13 +105,13 @@ async fn a_wrong_pod_is_refused() {
 }
 
 #[tokio::test]
-async fn a_pod_of_a_namespace_just_labelled_is_gated() {
+async fn a_pod_of_a_newly_labelled_namespace_is_gated() {
     let answer = ask(Ask { directory: Directory::default(), ..Ask::create(pod(json!({}))) }).await;
     assert_eq!(answer.object["spec"]["schedulingGates"], json!([{"name": "sluice.dev/admission"}]));
 }
 
 #[tokio::test]
-async fn a_pod_of_a_gang_that_is_made_anew_starts_by_itself_once_others_have_succeeded() {
+async fn a_replacement_pod_leaves_its_gang_once_siblings_have_succeeded() {
     const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
     let of_group = |name: &str| {
         let group = json!({"spec": {"schedulingGroup": {"podGroupName": name}}});
@@ -120,10 +120,10 @@ async fn a_pod_of_a_gang_that_is_made_anew_starts_by_itself_once_others_have_suc
     let thinned = directory();
     thinned.places.thin(&"1".into(), true);
     for (what, directory, user, object, stays) in [
-        ("all are there yet", directory(), JOBS, of_group("sluice-x-0815"), true),
-        ("some have succeeded", thinned.clone(), JOBS, of_group("sluice-x-0815"), false),
-        ("a group of its user's own", thinned.clone(), JOBS, of_group("mine"), true),
-        ("a user claims to be the Job", thinned, ALICE, of_group("sluice-x-0815"), true),
+        ("no sibling has succeeded", directory(), JOBS, of_group("sluice-x-0815"), true),
+        ("siblings have succeeded", thinned.clone(), JOBS, of_group("sluice-x-0815"), false),
+        ("a PodGroup of the user", thinned.clone(), JOBS, of_group("mine"), true),
+        ("a pod that a user creates", thinned, ALICE, of_group("sluice-x-0815"), true),
     ] {
         let answer = ask(Ask { user, directory, ..Ask::create(object) }).await;
         assert!(answer.allowed, "{}", answer.message);

@@ -1,29 +1,29 @@
-//! The API server's own record of who wrote what.
+//! The API server's audit log of writes.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
-/// One write that the API server was asked for.
+/// One requested write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Who asked.
+    /// The user of the request.
     pub user: String,
     /// `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub verb: String,
     /// The resource, with its subresource: `pods/status`.
     pub resource: String,
-    /// The object's namespace; empty when it has none.
+    /// The object's namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The object's name; empty when the server was to make one up.
+    /// The object's name; empty for a generated name.
     pub name: String,
     /// The HTTP status of the answer.
     pub code: u16,
 }
 
 impl Write {
-    /// Whether it was done.
+    /// Whether the write succeeded.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code)
@@ -45,12 +45,12 @@ impl Audit {
     pub fn writes(&self) -> Result<Vec<Write>> {
         let text = std::fs::read_to_string(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
-        // The last line may still be being written.
+        // The last line may be incomplete.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         complete.lines().map(|line| Ok(serde_json::from_str::<Entry>(line)?.into())).collect()
     }
 
-    /// The successful writes so far of one user.
+    /// The successful writes of one user so far.
     pub fn by(&self, user: &str) -> Result<Vec<Write>> {
         let mut writes = self.writes()?;
         writes.retain(|write| write.user == user && write.succeeded());

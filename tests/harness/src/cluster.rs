@@ -1,4 +1,4 @@
-//! A control plane of its own for each test: real Kubernetes, simulated nodes.
+//! A separate control plane for each test: real Kubernetes, simulated nodes.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,16 +10,16 @@ use tokio::process::Command;
 
 use crate::{Audit, Kubectl, end_leftovers};
 
-/// Who talks to the API server; the audit log tells them apart.
+/// The users of the API server; the audit log distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// May do everything.
+    /// Has all rights.
     Admin,
-    /// A plain user, who may do only what a test grants.
+    /// A plain user with the rights that a test grants.
     Alice,
     /// Sluice's own account.
     Sluice,
-    /// May do everything; a name of its own, so that load can be told from the rest.
+    /// Has all rights, under a name of its own that distinguishes load from other requests.
     Raw,
 }
 
@@ -34,7 +34,7 @@ impl User {
     }
 }
 
-/// A running control plane. Dropping it stops it and, unless a test has failed, forgets it.
+/// A running control plane. Dropping it stops it and, unless a test has failed, deletes its data.
 #[derive(Debug)]
 pub struct Cluster {
     name: String,
@@ -50,8 +50,8 @@ pub(crate) fn project() -> &'static Path {
 }
 
 impl Cluster {
-    /// Builds the control plane if that has not been done yet, and gives the path of its program.
-    /// What the build says goes to standard error: the first time it takes minutes.
+    /// Builds the control plane if necessary, and returns the path of its program. The build writes to
+    /// standard error; the first one takes minutes.
     pub async fn build() -> Result<PathBuf> {
         let script = project().join("tests/cluster/build.sh");
         let output = Command::new(&script)
@@ -63,17 +63,17 @@ impl Cluster {
             bail!("{} failed ({})", script.display(), output.status);
         }
         let text = String::from_utf8_lossy(&output.stdout);
-        let directory = text.lines().last().context("the build of the cluster says nothing")?;
+        let directory = text.lines().last().context("the build of the cluster printed no directory")?;
         Ok(Path::new(directory).join("sluice-cluster"))
     }
 
-    /// Starts a new control plane on free ports. The name is made different in every checkout of the
-    /// sources, so that two of them can be tested at the same time.
+    /// Starts a new control plane on free ports. The name gets a suffix for the checkout of the sources, so
+    /// that two checkouts can be tested at the same time.
     pub async fn up(name: &str) -> Result<Self> {
         Self::up_with(name, &[]).await
     }
 
-    /// The same with more flags, as `--pod-groups`.
+    /// Like [`Self::up`], with extra flags such as `--pod-groups`.
     pub async fn up_with(name: &str, flags: &[&str]) -> Result<Self> {
         let checkout = project()
             .to_string_lossy()
@@ -82,8 +82,8 @@ impl Cluster {
         Self::start_as(&format!("{name}-{:04x}", checkout & 0xffff), Some(0), flags).await
     }
 
-    /// Starts a new control plane with exactly this name; on its default ports when none are given.
-    /// What an earlier one of this name has left is forgotten.
+    /// Starts a new control plane with exactly this name, by default on its default ports. Data of an earlier
+    /// cluster of this name is deleted.
     pub async fn up_as(name: &str, port: Option<u16>) -> Result<Self> {
         Self::start_as(name, port, &[]).await
     }
@@ -99,19 +99,19 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Its name.
+    /// The cluster's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The directory in which it keeps everything.
+    /// The cluster's data directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The directory for what belongs to this cluster but is not the control plane's.
+    /// A directory for files that belong to this cluster but not to its control plane.
     pub fn scratch(&self) -> Result<PathBuf> {
         let scratch = self.directory.with_extension("sluice");
         std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
@@ -126,7 +126,7 @@ impl Cluster {
 
     /// A client that acts as this user.
     pub async fn client(&self, user: User) -> Result<Client> {
-        // Both rings are never compiled in, but another part of the process may have been first.
+        // Only one crypto provider is compiled in; another part of the process may have installed it first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig(user))?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -139,7 +139,7 @@ impl Cluster {
         Kubectl::new(&self.program, self.kubeconfig(user), self.directory.with_extension("sluice"))
     }
 
-    /// What was written to this cluster, and by whom.
+    /// The audit log of this cluster.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(self.directory.join("audit.log"))
@@ -150,7 +150,7 @@ impl Cluster {
         self.command(&["stop", component]).await
     }
 
-    /// Starts a component that was stopped.
+    /// Starts a stopped component.
     pub async fn start(&self, component: &str) -> Result<()> {
         self.command(&["start", component]).await
     }
@@ -165,7 +165,7 @@ impl Cluster {
         self.keep = true;
     }
 
-    /// Stops and forgets the control plane of this name, and the replicas of Sluice left there.
+    /// Deletes the control plane of this name, and ends the replicas of Sluice that still run there.
     pub async fn remove(name: &str) -> Result<()> {
         let scratch = directory(name)?.with_extension("sluice");
         end_leftovers(&scratch).await?;
@@ -209,7 +209,7 @@ impl Drop for Cluster {
         if !failed {
             down.arg("--purge");
         }
-        // Nothing can be done about a failure here; the next cluster of this name starts afresh.
+        // A failure here cannot be handled; the next cluster of this name deletes the rest.
         let _ = down.stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !failed {
             let _ = std::fs::remove_dir_all(self.directory.with_extension("sluice"));
@@ -217,7 +217,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Where the cluster tool keeps a cluster of this name.
+/// The directory in which the cluster tool keeps a cluster of this name.
 fn directory(name: &str) -> Result<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME").filter(|state| !state.is_empty()) {
         Some(state) => PathBuf::from(state),

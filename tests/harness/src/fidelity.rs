@@ -1,4 +1,4 @@
-//! A random run of Jobs of mixed shapes, and whether every pod went where the record of its Job says.
+//! A random mix of Jobs, and a check that every pod ran where the record of its Job says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ use tokio::task::JoinHandle;
 
 use crate::{Cluster, Sluice, User, eventually};
 
-/// How many Jobs are created at the same time.
+/// Number of Jobs created at the same time.
 const IN_FLIGHT: usize = 8;
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// How many Jobs.
+    /// Number of Jobs.
     pub jobs: usize,
-    /// From what their shapes are drawn; the same seed gives the same Jobs.
+    /// Seed of the Jobs' shapes; the same seed gives the same Jobs.
     pub seed: u64,
-    /// For how many milliseconds a pod runs at least; at most three times as long. The shorter, the more
-    /// the control plane has to do at a time.
+    /// Shortest run time of a pod in milliseconds; the longest is three times that. A shorter time loads the
+    /// control plane more.
     pub shortest: u32,
 }
 
@@ -45,7 +45,7 @@ struct Shape {
 }
 
 impl Mix {
-    /// One to 16 pods of one to eight GPUs, at most 64 together, half of them Indexed.
+    /// Draws one to 16 pods of one to eight GPUs, at most 64 together, half of the Jobs Indexed.
     fn shapes(self) -> Vec<Shape> {
         let mut state = self.seed;
         let mut below = |bound: u32| {
@@ -89,45 +89,45 @@ impl Shape {
     }
 }
 
-/// What a run has shown.
+/// The measurements of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Fidelity {
-    /// How many Jobs have run to their end.
+    /// Number of Jobs that completed.
     pub jobs: usize,
-    /// How many pods of Indexed Jobs there were, and of others.
+    /// Number of pods of Indexed Jobs, and of other Jobs.
     pub pods: [usize; 2],
-    /// How many Jobs had their pods on several nodes.
+    /// Number of Jobs with pods on several nodes.
     pub spread: usize,
-    /// Pods that were elsewhere than the record says.
-    pub astray: Vec<String>,
-    /// From an admission to the binding of each of its pods, in ascending order.
+    /// Pods on other nodes than in the record.
+    pub misplaced: Vec<String>,
+    /// Times from admission to the binding of each pod, in ascending order.
     pub bound_after: Vec<Duration>,
-    /// From the moment a pod was first seen to the moment it was seen bound, in ascending order.
+    /// Times from the first sight of a pod to the first sight of its binding, in ascending order.
     pub pending: Vec<Duration>,
-    /// Sluice's writes on Jobs, on pods of Indexed Jobs, and on pods of others.
+    /// Number of Sluice's writes on Jobs, on pods of Indexed Jobs, and on other pods.
     pub writes: [usize; 3],
-    /// Jobs that took another number of writes than one.
+    /// Jobs that were not admitted by exactly one write.
     pub miswritten: Vec<String>,
-    /// Jobs of which the one write was made, although the API server could not say so in time.
+    /// Jobs with a single successful write that the API server answered too late.
     pub unanswered: usize,
 }
 
-/// What became of Sluice's writes on one Job, by the audit log.
+/// Results of Sluice's writes on one Job, by the audit log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tries {
     done: usize,
-    /// The API server did not say in time what became of it, and wrote that to its log.
+    /// Writes that the API server logged as timed out, with unknown result.
     unanswered: usize,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// How many news of pods have come.
+    /// Number of pod events received.
     news: usize,
     /// The node of each pod, by Job and pod.
     pods: BTreeMap<String, BTreeMap<String, PodSeen>>,
     records: BTreeMap<String, Record>,
-    /// How often the spec of each Job has been written, its creation included.
+    /// Generation of each Job: the number of writes of its spec, its creation included.
     generations: BTreeMap<String, i64>,
     complete: BTreeSet<String>,
 }
@@ -136,26 +136,26 @@ struct Seen {
 struct PodSeen {
     first: Option<Timestamp>,
     bound: Option<Bound>,
-    /// By the count of news.
+    /// As the number of pod events.
     ended: Option<usize>,
 }
 
 struct Bound {
     node: String,
     at: Timestamp,
-    /// By the count of news.
+    /// As the number of pod events.
     news: usize,
 }
 
 impl PodSeen {
-    /// Whether it was on a node when so many news had come.
+    /// Whether the pod was on the node after this many pod events.
     fn on(&self, node: &str, news: usize) -> bool {
         let bound = self.bound.as_ref().is_some_and(|bound| bound.node == node && bound.news <= news);
         bound && self.ended.is_none_or(|ended| ended > news)
     }
 }
 
-/// Runs the Jobs in a namespace that is a team's, until all are Complete.
+/// Runs the Jobs in a team's namespace until all are Complete.
 pub async fn run(cluster: &Cluster, namespace: &str, mix: Mix, patience: Duration) -> Result<Fidelity> {
     let client = cluster.client(User::Raw).await?;
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -207,21 +207,21 @@ pub async fn run(cluster: &Cluster, namespace: &str, mix: Mix, patience: Duratio
     Ok(fidelity)
 }
 
-/// How many pods the webhook let wait for the leader, because it had not seen in time where they go.
+/// Number of pods that the webhook left to the leader because it had not seen their nodes in time.
 pub async fn unseen(replicas: &[Sluice]) -> Result<usize> {
     let mut sum = 0;
     for replica in replicas {
         let metrics = replica.get("/metrics").await?;
         let series = "sluice_webhook_unseen_total{kind=\"Pod\"} ";
         let count = metrics.lines().find_map(|line| line.strip_prefix(series));
-        sum += count.context("the webhook does not count what it has not seen")?.parse::<usize>()?;
+        sum += count.context("the webhook has no metric of unseen admissions")?.parse::<usize>()?;
     }
     Ok(sum)
 }
 
 impl Fidelity {
-    /// Counts the writes on a Job. A request that the API server gave up waiting for may have been carried
-    /// out all the same: the Job itself tells how often its spec has been written.
+    /// Counts the writes on a Job. A request that timed out may have been carried out nevertheless: the Job's
+    /// generation shows the number of writes of its spec.
     fn count(&mut self, shape: &Shape, tries: Tries, generation: i64) {
         let unseen = tries.done == 0 && tries.unanswered > 0 && generation == 2;
         let writes = tries.done + usize::from(unseen);
@@ -242,19 +242,19 @@ impl Fidelity {
                 |time: Timestamp| Duration::try_from(bound.at.duration_since(time)).unwrap_or_default();
             self.bound_after.push(since(record.at));
             self.pending.extend(pod.first.map(since));
-            // A pod may take the place that one which has ended left, as they do where a Job has more to
-            // do than it does at once; there are never more on a node than the record has places there.
+            // A pod may take over the node of an ended pod, where a Job has more completions than parallel
+            // pods. A node never has more pods at a time than in the record.
             let beside = pods.values().filter(|other| other.on(&bound.node, bound.news)).count();
             let places = record.nodes.get(&bound.node).copied().unwrap_or_default() as usize;
             if beside > places {
-                self.astray.push(format!(
+                self.misplaced.push(format!(
                     "{}: {beside} pods on {}, but the record says {:?}",
                     shape.name, bound.node, record.nodes
                 ));
             }
         }
         if pods.len() != record.pods as usize {
-            self.astray.push(format!(
+            self.misplaced.push(format!(
                 "{}: {} pods, but the record says {}",
                 shape.name,
                 pods.len(),
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_jobs_and_another_others() {
+    fn the_same_seed_gives_the_same_jobs_and_another_seed_gives_others() {
         let shapes = |seed| format!("{:?}", Mix { jobs: 50, seed, shortest: 1000 }.shapes());
         assert_eq!(shapes(1), shapes(1));
         assert_ne!(shapes(1), shapes(2));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_told_from_its_job_by_name() {
+    fn the_job_of_a_pod_follows_from_its_name() {
         assert_eq!((job_of("mix-7-3-abcde"), job_of("mix-7-abcde")), ("mix-7", "mix-7"));
     }
 }

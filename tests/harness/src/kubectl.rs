@@ -1,4 +1,4 @@
-//! What people use: the real kubectl.
+//! The real kubectl, as users run it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ pub struct Kubectl {
     cache: PathBuf,
 }
 
-/// What a call of kubectl came to.
+/// The result of a call of kubectl.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Whether it exited with 0.
+    /// Whether the exit code is 0.
     pub success: bool,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained of.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Kubectl {
-    /// The system's kubectl where there is one, else the one inside the cluster's program.
+    /// Uses the system's kubectl if it is installed, else the one inside the cluster's program.
     pub(crate) fn new(cluster_program: &Path, kubeconfig: PathBuf, cache: PathBuf) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path)
@@ -43,13 +43,13 @@ impl Kubectl {
         }
     }
 
-    /// Runs it with these arguments and this standard input.
+    /// Runs kubectl with these arguments and this standard input.
     pub async fn run(&self, arguments: &[&str], input: Option<&str>) -> Result<Outcome> {
         let mut child = Command::new(&self.program)
             .args(&self.first)
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
-            // Clusters come and go on the same ports: what one said must not be believed of another.
+            // New clusters reuse the ports of old ones, so discovery results must not be cached.
             .env("KUBECACHEDIR", &self.cache)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -70,7 +70,7 @@ impl Kubectl {
         })
     }
 
-    /// Runs it, expects success, and gives what it printed.
+    /// Runs kubectl, expects success, and returns its output.
     pub async fn ok(&self, arguments: &[&str]) -> Result<String> {
         let outcome = self.run(arguments, None).await?;
         if !outcome.success {
@@ -79,7 +79,7 @@ impl Kubectl {
         Ok(outcome.stdout)
     }
 
-    /// Runs it, expects failure, and gives what it complained of.
+    /// Runs kubectl, expects failure, and returns its error output.
     pub async fn refused(&self, arguments: &[&str]) -> Result<String> {
         let outcome = self.run(arguments, None).await?;
         if outcome.success {
@@ -88,12 +88,12 @@ impl Kubectl {
         Ok(outcome.stderr)
     }
 
-    /// `kubectl apply` of this manifest.
+    /// Runs `kubectl apply` with this manifest.
     pub async fn apply(&self, manifest: &str) -> Result<String> {
         self.feed(&["apply", "-f", "-"], manifest).await
     }
 
-    /// `kubectl create` of this manifest.
+    /// Runs `kubectl create` with this manifest.
     pub async fn create(&self, manifest: &str) -> Result<String> {
         self.feed(&["create", "-f", "-"], manifest).await
     }

@@ -1,8 +1,8 @@
 //! Runs Sluice on a real control plane with simulated nodes, for tests, benchmarks and the demo.
 //!
-//! A [`Cluster`] is the control plane, a [`Sluice`] is one replica of the real program, a [`World`]
-//! is both with everything installed. [`Play`] carries out a scenario file on it, [`View`] is what
-//! the API server says at one moment, and [`eventually`] waits for it to say something else.
+//! A [`Cluster`] is the control plane, a [`Sluice`] is one replica of the real program, a [`World`] is both
+//! with everything installed. [`Play`] plays a scenario file on it, [`View`] is a snapshot of the API
+//! server's objects, and [`eventually`] waits for a condition.
 
 mod audit;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Carries out a scenario on a real cluster, step by step, at its times.
+//! Plays a scenario on a real cluster, step by step, at its times.
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Node;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{Cluster, Kubectl, User, eventually, patience};
 
-/// A scenario being carried out.
+/// A scenario that is being played.
 pub struct Play {
     scenario: Scenario,
     next: usize,
@@ -20,12 +20,11 @@ pub struct Play {
 }
 
 impl Play {
-    /// Prepares to carry out a scenario as the cluster's admin. With a speed of 2, everything happens
-    /// in half the time.
+    /// Prepares to play a scenario as the cluster's admin. A speed of 2 halves all times.
     pub async fn new(cluster: &Cluster, scenario: Scenario, speed: f64) -> Result<Self> {
         let running = scenario.objects().find(|object| object.running_on.is_some());
         if let Some(object) = running {
-            bail!("{}: what runs from the beginning can only be simulated", object.origin);
+            bail!("{}: a workload that runs from the beginning can only be simulated", object.origin);
         }
         Ok(Self {
             scenario,
@@ -37,8 +36,8 @@ impl Play {
         })
     }
 
-    /// Waits for the time of the next steps and carries out all that have the same time; false when
-    /// none are left.
+    /// Waits for the time of the next steps and carries out all steps of that time. Returns false when none
+    /// are left.
     pub async fn next(&mut self) -> Result<bool> {
         let Some(first) = self.scenario.steps.get(self.next) else { return Ok(false) };
         let at = first.at;
@@ -67,7 +66,7 @@ impl Play {
         Ok(true)
     }
 
-    /// Carries out all the steps that are left.
+    /// Carries out all remaining steps.
     pub async fn all(&mut self) -> Result<()> {
         while self.next().await? {}
         Ok(())
@@ -77,7 +76,7 @@ impl Play {
         if manifests.is_empty() {
             return Ok(());
         }
-        // As people do it: first the teams and namespaces are set up, then somebody submits.
+        // Teams and namespaces come before workloads.
         let submitted = |manifest: &&Value| manifest["kind"] == "Job" || manifest["kind"] == "Pod";
         let (workloads, setting): (Vec<&Value>, Vec<&Value>) = manifests.iter().partition(submitted);
         for part in [setting, workloads].iter().filter(|part| !part.is_empty()) {
@@ -97,7 +96,7 @@ impl Play {
         self.kubectl.ok(&arguments).await.map(drop)
     }
 
-    /// The manifest as the simulated nodes understand it: they read a pod's run time off the pod.
+    /// The manifest for the simulated nodes, which read a pod's run time from an annotation of the pod.
     fn manifest(&self, object: &Object) -> Result<Value> {
         let mut manifest = object.manifest.clone();
         if let Some(duration) = object.duration {
@@ -117,7 +116,7 @@ impl Play {
 
     async fn node_ready(&self, name: &str) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        eventually(&format!("node {name} takes pods"), patience(), async || {
+        eventually(&format!("node {name} is ready for pods"), patience(), async || {
             let node = nodes.get(name).await.map_err(|error| error.to_string())?;
             let ready = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
             let ready = ready.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");

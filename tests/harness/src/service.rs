@@ -1,4 +1,4 @@
-//! One address for several replicas, as a Service is in a cluster.
+//! One address for several replicas, like a Service in a cluster.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Passes each connection on to the first replica that accepts it, starting with the one after the last.
+/// Forwards each connection to the first replica that accepts it, round robin.
 #[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
@@ -17,7 +17,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Listens on a free port; nobody answers there as long as there are no replicas.
+    /// Listens on a free port; connections fail as long as there are no replicas.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -26,13 +26,13 @@ impl Service {
         Ok(Self { address, replicas, task })
     }
 
-    /// The URL to give to the API server.
+    /// The URL for the API server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// Lets a replica take part.
+    /// Adds a replica.
     pub fn add(&self, replica: SocketAddr) {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).push(replica);
     }
@@ -45,17 +45,17 @@ impl Drop for Service {
 }
 
 async fn serve(listener: TcpListener, replicas: Arc<Mutex<Vec<SocketAddr>>>) {
-    let mut turn = 0;
+    let mut first = 0;
     while let Ok((mut client, _)) = listener.accept().await {
         let mut order = replicas.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !order.is_empty() {
-            turn = (turn + 1) % order.len();
-            order.rotate_left(turn);
+            first = (first + 1) % order.len();
+            order.rotate_left(first);
         }
         tokio::spawn(async move {
             for replica in order {
                 if let Ok(mut server) = TcpStream::connect(replica).await {
-                    // Either side may hang up at any time; that is the end of the connection, not an error.
+                    // Either side may close the connection at any time; that is no error.
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                     return;
                 }

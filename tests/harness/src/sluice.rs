@@ -1,4 +1,4 @@
-//! One replica of the real program, as a process of its own.
+//! One replica of the real program, as a separate process.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -12,25 +12,25 @@ use tokio::process::{Child, Command};
 
 use crate::{Cluster, User, eventually};
 
-/// How to start a replica.
+/// The options of a replica.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program.
     pub program: PathBuf,
-    /// What the replica calls itself.
+    /// The replica's identity.
     pub identity: String,
     /// The URL at which the API server reaches the webhook; by default the replica itself.
     pub webhook_url: Option<String>,
-    /// More flags of `sluice serve`.
+    /// Extra flags of `sluice serve`.
     pub flags: Vec<String>,
-    /// Where it serves the webhook and plain HTTP; by default on free ports.
+    /// Addresses of the webhook and of plain HTTP; by default on free ports.
     pub addresses: Option<[SocketAddr; 2]>,
-    /// Whether it goes on when this process ends; [`end_leftovers`] finds it again.
+    /// Whether the replica outlives this process; [`end_leftovers`] finds it again.
     pub detached: bool,
 }
 
 impl Options {
-    /// A replica of this program, called `sluice-0`.
+    /// A replica of this program, named `sluice-0`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -54,7 +54,7 @@ pub struct Sluice {
 }
 
 impl Sluice {
-    /// Starts a replica without waiting for anything.
+    /// Starts a replica without waiting.
     pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
         let [https, http] = options.addresses.map_or_else(free_addresses, Ok)?;
         let scratch = cluster.scratch()?;
@@ -74,7 +74,7 @@ impl Sluice {
             .stderr(output)
             .kill_on_drop(!options.detached);
         if options.detached {
-            // Ctrl-C at the terminal is meant for the process in the foreground only.
+            // Ctrl-C in the terminal must reach only the process in the foreground.
             command.process_group(0);
         }
         let child = command.spawn().with_context(|| format!("cannot run {}", options.program.display()))?;
@@ -84,14 +84,14 @@ impl Sluice {
         Ok(Self { identity: options.identity.clone(), child, log, https, http })
     }
 
-    /// Starts a replica and waits until it says that it is ready.
+    /// Starts a replica and waits until it is ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
         let mut replica = Self::spawn(cluster, options)?;
         replica.ready().await?;
         Ok(replica)
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the replica reports ready.
     pub async fn ready(&mut self) -> Result<()> {
         let what = format!("{} is ready", self.identity);
         let ready = eventually(&what, Duration::from_secs(30), async || {
@@ -111,14 +111,14 @@ impl Sluice {
         Ok(())
     }
 
-    /// What it answers on its plain HTTP port; an answer other than 2xx is an error.
+    /// Body of a GET on the plain HTTP port; an answer other than 2xx is an error.
     pub async fn get(&self, path: &str) -> Result<String> {
         let base: http::Uri = format!("http://{}", self.http).parse()?;
         let mut config = kube::Config::new(base);
         config.connect_timeout = Some(Duration::from_secs(2));
         config.read_timeout = Some(Duration::from_secs(5));
         let client = Client::try_from(config)?;
-        // A busy or starting server is asked again by the caller, who knows for how long.
+        // A busy or starting server is retried by the caller, which knows the timeout.
         let request = http::Request::get(path).body(Vec::new())?;
         tokio::time::timeout(Duration::from_secs(5), client.request_text(request))
             .await
@@ -126,36 +126,36 @@ impl Sluice {
             .with_context(|| format!("GET http://{}{path}", self.http))
     }
 
-    /// What it calls itself.
+    /// The replica's identity.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Where it serves the webhook.
+    /// Address of the webhook.
     #[must_use]
     pub fn https(&self) -> SocketAddr {
         self.https
     }
 
-    /// Where it serves metrics, health and the JSON API.
+    /// Address of metrics, health and the JSON API.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Its process.
+    /// Process id.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Ends it without a chance to clean up.
+    /// Kills the process without a chance to clean up.
     pub async fn kill(&mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 
-    /// Asks it to end, waits until it has, and expects that it ended well.
+    /// Sends SIGTERM, waits for the end, and expects exit code 0.
     pub async fn stop(&mut self) -> Result<()> {
         let Some(process) = self.child.id() else { return Ok(()) };
         let asked = Command::new("kill").args(["-TERM", &process.to_string()]).status().await?;
@@ -171,13 +171,13 @@ impl Sluice {
         Ok(())
     }
 
-    /// Where its log is.
+    /// Path of the log.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Where its log is, and its last lines.
+    /// Path of the log, and its last lines.
     #[must_use]
     pub fn log_tail(&self) -> String {
         const LINES: usize = 40;
@@ -188,7 +188,7 @@ impl Sluice {
     }
 }
 
-/// The ending of the files that say which processes were left running.
+/// File name extension of the ids of detached processes.
 const PID: &str = "pid";
 
 /// Ends the detached replicas that an earlier process has left in this directory.
@@ -202,7 +202,7 @@ pub async fn end_leftovers(scratch: &Path) -> Result<()> {
         let process = std::fs::read_to_string(&file)?;
         if is_sluice(&process) {
             Command::new("kill").args(["-TERM", &process]).status().await?;
-            let ended = eventually("it ends after SIGTERM", Duration::from_secs(15), async || {
+            let ended = eventually("the process ends after SIGTERM", Duration::from_secs(15), async || {
                 if is_sluice(&process) { Err(format!("process {process} runs")) } else { Ok(()) }
             });
             if ended.await.is_err() {
@@ -214,7 +214,7 @@ pub async fn end_leftovers(scratch: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process is a replica of Sluice: its number may be another's by now.
+/// Whether this process is a replica of Sluice: its id may have been reused.
 fn is_sluice(process: &str) -> bool {
     let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let mut arguments = command.split(|byte| *byte == 0);
@@ -222,9 +222,9 @@ fn is_sluice(process: &str) -> bool {
         && arguments.next() == Some(b"serve")
 }
 
-/// Two addresses that nobody listens on.
+/// Two free addresses.
 fn free_addresses() -> Result<[SocketAddr; 2]> {
-    // Both are taken before either is given up, so that they differ.
+    // Both are bound before either is released, so that they differ.
     let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     Ok([first.local_addr()?, second.local_addr()?])
 }

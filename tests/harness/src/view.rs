@@ -1,4 +1,4 @@
-//! What the API server says at one moment, reduced to what tests and the demo look at.
+//! A snapshot of the API server's objects, reduced to the fields that tests and the demo read.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
-use sluice::engine::amount::Amount;
+use sluice::engine::types::amount::Amount;
 
 const GPU: &str = "nvidia.com/gpu";
 const CPU: &str = "cpu";
@@ -20,52 +20,52 @@ const CPU: &str = "cpu";
 /// A Job.
 #[derive(Clone, Debug)]
 pub struct JobView {
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its UID.
+    /// UID.
     pub uid: String,
-    /// The team it was stamped with.
+    /// Team label stamped by the webhook.
     pub team: Option<String>,
-    /// Whether it is suspended.
+    /// Whether the Job is suspended.
     pub suspended: bool,
-    /// Whether Sluice has marked it as held by itself.
+    /// Whether the Job carries Sluice's mark `sluice.dev/held`.
     pub held: bool,
-    /// Sluice's record of its admission.
+    /// Admission record.
     pub admission: Option<Record>,
-    /// Why it was last evicted, until it is admitted again.
+    /// Record of the last eviction, until the next admission.
     pub eviction: Option<Eviction>,
-    /// How many of its pods run or wait to.
+    /// Number of active pods: running or pending.
     pub active: i32,
-    /// How many of its pods are about to end.
+    /// Number of terminating pods.
     pub terminating: i32,
-    /// How many of its pods have failed.
+    /// Number of failed pods.
     pub failed_pods: i32,
-    /// Whether it has ended well.
+    /// Whether the Job is Complete.
     pub complete: bool,
-    /// Whether it has failed.
+    /// Whether the Job is Failed.
     pub failed: bool,
-    /// When it ended well.
+    /// Completion time.
     pub completed_at: Option<Timestamp>,
-    /// The class of priority its template names.
+    /// PriorityClass in the pod template.
     pub priority_class: Option<String>,
 }
 
 impl JobView {
-    /// Whether it waits in the queue.
+    /// Whether the Job waits in the queue.
     #[must_use]
     pub fn queued(&self) -> bool {
         self.suspended && self.held && self.admission.is_none() && !self.complete && !self.failed
     }
 
-    /// Whether it has been admitted and has not ended.
+    /// Whether the Job is admitted and has not ended.
     #[must_use]
     pub fn admitted(&self) -> bool {
         !self.suspended && self.admission.is_some() && !self.complete && !self.failed
     }
 
-    /// One word for it.
+    /// The state in one word.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self {
@@ -109,38 +109,38 @@ impl JobView {
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct PodView {
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its UID.
+    /// UID.
     pub uid: String,
-    /// The Job it belongs to.
+    /// The Job that owns the pod.
     pub job: Option<String>,
-    /// The team it was stamped with.
+    /// Team label stamped by the webhook.
     pub team: Option<String>,
-    /// The node it is on.
+    /// The node to which the pod is bound.
     pub node: Option<String>,
     /// `Pending`, `Running`, `Succeeded` or `Failed`.
     pub phase: String,
-    /// Whether a scheduling gate holds it.
+    /// Whether the pod has a scheduling gate.
     pub gated: bool,
-    /// Whether it has been deleted and is about to end.
+    /// Whether the pod is deleted and terminating.
     pub deleting: bool,
-    /// How many GPUs it asks for.
+    /// Requested GPUs.
     pub gpus: i64,
-    /// How much CPU it asks for, in thousandths.
+    /// Requested CPU in thousandths.
     pub cpu_milli: i64,
 }
 
 impl PodView {
-    /// Whether it runs and is to go on running.
+    /// Whether the pod runs and is not terminating.
     #[must_use]
     pub fn running(&self) -> bool {
         self.phase == "Running" && !self.deleting
     }
 
-    /// Whether it holds what it asks for.
+    /// Whether the pod holds its requests on a node.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.node.is_some() && self.phase != "Succeeded" && self.phase != "Failed"
@@ -171,7 +171,7 @@ fn parse<T: DeserializeOwned>(annotation: Option<String>) -> Option<T> {
     annotation.and_then(|text| serde_json::from_str(&text).ok())
 }
 
-/// How much of a resource the containers of a pod ask for, in thousandths.
+/// A resource's sum over the containers of a pod, in thousandths.
 fn asked(spec: &PodSpec, resource: &str) -> i64 {
     let each = spec.containers.iter().filter_map(|container| container.resources.as_ref()?.requests.as_ref());
     each.map(|requests| milli(requests, resource)).sum()
@@ -182,12 +182,12 @@ fn milli(list: &BTreeMap<String, Quantity>, resource: &str) -> i64 {
     Amount::parse(quantity).map_or(0, Amount::as_milli)
 }
 
-/// What a node offers.
+/// A node's allocatable resources.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeView {
-    /// Its GPUs.
+    /// GPUs.
     pub gpus: i64,
-    /// Its CPU, in thousandths.
+    /// CPU in thousandths.
     pub cpu_milli: i64,
 }
 
@@ -206,12 +206,12 @@ pub struct View {
     pub jobs: Vec<JobView>,
     /// The pods.
     pub pods: Vec<PodView>,
-    /// The nodes.
+    /// The nodes by name.
     pub nodes: BTreeMap<String, NodeView>,
 }
 
 impl View {
-    /// Asks the API server.
+    /// Lists the objects of the cluster.
     pub async fn take(client: &Client) -> Result<Self> {
         let all = ListParams::default();
         let (jobs, pods, nodes) = (
@@ -227,7 +227,7 @@ impl View {
         })
     }
 
-    /// A Job by namespace and name.
+    /// The Job of this namespace and name.
     #[must_use]
     pub fn job(&self, namespace: &str, name: &str) -> Option<&JobView> {
         self.jobs.iter().find(|job| job.namespace == namespace && job.name == name)
@@ -238,19 +238,19 @@ impl View {
         self.jobs.iter().filter(move |job| job.namespace == namespace)
     }
 
-    /// The pods of a namespace that run.
+    /// The running pods of a namespace.
     pub fn running(&self, namespace: &str) -> impl Iterator<Item = &PodView> {
         self.pods.iter().filter(move |pod| pod.namespace == namespace && pod.running())
     }
 
-    /// How many GPUs the pods on a node hold.
+    /// Number of GPUs that the pods on a node hold.
     #[must_use]
     pub fn held_on(&self, node: &str) -> i64 {
         let there = self.pods.iter().filter(|pod| pod.holds() && pod.node.as_deref() == Some(node));
         there.map(|pod| pod.gpus).sum()
     }
 
-    /// The GPUs held on each node that has some, from the fullest to the emptiest.
+    /// The held GPUs of each node that has GPUs, in descending order.
     #[must_use]
     pub fn load(&self) -> Vec<i64> {
         let with_gpus = self.nodes.iter().filter(|(_, offers)| offers.gpus > 0);
@@ -259,7 +259,7 @@ impl View {
         load
     }
 
-    /// A node that holds more GPUs than it has, which must never be.
+    /// A violation: a node with more GPUs held by pods than it has.
     #[must_use]
     pub fn overcommitted(&self) -> Option<String> {
         self.nodes.iter().find_map(|(node, offers)| {
@@ -268,7 +268,7 @@ impl View {
         })
     }
 
-    /// How many Jobs of a namespace are in which state.
+    /// Number of Jobs of a namespace by state.
     #[must_use]
     pub fn summary(&self, namespace: &str) -> String {
         let mut states: BTreeMap<&str, usize> = BTreeMap::new();

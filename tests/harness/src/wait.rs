@@ -1,4 +1,4 @@
-//! Waiting for something to become true.
+//! Waiting for a condition.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks again and again until the answer is `Ok`; after `timeout` the error says what was last seen.
+/// Repeats the check until it returns `Ok`. The error after `timeout` contains the last failure.
 pub async fn eventually<T>(
     what: &str,
     timeout: Duration,
@@ -17,14 +17,14 @@ pub async fn eventually<T>(
         match question().await {
             Ok(answer) => return Ok(answer),
             Err(seen) if began.elapsed() >= timeout => {
-                bail!("waited {:.0?} in vain for this: {what}. Last seen: {seen}", began.elapsed());
+                bail!("timed out after {:.0?}, waiting for: {what}. Last seen: {seen}", began.elapsed());
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }
 
-/// How long to wait for what takes seconds, on a machine that may be busy.
+/// Timeout for steps that take seconds, on a machine that may be busy.
 #[must_use]
 pub fn patience() -> Duration {
     Duration::from_secs(60)

@@ -1,4 +1,4 @@
-//! A control plane with Sluice installed and running: where a test takes place.
+//! A control plane with Sluice installed and running, for tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,37 +13,37 @@ use sluice::scenario::Scenario;
 use crate::cluster::project;
 use crate::{Cluster, Kubectl, Options, Play, Service, Sluice, User, View, eventually, patience};
 
-/// No test takes longer than this, on a machine that does other things as well.
+/// Longest time of a test, on a machine with other load.
 const LONGEST: Duration = Duration::from_secs(420);
 
 /// A control plane with Sluice.
 pub struct World {
-    /// The replicas of Sluice. First, so that they end before the control plane does.
+    /// The replicas of Sluice. The first field, so that they end before the control plane.
     pub replicas: Vec<Sluice>,
-    /// The one address of all replicas.
+    /// The common address of all replicas.
     pub service: Service,
     /// The admin's client.
     pub client: Client,
     /// The admin's kubectl.
     pub kubectl: Kubectl,
-    /// How the next replica is started.
+    /// The options of the next replica.
     pub options: Options,
-    /// The control plane. Last, so that it goes down when everything else has.
+    /// The control plane. The last field, so that it goes down after everything else.
     pub cluster: Cluster,
 }
 
 impl World {
-    /// Starts a control plane, installs what Sluice needs there, and starts replicas of this program.
+    /// Starts a control plane, installs Sluice's objects, and starts replicas of this program.
     pub async fn up(name: &str, program: impl AsRef<Path>, replicas: usize) -> Result<Self> {
         Self::up_with(name, Options::new(program.as_ref()), replicas).await
     }
 
-    /// The same with other options, of which identity and URL are set for each replica.
+    /// Like [`Self::up`] with other options; identity and URL are set for each replica.
     pub async fn up_with(name: &str, options: Options, replicas: usize) -> Result<Self> {
         Self::up_on(Cluster::up(name).await?, options, replicas).await
     }
 
-    /// The same on a control plane that runs.
+    /// Like [`Self::up_with`] on a running control plane.
     pub async fn up_on(cluster: Cluster, options: Options, replicas: usize) -> Result<Self> {
         let service = Service::start().await?;
         let client = cluster.client(User::Admin).await?;
@@ -70,7 +70,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out the test; when it fails, says where the logs are and ends the process's test.
+    /// Runs the test. A failure prints the location of the logs and panics.
     pub async fn run(
         name: &str,
         program: impl AsRef<Path>,
@@ -80,7 +80,7 @@ impl World {
         Self::run_with(name, Options::new(program.as_ref()), replicas, test).await;
     }
 
-    /// The same with other options for the replicas.
+    /// Like [`Self::run`] with other options for the replicas.
     pub async fn run_with(
         name: &str,
         options: Options,
@@ -90,7 +90,7 @@ impl World {
         Self::run_on(Cluster::up(name).await, options, replicas, test).await;
     }
 
-    /// The same on a control plane that has been started.
+    /// Like [`Self::run_with`] on a running control plane.
     pub async fn run_on(
         cluster: Result<Cluster>,
         options: Options,
@@ -100,11 +100,11 @@ impl World {
         let scene = async { Self::up_on(cluster?, options, replicas).await };
         let mut world = match scene.await {
             Ok(world) => world,
-            Err(error) => panic!("cannot set the scene: {error:?}"),
+            Err(error) => panic!("cannot start the cluster: {error:?}"),
         };
         let outcome = match tokio::time::timeout(LONGEST, test(&mut world)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(anyhow::anyhow!("the test takes longer than {LONGEST:?}")),
+            Err(_) => Err(anyhow::anyhow!("the test took longer than {LONGEST:?}")),
         };
         if let Err(error) = outcome {
             let logs: Vec<String> = world.replicas.iter().map(Sluice::log_tail).collect();
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// What the API server says now. A node that holds more than it has is an error at any time.
+    /// A snapshot of the cluster. It is an error if a node's pods hold more than the node has.
     pub async fn view(&self) -> Result<View> {
         let view = View::take(&self.client).await?;
         match view.overcommitted() {
@@ -125,12 +125,12 @@ impl World {
         }
     }
 
-    /// Waits until this holds, and gives what was seen then.
+    /// Waits until the check passes, and returns the snapshot that passed.
     pub async fn until(&self, what: &str, check: impl Fn(&View) -> Result<(), String>) -> Result<View> {
         until(&self.client, what, patience(), check).await
     }
 
-    /// Checks that this holds all the time, for as long as given.
+    /// Fails unless the check passes all the time for this long.
     pub async fn stays(
         &self,
         what: &str,
@@ -140,7 +140,7 @@ impl World {
         stays(&self.client, what, time, check).await
     }
 
-    /// Prepares to carry out a scenario given as text.
+    /// Prepares to play a scenario given as text.
     pub async fn play(&self, text: &str) -> Result<Play> {
         Play::new(&self.cluster, Scenario::parse([("test", text)])?, 1.0).await
     }
@@ -150,7 +150,7 @@ impl World {
         self.play(text).await?.all().await
     }
 
-    /// The replica that leads, by its place in `replicas`.
+    /// Index of the leader in `replicas`.
     pub async fn leader(&self) -> Result<usize> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
         eventually("one of the replicas leads", patience(), async || {
@@ -163,8 +163,8 @@ impl World {
     }
 }
 
-/// Waits until the API server has found its way to the webhook: a Job whose labels only the
-/// webhook can refuse is refused.
+/// Waits until the API server reaches the webhook: a Job with labels that only the webhook
+/// can refuse is refused.
 pub async fn webhook_answers(cluster: &Cluster) -> Result<()> {
     const PROBE: &str = "
 apiVersion: v1
@@ -196,18 +196,18 @@ spec:
     Ok(())
 }
 
-/// Installs what Sluice needs in a cluster, except the program itself: kinds, account, policies, webhook.
+/// Installs everything that Sluice needs in a cluster except the program: kinds, account, policies, webhook.
 pub async fn install(cluster: &Cluster) -> Result<()> {
     let kubectl = cluster.kubectl(User::Admin);
     let manifests = project().join("manifests").join("local");
-    let manifests = manifests.to_str().context("the path of the sources is not text")?;
+    let manifests = manifests.to_str().context("the path of the sources is not UTF-8")?;
     kubectl.ok(&["apply", "-k", manifests]).await?;
     let crds = ["crd/teams.sluice.dev", "crd/nodepools.sluice.dev"];
     kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", crds[0], crds[1]]).await?;
     Ok(())
 }
 
-/// Waits until this holds, and gives what was seen then.
+/// Waits until the check passes, and returns the snapshot that passed.
 pub async fn until(
     client: &Client,
     what: &str,
@@ -227,7 +227,7 @@ pub async fn until(
     }
 }
 
-/// Checks that this holds all the time, for as long as given.
+/// Fails unless the check passes all the time for this long.
 pub async fn stays(
     client: &Client,
     what: &str,
@@ -238,14 +238,14 @@ pub async fn stays(
     while tokio::time::Instant::now() < end {
         let view = View::take(client).await?;
         if let Err(seen) = view.overcommitted().map_or_else(|| check(&view), Err) {
-            bail!("this did not last: {what}. Seen: {seen}");
+            bail!("no longer true: {what}. Seen: {seen}");
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
 
-/// The UIDs of the pods of a namespace that run.
+/// The UIDs of the running pods of a namespace.
 #[must_use]
 pub fn running_uids(view: &View, namespace: &str) -> BTreeSet<String> {
     view.running(namespace).map(|pod| pod.uid.clone()).collect()

@@ -70,7 +70,7 @@ async fn a_scenario_is_played_at_its_times() -> Result<()> {
     };
     until(
         &client,
-        "the short ones end, the long one is deleted, the late one finds no node",
+        "the short Jobs end, the long one is deleted, the late one fits no node",
         patience(),
         ended,
     )

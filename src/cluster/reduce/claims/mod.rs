@@ -10,8 +10,8 @@ use k8s_openapi::api::resource::v1::{
 
 use super::super::wire::{PodSpec, PodStatus};
 use super::name;
-use crate::engine::amount::{Amount, ResourceList};
-use crate::engine::model::{Name, Size};
+use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{Name, Size};
 
 /// The prefix of the resource by which Kubernetes knows a DeviceClass
 /// (`deviceclass.resource.kubernetes.io/<class>`).

@@ -75,7 +75,8 @@ fn a_pod_claims_from_templates_and_by_name() {
 
 #[test]
 fn only_pods_with_claims_or_class_resources_are_counted_again() {
-    let list = |name: &str| ResourceList::from([(Name::from(name), crate::engine::amount::Amount::units(1))]);
+    let list =
+        |name: &str| ResourceList::from([(Name::from(name), crate::engine::types::amount::Amount::units(1))]);
     assert_eq!(Claims::of_template(&"a".into(), vec![Vec::new()], &list("nvidia.com/gpu"), &[]), None);
     let by_class = list("deviceclass.resource.kubernetes.io/gpu");
     assert!(Claims::of_template(&"a".into(), vec![Vec::new()], &by_class, &[]).is_some());

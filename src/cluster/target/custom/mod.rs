@@ -17,7 +17,7 @@ use super::marks::{Marks, Requests, Stage};
 use super::{Facts, Failure, JobSeen, Managed, Target};
 use crate::api::names;
 use crate::api::record::{Eviction, Record, time};
-use crate::engine::model::{Observed, PodShape, Time, Workload, WorkloadKind};
+use crate::engine::types::{Observed, PodShape, Time, Workload, WorkloadKind};
 use crate::kinds::{Kind, Placement, Pointer, Watched, place, unplace};
 
 pub mod roles;

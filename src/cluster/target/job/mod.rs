@@ -16,8 +16,8 @@ use crate::api::names;
 use crate::api::pod_group::is_own;
 use crate::api::record::{Record, time};
 use crate::api::seats::Seats;
-use crate::engine::amount::Amount;
-use crate::engine::model::{Name, Observed, PodShape, Size, Time, Workload, WorkloadKind};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Name, Observed, PodShape, Size, Time, Workload, WorkloadKind};
 
 mod patch;
 

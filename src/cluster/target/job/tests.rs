@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::amount::{Amount, describe};
+use crate::engine::types::amount::{Amount, describe};
 
 const NOW: Time = Time(1_800_000_000_000);
 const RECORD: &str =

@@ -14,8 +14,8 @@ use super::{Facts, Managed, Target, gates};
 use crate::api::affinity::aim;
 use crate::api::names;
 use crate::api::record::{Group, time};
-use crate::engine::amount::ResourceList;
-use crate::engine::model::{
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{
     Admission, Name, Observed, Pod, PodId, PodShape, Workload, WorkloadId, WorkloadKind,
 };
 

@@ -2,7 +2,7 @@
 
 use kube::core::ObjectMeta;
 
-use crate::engine::model::Name;
+use crate::engine::types::Name;
 
 /// The label with the version of a Deployment's pods.
 const VERSION: &str = "pod-template-hash";

@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::cluster::reduce::claims::{PodClaim, claims};
 use crate::cluster::reduce::shape::{has_device, shape};
 use crate::cluster::wire::{Container, PodSpec, Resources};
-use crate::engine::amount::{Amount, ResourceList, sum};
-use crate::engine::model::{Name, NodeTerm, PodShape};
+use crate::engine::types::amount::{Amount, ResourceList, sum};
+use crate::engine::types::{Name, NodeTerm, PodShape};
 use crate::kinds::{Factor, Kind, Pointer, Role};
 
 /// The pods that an object requests.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::amount::describe;
+use crate::engine::types::amount::describe;
 use crate::kinds::{Kinds, place, unplace};
 
 fn pod(gpus: u64, cpu: u64) -> Value {

@@ -1,0 +1,40 @@
+//! Deciding that a workload starts.
+
+use crate::cycle::reserve;
+use crate::explain;
+use crate::placement::Placement;
+use crate::placement::waiting::WaitingWorkload;
+use crate::scheduler::Scheduler;
+use crate::state::workload::Phase;
+use crate::types::ids::PoolId;
+use crate::types::{Action, Admission, Plan, Time};
+
+/// Decides the admission.
+pub fn admit(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    placement: Placement,
+    now: Time,
+    plan: &mut Plan,
+) {
+    let borrowed = !waiting.within_guarantee(&scheduler.state, pool);
+    let mut message = explain::admitted(&scheduler.state, waiting.team, pool, &waiting.total, borrowed);
+    let less = scheduler.state.get(&waiting.id).map(|info| explain::less(info, waiting.share));
+    message.push_str(&less.unwrap_or_default());
+    let admission = Admission {
+        pool: scheduler.state.quotas.pool_name(pool).clone(),
+        nodes: placement
+            .iter()
+            .map(|(node, pods)| (scheduler.state.nodes.name(*node).clone(), *pods))
+            .collect(),
+        pods: placement.values().sum(),
+        borrowed,
+        share: waiting.share,
+        at: now,
+    };
+    scheduler.state.set_phase(&waiting.id, Phase::Starting(admission.clone()));
+    scheduler.queue.pending.remove(&waiting.id);
+    reserve::note_start(scheduler, &waiting.id);
+    plan.actions.push(Action::Admit { workload: waiting.id.clone(), admission, message });
+}

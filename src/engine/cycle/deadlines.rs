@@ -1,0 +1,27 @@
+//! When the next cycle is due without an event.
+
+use crate::cycle::{defragment, limits, pods_ready, reserve};
+use crate::scheduler::Scheduler;
+use crate::types::Time;
+
+/// The earliest time at which a cycle may decide something new; `None` when only events matter.
+#[must_use]
+pub fn next(scheduler: &Scheduler) -> Option<Time> {
+    if scheduler.has_more() {
+        return Some(scheduler.cursor.planned);
+    }
+    let retry = scheduler.retries.failures.values().filter_map(|failure| failure.until).min();
+    [
+        scheduler.cursor.wake,
+        scheduler.state.next_settle(),
+        retry,
+        limits::next(scheduler),
+        reserve::next(scheduler),
+        defragment::next(scheduler),
+        scheduler.retries.misplaced.next(),
+        pods_ready::next(scheduler),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
+}

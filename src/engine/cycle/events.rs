@@ -1,0 +1,182 @@
+//! Records events: the cheap part of a decision, done as each event comes in.
+
+use crate::cycle::{misplaced, pods_ready, requeue, reserve};
+use crate::scheduler::Scheduler;
+use crate::state::cluster::Effect;
+use crate::state::workload::{Phase, next_phase};
+use crate::types::{Event, Observed, Time, Workload, WorkloadId};
+
+/// Records one change; the next cycle works out what follows from it.
+pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
+    accrue(scheduler, now);
+    let subject = match &event {
+        Event::WriteFailed { workload, message } => {
+            return write_failed(scheduler, &workload.clone(), message.clone(), now);
+        }
+        Event::PodsMisplaced(pods) => return misplaced::note(scheduler, pods.clone()),
+        Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
+        Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event),
+        Event::WorkloadApplied(workload) => {
+            pods_ready::clear_changed(scheduler, workload);
+            Some(workload.id.clone())
+        }
+        Event::WorkloadRemoved(id) => Some(id.clone()),
+        Event::PodApplied(_)
+        | Event::PodRemoved(_)
+        | Event::PoolApplied(_)
+        | Event::PoolRemoved(_)
+        | Event::NodeApplied(_)
+        | Event::NodeRemoved(_) => None,
+    };
+    if is_external(scheduler, &event) {
+        scheduler.cursor.external_changes += 1;
+        // A change that takes reserved capacity may move the reservation, and so free capacity elsewhere.
+        let moves_reservations = subject.is_none() && !scheduler.reservations.by_team.is_empty();
+        scheduler.cursor.generation += u64::from(moves_reservations);
+    }
+    if let Event::NodeApplied(node) = &event {
+        misplaced::clear(scheduler, &node.name.clone());
+    }
+    let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
+    let effect = scheduler.state.apply(event);
+    note(scheduler, effect);
+    if let Some(id) = subject {
+        workload_changed(scheduler, &id, before.as_ref(), now);
+    }
+}
+
+/// Lets time pass at the start of a cycle.
+pub fn advance(scheduler: &mut Scheduler, now: Time) {
+    scheduler.cursor.planned = now;
+    accrue(scheduler, now);
+    if scheduler.state.settle(now) {
+        scheduler.cursor.generation += 1;
+    }
+    if scheduler.cursor.wake.is_some_and(|wake| wake <= now) {
+        scheduler.cursor.wake = None;
+        scheduler.cursor.generation += 1;
+    }
+}
+
+/// Brings everything that follows a workload's phase in line with it; `before` is its phase until now.
+fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Phase>, now: Time) {
+    let after = scheduler.state.get(id).map(|info| &info.phase);
+    if matches!(after, Some(Phase::Running(_) | Phase::Leaving { .. })) && before != after {
+        scheduler.retries.failures.remove(id);
+        if std::mem::take(&mut scheduler.cursor.awaits_start) {
+            scheduler.cursor.generation += 1;
+        }
+    }
+    if matches!(after, None | Some(Phase::Finished)) {
+        scheduler.nominations.borrowing.remove(id);
+    }
+    scheduler.deadlines.note(&mut scheduler.state, id, before, now);
+    scheduler.retries.gangs.note(&scheduler.state, id, before, now);
+    let prediction = &mut scheduler.prediction;
+    if let Some(info) = scheduler.state.get(id).filter(|info| info.phase == Phase::Finished)
+        && !info.removed
+        && before != Some(&Phase::Finished)
+    {
+        prediction.run_times.learn(&scheduler.state, info, before, now);
+    }
+    drop_stale_nomination(scheduler, id);
+    let prediction = &mut scheduler.prediction;
+    prediction.timeline.note(&scheduler.state, &prediction.run_times, id);
+    reserve::drop_stale(scheduler, id, before);
+    requeue::queue_up(scheduler, id);
+}
+
+/// Decays past usage up to `now`, where it counts in fair shares.
+fn accrue(scheduler: &mut Scheduler, now: Time) {
+    if let Some(half_life) = scheduler.settings.usage_half_life {
+        let since = std::mem::replace(&mut scheduler.cursor.accrued, now);
+        scheduler.state.quotas.accrue(now.since(since), half_life);
+        scheduler.queue.order.renew();
+    }
+}
+
+/// Whether an event reports more than what the engine itself has decided.
+fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
+    match event {
+        Event::WorkloadApplied(workload) => {
+            let known = scheduler.state.get(&workload.id).map(|info| &info.workload);
+            matches!(workload.state, Observed::Finished | Observed::OnHold | Observed::Unready(_))
+                || known.is_none_or(|known| {
+                    matches!(known.state, Observed::OnHold | Observed::Unready(_))
+                        || Workload { state: known.state.clone(), ..workload.clone() } != *known
+                })
+        }
+        Event::PodApplied(pod) => {
+            pod.workload.as_ref().is_none_or(|owner| scheduler.state.get(owner).is_none())
+        }
+        Event::PodRemoved(_) | Event::WriteFailed { .. } | Event::PodsReady(_) => false,
+        Event::WorkloadRemoved(_)
+        | Event::PodsMisplaced(_)
+        | Event::TeamApplied(_)
+        | Event::TeamRemoved(_)
+        | Event::PoolApplied(_)
+        | Event::PoolRemoved(_)
+        | Event::NodeApplied(_)
+        | Event::NodeRemoved(_) => true,
+    }
+}
+
+/// Takes back a decision whose write failed; it is taken again after a pause.
+fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now: Time) {
+    let Some(info) = scheduler.state.get(id) else { return };
+    let phase = match &info.phase {
+        Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &info.workload.state),
+        Phase::Stopping(admission)
+        | Phase::Failing(Some(admission))
+        | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
+        _ => return,
+    };
+    scheduler.state.set_phase(id, phase);
+    scheduler.cursor.generation += 1;
+    // Its eviction did not happen.
+    scheduler.nominations.borrowing.values_mut().for_each(|preemptions| _ = preemptions.victims.remove(id));
+    scheduler.retries.failed(id, message, now);
+}
+
+/// Notes whether a change may let blocked workloads start.
+fn note(scheduler: &mut Scheduler, effect: Effect) {
+    match effect {
+        Effect::Tighter => {}
+        Effect::Looser => scheduler.cursor.generation += 1,
+        Effect::RequeueAll => {
+            scheduler.cursor.generation += 1;
+            scheduler.cursor.requeue_all = true;
+        }
+    }
+}
+
+/// A change of teams may move paths and queues, so nominated capacity is taken off the quota tree
+/// before and added again afterwards; if paths or queues changed, every workload is requeued.
+fn change_teams(scheduler: &mut Scheduler, event: Event) {
+    scheduler.cursor.external_changes += 1;
+    for nomination in &scheduler.nominations.all {
+        nomination.nominate(&mut scheduler.state, -1);
+    }
+    let effect = scheduler.state.apply(event);
+    for nomination in &scheduler.nominations.all {
+        nomination.nominate(&mut scheduler.state, 1);
+    }
+    note(scheduler, effect);
+    if effect == Effect::RequeueAll {
+        let ids: Vec<WorkloadId> = scheduler.state.iter().map(|info| info.workload.id.clone()).collect();
+        for id in ids {
+            requeue::queue_up(scheduler, &id);
+        }
+    }
+}
+
+/// Releases capacity nominated to a workload that does not wait for it any more.
+fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
+    let nominations = &mut scheduler.nominations.all;
+    let Some(position) = nominations.iter().position(|nomination| nomination.id == *id) else { return };
+    if !scheduler.state.get(id).is_some_and(|info| nominations[position].is_for(info)) {
+        let nomination = nominations.remove(position);
+        nomination.nominate(&mut scheduler.state, -1);
+        scheduler.cursor.generation += 1;
+    }
+}

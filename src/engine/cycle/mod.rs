@@ -1,0 +1,54 @@
+//! The scheduling cycle: from the events since the last plan to the actions of the next.
+
+pub mod admit;
+pub mod attempt;
+pub mod attempts;
+pub mod blocked;
+pub mod deadlines;
+pub mod defragment;
+pub mod events;
+pub mod evict;
+pub mod grow;
+pub mod limits;
+pub mod misplaced;
+pub mod node_loss;
+pub mod nominate;
+pub mod pods_ready;
+pub mod replace;
+pub mod requeue;
+pub mod reserve;
+pub mod smaller_size;
+
+use crate::scheduler::Scheduler;
+use crate::types::{Plan, Time};
+
+/// Runs one scheduling cycle and returns its actions, in the order in which they are to be carried out.
+pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
+    let mut plan = Plan::default();
+    // 1. Let time pass: decay past usage and treat stops that nobody confirmed as done.
+    events::advance(scheduler, now);
+    // 2. Requeue workloads whose pause is over, and allow avoided nodes again.
+    requeue::end_pauses(scheduler, now);
+    misplaced::lift(scheduler, now);
+    pods_ready::lift(scheduler, now);
+    // 3. Fail workloads that waited or ran longer than their queue allows.
+    limits::enforce(scheduler, now, &mut plan);
+    // 4. Review reservations that have become due.
+    reserve::review_due(scheduler, now);
+    // 5. Replace lost pods, follow misplaced ones, and requeue gangs that did not become ready.
+    misplaced::run(scheduler, now, &mut plan);
+    pods_ready::run(scheduler, now, &mut plan);
+    node_loss::run(scheduler, now, &mut plan);
+    // 6. Admit preemptors whose nominated capacity has become free.
+    nominate::progress(scheduler, now, &mut plan);
+    // 7. Attempt the waiting workloads in order: admit, preempt, or say why not.
+    attempts::run(scheduler, now, &mut plan);
+    // 8. Let running elastic workloads grow into what no waiting workload can use.
+    if !scheduler.cursor.cut_short {
+        grow::run(scheduler, now, &mut plan);
+    }
+    scheduler.queue.forget_unused_headroom();
+    // 9. Move one workload now and then where that leaves free capacity in larger pieces.
+    defragment::run(scheduler, now, &mut plan);
+    plan
+}

@@ -1,0 +1,63 @@
+//! Puts workloads into the queue, or takes them out of it.
+
+use std::sync::Arc;
+
+use crate::queue::pending::ClassKey;
+use crate::queue::rank::Rank;
+use crate::scheduler::Scheduler;
+use crate::scheduler::retries::Failure;
+use crate::state::workload::Phase;
+use crate::types::{Time, WorkloadId};
+
+/// Requeues workloads whose pause after a failed write is over.
+pub fn end_pauses(scheduler: &mut Scheduler, now: Time) {
+    let over = |failure: &Failure| failure.until.is_some_and(|until| until <= now);
+    let failures = &scheduler.retries.failures;
+    let due: Vec<WorkloadId> =
+        failures.iter().filter(|(_, failure)| over(failure)).map(|(id, _)| id.clone()).collect();
+    for id in due {
+        if scheduler.state.get(&id).is_none() {
+            scheduler.retries.failures.remove(&id);
+            continue;
+        }
+        if let Some(failure) = scheduler.retries.failures.get_mut(&id) {
+            failure.until = None;
+        }
+        scheduler.cursor.generation += 1;
+        queue_up(scheduler, &id);
+    }
+}
+
+/// Puts a workload into the queue if it waits and may be attempted, else takes it out.
+pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
+    scheduler.deadlines.arm(&mut scheduler.state, id);
+    scheduler.retries.gangs.arm(&scheduler.state, id);
+    let state = &scheduler.state;
+    let waits = state.get(id).filter(|info| {
+        let wants = info.phase == Phase::Pending && !info.removed && info.workload.pods > 0;
+        wants && !scheduler.retries.pauses(id) && scheduler.retries.gangs.rest(id).is_none()
+    });
+    let nominated = scheduler.nominations.all.iter().any(|nomination| nomination.id == *id);
+    let Some(info) = waits.filter(|_| !nominated) else {
+        scheduler.queue.pending.remove(id);
+        return;
+    };
+    let workload = &info.workload;
+    let key = ClassKey {
+        queue: workload.queue.clone(),
+        priority: workload.priority,
+        pods: workload.pods,
+        least_pods: info.least_pods(),
+        shape: Arc::clone(&info.shape),
+        sizes: workload.sizes.clone(),
+        topology: workload.topology.clone(),
+        pools: workload.pools.clone(),
+        evictable: workload.resumable || workload.expendable,
+        time_limit: workload.time_limit,
+        user: state.quotas.user_of(info.team, workload.user.as_ref()).map(|(_, user)| user),
+    };
+    let priority = state.priority_of(info);
+    let rank = Rank::new(priority, workload, info.place).raised(info.raised);
+    let held = state.part_of(info.team, key.user.as_ref(), &key.pools);
+    scheduler.queue.pending.insert(info.team, key, rank, held);
+}

@@ -1,0 +1,120 @@
+//! Where a workload may start beside the reservations.
+
+use crate::cycle::reserve::binding::{backfills, binding_copies, not_binding};
+use crate::cycle::reserve::mask::with_masked;
+use crate::cycle::reserve::siblings::leave_guarantee_to_owner;
+use crate::cycle::reserve::whole::{excess_pods, first_broken};
+use crate::explain;
+use crate::placement::Placement;
+use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
+use crate::preemption::Masked;
+use crate::queue::order;
+use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::{Reservation, Reserved, ReservedCapacity};
+use crate::types::Verdict;
+use crate::types::ids::PoolId;
+
+/// Where a workload may start that could start at `found` but for reservations.
+///
+/// # Errors
+/// The verdict on the workload, which names the owner it must wait for.
+pub fn admissible(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    found: Placement,
+) -> Result<Placement, Verdict> {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
+    let respected = binding_copies(scheduler, waiting, pool);
+    let lasts = |reserved: &Reserved| !backfills(scheduler, waiting, now, &reserved.1);
+    let kept: Vec<Reserved> = respected.iter().filter(|reserved| lasts(reserved)).cloned().collect();
+    let mut others = not_binding(scheduler, waiting, pool, &respected);
+    others.retain(lasts);
+    let found = match first_broken(scheduler, waiting, pool, &found, &kept, &respected) {
+        None => found,
+        Some((reservation, slot)) => {
+            let verdict = explain::reserved(&scheduler.state, reservation, slot);
+            place_beside(scheduler, attempt, &kept, &respected).ok_or(verdict)?
+        }
+    };
+    let found = spare_others(scheduler, attempt, found, (kept, others), respected);
+    note_taken(scheduler, waiting, pool, &found);
+    Ok(found)
+}
+
+/// Notes the reservations of other teams whose capacity a workload takes although it could not leave them whole.
+pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: PoolId, placement: &Placement) {
+    let respected = binding_copies(scheduler, waiting, pool);
+    let mut others = not_binding(scheduler, waiting, pool, &respected);
+    others.retain(|(_, slot)| slot.placement.keys().any(|node| placement.contains_key(node)));
+    let all = [respected.as_slice(), &others].concat();
+    for reserved in &others {
+        let broken =
+            first_broken(scheduler, waiting, pool, placement, std::slice::from_ref(reserved), &all).is_some();
+        if broken && let Some(reservation) = scheduler.reservations.by_team.get_mut(&(pool, reserved.0.team))
+        {
+            reservation.taken = true;
+        }
+    }
+}
+
+/// Where a workload may start that leaves all of these reservations whole: on other nodes, or beside the reserved pods.
+pub fn place_beside(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    kept: &[Reserved],
+    respected: &[Reserved],
+) -> Option<Placement> {
+    let Attempt { waiting, pool, nodes, .. } = attempt;
+    let mut barred = Placement::new();
+    for (reservation, slot) in kept {
+        for (node, pods) in excess_pods(scheduler, waiting, pool, (reservation, slot), respected) {
+            let most = barred.entry(node).or_default();
+            *most = pods.max(*most);
+        }
+    }
+    let barred = Masked { owner: waiting.id.clone(), need: waiting.need.clone(), placement: barred };
+    with_masked(scheduler, &[barred], |scheduler| fits_now(&scheduler.state, waiting, pool, nodes, true))
+}
+
+/// Where a workload starts that may start at `found`, so that reservations that do not bind it (`others`) stay whole
+/// where that is possible. Where only a reservation of its own team with no predictable time is in the way, the
+/// younger of the two reservations is deferred: otherwise two teams could keep each other's owners waiting for ever.
+fn spare_others(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    found: Placement,
+    (mut kept, mut others): (Vec<Reserved>, Vec<Reserved>),
+    mut respected: Vec<Reserved>,
+) -> Placement {
+    let Attempt { waiting, pool, .. } = attempt;
+    let all = [respected.as_slice(), &others].concat();
+    if first_broken(scheduler, waiting, pool, &found, &others, &all).is_none() {
+        return found;
+    }
+    let lasting = [kept.as_slice(), &others].concat();
+    if let Some(there) = place_beside(scheduler, attempt, &lasting, &all) {
+        return there;
+    }
+    let own =
+        kept.iter().position(|(reservation, slot)| reservation.team == waiting.team && slot.at.is_none());
+    let Some((own, _)) = own.map(|own| kept.remove(own)) else { return found };
+    let age = |reservation: &Reservation| {
+        let position = order::standing(&scheduler.state, &scheduler.queue.pending, &reservation.owner);
+        (reservation.due, position)
+    };
+    others.retain(|(reservation, _)| age(reservation) < age(&own));
+    respected.retain(|(reservation, _)| reservation.owner != own.owner);
+    let (lasting, all) = ([kept.as_slice(), &others].concat(), [respected.as_slice(), &others].concat());
+    let Some((older, _)) = first_broken(scheduler, waiting, pool, &found, &others, &all) else {
+        return found;
+    };
+    let Some(there) = place_beside(scheduler, attempt, &lasting, &all) else { return found };
+    if let Some(reservation) = scheduler.reservations.by_team.get_mut(&(pool, waiting.team)) {
+        reservation.capacity = ReservedCapacity::Waiting;
+        reservation.deferred_behind = Some(older.owner.clone());
+        scheduler.cursor.generation += 1;
+        scheduler.reservations.ended = true;
+    }
+    there
+}

@@ -1,0 +1,212 @@
+//! Which workload owns the reservation of its team in a pool, from when on, and until when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cycle::reserve::binding::{is_deferred, stands_before, waits};
+use crate::cycle::reserve::review::{earliest, is_possible, review};
+use crate::placement;
+use crate::placement::waiting::{Attempt, WaitingWorkload};
+use crate::prediction::timeline::Until;
+use crate::queue::order;
+use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::{Reservation, ReservedCapacity};
+use crate::state::workload::Phase;
+use crate::types::ids::{NodeId, PoolId, TeamId};
+use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
+
+/// The most teams that have a reservation in one pool: each is reviewed whenever capacity comes free.
+pub const MAX_RESERVATIONS: usize = 16;
+
+/// Whether a pool has as many reservations as it may have.
+#[must_use]
+pub fn is_full(scheduler: &Scheduler, pool: PoolId) -> bool {
+    scheduler.reservations.in_pool(pool).count() >= MAX_RESERVATIONS
+}
+
+/// The earliest time at which a reservation without a slot gets one although its start cannot be predicted.
+#[must_use]
+pub fn next(scheduler: &Scheduler) -> Option<Time> {
+    let reservations = scheduler.reservations.by_team.iter();
+    let open = reservations.filter(|((pool, _), reservation)| is_open(scheduler, *pool, reservation));
+    open.map(|(_, reservation)| reservation.due).min()
+}
+
+/// Whether a reservation has no slot yet but gets one once it is due.
+fn is_open(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bool {
+    matches!(reservation.capacity, ReservedCapacity::Waiting)
+        && !is_deferred(scheduler, pool, reservation)
+        && waits(scheduler, &reservation.owner)
+}
+
+/// Reviews the reservations that have become due, in the order between teams.
+pub fn review_due(scheduler: &mut Scheduler, now: Time) {
+    let due =
+        scheduler.reservations.by_team.iter().filter(|((pool, _), reservation)| {
+            reservation.due <= now && is_open(scheduler, *pool, reservation)
+        });
+    let position = |reservation: &Reservation| {
+        order::standing(&scheduler.state, &scheduler.queue.pending, &reservation.owner)
+    };
+    let mut due: Vec<_> = due.map(|(place, reservation)| (position(reservation), *place)).collect();
+    due.sort();
+    if !due.is_empty() {
+        scheduler.queue.pending.wake_all();
+    }
+    for (_, place) in due {
+        let owner = scheduler.reservations.by_team.get(&place).map(|reservation| &reservation.owner);
+        let Some(waiting) = owner.and_then(|owner| WaitingWorkload::of(&scheduler.state, owner)) else {
+            continue;
+        };
+        let pool = place.0;
+        let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
+        review(scheduler, Attempt { waiting: &waiting, pool, nodes: &nodes, now });
+    }
+}
+
+/// All reservations that have a slot.
+pub fn views(scheduler: &Scheduler) -> Vec<ReservationView> {
+    let state = &scheduler.state;
+    let view = |((pool, _), reservation): (&(PoolId, TeamId), &Reservation)| {
+        let slot = reservation.slot().filter(|_| waits(scheduler, &reservation.owner))?;
+        let nodes = slot.placement.iter().map(|(node, pods)| (state.nodes.name(*node).clone(), *pods));
+        Some(ReservationView {
+            owner: reservation.owner.clone(),
+            pool: state.quotas.pool_name(*pool).clone(),
+            nodes: nodes.collect(),
+            start: slot.at,
+        })
+    };
+    scheduler.reservations.by_team.iter().filter_map(view).collect()
+}
+
+/// Ends the reservation of a workload that started, left or changed its request; `before` is its phase until now.
+pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Phase>) {
+    if !scheduler.reservations.by_team.values().any(|reservation| reservation.owner == *id) {
+        return;
+    }
+    let state = &scheduler.state;
+    let current = state.get(id).zip(WaitingWorkload::of(state, id));
+    let fits = |reservation: &Reservation| {
+        current.as_ref().is_some_and(|(info, waiting)| reservation.is_for(info, waiting))
+    };
+    let reservations = scheduler.reservations.by_team.len();
+    scheduler.reservations.by_team.retain(|_, reservation| reservation.owner != *id || fits(reservation));
+    // Once its owner is starting, a reservation does not bind any workload any more.
+    if scheduler.reservations.by_team.len() != reservations && before == Some(&Phase::Pending) {
+        scheduler.cursor.generation += 1;
+        scheduler.reservations.ended = true;
+    }
+}
+
+/// Ends the reservation of a workload that starts, that capacity is nominated to, or that its own limits keep from
+/// starting.
+pub fn release(scheduler: &mut Scheduler, id: &WorkloadId) {
+    let reservations = scheduler.reservations.by_team.len();
+    scheduler.reservations.by_team.retain(|_, reservation| reservation.owner != *id);
+    if scheduler.reservations.by_team.len() != reservations {
+        scheduler.cursor.generation += 1;
+        scheduler.reservations.ended = true;
+    }
+}
+
+/// Notes that a workload starts: its expected end is known, and its reservation ends.
+pub fn note_start(scheduler: &mut Scheduler, id: &WorkloadId) {
+    let prediction = &mut scheduler.prediction;
+    prediction.timeline.note(&scheduler.state, &prediction.run_times, id);
+    release(scheduler, id);
+}
+
+/// Notes that a workload cannot start in these pools, for these reasons. Where it lacks only capacity, it becomes the
+/// owner of its team's reservation if no workload before it is.
+pub fn note_refusal(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    options: &[(PoolId, Arc<[NodeId]>)],
+    verdicts: &[Verdict],
+    now: Time,
+) {
+    let scarce: Vec<Attempt<'_>> = options
+        .iter()
+        .zip(verdicts)
+        .filter(|(_, verdict)| lacks_capacity(verdict.reason))
+        .map(|((pool, nodes), _)| Attempt { waiting, pool: *pool, nodes, now })
+        .collect();
+    let owned = |attempt: &&Attempt<'_>| {
+        let reservation = scheduler.reservations.by_team.get(&(attempt.pool, waiting.team));
+        reservation.is_some_and(|reservation| reservation.owner == waiting.id)
+    };
+    if let Some(attempt) = scarce.iter().find(owned) {
+        return review(scheduler, *attempt);
+    }
+    release(scheduler, &waiting.id);
+    let Some(best) = earliest_pool(scheduler, &scarce) else { return };
+    let Some(info) = scheduler.state.get(&waiting.id) else { return };
+    let reserve_after = scheduler.state.queue_of(info).map_or(Duration::ZERO, |queue| queue.reserve_after);
+    let reservation = Reservation {
+        owner: waiting.id.clone(),
+        team: waiting.team,
+        need: waiting.need.clone(),
+        pods: waiting.pods,
+        due: scheduler.deadlines.waits_since(info).after(reserve_after),
+        capacity: ReservedCapacity::Waiting,
+        taken: false,
+        deferred_behind: None,
+        decided: now,
+    };
+    let before = scheduler.reservations.by_team.insert((best.pool, waiting.team), reservation);
+    if before.is_some_and(|before| before.slot().is_some()) {
+        scheduler.cursor.generation += 1;
+    }
+    review(scheduler, best);
+}
+
+/// The pool in which a workload may own a reservation and has the earliest slot.
+fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Option<Attempt<'a>> {
+    let mut best: Option<((bool, Option<Time>), Attempt<'a>)> = None;
+    for attempt in attempts {
+        let open = match scheduler.reservations.by_team.get(&(attempt.pool, attempt.waiting.team)) {
+            Some(reservation) => passes_to(scheduler, reservation, attempt.waiting),
+            None => !is_full(scheduler, attempt.pool),
+        };
+        if !open {
+            continue;
+        }
+        let slot = earliest(scheduler, *attempt, Until::Everybody);
+        if slot.is_none() && !is_possible(scheduler, *attempt) {
+            continue;
+        }
+        let at = slot.and_then(|slot| slot.at);
+        let rank = (at.is_none(), at);
+        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+            best = Some((rank, *attempt));
+        }
+    }
+    best.map(|(_, attempt)| attempt)
+}
+
+/// Whether a workload with this reason waits for capacity on nodes, not for quota.
+fn lacks_capacity(reason: Reason) -> bool {
+    use Reason::{Fragmented, LendingLimit, NoRoom, Reserved, RoomHeld};
+    matches!(reason, NoRoom | Fragmented | RoomHeld | LendingLimit | Reserved)
+}
+
+/// Whether a refused workload stands before the owner of its team's reservation. Then only the reservations of other
+/// teams have kept it from becoming the owner, and the end of any of them may change that.
+#[must_use]
+pub fn may_become_owner(scheduler: &Scheduler, id: &WorkloadId, reason: Reason) -> bool {
+    lacks_capacity(reason)
+        && WaitingWorkload::of(&scheduler.state, id).is_some_and(|waiting| {
+            let mut reservations = scheduler.reservations.by_team.values();
+            reservations.any(|reservation| {
+                reservation.team == waiting.team
+                    && reservation.owner != *id
+                    && stands_before(scheduler, &waiting, reservation)
+            })
+        })
+}
+
+/// Whether a reservation passes to a workload that finds no capacity either.
+fn passes_to(scheduler: &Scheduler, reservation: &Reservation, waiting: &WaitingWorkload) -> bool {
+    !waits(scheduler, &reservation.owner) || stands_before(scheduler, waiting, reservation)
+}

@@ -1,0 +1,135 @@
+//! Brings the slot of a reservation up to date: an earlier one if possible, a later one if it cannot be held.
+
+use crate::cycle::reserve::binding::is_deferred;
+use crate::cycle::reserve::mask::{masks_for, with_masked};
+use crate::cycle::reserve::whole::{fits_then, is_whole};
+use crate::placement::waiting::Attempt;
+use crate::prediction::timeline::{Slot, Until};
+use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::{Reservation, ReservedCapacity};
+use crate::types::Time;
+
+/// Reviews the reservation of a waiting workload's team.
+pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    let prediction = &mut scheduler.prediction;
+    prediction.timeline.catch_up(&scheduler.state, &prediction.run_times, pool, now);
+    let Some(reservation) = scheduler.reservations.by_team.get(&(pool, waiting.team)).cloned() else {
+        return;
+    };
+    let until = match next_look(scheduler, attempt, &reservation) {
+        Look::Keep => return,
+        Look::Postponed(slot) => return set(scheduler, attempt, ReservedCapacity::Slot(slot)),
+        Look::Search(until) => until,
+    };
+    let mut slot = earliest(scheduler, attempt, until);
+    if let Some(found) = slot.take_if(|_| !matches!(until, Until::Before(_))) {
+        // A fraction of a device may be free only as long as the device is shared, not once it is reserved whole.
+        slot = postponed(scheduler, attempt, &reservation, &found);
+    }
+    // Capacity that comes free when ending pods are gone counts as free now, so it is not an earlier time.
+    let sooner = slot.filter(|slot| !matches!(until, Until::Before(at) if slot.at >= Some(at)));
+    match sooner {
+        Some(slot) => set(scheduler, attempt, ReservedCapacity::Slot(slot)),
+        None if until == Until::Everybody => give_up_slot(scheduler, attempt, &reservation),
+        None => {}
+    }
+}
+
+/// How a review goes on.
+enum Look {
+    /// The slot stays.
+    Keep,
+    /// The same nodes at a later time.
+    Postponed(Slot),
+    /// Search for a slot.
+    Search(Until),
+}
+
+/// Whether the present slot can stay, and how far to search if not.
+fn next_look(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation) -> Look {
+    let Attempt { pool, nodes, now, .. } = attempt;
+    let Some(slot) = reservation.slot() else {
+        let too_early = reservation.due > now || is_deferred(scheduler, pool, reservation);
+        return Look::Search(if too_early { Until::Predicted } else { Until::Everybody });
+    };
+    if !slot.placement.keys().all(|node| nodes.contains(node)) {
+        return Look::Search(Until::Everybody);
+    }
+    let passed = slot.at.is_some_and(|at| at < now);
+    if passed || !is_whole(scheduler, pool, reservation, slot) {
+        // A wrong estimate postpones the start on the same nodes: some workloads have ended there already, and on
+        // other nodes the wait would begin again.
+        let later = postponed(scheduler, attempt, reservation, slot);
+        return later.map_or(Look::Search(Until::Everybody), Look::Postponed);
+    }
+    let before = slot.at.unwrap_or(Time(i64::MAX));
+    if scheduler.prediction.timeline.is_sure_before(pool, before) {
+        Look::Search(Until::Before(before))
+    } else {
+        Look::Keep
+    }
+}
+
+/// Sets the capacity of the reservation.
+fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapacity) {
+    let place = (attempt.pool, attempt.waiting.team);
+    if let Some(reservation) = scheduler.reservations.by_team.get_mut(&place) {
+        reservation.capacity = capacity;
+        reservation.decided = attempt.now;
+        scheduler.cursor.generation += 1;
+    }
+}
+
+/// Marks a reservation infeasible beside the other teams', or removes it where even an empty pool would not do.
+fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, before: &Reservation) {
+    let place = (attempt.pool, attempt.waiting.team);
+    let infeasible = is_possible(scheduler, attempt);
+    let changed = !infeasible || !before.is_infeasible();
+    match scheduler.reservations.by_team.get_mut(&place).filter(|_| infeasible) {
+        Some(reservation) => reservation.capacity = ReservedCapacity::Infeasible,
+        None => _ = scheduler.reservations.by_team.remove(&place),
+    }
+    scheduler.cursor.generation += u64::from(changed);
+}
+
+/// The earliest slot for a workload beside the reservations that bind it.
+pub fn earliest(scheduler: &mut Scheduler, attempt: Attempt<'_>, until: Until) -> Option<Slot> {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    let prediction = &mut scheduler.prediction;
+    prediction.timeline.catch_up(&scheduler.state, &prediction.run_times, pool, now);
+    let masked = masks_for(scheduler, waiting, pool);
+    with_masked(scheduler, &masked, |scheduler| {
+        scheduler.prediction.timeline.slot(&scheduler.state, attempt, until)
+    })
+}
+
+/// Whether a slot would exist some day if nothing were reserved for others.
+pub fn is_possible(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
+    scheduler.prediction.timeline.slot(&scheduler.state, attempt, Until::Everybody).is_some()
+}
+
+/// The same nodes at the earliest time from now on beside the reservations that bind the owner; `None` if they can
+/// never be had.
+fn postponed(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    reservation: &Reservation,
+    slot: &Slot,
+) -> Option<Slot> {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    let there = slot.placement.keys().flat_map(|node| scheduler.state.occupants(*node));
+    let ends = there.filter_map(|(info, _)| scheduler.prediction.timeline.end(&info.workload.id));
+    let mut times: Vec<Option<Time>> = ends.filter(|end| *end >= now).chain([now]).map(Some).collect();
+    times.sort_unstable();
+    times.push(None);
+    let masked = masks_for(scheduler, waiting, pool);
+    with_masked(scheduler, &masked, |scheduler| {
+        let slots = times.into_iter().map(|at| Slot { at, placement: slot.placement.clone() });
+        let is_there = |slot: &Slot| {
+            let mut places = slot.placement.iter();
+            places.all(|(node, pods)| fits_then(scheduler, reservation, slot, (*node, *pods), None))
+        };
+        slots.into_iter().find(is_there)
+    })
+}

@@ -1,0 +1,93 @@
+//! What a reservation means to workloads of its own team, beside the reserved capacity.
+
+use crate::cycle::reserve::admissible::place_beside;
+use crate::cycle::reserve::binding::{backfills, binding, stands_before, within_own_guarantee};
+use crate::explain;
+use crate::placement::waiting::{Attempt, WaitingWorkload};
+use crate::prediction::timeline::Slot;
+use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::{Reservation, Reserved};
+use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::ids::{NodeId, PoolId};
+use crate::types::vector::Vector;
+use crate::types::{Time, Verdict};
+
+/// The reservation of a sibling that stands before a waiting workload, and its owner, if it has a slot that the
+/// workload cannot backfill.
+fn sibling_before<'a>(
+    scheduler: &'a Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    now: Time,
+) -> Option<(&'a Reservation, &'a Slot, &'a WorkloadInfo)> {
+    let reservation = scheduler.reservations.by_team.get(&(pool, waiting.team))?;
+    let slot = reservation.slot()?;
+    let owner = scheduler.state.get(&reservation.owner).filter(|owner| owner.phase == Phase::Pending)?;
+    let before_owner = reservation.owner == waiting.id || stands_before(scheduler, waiting, reservation);
+    (!before_owner && !backfills(scheduler, waiting, now, slot)).then_some((reservation, slot, owner))
+}
+
+/// Lets a workload pass unless it would use up the guarantee that an owner before it needs. That holds only once other
+/// teams have taken reserved capacity: until the owner is within guarantee, workloads within guarantee pass it.
+///
+/// # Errors
+/// The verdict on the workload.
+pub fn leave_guarantee_to_owner(
+    scheduler: &Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    now: Time,
+) -> Result<(), Verdict> {
+    let state = &scheduler.state;
+    let before = sibling_before(scheduler, waiting, pool, now).filter(|(reservation, ..)| reservation.taken);
+    let Some((reservation, slot, owner)) = before else { return Ok(()) };
+    let (quota, needs) = (state.quotas.quota_usage(pool, waiting.team), owner.least_total());
+    let asked = || quota.governed().filter(|(index, _)| needs.get(*index) > 0);
+    let uses_up = |(index, guaranteed): (usize, i64)| {
+        let more = waiting.total.get(index);
+        more > 0 && quota.settled(index) + more + needs.get(index) > guaranteed
+    };
+    let uses_up = within_own_guarantee(state, waiting.team, &waiting.total, pool)
+        && asked().all(|(index, guaranteed)| needs.get(index) <= guaranteed)
+        && asked().any(uses_up);
+    if uses_up { Err(explain::crowding(state, reservation, slot)) } else { Ok(()) }
+}
+
+/// Whether a workload within guarantee is kept from starting only by capacity reserved for a borrowing sibling before
+/// it, with which its team has its whole guarantee: an eviction for it would in truth be for that sibling.
+pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    let state = &scheduler.state;
+    let Some((reservation, slot, owner)) = sibling_before(scheduler, waiting, pool, now) else {
+        return false;
+    };
+    let within_guarantee = |team, total: &Vector| within_own_guarantee(state, team, total, pool);
+    let lowest = scheduler.queue.reclaimable.lowest(pool, waiting.team);
+    let may_preempt_siblings = lowest.is_some_and(|lowest| lowest < waiting.priority);
+    if may_preempt_siblings
+        || !within_guarantee(waiting.team, &waiting.total)
+        || within_guarantee(owner.team, &owner.least_total())
+    {
+        return false;
+    }
+    let reserved = |index: usize| -> i64 {
+        let on = |(node, pods): (&NodeId, &u32)| {
+            let free = state.nodes.get(*node).now().amounts().get(index);
+            free.clamp(0, reservation.need.get(index) * i64::from(*pods))
+        };
+        slot.placement.iter().map(on).sum()
+    };
+    let quota = state.quotas.quota_usage(pool, waiting.team);
+    let has_all = |(index, guaranteed): (usize, i64)| {
+        quota.settled(index) + reserved(index) + waiting.total.get(index) > guaranteed
+    };
+    if !quota.governed().filter(|(index, _)| waiting.total.get(*index) > 0).all(has_all) {
+        return false;
+    }
+    let others = binding(scheduler, waiting, pool).filter(|(other, _)| other.team != waiting.team);
+    let others: Vec<Reserved> =
+        others.map(|(reservation, slot)| (reservation.clone(), slot.clone())).collect();
+    let lasts = |(_, slot): &&Reserved| !backfills(scheduler, waiting, now, slot);
+    let kept: Vec<Reserved> = others.iter().filter(lasts).cloned().collect();
+    place_beside(scheduler, attempt, &kept, &others).is_some()
+}

@@ -1,0 +1,153 @@
+//! Whether reserved capacity is there at the reserved time, now or with a workload beside it.
+
+use crate::cycle::reserve::binding::binding;
+use crate::cycle::reserve::mask::{mask_of, with_masked};
+use crate::placement::waiting::WaitingWorkload;
+use crate::placement::{self, Capacity, Placement};
+use crate::prediction::timeline::{self, Slot};
+use crate::preemption::Masked;
+use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::{Reservation, Reserved};
+use crate::state::freed::Freed;
+use crate::types::WorkloadId;
+use crate::types::ids::{NodeId, PoolId};
+use crate::types::vector::Vector;
+
+/// Capacity reserved on a reservation's nodes for owners that bind its owner and start no later. With `respected`,
+/// only for those of them that also bind the workload that comes: that workload takes the place of the others.
+fn earlier(
+    scheduler: &Scheduler,
+    pool: PoolId,
+    (reservation, slot): (&Reservation, &Slot),
+    respected: Option<&[Reserved]>,
+) -> Vec<Masked> {
+    let Some(owner) = WaitingWorkload::of(&scheduler.state, &reservation.owner) else { return Vec::new() };
+    let no_later = |other: &Slot| (other.at.is_none(), other.at) <= (slot.at.is_none(), slot.at);
+    let owner = owner.in_pool(&scheduler.state, pool);
+    let earlier = binding(scheduler, &owner, pool).filter(|(other, others_slot)| {
+        let is_respected =
+            |respected: &[Reserved]| respected.iter().any(|(binding, _)| binding.owner == other.owner);
+        respected.is_none_or(is_respected)
+            && no_later(others_slot)
+            && others_slot.placement.keys().any(|node| slot.placement.contains_key(node))
+    });
+    earlier.map(|(other, slot)| mask_of(other, slot)).collect()
+}
+
+/// Whether the reserved capacity is there at the reserved time.
+pub fn is_whole(scheduler: &mut Scheduler, pool: PoolId, reservation: &Reservation, slot: &Slot) -> bool {
+    let earlier = earlier(scheduler, pool, (reservation, slot), None);
+    with_masked(scheduler, &earlier, |scheduler| {
+        slot.placement
+            .iter()
+            .all(|(node, pods)| fits_then(scheduler, reservation, slot, (*node, *pods), None))
+    })
+}
+
+/// Whether it is still there if a workload is placed on these nodes.
+fn stays_whole(
+    scheduler: &mut Scheduler,
+    pool: PoolId,
+    (reservation, slot): (&Reservation, &Slot),
+    respected: &[Reserved],
+    waiting: &WaitingWorkload,
+    placement: &Placement,
+) -> bool {
+    if !slot.placement.keys().any(|node| placement.contains_key(node)) {
+        return true;
+    }
+    let earlier = earlier(scheduler, pool, (reservation, slot), Some(respected));
+    with_masked(scheduler, &earlier, |scheduler| {
+        let mut shared = slot.placement.iter().filter_map(|at| Some((at, placement.get(at.0)?)));
+        shared.all(|((node, pods), more)| {
+            fits_then(scheduler, reservation, slot, (*node, *pods), Some((&waiting.need, *more)))
+        })
+    })
+}
+
+/// The first of these reservations that would not stay whole if a workload were placed on these nodes.
+pub fn first_broken<'k>(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    placement: &Placement,
+    reserved: &'k [Reserved],
+    respected: &[Reserved],
+) -> Option<&'k Reserved> {
+    let mut reserved = reserved.iter();
+    reserved.find(|(reservation, slot)| {
+        !stays_whole(scheduler, pool, (reservation, slot), respected, waiting, placement)
+    })
+}
+
+/// Whether a node has capacity for that many pods of an owner at the reserved time, with `more` pods of another need
+/// there.
+pub fn fits_then(
+    scheduler: &Scheduler,
+    reservation: &Reservation,
+    slot: &Slot,
+    (node, pods): (NodeId, u32),
+    more: Option<(&Vector, u32)>,
+) -> bool {
+    let state = &scheduler.state;
+    // Without a predictable time every workload ends some day, but no workload beside may count on it.
+    let ends = |id: &WorkloadId| match slot.at {
+        Some(at) => scheduler.prediction.timeline.end(id).is_some_and(|end| end <= at),
+        None => more.is_none(),
+    };
+    let mut freed = Freed::new();
+    for (info, there) in state.occupants(node) {
+        let id = &info.workload.id;
+        if timeline::runs(info).is_some() && ends(id) {
+            let going = info.usage.going.get(&node).copied().unwrap_or(0);
+            freed.give(node, id, &info.need, there.saturating_sub(going));
+        }
+    }
+    if let Some((need, more)) = more {
+        freed.take(node, need, more);
+    }
+    let demand = state.nodes.demand(&reservation.need);
+    state.nodes.get(node).open()
+        && placement::fits_on(state, node, &demand, Capacity::Settled(&freed)) >= pods
+}
+
+/// For every reserved node, how many pods of a waiting workload would fit there only by taking reserved capacity.
+pub fn excess_pods(
+    scheduler: &mut Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    (reservation, slot): (&Reservation, &Slot),
+    respected: &[Reserved],
+) -> Placement {
+    let demand = scheduler.state.nodes.demand(&waiting.need);
+    let fits = |(node, reserved): (&NodeId, &u32)| {
+        let fits = placement::fits_on(&scheduler.state, *node, &demand, Capacity::Now).min(waiting.pods);
+        (fits > 0).then_some((*node, *reserved, fits))
+    };
+    let shared: Vec<(NodeId, u32, u32)> = slot.placement.iter().filter_map(fits).collect();
+    let mut excess = Placement::new();
+    if shared.is_empty() {
+        return excess;
+    }
+    let earlier = earlier(scheduler, pool, (reservation, slot), Some(respected));
+    for (node, reserved, fits) in &shared {
+        let allowed = with_masked(scheduler, &earlier, |scheduler| {
+            let harmless = |more: u32| {
+                fits_then(scheduler, reservation, slot, (*node, *reserved), Some((&waiting.need, more)))
+            };
+            let (mut allowed, mut harmful) = (0, *fits + 1);
+            while harmful - allowed > 1 {
+                let middle = u32::midpoint(allowed, harmful);
+                if harmless(middle) { allowed = middle } else { harmful = middle }
+            }
+            allowed
+        });
+        if allowed < *fits {
+            // More may be free later than now, so the mask leaves exactly the allowed pods even then.
+            let settled =
+                placement::fits_on(&scheduler.state, *node, &demand, Capacity::Settled(&Freed::new()));
+            excess.insert(*node, settled.saturating_sub(allowed));
+        }
+    }
+    excess
+}

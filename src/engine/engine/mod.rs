@@ -1,0 +1,119 @@
+//! The face of the engine: events in, plans and answers out.
+
+mod verdict;
+mod views;
+
+use std::collections::BTreeMap;
+
+use crate::cycle::events;
+use crate::cycle::{self, deadlines};
+use crate::scheduler::Scheduler;
+use crate::types::{
+    Effort, Event, Name, NodeView, Overcommitment, Plan, QueueView, ReservationView, Settings, TeamView,
+    Time, Verdict, Workload, WorkloadId,
+};
+
+/// The scheduling engine: the state of the cluster as decisions see it, and the decisions not yet confirmed.
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    pub(crate) scheduler: Scheduler,
+}
+
+impl Engine {
+    /// An engine that knows no objects yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An engine with other settings than the default ones.
+    #[must_use]
+    pub fn with_settings(settings: Settings) -> Self {
+        Self { scheduler: Scheduler { settings, ..Scheduler::default() } }
+    }
+
+    /// Records one change at time `now`. Cheap: the next plan works out what follows from it.
+    pub fn apply(&mut self, event: Event, now: Time) {
+        events::apply(&mut self.scheduler, event, now);
+    }
+
+    /// Decides everything that can be decided at time `now`. A second plan without an event in
+    /// between is empty, unless a deadline has passed.
+    ///
+    /// Work beyond the search budget is left for the next plan, which [`Engine::next_deadline`] then asks
+    /// for at once: events of the meantime are decided first.
+    pub fn plan(&mut self, now: Time) -> Plan {
+        cycle::run(&mut self.scheduler, now)
+    }
+
+    /// When `plan` should be called again even if no event comes; `None` when only events matter.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        deadlines::next(&self.scheduler)
+    }
+
+    /// Whether the last plan has left work for the next one, which may be made at once.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.scheduler.has_more()
+    }
+
+    /// The state of a workload and its reason; `None` when the workload is unknown.
+    #[must_use]
+    pub fn verdict(&self, id: &WorkloadId) -> Option<Verdict> {
+        verdict::verdict(&self.scheduler, id)
+    }
+
+    /// Every known workload, by identity.
+    pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
+        self.scheduler.state.iter().filter(|info| !info.removed).map(|info| &info.workload)
+    }
+
+    /// A workload as last seen; `None` when it is unknown.
+    #[must_use]
+    pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
+        self.scheduler.state.get(id).filter(|info| !info.removed).map(|info| &info.workload)
+    }
+
+    /// Every team in every pool in which it has a quota or usage.
+    #[must_use]
+    pub fn teams(&self) -> Vec<TeamView> {
+        views::teams(&self.scheduler.state)
+    }
+
+    /// Every queue of every team.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueView> {
+        views::queues(&self.scheduler.state)
+    }
+
+    /// The reservations that have a slot, by pool.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<ReservationView> {
+        cycle::reserve::views(&self.scheduler)
+    }
+
+    /// Every node.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeView> {
+        views::nodes(&self.scheduler.state)
+    }
+
+    /// The submission time of the oldest waiting workload within guarantee, by team.
+    #[must_use]
+    pub fn oldest_within_guarantee(&self) -> BTreeMap<Name, Time> {
+        views::oldest_within_guarantee(&self.scheduler.state)
+    }
+
+    /// Guarantees that the nodes, or a parent's guarantee, do not cover.
+    #[must_use]
+    pub fn overcommitments(&self) -> Vec<Overcommitment> {
+        views::overcommitments(&self.scheduler.state)
+    }
+
+    /// How much was searched for victims so far.
+    #[must_use]
+    pub fn effort(&self) -> Effort {
+        self.scheduler.cursor.effort
+    }
+}

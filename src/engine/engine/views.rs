@@ -1,0 +1,203 @@
+//! The engine's state in figures, for people, metrics and objects' status.
+
+use std::collections::BTreeMap;
+
+use crate::state::cluster::ClusterState;
+use crate::state::fair_share;
+use crate::state::quotas::Hypothetical;
+use crate::state::workload::Phase;
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::ids::{NodeId, PoolId, TeamId};
+use crate::types::vector::Vector;
+use crate::types::{DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, TeamView, Time};
+
+/// Every team in every pool in which it is promised or holds something.
+pub fn teams(state: &ClusterState) -> Vec<TeamView> {
+    let mut views = Vec::new();
+    let fair = fair_share::shares(state);
+    for (team, info) in state.quotas.teams() {
+        let Some(definition) = &info.team else { continue };
+        for (pool_name, pool) in state.quotas.pools() {
+            let quota_usage = state.quotas.quota_usage(pool, team);
+            let quota = definition.quotas.get(pool_name);
+            if quota.is_none() && quota_usage.held.nonzero().next().is_none() {
+                continue;
+            }
+            let mut borrowed = Vector::default();
+            let mut lent = Vector::default();
+            for (index, held) in quota_usage.held.entries() {
+                borrowed.set(index, quota_usage.surplus(index, held));
+            }
+            for (index, guaranteed) in quota_usage.governed() {
+                lent.set(index, lent_out(state, pool, index, guaranteed - quota_usage.held.get(index)));
+            }
+            views.push(TeamView {
+                team: info.name.clone(),
+                pool: pool_name.clone(),
+                guaranteed: quota.map(|quota| quota.guaranteed.clone()).unwrap_or_default(),
+                limit: quota.map(|quota| quota.limit.clone()).unwrap_or_default(),
+                used: list(state, &quota_usage.held),
+                borrowed: list(state, &borrowed),
+                lent: list(state, &lent),
+                fair_share: fair.get(&(pool, team)).map(|share| list(state, share)).unwrap_or_default(),
+            });
+        }
+    }
+    views
+}
+
+/// A list without the pod slots.
+fn list(state: &ClusterState, vector: &Vector) -> ResourceList {
+    let mut list = state.resources.list(vector);
+    list.remove(crate::types::vector::PODS);
+    list
+}
+
+/// The part of an idle guarantee that others use: all that is borrowed in the pool, divided among
+/// those who lend in proportion to what each leaves idle.
+fn lent_out(state: &ClusterState, pool: PoolId, index: usize, idle: i64) -> i64 {
+    if idle <= 0 {
+        return 0;
+    }
+    // Leaves of the forest only, so that nobody's use counts twice.
+    let leaves = || {
+        state.quotas.teams().filter(|(team, info)| {
+            info.team.is_some() && !state.quotas.teams().any(|(_, other)| other.path.get(1) == Some(team))
+        })
+    };
+    let quota_usage = |team| state.quotas.quota_usage(pool, team);
+    let borrowed: i64 =
+        leaves().map(|(team, _)| quota_usage(team).surplus(index, quota_usage(team).held.get(index))).sum();
+    let idle_in_all: i64 = leaves()
+        .filter_map(|(team, _)| {
+            let governed = quota_usage(team).governed().find(|(governed, _)| *governed == index);
+            governed.map(|(_, guaranteed)| (guaranteed - quota_usage(team).held.get(index)).max(0))
+        })
+        .sum();
+    let part = i128::from(borrowed.min(idle_in_all)) * i128::from(idle) / i128::from(idle_in_all.max(1));
+    i64::try_from(part).unwrap_or(i64::MAX).min(idle)
+}
+
+/// Every queue of every team.
+pub fn queues(state: &ClusterState) -> Vec<QueueView> {
+    let mut counts: BTreeMap<(TeamId, Name), (usize, Option<Time>, usize)> = BTreeMap::new();
+    for info in state.iter().filter(|info| !info.removed) {
+        let Ok(queue) = state.queue_of(info) else { continue };
+        let count = counts.entry((info.team, queue.name.clone())).or_default();
+        match info.phase {
+            Phase::Pending => {
+                let submitted = info.workload.submitted;
+                count.0 += 1;
+                count.1 = Some(count.1.map_or(submitted, |oldest| oldest.min(submitted)));
+            }
+            Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. } => count.2 += 1,
+            _ => {}
+        }
+    }
+    let mut views = Vec::new();
+    for (team, info) in state.quotas.teams() {
+        for queue in info.team.iter().flat_map(|team| &team.queues) {
+            let (pending, oldest, running) =
+                counts.get(&(team, queue.name.clone())).copied().unwrap_or_default();
+            views.push(QueueView {
+                team: info.name.clone(),
+                queue: queue.name.clone(),
+                pending,
+                oldest,
+                running,
+            });
+        }
+    }
+    views
+}
+
+/// When the oldest waiting workload was submitted that its team's guarantee covers, by team: it
+/// should not have to wait longer than those take who must leave for it.
+pub fn oldest_within_guarantee(state: &ClusterState) -> BTreeMap<Name, Time> {
+    let mut oldest: BTreeMap<Name, Time> = BTreeMap::new();
+    for info in state.iter().filter(|info| !info.removed && info.phase == Phase::Pending) {
+        let (team, total) = (info.team, info.least_total());
+        let Ok(queue) = state.queue_of(info) else { continue };
+        let asked = &info.workload.pools;
+        let may = |name: &Name| if asked.is_empty() { &**name == DEFAULT_POOL } else { asked.contains(name) };
+        let within_guarantee = state.quotas.pools().any(|(name, pool)| {
+            may(name) && state.quotas.within_guarantee(pool, team, &total, &Hypothetical::new())
+        });
+        if within_guarantee && state.quotas.over_queue_limit(team, queue, &total, &state.resources).is_none()
+        {
+            let first = oldest.entry(state.quotas.team(team).name.clone());
+            let submitted = info.workload.submitted;
+            first.and_modify(|first| *first = submitted.min(*first)).or_insert(submitted);
+        }
+    }
+    oldest
+}
+
+/// Every node with who holds room on it.
+pub fn nodes(state: &ClusterState) -> Vec<NodeView> {
+    let view =
+        |(index, info, node): (NodeId, &crate::state::nodes::NodeInfo, &crate::types::Node)| NodeView {
+            name: node.name.clone(),
+            pool: state.quotas.pool_name(info.pool).clone(),
+            schedulable: node.schedulable,
+            allocatable: node.allocatable.clone(),
+            free: state
+                .resources
+                .list(info.unheld().amounts())
+                .into_iter()
+                .filter(|(name, amount)| node.allocatable.contains_key(name) && *amount > Amount::ZERO)
+                .collect(),
+            workloads: state.occupants(index).map(|(info, pods)| (info.workload.id.clone(), pods)).collect(),
+            shared: info
+                .devices()
+                .tenants()
+                .map(|(resource, shares)| SharedDevice {
+                    resource: state.resources.name(resource).clone(),
+                    shares: shares
+                        .iter()
+                        .map(|(who, milli)| (who.name().clone(), Amount::milli(*milli)))
+                        .collect(),
+                })
+                .collect(),
+        };
+    state.nodes.alive().map(view).collect()
+}
+
+/// Promises that the nodes, or a parent's promise, do not cover.
+pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
+    let mut found = Vec::new();
+    for (pool_name, pool) in state.quotas.pools() {
+        let children_of = |parent: Option<TeamId>| {
+            let mut promised = Vector::default();
+            for (team, info) in state.quotas.teams() {
+                if info.team.is_some() && info.path.get(1).copied() == parent {
+                    promised.add(&state.quotas.quota_usage(pool, team).guaranteed, 1);
+                }
+            }
+            promised
+        };
+        let mut compare = |team: Option<TeamId>, cover: &Vector, whose: &str| {
+            for (index, promised) in children_of(team).nonzero() {
+                if promised > cover.get(index) {
+                    let name = state.resources.name(index);
+                    let (promised, cover) = (Amount::milli(promised), Amount::milli(cover.get(index)));
+                    found.push(Overcommitment {
+                        team: team.map(|team| state.quotas.team(team).name.clone()),
+                        pool: pool_name.clone(),
+                        message: format!(
+                            "{promised} {name} are guaranteed in pool {pool_name}, but {whose} {cover}"
+                        ),
+                    });
+                }
+            }
+        };
+        compare(None, state.quotas.capacity(pool), "the nodes offer");
+        for (team, info) in state.quotas.teams() {
+            let quota_usage = state.quotas.quota_usage(pool, team);
+            if info.team.is_some() && quota_usage.promises() {
+                compare(Some(team), &quota_usage.guaranteed, "the parent is promised");
+            }
+        }
+    }
+    found
+}

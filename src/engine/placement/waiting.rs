@@ -1,0 +1,187 @@
+//! One workload that waits, with everything a decision about it needs.
+
+use crate::types::Time;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::placement::{self, Capacity, Placement, Request};
+use crate::state::cluster::ClusterState;
+use crate::state::freed::Freed;
+use crate::state::quotas::Hypothetical;
+use crate::state::rules;
+use crate::state::sizes::SizedPod;
+use crate::state::users::UserOf;
+use crate::state::workload::WorkloadInfo;
+use crate::types::amount::Amount;
+use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
+use crate::types::vector::Vector;
+use crate::types::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
+
+/// A workload that waits, with everything a decision about it needs.
+#[derive(Clone, Debug)]
+pub struct WaitingWorkload {
+    /// Its identity.
+    pub id: WorkloadId,
+    /// Where its entry is kept.
+    pub place: WorkloadIndex,
+    /// Its team.
+    pub team: TeamId,
+    /// Whose it is, where users take turns.
+    pub user: Option<UserOf>,
+    /// What each pod demands of a node.
+    pub shape: Arc<PodShape>,
+    /// Within which domains its pods are to lie.
+    pub topology: Topology,
+    /// What one pod takes.
+    pub need: Vector,
+    /// What the pods it must have take.
+    pub total: Vector,
+    /// How many pods it must have: all, or the minimum of an elastic workload.
+    pub pods: u32,
+    /// Its priority: the queue's, then its own.
+    pub priority: Priority,
+    /// Whether it may be evicted, and so may run on surplus.
+    pub preemptible: bool,
+    /// Which of its sizes that is, where it is not the most wanted one.
+    pub share: Option<Amount>,
+    /// Where pods of it run that these go to join.
+    beside: Option<Placement>,
+}
+
+impl WaitingWorkload {
+    /// The waiting workload of that identity; `None` when it is unknown.
+    pub fn of(state: &ClusterState, id: &WorkloadId) -> Option<Self> {
+        let info = state.get(id)?;
+        let pods = info.least_pods();
+        Some(Self {
+            id: id.clone(),
+            place: info.place,
+            team: info.team,
+            user: state.quotas.user_of(info.team, info.workload.user.as_ref()),
+            shape: Arc::clone(&info.shape),
+            topology: info.workload.topology.clone(),
+            need: info.need.clone(),
+            total: info.least_total(),
+            pods,
+            priority: state.priority_of(info),
+            preemptible: state.preemptible(info),
+            share: None,
+            beside: None,
+        })
+    }
+
+    /// The same workload with its pods at another of its sizes.
+    pub fn at_size(&self, size: &SizedPod, share: Amount) -> Self {
+        let (shape, need) = (Arc::clone(&size.shape), size.need.clone());
+        let total = Vector::default().plus(&need, i64::from(self.pods));
+        Self { shape, need, total, share: Some(share), ..self.clone() }
+    }
+
+    /// The same workload, asking for so many pods besides those of an admission.
+    pub fn and_more(mut self, state: &ClusterState, admission: &Admission, pods: u32) -> Self {
+        let place = |(name, pods): (&Name, &u32)| state.nodes.find(name).map(|node| (node, *pods));
+        self.beside = Some(admission.nodes.iter().filter_map(place).collect());
+        self.with_pods(pods)
+    }
+
+    /// The same workload, asking for so many pods.
+    pub fn with_pods(mut self, pods: u32) -> Self {
+        self.pods = pods;
+        self.total = Vector::default().plus(&self.need, i64::from(pods));
+        self
+    }
+
+    /// The same, with its need counted in the currency of a pool.
+    pub fn in_pool<'a>(&'a self, state: &ClusterState, pool: PoolId) -> Cow<'a, Self> {
+        let Some(currency) = state.resources.find(CURRENCY) else { return Cow::Borrowed(self) };
+        let worth = state.worth(pool, &self.need);
+        if worth == self.need.get(currency) {
+            return Cow::Borrowed(self);
+        }
+        let mut other = self.clone();
+        other.need.set(currency, worth);
+        other.total = Vector::default().plus(&other.need, i64::from(other.pods));
+        Cow::Owned(other)
+    }
+
+    /// The placement it asks for in a pool.
+    pub fn request(&self, pool: PoolId) -> Request<'_> {
+        Request {
+            pool,
+            shape: &self.shape,
+            topology: &self.topology,
+            need: &self.need,
+            pods: self.pods,
+            beside: self.beside.as_ref(),
+        }
+    }
+
+    /// Whether it is owed its room in the pool.
+    pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
+        state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
+    }
+}
+
+/// An attempt to place a waiting workload in one pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// The workload, with its need counted in the currency of the pool.
+    pub waiting: &'a WaitingWorkload,
+    /// The pool.
+    pub pool: PoolId,
+    /// The nodes of the pool that may hold its pods.
+    pub nodes: &'a [NodeId],
+    /// The decision time.
+    pub now: Time,
+}
+
+/// The pool it would like best, if that exists.
+pub fn first_pool(state: &ClusterState, info: &WorkloadInfo) -> Option<PoolId> {
+    pool_names(info).first().and_then(|name| find_pool(state, name))
+}
+
+/// The pools it may run in, in its order.
+pub fn pool_names(info: &WorkloadInfo) -> Vec<Name> {
+    if info.workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { info.workload.pools.clone() }
+}
+
+/// The pool of that name, if it was ever heard of.
+pub fn find_pool(state: &ClusterState, name: &Name) -> Option<PoolId> {
+    state.quotas.pool(name)
+}
+
+/// Where the workload can start at once by every rule, if anywhere.
+pub fn fits_now(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    nodes: &[NodeId],
+    check_surplus: bool,
+) -> Option<Placement> {
+    let over =
+        state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false).is_some();
+    if over || check_surplus && !may_borrow(state, waiting, pool) {
+        return None;
+    }
+    placement::place(state, nodes, &waiting.request(pool), Capacity::Now)
+}
+
+/// Whether the workload may live off the surplus, if it would have to.
+#[must_use]
+pub fn may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
+    let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &Freed::new());
+    waiting.within_guarantee(state, pool) || waiting.preemptible && lent()
+}
+
+impl Capacity<'_> {
+    /// Places all pods of a waiting workload in such capacity, or none.
+    pub fn place(
+        self,
+        state: &ClusterState,
+        waiting: &WaitingWorkload,
+        pool: PoolId,
+        nodes: &[NodeId],
+    ) -> Option<Placement> {
+        placement::place(state, nodes, &waiting.request(pool), self)
+    }
+}

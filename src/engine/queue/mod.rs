@@ -1,0 +1,33 @@
+//! The workloads that wait, in order, and what each class of them is blocked on.
+
+pub mod headroom;
+pub mod order;
+pub mod pending;
+pub mod rank;
+pub mod reclaimable;
+
+use headroom::Headroom;
+use order::Order;
+use pending::Pending;
+use reclaimable::Reclaimable;
+
+/// The waiting workloads and the indexes that tell which of them may start.
+#[derive(Clone, Debug, Default)]
+pub struct WaitQueue {
+    /// Waiting workloads by team and class.
+    pub pending: Pending,
+    /// The teams with a workload that may start, in order.
+    pub order: Order,
+    /// How many pods of each shape fit.
+    pub headroom: Headroom,
+    /// Usage of each team that preemption might take.
+    pub reclaimable: Reclaimable,
+}
+
+impl WaitQueue {
+    /// Drops the fit counts that no waiting workload is blocked on.
+    pub fn forget_unused_headroom(&mut self) {
+        let Self { pending, headroom, .. } = self;
+        headroom.retain(|fit| pending.waits_for(fit));
+    }
+}

@@ -1,0 +1,215 @@
+//! One workload on its way through a run: its object, its pods and how far it has come.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::replay::life::Life;
+use crate::replay::timers::Key;
+use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::{Admission, Name, Observed, PodId, Time, Workload};
+
+/// A pod that runs or is ending.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its identity.
+    pub pod: PodId,
+    /// Its node; `None` for one that the engine knew without a node.
+    pub node: Option<Name>,
+    /// When it started.
+    pub started: Time,
+    /// When it ends by itself or is gone, if that is known.
+    pub timer: Option<Key>,
+    /// Whether it was told to end.
+    pub going: bool,
+}
+
+/// A workload of a run.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its object now.
+    pub workload: Workload,
+    /// How it behaves.
+    pub life: Life,
+    /// How many pods it wants at once as long as so many are missing.
+    wish: u32,
+    /// The fewest it asks for.
+    least: Option<u32>,
+    /// How many pods must succeed in all.
+    total: u32,
+    /// How many have.
+    pub done: u32,
+    /// How many of them are gone for good without having succeeded.
+    forgone: u32,
+    /// Its pods by number; numbers go up and are not given twice.
+    pub pods: BTreeMap<u32, Place>,
+    /// How many pods were ever made.
+    pub made: u32,
+    /// Which of its sizes its pods have, where that is not the most wanted one.
+    pub share: Option<Amount>,
+    /// The nodes it is admitted to.
+    pub places: Vec<Name>,
+    /// Its object is gone; only pods are left.
+    pub deleted: bool,
+    /// How long each of its runs may take, and the timer of the present one.
+    pub deadline: Option<Duration>,
+    pub expiry: Option<Key>,
+}
+
+impl Item {
+    /// A workload as it is submitted.
+    pub fn new(workload: Workload, life: Life) -> Self {
+        let total = life.completions.unwrap_or(workload.pods);
+        let (wish, least) = (workload.pods, workload.min_pods);
+        let mut item = Self {
+            workload,
+            life,
+            wish,
+            least,
+            total,
+            done: 0,
+            forgone: 0,
+            pods: BTreeMap::new(),
+            made: 0,
+            share: None,
+            places: Vec::new(),
+            deleted: false,
+            deadline: None,
+            expiry: None,
+        };
+        item.want();
+        item
+    }
+
+    /// A workload that the engine knows at `now`, and since when its pods are ending if they are.
+    pub fn adopted(
+        info: &WorkloadInfo,
+        life: Life,
+        pods: Vec<(PodId, Option<Name>)>,
+        now: Time,
+    ) -> (Self, Option<Time>) {
+        let mut item = Self::new(info.workload.clone(), life);
+        let mut since = None;
+        item.workload.state = match &info.phase {
+            Phase::Hold => info.workload.state.clone(),
+            Phase::Pending => Observed::Queued,
+            Phase::Starting(admission)
+            | Phase::Running(admission)
+            | Phase::Resizing { to: admission, .. } => Observed::Admitted(admission.clone()),
+            Phase::Stopping(admission) => {
+                since = Some(now);
+                item.workload.state = Observed::Admitted(admission.clone());
+                item.evicted(now)
+            }
+            Phase::Leaving { admission, since: told, .. } => {
+                since = Some(*told);
+                Observed::Leaving { admission: admission.clone(), since: *told, stopped: true }
+            }
+            Phase::Failing(_) | Phase::Finished => {
+                since = Some(now);
+                Observed::Finished
+            }
+        };
+        item.share = info.phase.admission().and_then(|admission| admission.share);
+        let started = info.phase.admission().map_or(info.workload.submitted, |admission| admission.at);
+        for (pod, node) in pods {
+            item.pods.insert(item.made, Place { pod, node, started, timer: None, going: false });
+            item.made += 1;
+        }
+        (item, since)
+    }
+
+    /// Takes over what a changed object asks for.
+    pub fn change(&mut self, workload: Workload, life: Life) {
+        let state = match (&workload.state, &self.workload.state) {
+            (Observed::OnHold, state) if *state != Observed::Finished => Observed::OnHold,
+            (Observed::Unready(why), Observed::Queued | Observed::Unready(_)) => {
+                Observed::Unready(why.clone())
+            }
+            (Observed::Queued, Observed::OnHold | Observed::Unready(_)) => Observed::Queued,
+            (_, state) => state.clone(),
+        };
+        self.total = life.completions.unwrap_or(workload.pods);
+        (self.wish, self.least) = (workload.pods, workload.min_pods);
+        self.life = life;
+        self.workload = Workload { state, submitted: self.workload.submitted, ..workload };
+        self.want();
+    }
+
+    /// What each of its pods requests.
+    pub fn requests(&self) -> &ResourceList {
+        self.workload.requests_at(self.share)
+    }
+
+    /// How many pods have still to succeed.
+    pub fn missing(&self) -> u32 {
+        self.total.saturating_sub(self.done).saturating_sub(self.forgone)
+    }
+
+    /// Goes on without so many pods, which nothing makes anew.
+    pub fn forgo(&mut self, pods: u32) {
+        self.forgone = self.forgone.saturating_add(pods);
+        self.want();
+    }
+
+    /// Brings what the object asks for in line with what is missing; true if that changed it.
+    pub fn want(&mut self) -> bool {
+        let pods = self.wish.min(self.missing());
+        let changed = self.workload.pods != pods;
+        self.workload.pods = pods;
+        self.workload.min_pods = self.least.map(|least| least.min(pods));
+        changed
+    }
+
+    /// What it was admitted with, while it runs.
+    pub fn admission(&self) -> Option<&Admission> {
+        match &self.workload.state {
+            Observed::Admitted(admission) => Some(admission),
+            _ => None,
+        }
+    }
+
+    /// The state of its object once it was told to stop at `now`.
+    pub fn evicted(&self, now: Time) -> Observed {
+        match &self.workload.state {
+            Observed::Admitted(admission) if self.workload.resumable => {
+                Observed::Leaving { admission: admission.clone(), since: now, stopped: true }
+            }
+            _ => Observed::Finished,
+        }
+    }
+
+    /// The pods that run and were not told to end.
+    pub fn running(&self) -> impl Iterator<Item = (u32, &Place)> {
+        self.pods.iter().filter(|(_, place)| !place.going).map(|(number, place)| (*number, place))
+    }
+
+    /// How many of them are on a node.
+    pub fn running_on(&self, node: &Name) -> u32 {
+        let on = |place: &Place| place.node.as_ref() == Some(node);
+        self.running().map(|(_, place)| u32::from(on(place))).sum()
+    }
+
+    /// How long it has been running.
+    pub fn ran(&self, now: Time) -> Duration {
+        self.admission().map(|admission| now.since(admission.at)).unwrap_or_default()
+    }
+
+    /// The work that would be lost if all its pods ended at `now`, summed over pods.
+    pub fn work_lost(&self, now: Time) -> Duration {
+        self.running().map(|(_, place)| self.work_of(place, now)).sum()
+    }
+
+    /// The work of one pod since it started or last saved it.
+    pub fn work_of(&self, place: &Place, now: Time) -> Duration {
+        let saved = self.workload.last_checkpoint.unwrap_or(place.started).max(place.started);
+        let elapsed = now.since(saved);
+        match self.workload.checkpoint_interval {
+            Some(interval) if interval > Duration::ZERO && self.workload.last_checkpoint.is_none() => {
+                let rest = elapsed.as_millis() % interval.as_millis().max(1);
+                Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX))
+            }
+            _ => elapsed,
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Plays an engine forward in time without a cluster: what it decides is carried out at once, pods run
+//! for as long as they are said to, and what follows is told to the engine as the edge would tell it.
+//!
+//! The simulator, the benchmarks and forecasts (which play a copy of an engine that already runs
+//! things) share this driver. It keeps to itself what a cluster would keep: the objects' states, their
+//! pods, and the clock.
+//!
+//! ```text
+//!   submit, adopt, delete, apply ─▶ ┌─────┐ ──Event──▶ ┌────────┐
+//!   reach, settle, advance ───────▶ │ Run │            │ Engine │
+//!   Happening ◀──────────────────── └─────┘ ◀──Action─ └────────┘
+//! ```
+//!
+//! At one instant everything that ends by itself comes first, then what the caller changes, then
+//! decisions until none is left. A caller with changes of its own at an instant calls [`Run::reach`],
+//! makes them, and calls [`Run::settle`]; one without calls [`Run::advance`].
+
+mod busy;
+pub mod forecast;
+mod item;
+mod life;
+mod place;
+mod stop;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::engine::Engine;
+use crate::replay::busy::Busy;
+use crate::replay::item::Item;
+use crate::replay::timers::{Due, Timer, Timers};
+use crate::state::workload::Phase;
+use crate::types::{Action, Event, Name, Observed, PodId, Time, Workload, WorkloadId};
+
+pub use crate::replay::life::{Happening, Life};
+
+/// How often decisions at one instant may lead to further ones.
+const MOST_ROUNDS: u32 = 10_000;
+
+/// The decisions at one instant led to further ones without end: Law 8 is broken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error(
+    "the decisions at {at:?} do not come to rest within {MOST_ROUNDS} rounds (no flapping); the last was about \
+     {last}"
+)]
+pub struct NeverSettles {
+    /// When.
+    pub at: Time,
+    /// Whom the last decision was about.
+    pub last: WorkloadId,
+}
+
+/// An engine on its way through time.
+#[derive(Clone, Debug)]
+pub struct Run {
+    engine: Engine,
+    now: Time,
+    /// Something happened at `now` that has not been decided on.
+    dirty: bool,
+    /// The last instant at which decisions came to rest.
+    rested: Option<Time>,
+    items: BTreeMap<WorkloadId, Item>,
+    timers: Timers,
+    /// Which workloads are admitted to a node.
+    places: BTreeMap<Name, BTreeSet<WorkloadId>>,
+    /// Pods that the engine knew before the run, by owner, with their nodes.
+    found: BTreeMap<WorkloadId, Vec<(PodId, Option<Name>)>>,
+    /// Pods without a managed workload, by node.
+    foreign: BTreeMap<Name, BTreeSet<PodId>>,
+    /// What all pods take.
+    busy: Busy,
+    /// Deadlines of the engine are looked at on multiples of this many milliseconds after `began`.
+    grain: i64,
+    began: Time,
+    /// What happened and has not been told.
+    told: Vec<(Time, Happening)>,
+}
+
+impl Run {
+    /// A run that begins with this engine at `now`. What the engine knows already stands still until it
+    /// is adopted.
+    #[must_use]
+    pub fn new(engine: Engine, now: Time) -> Self {
+        let mut found: BTreeMap<WorkloadId, Vec<(PodId, Option<Name>)>> = BTreeMap::new();
+        let mut foreign: BTreeMap<Name, BTreeSet<PodId>> = BTreeMap::new();
+        let mut busy = Busy::default();
+        for (pod, owner, node, need) in engine.scheduler.state.pods() {
+            let owner = owner.filter(|owner| engine.scheduler.state.get(owner).is_some());
+            busy.known(pod, &engine.scheduler.state.resources.list(need), owner.is_none());
+            match (owner, node) {
+                (Some(owner), _) => {
+                    found.entry(owner.clone()).or_default().push((pod.clone(), node.cloned()))
+                }
+                (None, Some(node)) => {
+                    foreign.entry(node.clone()).or_default().insert(pod.clone());
+                }
+                (None, None) => {}
+            }
+        }
+        Self {
+            engine,
+            now,
+            dirty: true,
+            rested: None,
+            items: BTreeMap::new(),
+            timers: Timers::default(),
+            places: BTreeMap::new(),
+            found,
+            foreign,
+            busy,
+            grain: 1,
+            began: now,
+            told: Vec::new(),
+        }
+    }
+
+    /// Looks at the engine's own deadlines only at multiples of `grain` after the beginning. A caller
+    /// that tells things of one instant apart by less than that gets round times all the same.
+    #[must_use]
+    pub fn with_grain(mut self, grain: Duration) -> Self {
+        self.grain = i64::try_from(grain.as_millis()).unwrap_or(i64::MAX).max(1);
+        self
+    }
+
+    /// The engine as it stands.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The present.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// A workload of the run as its object shows it now; `None` once it has ended or was deleted.
+    #[must_use]
+    pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
+        self.items.get(id).map(|item| &item.workload)
+    }
+
+    /// Whether pods run that will end by themselves.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.timers.has_ends()
+    }
+
+    /// When something happens next by itself; `None` when nothing does.
+    #[must_use]
+    pub fn next(&self) -> Option<Time> {
+        if self.dirty || self.engine.has_more() {
+            return Some(self.now);
+        }
+        // A deadline at or before the last rest has been decided on already.
+        let deadline = self.engine.next_deadline().filter(|at| self.rested.is_none_or(|rested| *at > rested));
+        let whole = |at: Time| {
+            let (past, grain) = (at.0.saturating_sub(self.began.0), self.grain);
+            let rest = past.rem_euclid(grain);
+            if rest == 0 { at } else { Time(at.0.saturating_add(grain - rest)) }
+        };
+        [self.timers.first(), deadline.map(whole)].into_iter().flatten().min().map(|at| at.max(self.now))
+    }
+
+    /// Takes note of a change from outside, at the present: teams, pools, nodes, and pods that no
+    /// workload owns. A node that goes takes its pods with it at once.
+    pub fn apply(&mut self, event: Event) {
+        self.dirty = true;
+        match event {
+            Event::NodeRemoved(node) => {
+                self.engine.apply(Event::NodeRemoved(node.clone()), self.now);
+                self.lose_node(&node);
+            }
+            Event::NodeApplied(node) => {
+                let name = node.name.clone();
+                self.engine.apply(Event::NodeApplied(node), self.now);
+                for id in self.places.get(&name).cloned().unwrap_or_default() {
+                    self.fill(&id);
+                }
+            }
+            Event::PodApplied(pod) => {
+                self.busy.known(&pod.id, &pod.requests, true);
+                if let Some(node) = &pod.node {
+                    self.foreign.entry(node.clone()).or_default().insert(pod.id.clone());
+                }
+                self.engine.apply(Event::PodApplied(pod), self.now);
+            }
+            Event::PodRemoved(id) => {
+                self.busy.foreign_gone(&id);
+                for pods in self.foreign.values_mut() {
+                    pods.remove(&id);
+                }
+                self.engine.apply(Event::PodRemoved(id), self.now);
+            }
+            Event::WorkloadApplied(workload) => self.submit(workload, Life::default()),
+            Event::WorkloadRemoved(id) => self.delete(&id),
+            other => self.engine.apply(other, self.now),
+        }
+    }
+
+    /// Adds a workload at the present, or changes what is asked of one that is there; where that one
+    /// stands stays as it is, unless its user holds it back or lets it go.
+    pub fn submit(&mut self, workload: Workload, life: Life) {
+        self.dirty = true;
+        let id = workload.id.clone();
+        if let Some(item) = self.items.get_mut(&id) {
+            item.change(workload, life);
+            if item.workload.state == Observed::OnHold {
+                self.set_places(&id, &[]);
+                self.stop_pods(&id, None);
+            }
+            self.show(&id);
+            return;
+        }
+        let item = Item::new(workload, life);
+        let runs = matches!(item.workload.state, Observed::Admitted(_));
+        self.items.insert(id.clone(), item);
+        self.show(&id);
+        if runs {
+            self.settle_in(&id);
+        }
+    }
+
+    /// Lets a workload fail once one of its runs has taken so long; to be said before it runs.
+    pub fn set_deadline(&mut self, id: &WorkloadId, deadline: Option<Duration>) {
+        if let Some(item) = self.items.get_mut(id) {
+            item.deadline = deadline;
+        }
+    }
+
+    /// Takes over a workload that the engine knows: it runs since its admission with the pods that the
+    /// engine knows, or waits. Completions of its life count from now.
+    pub fn adopt(&mut self, id: &WorkloadId, life: Life) {
+        if self.items.contains_key(id) {
+            return;
+        }
+        let Some(info) = self.engine.scheduler.state.get(id).filter(|info| !info.removed) else { return };
+        let changes = matches!(info.phase, Phase::Resizing { .. });
+        let pods = self.found.remove(id).unwrap_or_default();
+        let (item, stops) = Item::adopted(info, life, pods, self.now);
+        if item.workload.state == Observed::Finished && item.pods.is_empty() {
+            return;
+        }
+        self.dirty = true;
+        let runs = matches!(item.workload.state, Observed::Admitted(_));
+        self.items.insert(id.clone(), item);
+        if runs {
+            self.show(id);
+            if changes {
+                self.shrink(id);
+            }
+            self.settle_in(id);
+        }
+        if let Some(since) = stops {
+            self.show(id);
+            self.stop_pods(id, Some(since));
+        }
+    }
+
+    /// Deletes a workload at the present; its pods end after their grace.
+    pub fn delete(&mut self, id: &WorkloadId) {
+        self.adopt(id, Life::default());
+        self.dirty = true;
+        self.engine.apply(Event::WorkloadRemoved(id.clone()), self.now);
+        self.set_places(id, &[]);
+        if let Some(item) = self.items.get_mut(id) {
+            item.deleted = true;
+            self.stop_pods(id, None);
+        }
+    }
+
+    /// Lets everything happen that happens before `to`, and at `to` what ends by itself; decisions at `to`
+    /// are left for [`Run::settle`].
+    ///
+    /// # Errors
+    /// [`NeverRests`] when decisions lead to further decisions without end.
+    pub fn reach(&mut self, to: Time, on: &mut dyn FnMut(Time, &Happening)) -> Result<(), NeverSettles> {
+        while let Some(at) = self.next().filter(|at| *at < to) {
+            self.now = at;
+            self.settle(on)?;
+        }
+        self.now = self.now.max(to);
+        self.fire();
+        self.tell(on);
+        Ok(())
+    }
+
+    /// Decides at the present until nothing is left to decide.
+    ///
+    /// # Errors
+    /// [`NeverRests`] when decisions lead to further decisions without end.
+    pub fn settle(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Result<(), NeverSettles> {
+        self.settle_while(on, &mut || true).map(|_| ())
+    }
+
+    /// Decides at the present until nothing is left to decide, or until `go_on`, which is asked before each
+    /// plan, says that it takes too long; false then.
+    ///
+    /// # Errors
+    /// [`NeverRests`] when decisions lead to further decisions without end.
+    pub fn settle_while(
+        &mut self,
+        on: &mut dyn FnMut(Time, &Happening),
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, NeverSettles> {
+        if self.next().is_none_or(|at| at > self.now) {
+            self.tell(on);
+            return Ok(true);
+        }
+        let mut rounds = 1;
+        while rounds < MOST_ROUNDS {
+            if !go_on() {
+                return Ok(false);
+            }
+            self.fire();
+            // A plan that decides nothing may have left something for the next one.
+            if self.decide(on).is_some() {
+                rounds += 1;
+            } else if !self.engine.has_more() {
+                self.dirty = false;
+                self.rested = Some(self.now);
+                return Ok(true);
+            }
+        }
+        match self.decide(on) {
+            Some(last) => Err(NeverSettles { at: self.now, last }),
+            None => Ok(true),
+        }
+    }
+
+    /// Lets everything happen up to `to`, decisions at `to` among it.
+    ///
+    /// # Errors
+    /// [`NeverRests`] when decisions lead to further decisions without end.
+    pub fn advance(&mut self, to: Time, on: &mut dyn FnMut(Time, &Happening)) -> Result<(), NeverSettles> {
+        self.reach(to, on)?;
+        self.settle(on)
+    }
+
+    /// Plans once and carries out what was decided; the workload of the last action, if there was one.
+    fn decide(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Option<WorkloadId> {
+        let actions = self.engine.plan(self.now).actions;
+        let last = actions.last().map(|action| action.workload().clone());
+        for action in actions {
+            self.carry_out(action);
+        }
+        self.tell(on);
+        last
+    }
+
+    fn tell(&mut self, on: &mut dyn FnMut(Time, &Happening)) {
+        for (at, happening) in self.told.drain(..) {
+            on(at, &happening);
+        }
+    }
+
+    fn note(&mut self, happening: Happening) {
+        self.told.push((self.now, happening));
+    }
+
+    /// Shows the engine a workload as its object now is.
+    fn show(&mut self, id: &WorkloadId) {
+        if let Some(item) = self.items.get(id).filter(|item| !item.deleted) {
+            self.engine.apply(Event::WorkloadApplied(item.workload.clone()), self.now);
+        }
+    }
+
+    /// Makes the write that an action asks for; it succeeds.
+    fn carry_out(&mut self, action: Action) {
+        let id = action.workload().clone();
+        // What nobody adopted runs for ever.
+        self.adopt(&id, Life::default());
+        let Some(item) = self.items.get_mut(&id) else { return };
+        match action {
+            Action::Admit { admission, message, .. } => {
+                item.workload.state = Observed::Admitted(admission.clone());
+                self.show(&id);
+                self.settle_in(&id);
+                self.note(Happening::Admitted { id, admission, message });
+            }
+            Action::Resize { admission, cause, preemptor, message, .. } => {
+                item.workload.state = Observed::Admitted(admission.clone());
+                self.show(&id);
+                let lost = self.shrink(&id);
+                self.settle_in(&id);
+                self.note(Happening::Resized { id, admission, cause, preemptor, lost, message });
+            }
+            Action::Evict { preemptor, reason, message, .. } => {
+                let ran = item.ran(self.now);
+                let lost = item.work_lost(self.now);
+                item.workload.state = item.evicted(self.now);
+                self.show(&id);
+                self.set_places(&id, &[]);
+                self.note(Happening::Evicted { id: id.clone(), preemptor, reason, ran, lost, message });
+                self.stop_pods(&id, None);
+            }
+            Action::Fail { reason, message, .. } => {
+                let ran = item.ran(self.now);
+                item.workload.state = Observed::Finished;
+                self.show(&id);
+                self.set_places(&id, &[]);
+                self.note(Happening::Failed { id: id.clone(), code: reason.code(), ran, message });
+                self.stop_pods(&id, None);
+            }
+        }
+    }
+
+    /// Keeps in mind to which nodes a workload is admitted, and by when it must have ended.
+    fn set_places(&mut self, id: &WorkloadId, nodes: &[Name]) {
+        let Some(item) = self.items.get_mut(id) else { return };
+        let runs = !nodes.is_empty();
+        if let Some(key) = item.expiry.take_if(|_| !runs) {
+            self.timers.clear(key);
+        }
+        if let Some(deadline) = item.deadline.filter(|_| runs && item.expiry.is_none()) {
+            let timer = Timer { id: id.clone(), due: Due::Expired, pods: Vec::new() };
+            item.expiry = Some(self.timers.set(self.now.after(deadline), timer));
+        }
+        for node in std::mem::replace(&mut item.places, nodes.to_vec()) {
+            if let Some(ids) = self.places.get_mut(&node) {
+                ids.remove(id);
+                if ids.is_empty() {
+                    self.places.remove(&node);
+                }
+            }
+        }
+        for node in nodes {
+            self.places.entry(node.clone()).or_default().insert(id.clone());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! How far the scheduling cycle has come, and what has changed since.
+
+use crate::types::{Effort, Time};
+
+/// The progress of scheduling cycles.
+#[derive(Clone, Debug, Default)]
+pub struct CycleCursor {
+    /// The time up to which past usage has been counted.
+    pub accrued: Time,
+    /// Counts the changes after which a blocked workload may be able to start.
+    pub generation: u64,
+    /// The generation that the last cycle has seen.
+    pub seen_generation: u64,
+    /// The generation in which elastic workloads last grew as far as they could.
+    pub grown: u64,
+    /// Counts the changes that are not the engine's own decisions.
+    pub external_changes: u64,
+    /// Every waiting workload is to be considered again.
+    pub requeue_all: bool,
+    /// The time at which something becomes possible without an event.
+    pub wake: Option<Time>,
+    /// How much the cycle may still search in vain before it leaves the rest for the next.
+    pub search_budget: usize,
+    /// Whether the last cycle ended before every workload that may start was considered.
+    pub cut_short: bool,
+    /// When the last plan was made.
+    pub planned: Time,
+    /// Whether an eviction was not considered because the start of its victim was not confirmed.
+    pub awaits_start: bool,
+    /// How much was searched for victims so far.
+    pub effort: Effort,
+}

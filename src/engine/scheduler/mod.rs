@@ -1,0 +1,71 @@
+//! The scheduler's memory: the state of the cluster, the queue, and the decisions that are under way.
+
+pub mod cursor;
+pub mod deadlines;
+pub mod gangs;
+pub mod misplaced;
+pub mod nominations;
+pub mod reservations;
+pub mod retries;
+
+use crate::prediction::Prediction;
+use crate::queue::WaitQueue;
+use crate::state::cluster::ClusterState;
+use crate::types::{Settings, Time, WorkloadId};
+use cursor::CycleCursor;
+use deadlines::Deadlines;
+use nominations::Nominations;
+use reservations::ReservationTable;
+use retries::Retries;
+
+/// Everything that decisions depend on, grouped by what it is about.
+#[derive(Clone, Debug, Default)]
+pub struct Scheduler {
+    /// Cluster-wide scheduling options.
+    pub settings: Settings,
+    /// Workloads, nodes and quotas.
+    pub state: ClusterState,
+    /// The workloads that wait, and what they are blocked on.
+    pub queue: WaitQueue,
+    /// When running workloads are expected to end.
+    pub prediction: Prediction,
+    /// Capacity kept for workloads that cannot start yet.
+    pub reservations: ReservationTable,
+    /// Capacity that is being freed, and the workloads it is freed for.
+    pub nominations: Nominations,
+    /// Pauses after refused writes, misplaced pods and gangs that did not become ready.
+    pub retries: Retries,
+    /// The longest waits and runs that queues set.
+    pub deadlines: Deadlines,
+    /// When to look for a workload to move so that free capacity is less fragmented.
+    pub defragmentation: DefragmentationState,
+    /// How far the scheduling cycle has come.
+    pub cursor: CycleCursor,
+}
+
+/// When defragmentation looks for a move next.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefragmentationState {
+    /// The time from which the budget allows the next move; `None` before the first plan.
+    pub due: Option<Time>,
+    /// The versions at which no move paid, and when a workload that could not be moved then
+    /// reaches its minimum run time.
+    pub quiet: Option<(Versions, Option<Time>)>,
+}
+
+/// The version of the nodes and the number of external changes: equal versions mean nothing has changed.
+pub type Versions = (u64, u64);
+
+impl Scheduler {
+    /// Whether the last cycle has left workloads for the next one.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.cursor.cut_short || self.queue.pending.has_backlog(self.cursor.generation)
+    }
+
+    /// Whether a workload's last write failed so recently that it is not tried again yet.
+    #[must_use]
+    pub fn pauses(&self, id: &WorkloadId) -> bool {
+        self.retries.pauses(id)
+    }
+}

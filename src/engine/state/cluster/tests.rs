@@ -1,0 +1,155 @@
+//! What the books keep so as not to work it out again is what they would work out.
+
+use crate::types::ids::Priority;
+use crate::types::ids::{PoolId, TeamId};
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::state::quotas::Hypothetical;
+use crate::types::Admission;
+use crate::types::Observed;
+use crate::types::Quota;
+use crate::types::Team;
+use crate::types::amount::Amount;
+
+const GPU: &str = "example.com/gpu";
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A workload of a team is seen: waiting, admitted, told to stop or gone.
+    Seen { number: u8, team: u8, priority: i32, pods: u32, stage: u8 },
+    /// It is raised before its mates, or not any more.
+    Raised { number: u8, raised: bool },
+    /// The engine decides that it starts.
+    Decided { number: u8, at: i64 },
+    /// A team changes what it is promised, or whether who is in its queue may be evicted.
+    Team { team: u8, guaranteed: i64, preemptible: bool, below: bool },
+    /// A node offers so much.
+    Node { gpus: i64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..6_u8, 0..3_u8, 0..3_i32, 1..4_u32, 0..5_u8).prop_map(|(number, team, priority, pods, stage)| {
+            Step::Seen { number, team, priority, pods, stage }
+        }),
+        2 => (0..6_u8, any::<bool>()).prop_map(|(number, raised)| Step::Raised { number, raised }),
+        2 => (0..6_u8, 0..50_i64).prop_map(|(number, at)| Step::Decided { number, at }),
+        2 => (0..3_u8, 0..6_i64, any::<bool>(), any::<bool>())
+            .prop_map(|(team, guaranteed, preemptible, below)| Step::Team { team, guaranteed, preemptible, below }),
+        1 => (0..9_i64).prop_map(|gpus| Step::Node { gpus }),
+    ]
+}
+
+fn gpus(count: i64) -> ResourceList {
+    ResourceList::from([(GPU.into(), Amount::units(count))])
+}
+
+fn team_name(team: u8) -> Name {
+    format!("t{team}").into()
+}
+
+fn id(number: u8) -> WorkloadId {
+    WorkloadId(format!("w{number}").into())
+}
+
+fn admission(pods: u32, at: i64) -> Admission {
+    let nodes = BTreeMap::from([("n".into(), pods)]);
+    Admission { pool: DEFAULT_POOL.into(), nodes, pods, borrowed: false, share: None, at: Time(at) }
+}
+
+fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
+    match step {
+        Step::Seen { number, team, priority, pods, stage } => {
+            let observed = match stage {
+                0 => Observed::Queued,
+                1 | 2 => Observed::Admitted(admission(pods, now)),
+                3 => Observed::Leaving { admission: admission(pods, now), since: Time(now), stopped: false },
+                _ => {
+                    state.apply(Event::WorkloadRemoved(id(number)));
+                    return;
+                }
+            };
+            let shape = PodShape { requests: gpus(i64::from(number % 2) + 1), ..PodShape::default() };
+            let name: Name = format!("w{number}").into();
+            let job = Workload::job(&team_name(team), &name, pods, shape, Time(0));
+            let (min_pods, resizable) = (Some(1), number % 3 == 0);
+            let job = Workload { id: id(number), priority, min_pods, resizable, state: observed, ..job };
+            state.apply(Event::WorkloadApplied(job));
+        }
+        Step::Raised { number, raised } => state.raise(&id(number), raised),
+        Step::Decided { number, at } => {
+            if state.get(&id(number)).is_some_and(|info| info.phase == Phase::Pending) {
+                state.set_phase(&id(number), Phase::Starting(admission(1, at)));
+            }
+        }
+        Step::Team { team, guaranteed, preemptible, below } => {
+            let quota = Quota { guaranteed: gpus(guaranteed), ..Quota::default() };
+            state.apply(Event::TeamApplied(Team {
+                name: team_name(team),
+                parent: (below && team > 0).then(|| team_name(team - 1)),
+                quotas: BTreeMap::from([(DEFAULT_POOL.into(), quota)]),
+                weight: u32::from(team),
+                queues: vec![Queue { preemptible, ..Queue::fallback() }],
+                fair_users: false,
+            }));
+        }
+        Step::Node { gpus: count } => {
+            let node = crate::types::Node {
+                name: "n".into(),
+                labels: BTreeMap::new(),
+                allocatable: gpus(count),
+                taints: Vec::new(),
+                schedulable: true,
+            };
+            state.apply(Event::NodeApplied(node));
+        }
+    }
+}
+
+/// What the sums say of a team.
+fn told(
+    state: &ClusterState,
+    totals: &UsageTotals,
+    pool: PoolId,
+    team: TeamId,
+) -> impl PartialEq + std::fmt::Debug {
+    let amounts = |sum: Vector| -> Vec<(usize, i64)> { sum.nonzero().collect() };
+    let below = (0..4).map(|priority| {
+        let priority = Priority { queue: 0, class: priority };
+        let all = amounts(totals.running_below(pool, team, priority));
+        (all, amounts(totals.evictable_below(pool, team, priority)))
+    });
+    let reclaimable: Vec<WorkloadId> = totals.reclaimable(pool, team).map(|(id, _)| id.clone()).collect();
+    let parts: Vec<Vec<(usize, i64)>> =
+        totals.parts(pool, team).map(|part| part.nonzero().collect()).collect();
+    let name = state.quotas.team(team).name.clone();
+    (name, totals.lowest(pool, team), totals.count(pool, team), reclaimable, parts, below.collect::<Vec<_>>())
+}
+
+proptest! {
+    #[test]
+    fn what_is_kept_is_what_would_be_worked_out(steps in prop::collection::vec(step(), 1..40)) {
+        let mut state = ClusterState::default();
+        for (now, step) in steps.into_iter().enumerate() {
+            carry_out(&mut state, step, i64::try_from(now).unwrap_or(0));
+            let mut requeue_all = UsageTotals::default();
+            for contribution in state.iter().filter_map(|info| Contribution::of(info, state.priority_of(info), state.preemptible(info))) {
+                requeue_all.add(&contribution);
+            }
+            let teams: Vec<TeamId> = state.quotas.teams().map(|(team, _)| team).collect();
+            let pools: Vec<PoolId> = state.quotas.pools().map(|(_, pool)| pool).collect();
+            for (pool, team) in pools.iter().flat_map(|pool| teams.iter().map(move |team| (*pool, *team))) {
+                prop_assert_eq!(told(&state, &state.totals, pool, team), told(&state, &requeue_all, pool, team));
+                let nothing = Vector::default();
+                let share = state.quotas.level_share(pool, team, Some(&nothing));
+                prop_assert_eq!(state.quotas.level_share(pool, team, None), share);
+                let beyond = state.quotas.quota_usage(pool, team).would_be_beyond_guarantee(&nothing);
+                let levels = || std::iter::once(team);
+                prop_assert_eq!(state.quotas.any_beyond_guarantee(pool, levels(), &Hypothetical::new()), beyond);
+            }
+        }
+    }
+}

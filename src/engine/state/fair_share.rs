@@ -1,0 +1,188 @@
+//! Fair shares: what each team would hold if its pool were shared out anew to the present demand.
+//!
+//! Guarantees first, each up to its team's demand; what is left is poured out by weight, up to demand
+//! and limit (water-filling, as in max-min fairness; Bertsekas and Gallager, Data Networks, 6.5.2),
+//! level by level from the roots. Teams of weight 0 get what is then still left.
+
+use std::collections::BTreeMap;
+
+use crate::state::cluster::ClusterState;
+use crate::state::workload::Phase;
+use crate::types::ids::{PoolId, TeamId};
+use crate::types::vector::Vector;
+use crate::types::{DEFAULT_POOL, Name};
+
+/// Somebody who takes part in sharing out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Party {
+    guaranteed: i64,
+    /// What it can use, its limit considered.
+    want: i64,
+    weight: u32,
+}
+
+/// Divides `total` among parties.
+fn pour(total: i64, parties: &[Party]) -> Vec<i64> {
+    let promised: Vec<i64> = parties.iter().map(|party| party.guaranteed.min(party.want)).collect();
+    let sum: i64 = promised.iter().sum();
+    if sum > total {
+        // More is promised than there is: everybody in proportion.
+        return promised.iter().map(|one| part(total, *one, sum)).collect();
+    }
+    let mut shares = promised;
+    for weighted in [true, false] {
+        let weight =
+            |party: &Party| if weighted { i64::from(party.weight) } else { i64::from(party.weight == 0) };
+        let mut thirsty: Vec<usize> = (0..parties.len())
+            .filter(|i| weight(&parties[*i]) > 0 && shares[*i] < parties[*i].want)
+            .collect();
+        while !thirsty.is_empty() {
+            let left = total - shares.iter().sum::<i64>();
+            let weights: i64 = thirsty.iter().map(|i| weight(&parties[*i])).sum();
+            let due = |i: usize| part(left, weight(&parties[i]), weights);
+            let full: Vec<usize> =
+                thirsty.iter().copied().filter(|i| parties[*i].want - shares[*i] <= due(*i)).collect();
+            if full.is_empty() {
+                let dues: Vec<(usize, i64)> = thirsty.iter().map(|i| (*i, due(*i))).collect();
+                let mut rest = left - dues.iter().map(|(_, due)| due).sum::<i64>();
+                for (i, due) in dues {
+                    // What division leaves over, a few thousandths, goes to the first.
+                    shares[i] += due + i64::from(rest > 0);
+                    rest -= i64::from(rest > 0);
+                }
+                break;
+            }
+            for i in &full {
+                shares[*i] = parties[*i].want;
+            }
+            thirsty.retain(|i| !full.contains(i));
+        }
+    }
+    shares
+}
+
+/// `total` × `of` ÷ `among`, rounded down.
+fn part(total: i64, of: i64, among: i64) -> i64 {
+    i64::try_from(i128::from(total) * i128::from(of) / i128::from(among.max(1))).unwrap_or(i64::MAX)
+}
+
+/// The fair share of every team in every pool, of the resources that are asked for there.
+pub fn shares(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
+    let mut demands: BTreeMap<PoolId, BTreeMap<TeamId, Vector>> = BTreeMap::new();
+    for info in state.iter().filter(|info| !info.removed) {
+        let wanted = info.workload.pods.max(info.usage.pods);
+        let pool = match &info.phase {
+            Phase::Hold | Phase::Failing(_) | Phase::Finished => continue,
+            Phase::Pending | Phase::Leaving { .. } | Phase::Stopping(_) => {
+                let default: Name = DEFAULT_POOL.into();
+                state.quotas.pool(info.workload.pools.first().unwrap_or(&default))
+            }
+            Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. } => Some(info.usage.pool),
+        };
+        let Some(pool) = pool else { continue };
+        let demand = demands.entry(pool).or_default().entry(info.team).or_default();
+        demand.add(&info.need, i64::from(wanted));
+    }
+    let mut shares = BTreeMap::new();
+    for (pool, own) in &demands {
+        let resources = own.values().map(Vector::len).max().unwrap_or(0);
+        for index in 0..resources {
+            let division = Division::new(state, *pool, index, own);
+            for (team, share) in division.all() {
+                let vector: &mut Vector = shares.entry((*pool, team)).or_default();
+                vector.set(index, share);
+            }
+        }
+    }
+    shares
+}
+
+/// One resource of one pool, to be divided.
+struct Division<'a> {
+    state: &'a ClusterState,
+    pool: PoolId,
+    index: usize,
+    own: &'a BTreeMap<TeamId, Vector>,
+    children: BTreeMap<Option<TeamId>, Vec<TeamId>>,
+}
+
+impl<'a> Division<'a> {
+    fn new(state: &'a ClusterState, pool: PoolId, index: usize, own: &'a BTreeMap<TeamId, Vector>) -> Self {
+        let mut children: BTreeMap<Option<TeamId>, Vec<TeamId>> = BTreeMap::new();
+        for (team, info) in state.quotas.teams() {
+            children.entry(info.path.get(1).copied()).or_default().push(team);
+        }
+        Self { state, pool, index, own, children }
+    }
+
+    fn of(&self, parent: Option<TeamId>) -> &[TeamId] {
+        self.children.get(&parent).map_or(&[], Vec::as_slice)
+    }
+
+    fn own(&self, team: TeamId) -> i64 {
+        self.own.get(&team).map_or(0, |demand| demand.get(self.index))
+    }
+
+    /// What a team and those below it can use, limits considered.
+    fn want(&self, team: TeamId) -> i64 {
+        let below: i64 = self.of(Some(team)).iter().map(|child| self.want(*child)).sum();
+        let quota_usage = self.state.quotas.quota_usage(self.pool, team);
+        let cap = quota_usage.limit.get(&self.index).copied().unwrap_or(i64::MAX);
+        (self.own(team) + below).min(cap)
+    }
+
+    fn party(&self, team: TeamId) -> Party {
+        let quota_usage = self.state.quotas.quota_usage(self.pool, team);
+        let definition = self.state.quotas.team(team).team.as_ref();
+        Party {
+            guaranteed: quota_usage.promised(self.index),
+            want: self.want(team),
+            weight: definition.map_or(1, |team| team.weight),
+        }
+    }
+
+    fn all(&self) -> Vec<(TeamId, i64)> {
+        let mut shares = Vec::new();
+        self.divide(None, self.state.quotas.capacity(self.pool).get(self.index), &mut shares);
+        shares
+    }
+
+    fn divide(&self, parent: Option<TeamId>, total: i64, shares: &mut Vec<(TeamId, i64)>) {
+        let teams = self.of(parent);
+        let mut parties: Vec<Party> = teams.iter().map(|team| self.party(*team)).collect();
+        // A parent's own workloads take part beside its children.
+        parties.extend(parent.map(|team| Party { guaranteed: 0, want: self.own(team), weight: 1 }));
+        let poured = pour(total, &parties);
+        for (team, share) in teams.iter().zip(poured) {
+            shares.push((*team, share));
+            self.divide(Some(*team), share, shares);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guarantees_first_then_by_weight_up_to_demand() {
+        let party = |(guaranteed, weight, want): &(i64, u32, i64)| Party {
+            guaranteed: guaranteed * 1_000,
+            want: want * 1_000,
+            weight: *weight,
+        };
+        for (total, parties, expected) in [
+            (15, vec![(2, 2, 6), (2, 2, 6)], vec![6_000, 6_000]),
+            (8, vec![(2, 1, 6), (2, 3, 6)], vec![3_000, 5_000]),
+            (12, vec![(2, 2, 5), (2, 2, 6)], vec![5_000, 6_000]),
+            (11, vec![(2, 2, 6), (2, 2, 6)], vec![5_500, 5_500]),
+            (7, vec![(2, 2, 5), (1, 1, 3)], vec![4_667, 2_333]),
+            (100, vec![(20, 1, 100), (20, 2, 100), (10, 0, 40)], vec![36_667, 53_333, 10_000]),
+            (50, vec![(20, 1, 30), (10, 0, 40)], vec![30_000, 20_000]),
+            (9, vec![(12, 1, 12), (6, 1, 6)], vec![6_000, 3_000]),
+        ] {
+            let parties: Vec<Party> = parties.iter().map(party).collect();
+            assert_eq!(pour(total * 1_000, &parties), expected, "{total} {parties:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Dense amounts: a [`ResourceList`] with its names replaced by small numbers, for arithmetic.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::types::CURRENCY;
+use crate::types::amount::{Amount, ResourceList, ResourceName};
+
+/// The resource that stands for a node's pod slots.
+pub const PODS: &str = "pods";
+
+/// The number of CPU.
+pub const CPU: usize = 0;
+/// The number of memory.
+pub const MEMORY: usize = 1;
+/// The number of pod slots.
+pub const SLOTS: usize = 2;
+
+/// Numbers given to resource names: CPU, memory and pod slots first, then in the order in which
+/// they were first seen.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    names: Vec<ResourceName>,
+    index: BTreeMap<ResourceName, usize>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        let mut resources = Self { names: Vec::new(), index: BTreeMap::new() };
+        for name in ["cpu", "memory", PODS] {
+            resources.intern(&name.into());
+        }
+        resources
+    }
+}
+
+impl Resources {
+    /// The number of `name`, given now if it has none yet.
+    pub fn intern(&mut self, name: &ResourceName) -> usize {
+        if let Some(index) = self.index.get(name) {
+            return *index;
+        }
+        let index = self.names.len();
+        self.names.push(name.clone());
+        self.index.insert(name.clone(), index);
+        index
+    }
+
+    /// How many resources have a number.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The number of `name`, if it has one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
+    /// The dense form of `list`.
+    pub fn vector(&mut self, list: &ResourceList) -> Vector {
+        let mut vector = Vector::default();
+        for (name, amount) in list {
+            vector.set(self.intern(name), amount.as_milli());
+        }
+        vector
+    }
+
+    /// The form with names, without zeros.
+    #[must_use]
+    pub fn list(&self, vector: &Vector) -> ResourceList {
+        vector.nonzero().map(|(index, milli)| (self.names[index].clone(), Amount::milli(milli))).collect()
+    }
+
+    /// The name of resource number `index`.
+    #[must_use]
+    pub fn name(&self, index: usize) -> &ResourceName {
+        &self.names[index]
+    }
+
+    /// Whether the resource counts devices such as GPUs: an extended resource, named with a domain.
+    #[must_use]
+    pub fn is_device(&self, index: usize) -> bool {
+        self.names.get(index).is_some_and(|name| name.contains('/') && **name != *CURRENCY)
+    }
+}
+
+/// So many amounts lie in the vector itself: most vectors are made and dropped within one decision, and memory of
+/// its own for each would cost more than the arithmetic.
+const FEW: usize = 8;
+
+/// Amounts in thousandths by resource number; what is not set is zero.
+#[derive(Clone, Debug, Default)]
+pub struct Vector(SmallVec<[i64; FEW]>);
+
+impl Vector {
+    /// The amount of resource number `index`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> i64 {
+        self.0.get(index).copied().unwrap_or(0)
+    }
+
+    /// One more than the highest resource number that was ever set.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Sets the amount of resource number `index`.
+    pub fn set(&mut self, index: usize, milli: i64) {
+        if self.0.len() <= index {
+            self.0.resize(index + 1, 0);
+        }
+        self.0[index] = milli;
+    }
+
+    /// Every resource number up to the last one set, with its amount.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
+        self.0.iter().copied().enumerate()
+    }
+
+    /// The resources of which there is not exactly nothing.
+    pub fn nonzero(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
+        self.entries().filter(|(_, milli)| *milli != 0)
+    }
+
+    /// Adds `times` × `other`; `times` may be negative.
+    pub fn add(&mut self, other: &Self, times: i64) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.saturating_add(theirs.saturating_mul(times));
+        }
+    }
+
+    /// This vector plus `times` × `other`.
+    #[must_use]
+    pub fn plus(&self, other: &Self, times: i64) -> Self {
+        let mut total = self.clone();
+        total.add(other, times);
+        total
+    }
+
+    /// Whether both hold the same amounts.
+    #[must_use]
+    pub fn equals(&self, other: &Self) -> bool {
+        let length = self.0.len().max(other.0.len());
+        (0..length).all(|index| self.get(index) == other.get(index))
+    }
+
+    /// How often `need` fits: the smallest quotient over what it needs; `u32::MAX` if it needs nothing.
+    #[must_use]
+    pub fn fits(&self, need: &Self) -> u32 {
+        let mut times = i64::from(u32::MAX);
+        for (index, milli) in need.nonzero() {
+            times = times.min(self.get(index).max(0) / milli.max(1));
+        }
+        u32::try_from(times.max(0)).unwrap_or(u32::MAX)
+    }
+}

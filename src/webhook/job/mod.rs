@@ -1,0 +1,170 @@
+//! The rules that only Jobs have: parallelism, pod template, GPU fractions and PodGroups.
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::object::{annotation, label_at, same_annotation};
+use super::rules::{Target, is_admitted, is_reapplied, is_waiting, written_by_sluice};
+use super::{gang, gpu_fraction, requests};
+use crate::api::names;
+use crate::api::record::Record;
+use crate::kinds::Pointer;
+
+/// Jobs as targets of the shared rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Jobs;
+
+impl Target for Jobs {
+    fn kind(&self) -> &'static str {
+        "Job"
+    }
+
+    fn suspend_field(&self) -> Pointer {
+        Pointer::to(["spec", "suspend"])
+    }
+
+    fn is_suspended(&self, job: &Value) -> bool {
+        job["spec"]["suspend"] == Value::Bool(true)
+    }
+
+    fn knows_server_side_apply(&self) -> bool {
+        true
+    }
+
+    fn template_label(&self, key: &str) -> Option<Pointer> {
+        Some(Pointer::to(["spec", "template", "metadata", "labels", key]))
+    }
+
+    /// The template is mutable while the Job is suspended and none of its pods run.
+    fn is_template_mutable(&self, job: &Value) -> bool {
+        let status = &job["status"];
+        let confirmed = status["conditions"].as_array().is_some_and(|conditions| {
+            conditions
+                .iter()
+                .any(|condition| condition["type"] == "Suspended" && condition["status"] == "True")
+        });
+        self.is_suspended(job)
+            && (status["startTime"].is_null() || confirmed)
+            && status["active"].as_u64().unwrap_or(0) == 0
+    }
+
+    fn create(&self, context: &mut Context<'_>) -> Result<(), String> {
+        let job = context.submitted;
+        context.warnings = requests::warnings(job);
+        gang::name_pod_group(context);
+        gpu_fraction::request_devices(context, &pod_spec(), true)?;
+        let elastic = annotation(job, names::MIN_PARALLELISM).is_some();
+        let node_affinity = job.pointer("/spec/template/spec/affinity/nodeAffinity");
+        if elastic || node_affinity.is_some_and(Value::is_object) {
+            context.draft.set(&label_at(names::OWN_AFFINITY), "true");
+        }
+        let class = pod_spec().under("priorityClassName");
+        let has_class = class.read(job).and_then(Value::as_str).is_some_and(|class| !class.is_empty());
+        let default = context.assignment()?.priority_class.clone();
+        if let Some(default) = default.filter(|_| !has_class) {
+            context.draft.set(&class, &*default);
+        }
+        Ok(())
+    }
+
+    fn keep_granted_pods(&self, context: &mut Context<'_>) {
+        let (old, submitted) = (context.old, context.submitted);
+        let runs = !self.is_suspended(old) && !self.is_suspended(submitted);
+        let parallelism = Pointer::to(["spec", "parallelism"]);
+        if !runs || !exceeds_grant(old, submitted) || !is_reapplied(context, self, &parallelism) {
+            return;
+        }
+        for field in ["parallelism", "completions"] {
+            if submitted["spec"][field] != old["spec"][field] {
+                context.draft.set(&Pointer::to(["spec", field]), old["spec"][field].clone());
+            }
+        }
+        context.warnings.push(format!("sluice: the Job keeps the {} pods it was granted", granted_pods(old)));
+    }
+
+    /// The template of an admitted Job carries the placement, the granted devices, the PodGroup and the gate. An
+    /// unchanged manifest resets them to the user's text, which is no change by the user.
+    fn keep_placement(&self, context: &mut Context<'_>) {
+        let (old, submitted) = (context.old, context.submitted);
+        let affinity = pod_spec().under("affinity");
+        let user_affinity =
+            annotation(old, names::USER_AFFINITY).and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let submitted_affinity = affinity.read(submitted).unwrap_or(&Value::Null);
+        if is_admitted(old) && user_affinity.as_ref() == Some(submitted_affinity) {
+            context.draft.set(&affinity, affinity.read(old).cloned().unwrap_or_default());
+        }
+        if is_admitted(old) {
+            gpu_fraction::keep_granted(context);
+        }
+        gang::keep_pod_group(context);
+        let gates = pod_spec().under("schedulingGates");
+        let has_gate = |job: &Value| {
+            let gates = gates.read(job).and_then(Value::as_array).into_iter().flatten();
+            gates.into_iter().any(|gate| gate["name"] == names::GATE_PLACEMENT)
+        };
+        if is_admitted(old) && has_gate(old) && !has_gate(submitted) {
+            context.draft.set(&gates, gates.read(old).cloned().unwrap_or_default());
+        }
+    }
+
+    fn check_create(&self, context: &Context<'_>) -> Result<(), String> {
+        let job = context.object();
+        if annotation(job, names::GPU_SIZES).is_some() && !gpu_fraction::has_choice(job) {
+            return Err(format!("annotation {} is written by Sluice alone; leave it out", names::GPU_SIZES));
+        }
+        requests::check(context.view, job)
+    }
+
+    fn check_update(&self, context: &Context<'_>) -> Result<(), String> {
+        let (old, new) = (context.old, context.object());
+        if !self.is_suspended(new) && exceeds_grant(old, new) {
+            return Err(format!(
+                "spec.parallelism {} is more than the {} pods it was granted; suspend it first to queue for more",
+                parallelism(new),
+                granted_pods(old)
+            ));
+        }
+        if let Some(key) = gpu_fraction::changed(old, new) {
+            return Err(format!(
+                "annotation {key} cannot be changed: the pods already request the devices that their pool offers; \
+                 delete the Job and create it again"
+            ));
+        }
+        if !same_annotation(old, new, names::GPU_SIZES) {
+            return Err(written_by_sluice("annotation", names::GPU_SIZES));
+        }
+        let waits = is_waiting(self, old) && is_waiting(self, new);
+        if !same_annotation(old, new, names::GPU_FRACTION) && !waits {
+            return Err(format!(
+                "annotation {} can be changed only while the Job waits",
+                names::GPU_FRACTION
+            ));
+        }
+        // Unchanged requests are not judged again: an old object must stay editable.
+        if requests::changed(old, new) { requests::check(context.view, new) } else { Ok(()) }
+    }
+}
+
+/// The pod spec in a Job.
+fn pod_spec() -> Pointer {
+    Pointer::to(["spec", "template", "spec"])
+}
+
+fn parallelism(job: &Value) -> u64 {
+    job["spec"]["parallelism"].as_u64().unwrap_or(1)
+}
+
+/// The pods that the record grants; without a record the pods that the Job runs.
+fn granted_pods(job: &Value) -> u64 {
+    annotation(job, names::ADMISSION)
+        .and_then(|text| serde_json::from_str::<Record>(text).ok())
+        .map_or(parallelism(job), |record| u64::from(record.pods))
+}
+
+/// Whether the new Job runs more pods than granted, and more than before.
+fn exceeds_grant(old: &Value, new: &Value) -> bool {
+    parallelism(new) > granted_pods(old).max(parallelism(old))
+}
+
+#[cfg(test)]
+mod tests;

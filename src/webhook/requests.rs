@@ -1,0 +1,231 @@
+//! The annotations in which users request something for a workload, and their checks.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::gang::has_pod_group;
+use super::object::{annotation, label, same_annotation};
+use super::view::View;
+use crate::api::names;
+use crate::api::values::{duration, fractions};
+use crate::engine::types::amount::{Amount, ResourceList, describe, sum};
+use crate::view::is_gpu;
+
+/// The annotations that users write, in the order of the checks.
+const ANNOTATIONS: [&str; 10] = [
+    names::POOL,
+    names::TIME_LIMIT,
+    names::CHECKPOINT_INTERVAL,
+    names::LAST_CHECKPOINT,
+    names::MIN_PARALLELISM,
+    names::TOPOLOGY_REQUIRED,
+    names::TOPOLOGY_PREFERRED,
+    names::GPU_FRACTION,
+    names::GROUP_SIZE,
+    names::PREEMPTIBLE,
+];
+
+/// Checks the requests on a workload.
+///
+/// # Errors
+/// One sentence with the annotation and the problem.
+pub fn check(view: &View<'_>, object: &Value) -> Result<(), String> {
+    for key in ANNOTATIONS {
+        if let Some(text) = annotation(object, key) {
+            check_one(view, object, key, text).map_err(|problem| format!("annotation {key}: {problem}"))?;
+        }
+    }
+    if label(object, names::GROUP).is_some() && annotation(object, names::GROUP_SIZE).is_none() {
+        return Err(format!(
+            "label {} needs annotation {}: the number of pods in the group",
+            names::GROUP,
+            names::GROUP_SIZE
+        ));
+    }
+    Ok(())
+}
+
+/// Whether any request differs between two objects.
+#[must_use]
+pub fn changed(old: &Value, new: &Value) -> bool {
+    ANNOTATIONS.into_iter().any(|key| !same_annotation(old, new, key))
+}
+
+fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(), String> {
+    match key {
+        names::POOL => pools(view, text),
+        names::TIME_LIMIT | names::CHECKPOINT_INTERVAL => match duration(text)? {
+            zero if zero.is_zero() => Err(format!("{text:?} must be more than 0s")),
+            _ => Ok(()),
+        },
+        names::LAST_CHECKPOINT => text
+            .parse::<Timestamp>()
+            .map(|_| ())
+            .map_err(|_| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")),
+        names::MIN_PARALLELISM => {
+            let fewest = positive(text)?;
+            let parallelism = object["spec"]["parallelism"].as_u64().unwrap_or(1);
+            if object["kind"] == "Job" && u64::from(fewest) > parallelism {
+                return Err(format!("{fewest} is more than spec.parallelism {parallelism}"));
+            }
+            if object["kind"] == "Job" && has_pod_group(object) {
+                return Err("the Job names a PodGroup, so its parallelism cannot be changed".to_owned());
+            }
+            Ok(())
+        }
+        names::GROUP_SIZE => positive(text).map(|_| ()),
+        names::PREEMPTIBLE if object["kind"] == "Job" => {
+            Err("is only for pods without a Job; the queue of a Job decides whether it may be evicted"
+                .to_owned())
+        }
+        names::PREEMPTIBLE if !matches!(text, "true" | "false") => {
+            Err(format!("{text:?} is neither \"true\" nor \"false\""))
+        }
+        names::PREEMPTIBLE => Ok(()),
+        names::GPU_FRACTION => {
+            fractions(text)?;
+            match whole_gpus(object) {
+                several if several.values().any(|amount| *amount > Amount::units(1)) => {
+                    Err(format!("a pod that requests {} cannot have a fraction of one", describe(&several)))
+                }
+                _ => Ok(()),
+            }
+        }
+        _ if is_label_key(text) => Ok(()),
+        _ => Err(format!("{text:?} is not the key of a node label")),
+    }
+}
+
+/// The whole GPUs that the containers of a pod request. For devices, requests and limits are equal.
+pub fn whole_gpus(object: &Value) -> ResourceList {
+    let spec = if object["kind"] == "Job" { &object["spec"]["template"]["spec"] } else { &object["spec"] };
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    containers.fold(ResourceList::new(), |total, container| {
+        let limits = container["resources"]["limits"].as_object().into_iter().flatten();
+        let gpus = limits.filter(|(resource, _)| is_gpu(resource)).filter_map(|(resource, amount)| {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), ToOwned::to_owned);
+            let amount = Amount::parse(&text).ok().filter(|amount| *amount > Amount::ZERO)?;
+            Some((resource.as_str().into(), amount))
+        });
+        sum(&total, &gpus.collect())
+    })
+}
+
+/// Warnings about well-formed requests that have no effect.
+#[must_use]
+pub fn warnings(object: &Value) -> Vec<String> {
+    let mut warnings = without_effect(object);
+    warnings.extend(fraction_warning(object));
+    warnings
+}
+
+/// Warnings about unknown labels and annotations with Sluice's prefix, such as a misspelt key.
+#[must_use]
+pub fn without_effect(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let places = [
+        ("label", "labels", &names::LABELS[..], "an annotation"),
+        ("annotation", "annotations", &names::ANNOTATIONS, "a label"),
+    ];
+    for (kind, place, known, other) in places {
+        let keys = object["metadata"][place].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+        for key in keys.filter(|key| key.starts_with(names::PREFIX) && !known.contains(key)) {
+            let misplaced = names::LABELS.contains(&key) || names::ANNOTATIONS.contains(&key);
+            let why =
+                if misplaced { format!("it must be {other}") } else { format!("there is no such {kind}") };
+            warnings.push(format!("sluice: {kind} {key} has no effect: {why}"));
+        }
+    }
+    warnings
+}
+
+fn fraction_warning(object: &Value) -> Option<String> {
+    let text = annotation(object, names::GPU_FRACTION)?;
+    let whole = whole_gpus(object);
+    let fractions = fractions(text).unwrap_or_default();
+    if fractions.len() > 1 && object["kind"] != "Job" {
+        return Some(format!(
+            "sluice: annotation {} lists {text}, but a pod without a Job always gets the first; a Job starts with the \
+             first that fits",
+            names::GPU_FRACTION
+        ));
+    }
+    // The containers may request one whole GPU if that is the first of several fractions.
+    let one = Amount::units(1);
+    if whole.is_empty() || fractions.first() == Some(&one) && whole.values().eq([&one]) {
+        return None;
+    }
+    Some(format!(
+        "sluice: annotation {} has no effect, because each pod requests {} itself; leave that out of the containers to \
+         use a fraction of a GPU",
+        names::GPU_FRACTION,
+        describe(&whole)
+    ))
+}
+
+fn pools(view: &View<'_>, text: &str) -> Result<(), String> {
+    for pool in text.split(',').map(str::trim) {
+        if pool.is_empty() {
+            return Err(format!("{text:?} is not a comma-separated list of pools"));
+        }
+        if !view.pool(pool) && view.complete() {
+            return Err(format!("NodePool {pool:?} does not exist"));
+        }
+    }
+    Ok(())
+}
+
+fn positive(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("{text:?} is not a whole number above 0"))
+}
+
+fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').unwrap_or(("a", text));
+    let ends_well = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let made_of =
+        |part: &str, extra: &str| part.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c));
+    ends_well(prefix)
+        && ends_well(name)
+        && prefix.len() <= 253
+        && name.len() <= 63
+        && made_of(prefix, "-.")
+        && made_of(name, "-._")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_without_effect_is_warned_of() {
+        let warned = |labels: Value, annotations: Value| {
+            warnings(&json!({"kind": "Job", "metadata": {"labels": labels, "annotations": annotations}}))
+        };
+        let found = warned(
+            json!({"sluice.dev/pool": "x"}),
+            json!({"sluice.dev/queue": "x", "sluice.dev/limit": "1h"}),
+        );
+        assert_eq!(
+            found,
+            [
+                "sluice: label sluice.dev/pool has no effect: it must be an annotation",
+                "sluice: annotation sluice.dev/limit has no effect: there is no such annotation",
+                "sluice: annotation sluice.dev/queue has no effect: it must be a label",
+            ]
+        );
+        let known = warned(
+            json!({"sluice.dev/queue": "x", "app": "y"}),
+            json!({"sluice.dev/pool": "x", "example.com/z": "1"}),
+        );
+        assert!(known.is_empty(), "{known:?}");
+        assert!(warnings(&json!({"kind": "Job"})).is_empty());
+    }
+}

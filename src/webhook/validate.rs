@@ -1,0 +1,28 @@
+//! The answer to `/validate`: judges the object after all webhooks have changed it.
+
+use super::context::Context;
+use super::job::Jobs;
+use super::review::{Request, Verdict};
+use super::rules::{Target, check};
+use super::view::View;
+
+/// Answers `/validate`.
+#[must_use]
+pub fn validate(view: &View<'_>, request: &Request) -> Verdict {
+    match request.kind.kind.as_str() {
+        "Job" => workload(view, request, &Jobs),
+        kind => match view.kinds().find(&request.kind.group, kind) {
+            Some(custom) => workload(view, request, &**custom),
+            None => Verdict::pass(),
+        },
+    }
+}
+
+fn workload(view: &View<'_>, request: &Request, target: &dyn Target) -> Verdict {
+    let context = Context::new(view, request);
+    if context.is_exempt() {
+        return Verdict::pass();
+    }
+    let result = check(&context, target);
+    context.answer(result)
+}
