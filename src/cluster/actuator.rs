@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::call::{Caller, Failure, Pace, unsendable};
 use super::clock::now;
-use super::leader::Claim;
+use super::leader::Leadership;
 use super::pod_groups::{self, Owner, PodGroup};
 use super::reduce::uid;
 use super::target::custom::custom;
@@ -180,7 +180,7 @@ impl Actuator {
     #[must_use]
     pub fn new(
         client: Client,
-        claim: Claim,
+        claim: Leadership,
         metrics: Arc<Metrics>,
         waiting: Arc<AtomicUsize>,
         outcomes: mpsc::UnboundedSender<Outcome>,

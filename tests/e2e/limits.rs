@@ -1,15 +1,15 @@
-//! Queues that bound how long a workload waits and runs, and with that the start of the next one.
+//! Queues that bound how long a workload waits and runs, and so when the next one can start.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice::view::{EtaRow, ProspectRow, WorkloadRow};
+use sluice::view::{EtaRow, WhatIfRow, WorkloadRow};
 use sluice_harness::{World, eventually, patience};
 use tokio::process::Command;
 
 use crate::support::{Job, SLUICE, complete, nodes, quota, running, team_of};
 
-/// Output of the command line.
+/// What the command says.
 async fn says(world: &World, arguments: &[&str]) -> Result<String> {
     let server = format!("http://{}", world.replicas[0].http());
     let output = Command::new(SLUICE).args(arguments).args(["--server", &server]).output().await?;
@@ -18,9 +18,9 @@ async fn says(world: &World, arguments: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// The expected start of a waiting Job, once Sluice reports one.
+/// When a Job that waits is expected to start, once that is told.
 async fn expected(world: &World, name: &str) -> Result<EtaRow> {
-    eventually(&format!("{name} has an expected start"), patience(), async || {
+    eventually(&format!("it is told when {name} starts"), patience(), async || {
         let text = says(world, &["explain", &format!("a/{name}"), "--output=json"]).await;
         let rows: Vec<WorkloadRow> = serde_json::from_str(&text.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())?;
@@ -33,7 +33,7 @@ async fn expected(world: &World, name: &str) -> Result<EtaRow> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
+async fn what_waits_or_runs_too_long_fails_and_says_why() {
     World::run("limits", SLUICE, 1, async |world| {
         let queues =
             "queues: [{name: short, maxWait: 4s, onMaxWait: Fail, maxRuntime: 16s}, {name: patient}]";
@@ -46,22 +46,22 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         let eta = expected(world, "next").await?;
         let queue = says(world, &["queue"]).await?;
         ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
-        let explained = says(world, &["explain", "a/next"]).await?;
-        ensure!(explained.contains("Expected    to start in"), "{explained}");
+        let told = says(world, &["explain", "a/next"]).await?;
+        ensure!(told.contains("Expected    start in"), "{told}");
         let same = says(world, &["explain", "job/next", "-n", "a"]).await?;
         ensure!(same.starts_with("Job a/next is Pending"), "{same}");
         let wrong = says(world, &["explain", "po/next", "-n", "a"]).await;
         let wrong = wrong.unwrap_or_else(|error| error.to_string());
         ensure!(wrong.contains("there is no po a/next, but a Job of that name"), "{wrong}");
-        // A what-if question is answered without submitting the Job.
+        // What would become of one more is answered without submitting it.
         let file = world.cluster.scratch()?.join("another.yaml");
-        let another = Job::new("a", "another").gpus(2).annotated("time-limit", "1m").queue("patient");
+        let another = Job::new("a", "another").gpus(2).wishes("time-limit", "1m").queue("patient");
         std::fs::write(&file, another.manifest())?;
         let file = file.display().to_string();
         let answer = says(world, &["what-if", "--file", &file, "--output=json"]).await?;
-        let forecast: ProspectRow = serde_json::from_str(&answer)?;
+        let row: WhatIfRow = serde_json::from_str(&answer)?;
         ensure!(
-            forecast.team == "a" && forecast.queue == "patient" && forecast.state == "Pending",
+            row.head.team == "a" && row.head.queue == "patient" && row.head.state == "Pending",
             "{answer}"
         );
         world
@@ -73,10 +73,10 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         for (name, reason) in [("waits", "MaxWait"), ("runs", "MaxRuntime")] {
             let path = r#"jsonpath={.status.conditions[?(@.type=="Failed")].reason}"#;
             let job = format!("job/{name}");
-            let found = world.kubectl.ok(&["get", &job, "--namespace=a", "-o", path]).await?;
-            ensure!(found == reason, "{name} has failed with {found:?}");
+            let told = world.kubectl.ok(&["get", &job, "--namespace=a", "-o", path]).await?;
+            ensure!(told == reason, "{name} has failed with {told:?}");
             let selector = format!("--field-selector=reason={reason},involvedObject.name={name}");
-            eventually(&format!("an Event {reason}"), patience(), async || {
+            eventually(&format!("an Event says {reason}"), patience(), async || {
                 let list = ["get", "events", "--namespace=a", "-o", "name", &selector];
                 match world.kubectl.ok(&list).await {
                     Ok(names) if names.lines().count() == 1 => Ok(()),
@@ -85,29 +85,26 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
             })
             .await?;
         }
-        // The capacity is free for the Job in the patient queue, from the reported time on.
+        // Their room is free for who had the patience, from when it was told.
         let view = world
-            .until("the patient Job is admitted", |view| {
+            .until("the patient one has been admitted", |view| {
                 let admitted = view.job("a", "next").is_some_and(|job| job.admission.is_some());
                 if admitted { Ok(()) } else { Err(view.summary("a")) }
             })
             .await?;
         let started =
-            view.job("a", "next").and_then(|job| job.admission.as_ref()).context("the Job never started")?.at;
+            view.job("a", "next").and_then(|job| job.admission.as_ref()).context("it never started")?.at;
         let seconds = |at: Option<jiff::Timestamp>| Some(at?.as_second());
         let (early, late) = (seconds(eta.early).context("no start")?, seconds(eta.late).context("no end")?);
-        // A run that ends in time takes a moment more to stop and disappear.
+        // What ends in time takes a moment to be stopped and gone.
         ensure!(
             (early - 1..=late + 10).contains(&started.as_second()),
-            "started at {started}, expected {eta:?}"
+            "started at {started}, and it was told {eta:?}"
         );
         complete(world, "a", 1).await?;
         let view = world.view().await?;
-        ensure!(
-            view.job("a", "waits").is_some_and(|job| job.admission.is_none()),
-            "the Job ran after its deadline"
-        );
-        ensure!(view.job("a", "another").is_none(), "a what-if question created the Job");
+        ensure!(view.job("a", "waits").is_some_and(|job| job.admission.is_none()), "it ran all the same");
+        ensure!(view.job("a", "another").is_none(), "it was only asked about");
         Ok(())
     })
     .await;

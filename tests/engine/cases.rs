@@ -1,15 +1,14 @@
-//! Known cases with one right answer, the four stories among them.
-//!
-//! A case names nodes and teams, what runs, what arrives, and then who must go and who must run.
+//! Known cases with one right answer. A case has nodes, teams, and jobs that arrive one after the other; it
+//! says which jobs must run in the end.
 
 use std::collections::BTreeSet;
 
 use sluice_engine::types::Reason;
 use sluice_engine::types::{Name, Time, WorkloadId};
 
-use super::world::{Stage, World, team};
+use super::world::{Phase, World, team};
 
-/// A cluster in the making; jobs are `team/name:gpus` with one pod each.
+/// A cluster, and the labels of its jobs in the order of their arrival.
 struct Case {
     world: World,
     names: Vec<(String, WorkloadId)>,
@@ -21,6 +20,7 @@ impl Case {
         Self { world: World::new(nodes, teams), names: Vec::new() }
     }
 
+    /// Submits a preemptible job of one pod a second later and carries out every decision.
     fn job(mut self, label: &str, team: &str, gpus: i64, priority: i32) -> Self {
         self.world.now = Time(self.world.now.0 + 1_000);
         let id = self.world.submit(&team.into(), "train", priority, 1, gpus);
@@ -29,6 +29,7 @@ impl Case {
         self
     }
 
+    /// As [`Case::job`] for a job that is not preemptible.
     fn fixed(mut self, label: &str, team: &str, gpus: i64) -> Self {
         self.world.now = Time(self.world.now.0 + 1_000);
         let id = self.world.submit(&team.into(), "fixed", 0, 1, gpus);
@@ -37,7 +38,7 @@ impl Case {
         self
     }
 
-    /// A job of several pods, all or none.
+    /// As [`Case::job`] for a job of several pods that start all or none.
     fn gang(mut self, label: &str, team: &str, pods: u32, gpus: i64) -> Self {
         self.world.now = Time(self.world.now.0 + 1_000);
         let id = self.world.submit(&team.into(), "train", 0, pods, gpus);
@@ -47,12 +48,12 @@ impl Case {
     }
 
     fn running(&self) -> BTreeSet<&str> {
-        let runs = |id: &WorkloadId| matches!(self.world.items[id].stage, Stage::Running(_));
+        let runs = |id: &WorkloadId| matches!(self.world.items[id].phase, Phase::Running(_));
         self.names.iter().filter(|(_, id)| runs(id)).map(|(label, _)| label.as_str()).collect()
     }
 
     fn check(&self, case: &str, expected: &[&str]) {
-        assert_eq!(self.running(), expected.iter().copied().collect(), "{case}: who runs");
+        assert_eq!(self.running(), expected.iter().copied().collect(), "{case}: the running jobs");
     }
 
     fn reason(&self, label: &str) -> Reason {
@@ -62,7 +63,7 @@ impl Case {
 }
 
 #[test]
-fn within_a_team_lower_priority_yields_and_equal_never() {
+fn within_a_team_lower_priority_is_evicted_and_equal_never() {
     let base = || Case::new(&[6], &[("t", 6)]).job("low", "t", 2, -1).job("mid", "t", 2, 0);
     base().job("high", "t", 2, 1).job("x", "t", 2, 1).check("the lowest only", &["mid", "high", "x"]);
     Case::new(&[6], &[("t", 6)])
@@ -79,9 +80,9 @@ fn within_a_team_lower_priority_yields_and_equal_never() {
 }
 
 #[test]
-fn one_mate_goes_where_the_claimant_may_borrow_the_rest() {
-    // Within its team's guarantee there would be room for high only with low gone too. Whoever goes would be owed
-    // its room without high, but cannot take it back from a mate of higher priority.
+fn one_sibling_is_evicted_where_the_preemptor_may_borrow_the_rest() {
+    // Within the guarantee high would fit only if low were evicted too. Either victim would be within
+    // guarantee without high, but cannot preempt a sibling of higher priority.
     let case = Case::new(&[5, 1], &[("a", 5)])
         .job("low", "a", 1, -1)
         .job("mid1", "a", 2, 0)
@@ -92,10 +93,10 @@ fn one_mate_goes_where_the_claimant_may_borrow_the_rest() {
 }
 
 #[test]
-fn a_mate_who_could_start_again_at_once_does_not_go() {
-    // With both mates gone high would be within its team's guarantee, but the first of them starts again beside it
-    // at once: nothing is won over the set of the other alone. In both the other, queued again, evicts long as soon
-    // as that has run for its minimum time; so they differ in the work lost only, and the newest goes.
+fn a_sibling_that_could_start_again_at_once_is_not_evicted() {
+    // Without both siblings high would be within guarantee, but the first would start again beside it at
+    // once, so the set of the other alone does as well. Either sibling, queued again, evicts long once that
+    // has run for its minimum time. The sets differ in lost work alone, so the newest is evicted.
     let mut case = Case::new(&[5, 4], &[("a", 4), ("b", 0)]);
     let long = case.world.submit(&"b".into(), "slow", 0, 1, 4);
     case.names.push(("long".to_owned(), long));
@@ -107,23 +108,24 @@ fn a_mate_who_could_start_again_at_once_does_not_go() {
     let newest = case.names[2].1.clone();
     assert_eq!(case.world.evicted_for.get(&high), Some(&BTreeSet::from([newest])));
     case.names.push(("high".to_owned(), high));
-    case.check("one mate goes", &["long", "mate1", "high"]);
+    case.check("one sibling is evicted", &["long", "mate1", "high"]);
 }
 
 #[test]
-fn no_mate_goes_where_it_would_have_a_straddling_one_evicted_at_once() {
-    // One GPU is missing. If the mate went for it, it would be owed its room again; young has yet to run for its
-    // minimum time, so it would take the straddling one's. That one goes, and nobody in vain.
+fn no_sibling_is_evicted_that_would_take_another_team_below_its_guarantee_at_once() {
+    // One GPU is missing. The sibling, once evicted, would be within guarantee again. Since young is within
+    // its minimum run time, the sibling would evict the gang of a, which falls below its guarantee. So that
+    // gang is evicted directly, and no other job.
     let mut case = Case::new(&[6, 4, 7], &[("a", 1), ("b", 1), ("c", 7)])
         .gang("greedy", "b", 3, 3)
-        .job("mate", "c", 1, 0)
-        .gang("straddling", "a", 3, 1);
+        .job("sibling", "c", 1, 0)
+        .gang("below", "a", 3, 1);
     let young = case.world.submit(&"c".into(), "slow", -1, 1, 2);
     case.world.settle_now();
     let high = case.world.submit(&"c".into(), "train", 1, 3, 1);
     case.names.extend([("young".to_owned(), young), ("high".to_owned(), high)]);
     case.world.settle_now();
-    case.check("the straddling one goes", &["greedy", "mate", "young", "high"]);
+    case.check("the gang of a is evicted", &["greedy", "sibling", "young", "high"]);
     assert_eq!(case.world.evicted_for.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
 }
 
@@ -135,56 +137,56 @@ fn an_owner_takes_back_what_others_borrow() {
         .job("mid", "c2", 3, 0)
         .job("high", "c2", 6, 0)
         .job("x", "c1", 3, 1)
-        .check("the borrower goes before the owner's own", &["low", "high", "x"]);
+        .check("the borrower is evicted before the owner's siblings", &["low", "high", "x"]);
     Case::new(&[12], &teams)
         .job("four", "c1", 4, 0)
         .job("high", "c1", 4, 1)
         .job("two", "c2", 2, 0)
         .job("x", "c2", 4, 0)
-        .check("equal priority is enough for an owner, and the lower goes", &["high", "two", "x"]);
+        .check("for an owner equal priority is enough, and the lower is evicted", &["high", "two", "x"]);
     Case::new(&[12], &teams)
         .job("low1", "c1", 3, -1)
         .job("mid1", "c1", 2, 0)
         .job("low2", "c2", 3, -1)
         .job("mid2", "c2", 4, 0)
         .job("x", "c1", 4, 0)
-        .check("own lower priority and a borrower", &["mid1", "mid2", "x"]);
+        .check("a sibling of lower priority and a borrower are evicted", &["mid1", "mid2", "x"]);
 }
 
 #[test]
-fn a_team_within_its_guarantee_is_left_alone() {
+fn a_team_within_its_guarantee_loses_nothing() {
     let case = Case::new(&[8], &[("c1", 4), ("c2", 4)])
         .job("high", "c1", 4, 1)
         .job("low", "c2", 4, 0)
         .job("x", "c1", 4, 1);
-    case.check("nobody goes", &["high", "low"]);
+    case.check("no job is evicted", &["high", "low"]);
     assert_eq!(case.reason("x"), Reason::NoRoom);
 }
 
 #[test]
-fn the_order_of_arrival_between_teams_does_not_beat_what_is_owed() {
+fn a_workload_within_guarantee_starts_before_an_earlier_borrowing_one() {
     let mut case = Case::new(&[10], &[("beta", 5), ("alpha", 5)]).job("held", "beta", 5, 0);
     case.world.submit(&"beta".into(), "train", 0, 1, 1);
     let id = case.world.submit(&"alpha".into(), "train", 0, 1, 5);
     case.names.push(("new".to_owned(), id));
     case.world.settle();
-    case.check("owed goes first", &["held", "new"]);
+    case.check("the guarantee comes first", &["held", "new"]);
 }
 
 #[test]
-fn what_cannot_be_evicted_must_fit_the_guarantee() {
+fn a_job_that_is_not_preemptible_must_fit_the_guarantee() {
     let case =
         Case::new(&[2], &[("a", 0), ("b", 1)]).job("a2", "a", 2, 0).fixed("two", "b", 2).fixed("one", "b", 1);
-    case.check("only what fits the guarantee reclaims", &["one"]);
+    case.check("only the job that fits the guarantee preempts", &["one"]);
     assert_eq!(case.reason("two"), Reason::NotPreemptibleOverGuarantee);
 }
 
 #[test]
-fn a_straddling_job_goes_only_when_no_other_set_works() {
+fn a_job_that_falls_below_its_guarantee_is_evicted_only_when_no_other_set_works() {
     Case::new(&[8], &[("a", 6), ("b", 5)])
         .job("eight", "a", 8, 0)
         .job("five", "b", 5, 0)
-        .check("the only one there is", &["five"]);
+        .check("the only set", &["five"]);
     Case::new(&[8], &[("a", 4), ("b", 2)])
         .job("big", "a", 5, 0)
         .job("one", "a", 1, 0)
@@ -194,8 +196,8 @@ fn a_straddling_job_goes_only_when_no_other_set_works() {
 }
 
 #[test]
-fn of_those_who_started_at_once_the_last_in_the_queue_goes() {
-    // Told of in the order of their names, submitted in that order, in the opposite one, or all at once.
+fn of_jobs_that_started_at_once_the_last_in_the_queue_is_evicted() {
+    // Reported in the order of their names; submitted in that order, in the opposite one, or all at once.
     for (step, last) in
         [(1_000, ["w10", "w11", "w12"]), (-1_000, ["w1", "w2", "w3"]), (0, ["w10", "w11", "w12"])]
     {
@@ -209,22 +211,22 @@ fn of_those_who_started_at_once_the_last_in_the_queue_goes() {
         world.now = Time(60_000);
         let owner = world.submit(&"b".into(), "train", 0, 1, 3);
         world.settle();
-        let went: BTreeSet<&str> = world.evicted_for[&owner].iter().map(|id| &id.0[2..]).collect();
-        assert_eq!(went, last.into(), "submitted {step} ms after one another");
+        let evicted: BTreeSet<&str> = world.evicted_for[&owner].iter().map(|id| &id.0[2..]).collect();
+        assert_eq!(evicted, last.into(), "submitted {step} ms after one another");
     }
 }
 
 #[test]
 fn a_gang_starts_whole_or_not_at_all() {
     let case = Case::new(&[4, 4], &[("a", 0), ("b", 8)]).job("a1", "a", 3, 0).gang("gang", "b", 3, 2);
-    case.check("the borrower makes room for all three", &["gang"]);
+    case.check("the borrower is evicted for all three pods", &["gang"]);
     let case = Case::new(&[4, 3], &[("b", 8)]).gang("gang", "b", 4, 2);
-    case.check("three of four is nothing", &[]);
+    case.check("three of four pods fit, so none starts", &[]);
     assert_eq!(case.reason("gang"), Reason::NoNodeFits);
 }
 
 #[test]
-fn free_but_scattered_room_is_told_as_such() {
+fn fragmented_capacity_is_the_reason_of_a_job_that_fits_its_sum() {
     let mut case = Case::new(&[4, 4], &[("a", 8)]).job("x", "a", 3, 0).job("y", "a", 3, 0);
     case = case.job("z", "a", 2, 0);
     case.check("two GPUs are free, one on each node", &["x", "y"]);
@@ -232,7 +234,7 @@ fn free_but_scattered_room_is_told_as_such() {
 }
 
 #[test]
-fn a_parent_counts_for_its_children() {
+fn the_guarantee_of_a_parent_covers_its_children() {
     let teams = vec![
         team("d1", None, 1, None),
         team("d2", None, 1, None),
@@ -243,7 +245,7 @@ fn a_parent_counts_for_its_children() {
     case.job("a1", "a", 1, 0)
         .job("a2", "a", 1, 0)
         .job("b1", "b", 1, 0)
-        .check("the newest of what borrows goes", &["a1", "b1"]);
+        .check("the newest borrower is evicted", &["a1", "b1"]);
     let siblings = vec![
         team("d1", None, 3, None),
         team("d2", None, 3, None),
@@ -256,11 +258,11 @@ fn a_parent_counts_for_its_children() {
         .job("b2", "b", 2, 0)
         .job("b1", "b", 1, 0)
         .job("c1", "c", 1, 0)
-        .check("a sibling's borrowing is taken back", &["a3", "b2", "c1"]);
+        .check("a sibling team's borrowed capacity is reclaimed", &["a3", "b2", "c1"]);
 }
 
 #[test]
-fn story_the_greedy_team() {
+fn a_greedy_team_returns_borrowed_capacity_and_gets_it_back() {
     let mut world = World::new(&[10; 4], vec![team("a", None, 20, None), team("b", None, 20, None)]);
     for _ in 0..30 {
         world.submit(&"a".into(), "train", 0, 1, 1);
@@ -274,22 +276,22 @@ fn story_the_greedy_team() {
     world.settle();
     assert_eq!((world.used(&"a".into()), world.used(&"b".into())), (20, 20));
     let evicted: BTreeSet<_> = world.evicted_for.values().flatten().collect();
-    assert_eq!(evicted.len(), 10, "exactly ten of A's go");
+    assert_eq!(evicted.len(), 10, "exactly ten of A's jobs are evicted");
     let b: Vec<WorkloadId> = world
         .running()
         .iter()
-        .filter(|item| &*item.workload.team == "b")
-        .map(|item| item.workload.id.clone())
+        .filter(|job| &*job.workload.team == "b")
+        .map(|job| job.workload.id.clone())
         .collect();
     for id in b {
-        world.end(&id, Stage::Finished);
+        world.end(&id, Phase::Finished);
     }
     world.settle();
-    assert_eq!(world.used(&"a".into()), 30, "A's ten resume by themselves");
+    assert_eq!(world.used(&"a".into()), 30, "A's ten jobs start again");
 }
 
 #[test]
-fn story_fragmentation() {
+fn small_jobs_are_packed_so_that_a_large_one_fits() {
     let mut world = World::new(&[10; 4], vec![team("a", None, 20, None), team("b", None, 20, None)]);
     for _ in 0..6 {
         world.submit(&"a".into(), "train", 0, 1, 3);
@@ -297,15 +299,15 @@ fn story_fragmentation() {
     world.settle();
     let mut free: Vec<i64> = world.nodes.keys().map(|node: &Name| world.free(node)).collect();
     free.sort_unstable();
-    assert_eq!(free, [1, 1, 10, 10], "they lie 9 + 9 + 0 + 0");
+    assert_eq!(free, [1, 1, 10, 10], "the usage is 9 + 9 + 0 + 0");
     let id = world.submit(&"b".into(), "train", 0, 1, 8);
     world.settle();
-    assert!(matches!(world.items[&id].stage, Stage::Running(_)));
+    assert!(matches!(world.items[&id].phase, Phase::Running(_)));
     assert!(world.evicted_for.is_empty());
 }
 
 #[test]
-fn story_idle_quota() {
+fn idle_quota_is_lent_and_reclaimed_from_one_node() {
     let mut world = World::new(&[10; 4], vec![team("a", None, 20, None), team("b", None, 20, None)]);
     for i in 0..40 {
         world.now = Time(i * 1_000);
@@ -317,15 +319,15 @@ fn story_idle_quota() {
     let id = world.submit(&"b".into(), "train", 0, 1, 8);
     world.plan();
     let evicted = &world.evicted_for[&id];
-    assert_eq!(evicted.len(), 8, "as many as free one node's eight GPUs");
+    assert_eq!(evicted.len(), 8, "eight jobs free eight GPUs of one node");
     let oldest = evicted.iter().map(|id| world.items[id].workload.submitted).min();
-    assert!(oldest >= Some(Time(30_000)), "those that lose least are on the node filled last");
+    assert!(oldest >= Some(Time(30_000)), "the victims that lose least are on the node filled last");
     world.settle();
-    assert!(matches!(world.items[&id].stage, Stage::Running(_)));
+    assert!(matches!(world.items[&id].phase, Phase::Running(_)));
 }
 
 #[test]
-fn story_priority() {
+fn the_highest_priority_runs_first_and_the_others_in_order() {
     let mut world = World::new(&[2], vec![team("t", None, 2, None)]);
     let mut ids: Vec<WorkloadId> = Vec::new();
     for i in 0..3 {
@@ -337,33 +339,33 @@ fn story_priority() {
     ids.push(world.submit(&"t".into(), "train", 1_000_000, 1, 2));
     world.settle();
     let mut order = Vec::new();
-    while let Some(running) = world.running().first().map(|item| item.workload.id.clone()) {
+    while let Some(running) = world.running().first().map(|job| job.workload.id.clone()) {
         order.push(ids.iter().position(|id| *id == running));
-        world.end(&running, Stage::Finished);
+        world.end(&running, Phase::Finished);
         world.settle();
     }
     assert_eq!(order, [Some(3), Some(0), Some(1), Some(2)]);
 }
 
 #[test]
-fn who_waits_within_the_guarantee_is_owed_and_who_waits_for_the_surplus_is_not() {
-    // Twice as much is promised as there is, so that an owner has to wait.
+fn only_a_workload_that_waits_within_its_guarantee_is_counted_as_such() {
+    // The guarantees are twice the capacity, so a workload within guarantee has to wait.
     let case = Case::new(&[8], &[("first", 8), ("second", 8)])
         .job("all", "first", 8, 0)
         .job("more", "first", 2, 0)
-        .job("owed", "second", 4, 0)
+        .job("guaranteed", "second", 4, 0)
         .job("later", "second", 1, 0);
-    case.check("nobody borrows, so nobody goes", &["all"]);
-    let (_, id) = case.names.iter().find(|(name, _)| name == "owed").expect("a job of that name");
+    case.check("no team borrows, so no job is evicted", &["all"]);
+    let (_, id) = case.names.iter().find(|(name, _)| name == "guaranteed").expect("a job of that name");
     let submitted = case.world.items[id].workload.submitted;
-    let owed: Vec<(Name, Time)> = case.world.engine.oldest_within_guarantee().into_iter().collect();
-    assert_eq!(owed, [("second".into(), submitted)]);
+    let waiting: Vec<(Name, Time)> = case.world.engine.oldest_within_guarantee().into_iter().collect();
+    assert_eq!(waiting, [("second".into(), submitted)]);
 }
 
 #[test]
-fn one_that_its_guarantee_covers_is_not_taken_together_with_a_smaller_one_either() {
-    // On its own, high could go without its team falling below its guarantee; beside small it could not,
-    // and with low out of the way it would be owed its room back.
+fn a_job_that_the_guarantee_covers_is_not_evicted_together_with_a_smaller_one_either() {
+    // Without high alone, its team would not fall below its guarantee; without small as well it would. And
+    // high would be within guarantee again once low is evicted.
     Case::new(&[4, 2], &[("owner", 4), ("t", 3)])
         .job("low", "t", 2, 0)
         .job("small", "t", 1, 0)

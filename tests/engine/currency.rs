@@ -1,4 +1,4 @@
-//! Pools that count their kinds of devices in one currency.
+//! Quotas in one currency: a pool weighs its kind of device, and quota counts the weights.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ fn pool(name: &str, weight: i64) -> Pool {
     }
 }
 
-/// Eight GPUs that count one each, eight that count two; of either pool a team may hold so much.
+/// Eight GPUs of weight one in pool `a100` and eight of weight two in pool `h100`. The team has the same
+/// limit and guarantee in both.
 fn cluster(limit: i64, guaranteed: i64) -> Engine {
     let mut engine = Engine::new();
     let quota = Quota {
@@ -49,6 +50,7 @@ fn cluster(limit: i64, guaranteed: i64) -> Engine {
     engine
 }
 
+/// Submits a job of one pod; returns the pool that it is admitted to.
 fn submit(engine: &mut Engine, name: &str, pools: &[&str], gpus: i64) -> Option<Name> {
     let mut world = World::new(&[1], vec![team("a", None, 0, None)]);
     let id = world.submit(&"a".into(), "train", 0, 1, gpus);
@@ -66,26 +68,34 @@ fn submit(engine: &mut Engine, name: &str, pools: &[&str], gpus: i64) -> Option<
 }
 
 #[test]
-fn a_limit_in_the_currency_holds_twice_as_many_of_the_kind_that_counts_half() {
+fn a_limit_in_the_currency_allows_twice_as_many_devices_of_half_the_weight() {
     let mut engine = cluster(8, 0);
     assert_eq!(submit(&mut engine, "x", &["h100"], 3).as_deref(), Some("h100"));
-    assert_eq!(submit(&mut engine, "y", &["h100"], 2), None, "six of eight are in use, four more asked for");
+    assert_eq!(
+        submit(&mut engine, "y", &["h100"], 2),
+        None,
+        "six of eight units are in use, and four more are requested"
+    );
     let verdict = engine.verdict(&WorkloadId("y".into())).expect("a verdict");
     assert_eq!(verdict.reason, Reason::TeamLimit, "{}", verdict.message);
     assert_eq!(submit(&mut engine, "z", &["a100"], 8).as_deref(), Some("a100"));
 }
 
 #[test]
-fn who_falls_back_on_another_pool_pays_what_counts_there() {
+fn a_workload_in_its_second_pool_is_charged_that_pools_weight() {
     let mut engine = cluster(8, 0);
     assert_eq!(submit(&mut engine, "x", &["a100", "h100"], 6).as_deref(), Some("a100"));
     assert_eq!(submit(&mut engine, "y", &["a100", "h100"], 3).as_deref(), Some("h100"));
     assert_eq!(submit(&mut engine, "z", &["a100", "h100"], 2).as_deref(), Some("a100"));
-    assert_eq!(submit(&mut engine, "v", &["a100", "h100"], 2), None, "two would count four on top of six");
+    assert_eq!(
+        submit(&mut engine, "v", &["a100", "h100"], 2),
+        None,
+        "two devices would add four units to six"
+    );
 }
 
 #[test]
-fn a_guarantee_in_the_currency_says_what_is_borrowed() {
+fn a_guarantee_in_the_currency_determines_borrowed_units() {
     let mut engine = cluster(16, 4);
     let borrowed = |engine: &Engine, pool: &str| {
         let view = engine.teams().into_iter().find(|view| *view.pool == *pool).expect("a view");
@@ -95,7 +105,7 @@ fn a_guarantee_in_the_currency_says_what_is_borrowed() {
     assert_eq!(borrowed(&engine, "h100"), Amount::ZERO);
     submit(&mut engine, "y", &["h100"], 1);
     assert_eq!(borrowed(&engine, "h100"), Amount::units(2));
-    // With other weights everything is counted anew.
+    // A changed weight counts for present usage too.
     engine.apply(Event::PoolApplied(pool("h100", 1)), Time(2));
     assert_eq!(borrowed(&engine, "h100"), Amount::ZERO);
 }

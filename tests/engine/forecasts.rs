@@ -1,15 +1,16 @@
-//! What a forecast says comes true when limits are true and nobody else comes; asking changes nothing.
+//! Law 8: forecasts and what-if results decide as the cluster does. They come true if time limits are true
+//! and no workload is submitted later, and asking for them changes nothing.
 
 use proptest::prelude::*;
 use sluice_engine::replay::forecast::{Bounds, Eta, forecast, what_if};
 use sluice_engine::types::Reason;
 use sluice_engine::types::{Queue, Time};
 
-use super::turns::{Course, Wish};
+use super::reservations::{JobSpec, Simulation};
 
-/// Somebody who runs exactly as long as it says.
-fn truthful() -> impl Strategy<Value = Wish> {
-    (0..20_i64, 1..4_u32, 1..5_i64, 1..60_i64).prop_map(|(pause, pods, gpus, run)| Wish {
+/// A job that runs exactly up to its time limit.
+fn truthful() -> impl Strategy<Value = JobSpec> {
+    (0..20_i64, 1..4_u32, 1..5_i64, 1..60_i64).prop_map(|(pause, pods, gpus, run)| JobSpec {
         pause,
         pods,
         gpus,
@@ -22,107 +23,110 @@ fn exactly(at: Option<Time>) -> Eta {
     Eta { early: at, likely: at, late: at }
 }
 
-/// A cluster to which these came one after the other.
-fn course(nodes: &[i64], wishes: &[Wish], ask: bool) -> Result<Course, TestCaseError> {
-    let mut course = Course::new(nodes, Queue::fallback());
-    for wish in wishes {
-        let to = Time(course.run.now().0 + wish.pause * 1_000);
-        course.advance(to)?;
+/// A cluster to which these jobs are submitted one after the other. With `ask`, a forecast and a what-if
+/// result are computed before each.
+fn simulated(nodes: &[i64], specs: &[JobSpec], ask: bool) -> Result<Simulation, TestCaseError> {
+    let mut simulation = Simulation::new(nodes, Queue::fallback());
+    for spec in specs {
+        let to = Time(simulation.run.now().0 + spec.pause * 1_000);
+        simulation.advance(to)?;
         if ask {
-            let forecast = forecast(course.run.engine(), to, Bounds::default());
-            let prospect = what_if(course.run.engine(), course.next(wish), to, Bounds::default());
-            prop_assert!(!forecast.cut && !prospect.cut);
+            let forecast = forecast(simulation.run.engine(), to, Bounds::default());
+            let what_if = what_if(simulation.run.engine(), simulation.next(spec), to, Bounds::default());
+            prop_assert!(!forecast.cut && !what_if.cut);
         }
-        course.submit(wish);
+        simulation.submit(spec);
     }
-    let now = course.run.now();
-    course.advance(now)?;
-    Ok(course)
+    let now = simulation.run.now();
+    simulation.advance(now)?;
+    Ok(simulation)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_estimate_is_exact_when_limits_are_true_and_nobody_comes(
+    fn law_8_a_forecast_is_exact_when_limits_are_true_and_no_workload_is_submitted(
         nodes in prop::collection::vec(2..9_i64, 1..4),
-        wishes in prop::collection::vec(truthful(), 1..20),
+        specs in prop::collection::vec(truthful(), 1..20),
     ) {
-        let mut course = course(&nodes, &wishes, false)?;
-        let forecast = forecast(course.run.engine(), course.run.now(), Bounds::default());
-        course.advance(Time(100_000_000))?;
+        let mut simulation = simulated(&nodes, &specs, false)?;
+        let forecast = forecast(simulation.run.engine(), simulation.run.now(), Bounds::default());
+        simulation.advance(Time(100_000_000))?;
         prop_assert!(!forecast.cut);
         for (id, eta) in &forecast.etas {
-            prop_assert_eq!(*eta, exactly(course.started(id)), "{}", id);
+            prop_assert_eq!(*eta, exactly(simulation.started(id)), "{}", id);
         }
     }
 
     #[test]
-    fn what_would_become_of_somebody_becomes_of_it(
+    fn law_8_a_what_if_result_comes_true(
         nodes in prop::collection::vec(2..9_i64, 1..4),
-        wishes in prop::collection::vec(truthful(), 1..20),
+        specs in prop::collection::vec(truthful(), 1..20),
         last in truthful(),
     ) {
-        let mut course = course(&nodes, &wishes, false)?;
-        let now = course.run.now();
-        let prospect = what_if(course.run.engine(), course.next(&last), now, Bounds::default());
-        let id = course.submit(&last);
-        course.advance(now)?;
-        prop_assert_eq!(prospect.verdict, course.run.engine().verdict(&id));
-        course.advance(Time(100_000_000))?;
-        prop_assert_eq!(prospect.eta, exactly(course.started(&id)));
-        prop_assert_eq!(prospect.admission.map(|admission| admission.at), course.started(&id));
+        let mut simulation = simulated(&nodes, &specs, false)?;
+        let now = simulation.run.now();
+        let what_if = what_if(simulation.run.engine(), simulation.next(&last), now, Bounds::default());
+        let id = simulation.submit(&last);
+        simulation.advance(now)?;
+        prop_assert_eq!(what_if.verdict, simulation.run.engine().verdict(&id));
+        simulation.advance(Time(100_000_000))?;
+        prop_assert_eq!(what_if.eta, exactly(simulation.started(&id)));
+        prop_assert_eq!(what_if.admission.map(|admission| admission.at), simulation.started(&id));
     }
 
     #[test]
-    fn asking_changes_nothing(
+    fn law_8_asking_for_a_forecast_changes_nothing(
         nodes in prop::collection::vec(2..9_i64, 1..4),
-        wishes in prop::collection::vec(truthful(), 1..15),
+        specs in prop::collection::vec(truthful(), 1..15),
     ) {
-        let mut courses = [course(&nodes, &wishes, false)?, course(&nodes, &wishes, true)?];
-        let said = |course: &Course| -> Vec<_> {
-            let engine = course.run.engine();
+        let mut simulations = [simulated(&nodes, &specs, false)?, simulated(&nodes, &specs, true)?];
+        let verdicts = |simulation: &Simulation| -> Vec<_> {
+            let engine = simulation.run.engine();
             engine.workloads().map(|workload| (workload.id.clone(), engine.verdict(&workload.id))).collect()
         };
-        prop_assert_eq!(said(&courses[0]), said(&courses[1]));
-        for course in &mut courses {
-            course.advance(Time(100_000_000))?;
+        prop_assert_eq!(verdicts(&simulations[0]), verdicts(&simulations[1]));
+        for simulation in &mut simulations {
+            simulation.advance(Time(100_000_000))?;
         }
-        prop_assert_eq!(said(&courses[0]), said(&courses[1]));
+        prop_assert_eq!(verdicts(&simulations[0]), verdicts(&simulations[1]));
     }
 }
 
 #[test]
-fn the_range_comes_from_what_was_learned() {
-    let mut course = Course::new(&[1], Queue::fallback());
-    let wish = |run| Wish { pause: 0, pods: 1, gpus: 1, run, limit: None };
+fn the_range_of_a_forecast_comes_from_earlier_runs() {
+    let mut simulation = Simulation::new(&[1], Queue::fallback());
+    let spec = |run| JobSpec { pause: 0, pods: 1, gpus: 1, run, limit: None };
     // Ten runs of 10, 20, ... 100 s, one after the other.
     for run in 1..=10 {
-        course.submit(&wish(10 * run));
+        simulation.submit(&spec(10 * run));
     }
-    course.run.advance(Time(1_000_000), &mut |_, _| {}).expect("decisions come to rest");
-    course.submit(&wish(70));
-    let id = course.submit(&wish(10));
-    course.run.advance(Time(1_000_000), &mut |_, _| {}).expect("decisions come to rest");
-    let eta = |course: &Course| forecast(course.run.engine(), course.run.now(), Bounds::default()).etas[&id];
+    simulation.advance_unjudged(Time(1_000_000));
+    simulation.submit(&spec(70));
+    let id = simulation.submit(&spec(10));
+    simulation.advance_unjudged(Time(1_000_000));
+    let eta = |simulation: &Simulation| {
+        forecast(simulation.run.engine(), simulation.run.now(), Bounds::default()).etas[&id]
+    };
     let after = |seconds: i64| Some(Time(1_000_000 + 1_000 * seconds));
-    assert_eq!(eta(&course), Eta { early: after(10), likely: after(50), late: after(90) });
-    // It has been running for 45 s: of those that took longer, half took no more than 70 s.
-    course.run.advance(Time(1_045_000), &mut |_, _| {}).expect("decisions come to rest");
-    assert_eq!(eta(&course), Eta { early: after(50), likely: after(70), late: after(100) });
+    assert_eq!(eta(&simulation), Eta { early: after(10), likely: after(50), late: after(90) });
+    // The first has run for 45 s. Of the runs that took longer, half took no more than 70 s.
+    simulation.advance_unjudged(Time(1_045_000));
+    assert_eq!(eta(&simulation), Eta { early: after(50), likely: after(70), late: after(100) });
 }
 
 #[test]
-fn who_waits_for_an_unknown_end_has_no_estimate() {
-    let mut course = Course::new(&[1], Queue::fallback());
-    let wish = Wish { pause: 0, pods: 1, gpus: 1, run: 100, limit: None };
-    course.submit(&wish);
-    let id = course.submit(&wish);
-    course.run.advance(Time(0), &mut |_, _| {}).expect("decisions come to rest");
-    let forecast = forecast(course.run.engine(), Time(0), Bounds::default());
+fn a_workload_that_waits_for_an_unknown_end_has_no_estimate() {
+    let mut simulation = Simulation::new(&[1], Queue::fallback());
+    let spec = JobSpec { pause: 0, pods: 1, gpus: 1, run: 100, limit: None };
+    simulation.submit(&spec);
+    let id = simulation.submit(&spec);
+    simulation.advance_unjudged(Time(0));
+    let forecast = forecast(simulation.run.engine(), Time(0), Bounds::default());
     assert_eq!(forecast.etas[&id], Eta::default());
-    assert!(!forecast.cut, "there is nothing beyond the bounds");
-    let prospect = what_if(course.run.engine(), course.next(&wish), Time(0), Bounds::default());
-    assert_eq!(prospect.verdict.map(|verdict| verdict.reason), Some(Reason::NoRoom));
-    assert_eq!(prospect.admission, None);
+    assert!(!forecast.cut, "the forecast stays within its bounds");
+    let what_if = what_if(simulation.run.engine(), simulation.next(&spec), Time(0), Bounds::default());
+    assert_eq!(what_if.verdict.map(|verdict| verdict.reason), Some(Reason::NoRoom));
+    assert_eq!(what_if.admission, None);
 }

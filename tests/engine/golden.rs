@@ -1,5 +1,5 @@
-//! What the engine decides in random worlds is what it decided when `tests/golden/decisions.txt` was written:
-//! a change of the code that is to change no decision changes no line of it. `make golden` writes it anew.
+//! Decisions in random worlds equal those in `tests/golden/decisions.txt`. A change of the code that is to
+//! keep every decision changes no line of that file; `make golden` writes it again after any other change.
 
 use std::fmt::Write as _;
 use std::path::Path;

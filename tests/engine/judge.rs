@@ -1,4 +1,5 @@
-//! What the laws allow and demand, worked out from the world's own books.
+//! Judges of the laws. Each works out from the world's own state, not from the engine's, which decisions a
+//! law allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,273 +8,471 @@ use sluice_engine::types::{Action, EvictReason, Reason, State};
 use sluice_engine::types::{Name, WorkloadId};
 
 use super::ops::ids;
-use super::world::{Item, Stage, World};
+use super::world::{Job, Phase, World};
 
-/// Law 1 as it stands now: nodes and limits hold what is held.
+/// GPUs in use by team, each with all teams below it.
+pub type Usage = BTreeMap<Name, i64>;
+
+/// Every set of these jobs, the empty one first.
+pub fn subsets<'a>(jobs: &[&'a Job]) -> impl Iterator<Item = Vec<&'a Job>> {
+    (0_u32..1 << jobs.len())
+        .map(|mask| (0..jobs.len()).filter(|i| mask & (1 << i) != 0).map(|i| jobs[i]).collect())
+}
+
+/// Adds GPUs to the usage of the job's team and its ancestors.
+pub fn charge(world: &World, usage: &mut Usage, job: &Job, gpus: i64) {
+    for team in world.path(&job.workload.team) {
+        *usage.entry(team).or_default() += gpus;
+    }
+}
+
+/// Present usage of every team, victims that still run included.
+pub fn current_usage(world: &World) -> Usage {
+    world.teams.keys().map(|team| (team.clone(), world.used(team))).collect()
+}
+
+/// Usage of every team once the evictions under way have ended and `nominated` workloads have started.
+pub fn settled_usage(world: &World, nominated: &BTreeSet<WorkloadId>) -> Usage {
+    let mut usage: Usage = world.teams.keys().map(|team| (team.clone(), 0)).collect();
+    let evicted = evicted_by(&world.in_flight);
+    for (job, _) in world.admitted() {
+        if !matches!(job.phase, Phase::Stopping(..)) && !evicted.contains(&job.workload.id) {
+            charge(world, &mut usage, job, job.total());
+        }
+    }
+    for job in nominated.iter().filter_map(|id| world.items.get(id)) {
+        charge(world, &mut usage, job, job.total());
+    }
+    usage
+}
+
+/// The workloads that these actions evict.
+fn evicted_by(actions: &[Action]) -> BTreeSet<WorkloadId> {
+    let evictions = actions.iter().filter(|action| matches!(action, Action::Evict { .. }));
+    evictions.map(|action| action.workload().clone()).collect()
+}
+
+/// Preemptors that wait for their victims to end.
+pub fn nominated(world: &World) -> BTreeSet<WorkloadId> {
+    let waits = |id: &WorkloadId| world.reason(id) == (State::Pending, Reason::WaitingForEviction);
+    ids(world.queued()).into_iter().filter(waits).collect()
+}
+
+/// Whether the guarantees on its path hold the job with `more` GPUs on top of `usage`.
+fn guarantees_hold(world: &World, usage: &Usage, job: &Job, more: i64) -> bool {
+    world.path(&job.workload.team).iter().all(|team| usage[team] + more <= world.guaranteed(team))
+}
+
+/// Law 1: nodes and limits hold the present usage.
 pub fn never_over_admitted(world: &World) -> Result<(), TestCaseError> {
     for node in world.nodes.keys() {
         prop_assert!(world.free(node) >= 0, "{node} is over-admitted:\n{}", world.log.join("\n"));
     }
     for name in world.teams.keys() {
         if let Some(limit) = world.limit(name) {
-            prop_assert!(world.used(name) <= limit, "team {name} holds more than its limit of {limit}");
+            prop_assert!(world.used(name) <= limit, "team {name} exceeds its limit of {limit}");
         }
     }
     Ok(())
 }
 
-/// The levels of a victim's team that a preemptor from another team must respect.
-pub fn levels(world: &World, victim: &Item, preemptor: &Item) -> Vec<Name> {
-    let above = world.path(&preemptor.workload.team);
-    world.path(&victim.workload.team).into_iter().filter(|team| !above.contains(team)).collect()
+/// The levels above a victim that law 3 protects from a preemptor: those that the two do not share.
+fn protected_levels(world: &World, victim: &Job, preemptor: &Job) -> Vec<Name> {
+    let shared = world.path(&preemptor.workload.team);
+    world.path(&victim.workload.team).into_iter().filter(|team| !shared.contains(team)).collect()
 }
 
-/// Whether the guarantees on its path hold `item` once lower priorities of its team yield: then these
-/// are the borrowers, and taking it for another team would only make the two take turns.
-pub fn covered(world: &World, item: &Item, usage: &BTreeMap<Name, i64>, gone: &BTreeSet<WorkloadId>) -> bool {
-    let yielding: i64 = world
+/// Whether the guarantees on its path hold `job` once lower priorities of its team are evicted. Then these
+/// are the borrowers, and evicting `job` for another team would only make the two evict each other again and
+/// again.
+fn is_covered(world: &World, job: &Job, usage: &Usage, evicted: &BTreeSet<WorkloadId>) -> bool {
+    let reclaimable: i64 = world
         .running()
         .iter()
-        .filter(|mate| mate.workload.team == item.workload.team && mate.preemptible())
-        .filter(|mate| !gone.contains(&mate.workload.id))
-        .filter(|mate| mate.workload.priority < item.workload.priority)
-        .map(|mate| mate.total())
+        .filter(|sibling| sibling.workload.team == job.workload.team && sibling.preemptible())
+        .filter(|sibling| !evicted.contains(&sibling.workload.id))
+        .filter(|sibling| sibling.workload.priority < job.workload.priority)
+        .map(|sibling| sibling.total())
         .sum();
-    world.path(&item.workload.team).iter().all(|team| usage[team] - yielding <= world.guaranteed(team))
+    guarantees_hold(world, usage, job, -reclaimable)
 }
 
-/// Takes victims one by one, those that straddle last; the number that straddle, or `None` if some
-/// may not be taken at all. `usage` is what every team holds for good.
-pub fn take(
+/// Takes victims of other teams off `usage` one by one, those that fall below their team's guarantee last.
+/// Returns the number of these, or `None` if law 3 protects one. `usage` is settled usage; `evicted` are
+/// victims of the same plan.
+pub fn evict_from(
     world: &World,
-    victims: &[&Item],
-    preemptor: &Item,
-    usage: &mut BTreeMap<Name, i64>,
-    gone: &BTreeSet<WorkloadId>,
+    victims: &[&Job],
+    preemptor: &Job,
+    usage: &mut Usage,
+    evicted: &BTreeSet<WorkloadId>,
 ) -> Option<usize> {
-    let mut left: Vec<&Item> = victims.to_vec();
-    left.sort_by_key(|item| item.total());
-    let (before, mut straddling) = (usage.clone(), 0);
+    let mut left: Vec<&Job> = victims.to_vec();
+    left.sort_by_key(|victim| victim.total());
+    let (before, mut below_guarantee) = (usage.clone(), 0);
     while !left.is_empty() {
-        let may = |item: &Item, usage: &BTreeMap<Name, i64>, straddle: bool| {
-            levels(world, item, preemptor).iter().all(|team| {
+        let is_allowed = |victim: &Job, usage: &Usage, may_fall_below: bool| {
+            protected_levels(world, victim, preemptor).iter().all(|team| {
                 usage[team] > world.guaranteed(team)
-                    && (straddle && !covered(world, item, &before, gone)
-                        || usage[team] - item.total() >= world.guaranteed(team))
+                    && (may_fall_below && !is_covered(world, victim, &before, evicted)
+                        || usage[team] - victim.total() >= world.guaranteed(team))
             })
         };
-        let next = left.iter().position(|item| may(item, usage, false)).or_else(|| {
-            straddling += 1;
-            left.iter().position(|item| may(item, usage, true))
+        let next = left.iter().position(|victim| is_allowed(victim, usage, false)).or_else(|| {
+            below_guarantee += 1;
+            left.iter().position(|victim| is_allowed(victim, usage, true))
         })?;
-        let item = left.remove(next);
-        for team in world.path(&item.workload.team) {
-            *usage.entry(team).or_default() -= item.total();
-        }
+        let victim = left.remove(next);
+        charge(world, usage, victim, -victim.total());
     }
-    Some(straddling)
+    Some(below_guarantee)
 }
 
-/// What every team holds once evictions under way have ended and preemptors have started.
-pub fn settled_usage(world: &World, claims: &BTreeSet<WorkloadId>) -> BTreeMap<Name, i64> {
-    let mut usage: BTreeMap<Name, i64> = world.teams.keys().map(|team| (team.clone(), 0)).collect();
-    let stops: BTreeSet<_> = world
-        .in_flight
-        .iter()
-        .filter(|action| matches!(action, Action::Evict { .. }))
-        .map(|action| action.workload().clone())
-        .collect();
-    let mut add = |item: &Item| {
-        for team in world.path(&item.workload.team) {
-            *usage.entry(team).or_default() += item.total();
-        }
-    };
-    for (item, _) in world.holders() {
-        if !matches!(item.stage, Stage::Ending(..)) && !stops.contains(&item.workload.id) {
-            add(item);
-        }
+/// As [`evict_from`] for a set that may include siblings of the preemptor, which law 3 does not protect.
+pub fn evict_set_from(world: &World, set: &[&Job], preemptor: &Job, usage: &mut Usage) -> Option<usize> {
+    let (siblings, others): (Vec<&Job>, Vec<&Job>) =
+        set.iter().partition(|victim| victim.workload.team == preemptor.workload.team);
+    for victim in siblings {
+        charge(world, usage, victim, -victim.total());
     }
-    claims.iter().filter_map(|id| world.items.get(id)).for_each(&mut add);
-    usage
+    evict_from(world, &others, preemptor, usage, &BTreeSet::new())
 }
 
-pub fn claims(world: &World) -> BTreeSet<WorkloadId> {
-    let waits = |id: &WorkloadId| world.reason(id) == (State::Pending, Reason::WaitingForEviction);
-    ids(world.queued()).into_iter().filter(waits).collect()
-}
-
-/// A share of the surplus that compares exactly: surplus ÷ weight, infinite without a weight.
+/// The fair share of a team, borrowed GPUs ÷ weight, that compares exactly. It is infinite without a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share(i64, i64);
+pub struct FairShare {
+    borrowed: i64,
+    weight: i64,
+}
 
-impl Ord for Share {
+impl FairShare {
+    fn is_infinite(self) -> bool {
+        self.weight == 0 && self.borrowed > 0
+    }
+}
+
+impl Ord for FairShare {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let infinite = |share: &Self| share.1 == 0 && share.0 > 0;
-        infinite(self).cmp(&infinite(other)).then_with(|| {
-            if infinite(self) {
-                self.0.cmp(&other.0)
+        self.is_infinite().cmp(&other.is_infinite()).then_with(|| {
+            if self.is_infinite() {
+                self.borrowed.cmp(&other.borrowed)
             } else {
-                (self.0 * other.1.max(1)).cmp(&(other.0 * self.1.max(1)))
+                (self.borrowed * other.weight.max(1)).cmp(&(other.borrowed * self.weight.max(1)))
             }
         })
     }
 }
 
-impl PartialOrd for Share {
+impl PartialOrd for FairShare {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-/// All shares of the surplus at that usage, the largest first.
-pub fn shares(world: &World, usage: &BTreeMap<Name, i64>) -> Vec<Share> {
-    let of = |(team, used): (&Name, &i64)| {
-        Share((used - world.guaranteed(team)).max(0), i64::from(world.teams[team].weight))
+/// The fair shares of all teams at that usage, the largest first.
+pub fn fair_shares(world: &World, usage: &Usage) -> Vec<FairShare> {
+    let of = |(team, used): (&Name, &i64)| FairShare {
+        borrowed: (used - world.guaranteed(team)).max(0),
+        weight: i64::from(world.teams[team].weight),
     };
-    let mut shares: Vec<Share> = usage.iter().map(of).collect();
+    let mut shares: Vec<FairShare> = usage.iter().map(of).collect();
     shares.sort_unstable_by(|left, right| right.cmp(left));
     shares
 }
 
-/// Law 3 for everything one plan decided, action by action in its order.
+/// Law 2: the sets of running workloads of which one must be evicted for `job`, since it would start within
+/// its guarantee. A set without a sibling does not count while a sibling's reservation is in the way of
+/// `job`.
+pub fn preemptions_due(world: &World, job: &Job) -> Vec<Vec<WorkloadId>> {
+    let mut sets = preemption_sets(world, job).unwrap_or_default();
+    if world.is_masked_by_sibling(job) {
+        let is_sibling = |id: &WorkloadId| world.items[id].workload.team == job.workload.team;
+        sets.retain(|set| set.iter().any(is_sibling));
+    }
+    sets
+}
+
+/// Every set of running workloads that may be evicted and without which `job` starts within its guarantee.
+/// `None` if there are too many candidates to try every set.
+pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>> {
+    let mut candidates = world.running();
+    candidates.retain(|other| {
+        let sibling = other.workload.team == job.workload.team;
+        other.preemptible() && (!sibling || other.workload.priority < job.workload.priority)
+    });
+    if candidates.len() > 9 {
+        return None;
+    }
+    let starts_within_guarantee = |set: &Vec<&Job>| {
+        let mut usage = settled_usage(world, &BTreeSet::new());
+        if evict_set_from(world, set, job, &mut usage).is_none() {
+            return false;
+        }
+        let path = world.path(&job.workload.team);
+        let limited = path.iter().any(|t| world.limit(t).is_some_and(|l| usage[t] + job.total() > l));
+        guarantees_hold(world, &usage, job, job.total()) && !limited && world.fits_after(job, set)
+    };
+    Some(subsets(&candidates).filter(starts_within_guarantee).map(ids).collect())
+}
+
+/// Preemptors that were nominated before the plan and still are, or that the plan started. A nomination that
+/// the plan gave up counts for nothing.
+pub fn nominations_kept(
+    world: &World,
+    before: BTreeSet<WorkloadId>,
+    actions: &[Action],
+) -> BTreeSet<WorkloadId> {
+    let now = nominated(world);
+    let is_acted_on = |id: &WorkloadId| actions.iter().any(|action| action.workload() == id);
+    before.into_iter().filter(|id| now.contains(id) || is_acted_on(id)).collect()
+}
+
+/// Law 3 for all that one plan decided, action by action in its order. `usage` is the settled usage before
+/// the plan.
 pub fn owners_keep_theirs(
     world: &World,
     actions: &[Action],
-    mut usage: BTreeMap<Name, i64>,
-    claimed: &BTreeSet<WorkloadId>,
+    mut usage: Usage,
+    nominated: &BTreeSet<WorkloadId>,
 ) -> Result<(), TestCaseError> {
+    for job in nominated.iter().filter_map(|id| world.items.get(id)) {
+        charge(world, &mut usage, job, job.total());
+    }
     let decided_before = &world.in_flight[..world.in_flight.len() - actions.len()];
-    let mut gone: BTreeSet<WorkloadId> = decided_before
-        .iter()
-        .filter(|action| matches!(action, Action::Evict { .. }))
-        .map(|action| action.workload().clone())
-        .collect();
-    let mut at = 0;
-    while at < actions.len() {
-        let preemptor = match &actions[at] {
-            Action::Admit { workload, .. } => {
-                at += 1;
-                workload
-            }
+    let mut judge = PlanJudge { world, usage, nominated, evicted: evicted_by(decided_before) };
+    for step in actions.chunk_by(have_one_preemptor) {
+        let started = match &step[0] {
+            Action::Admit { workload, .. } => workload,
             Action::Evict { preemptor: Some(preemptor), .. } => {
-                let same =
-                    |a: &&Action| matches!(a, Action::Evict { preemptor: Some(c), .. } if c == preemptor);
-                let decided: Vec<&Action> = actions[at..].iter().take_while(same).collect();
-                at += decided.len();
-                let item = &world.items[preemptor];
-                // Room that was promised to the preemptor before is in the usage already.
-                let more = if claimed.contains(preemptor) { 0 } else { item.total() };
-                let moves = |a: &&&Action| matches!(a, Action::Evict { reason: EvictReason::Moved, .. });
-                for moved in decided.iter().filter(moves).map(|a| &world.items[a.workload()]) {
-                    // Only for one whom its guarantee holds as things are; and its own place is waiting.
-                    let outright = world
-                        .path(&item.workload.team)
-                        .iter()
-                        .all(|team| usage[team] + more <= world.guaranteed(team));
-                    prop_assert!(
-                        outright && moved.preemptible(),
-                        "{} moves for {preemptor}",
-                        moved.workload.id
-                    );
-                }
-                let group: Vec<&Item> =
-                    decided.iter().filter(|a| !moves(a)).map(|a| &world.items[a.workload()]).collect();
-                let mut before = usage.clone();
-                if claimed.contains(preemptor) {
-                    for team in world.path(&item.workload.team) {
-                        *before.entry(team).or_default() -= item.total();
-                    }
-                }
-                let (own, others): (Vec<&Item>, Vec<&Item>) =
-                    group.iter().partition(|victim| victim.workload.team == item.workload.team);
-                for victim in &own {
-                    prop_assert!(victim.workload.priority < item.workload.priority, "equal priority yielded");
-                    for team in world.path(&victim.workload.team) {
-                        *usage.entry(team).or_default() -= victim.total();
-                    }
-                }
-                let straddling = take(world, &others, item, &mut usage, &gone);
-                gone.extend(group.iter().map(|victim| victim.workload.id.clone()));
-                let names = ids(group.clone());
-                prop_assert!(
-                    straddling.is_some(),
-                    "{names:?} of a team within its guarantee: {usage:?}, {claimed:?}\n{}",
-                    world.log.join("\n")
-                );
-                let path = world.path(&item.workload.team);
-                let owed = path.iter().all(|team| usage[team] + more <= world.guaranteed(team));
-                // Who is not owed takes from other teams only what leaves owners whole and shares fairer.
-                let mut after = usage.clone();
-                for team in &path {
-                    *after.entry(team.clone()).or_default() += more;
-                }
-                let fairer = straddling == Some(0) && shares(world, &after) < shares(world, &before);
-                prop_assert!(owed || others.is_empty() || fairer, "{preemptor} is not owed what it took");
-                prop_assert!(group.iter().all(|victim| victim.preemptible()), "not preemptible");
+                judge.evictions_are_allowed(preemptor, step)?;
                 preemptor
             }
             other => return Err(TestCaseError::fail(format!("{other:?} has no cause here"))),
         };
-        if !claimed.contains(preemptor) {
-            for team in world.path(&world.items[preemptor].workload.team) {
-                *usage.entry(team).or_default() += world.items[preemptor].total();
-            }
+        let job = &world.items[started];
+        let more = judge.not_yet_charged(job);
+        charge(world, &mut judge.usage, job, more);
+    }
+    Ok(())
+}
+
+/// Whether both actions are evictions for the same preemptor.
+fn have_one_preemptor(left: &Action, right: &Action) -> bool {
+    let preemptor = |action: &Action| match action {
+        Action::Evict { preemptor, .. } => preemptor.clone(),
+        _ => None,
+    };
+    preemptor(left).is_some() && preemptor(left) == preemptor(right)
+}
+
+fn is_move(action: &Action) -> bool {
+    matches!(action, Action::Evict { reason: EvictReason::Moved, .. })
+}
+
+/// Follows one plan through the usage of teams.
+struct PlanJudge<'a> {
+    world: &'a World,
+    /// Settled usage after the actions judged so far; nominated preemptors are charged from the start.
+    usage: Usage,
+    nominated: &'a BTreeSet<WorkloadId>,
+    evicted: BTreeSet<WorkloadId>,
+}
+
+impl PlanJudge<'_> {
+    /// GPUs of a starting job that the usage does not include yet.
+    fn not_yet_charged(&self, job: &Job) -> i64 {
+        if self.nominated.contains(&job.workload.id) { 0 } else { job.total() }
+    }
+
+    /// Judges all evictions of a plan for one preemptor and takes the victims off the usage.
+    fn evictions_are_allowed(
+        &mut self,
+        preemptor: &WorkloadId,
+        evictions: &[Action],
+    ) -> Result<(), TestCaseError> {
+        let world = self.world;
+        let preemptor = &world.items[preemptor];
+        let (moves, evictions): (Vec<&Action>, Vec<&Action>) = evictions.iter().partition(|a| is_move(a));
+        self.moves_are_allowed(preemptor, &moves)?;
+        let victims: Vec<&Job> = evictions.iter().map(|action| &world.items[action.workload()]).collect();
+        prop_assert!(victims.iter().all(|victim| victim.preemptible()), "a victim is not preemptible");
+        let (siblings, others): (Vec<&Job>, Vec<&Job>) =
+            victims.iter().partition(|victim| victim.workload.team == preemptor.workload.team);
+
+        let more = self.not_yet_charged(preemptor);
+        let mut before = self.usage.clone();
+        charge(world, &mut before, preemptor, more - preemptor.total());
+        self.evict_siblings(preemptor, &siblings)?;
+        let below_guarantee = self.evict_others(preemptor, &others)?;
+        self.evicted.extend(ids(victims));
+        let mut after = self.usage.clone();
+        charge(world, &mut after, preemptor, more);
+
+        let within_guarantee = guarantees_hold(world, &self.usage, preemptor, more);
+        let is_fairer = below_guarantee == 0 && fair_shares(world, &after) < fair_shares(world, &before);
+        prop_assert!(
+            within_guarantee || others.is_empty() || is_fairer,
+            "{} borrows, and its evictions make shares no fairer",
+            preemptor.workload.id
+        );
+        Ok(())
+    }
+
+    /// Within a team only lower priority is preempted.
+    fn evict_siblings(&mut self, preemptor: &Job, siblings: &[&Job]) -> Result<(), TestCaseError> {
+        for victim in siblings {
+            let is_lower = victim.workload.priority < preemptor.workload.priority;
+            prop_assert!(is_lower, "a sibling of equal or higher priority is evicted");
+            charge(self.world, &mut self.usage, victim, -victim.total());
+        }
+        Ok(())
+    }
+
+    /// A team within its guarantee loses nothing. Returns how many victims fall below their guarantee.
+    fn evict_others(&mut self, preemptor: &Job, others: &[&Job]) -> Result<usize, TestCaseError> {
+        evict_from(self.world, others, preemptor, &mut self.usage, &self.evicted).ok_or_else(|| {
+            TestCaseError::fail(format!(
+                "one of {:?} is of a team within its guarantee: {:?}, {:?}\n{}",
+                ids(others.to_vec()),
+                self.usage,
+                self.nominated,
+                self.world.log.join("\n")
+            ))
+        })
+    }
+
+    /// A workload continues elsewhere only for a preemptor that its guarantee holds without any eviction.
+    fn moves_are_allowed(&self, preemptor: &Job, moves: &[&Action]) -> Result<(), TestCaseError> {
+        let within_guarantee =
+            guarantees_hold(self.world, &self.usage, preemptor, self.not_yet_charged(preemptor));
+        for moved in moves.iter().map(|action| &self.world.items[action.workload()]) {
+            prop_assert!(
+                within_guarantee && moved.preemptible(),
+                "{} moves for {}",
+                moved.workload.id,
+                preemptor.workload.id
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The usage of a team once the victims are evicted and the preemptor runs.
+pub fn usage_after(world: &World, team: &Name, victims: &[&Job], preemptor: &Job) -> i64 {
+    let evicted = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(team));
+    world.used(team) - evicted.map(|victim| victim.total()).sum::<i64>() + preemptor.total()
+}
+
+/// Whether a set has a sibling of the preemptor that the guarantees hold beside the preemptor.
+fn evicts_sibling_needlessly(world: &World, preemptor: &Job, set: &[WorkloadId]) -> bool {
+    let victims: Vec<&Job> = set.iter().map(|id| &world.items[id]).collect();
+    victims.iter().filter(|victim| victim.workload.team == preemptor.workload.team).any(|sibling| {
+        world.path(&sibling.workload.team).iter().all(|team| {
+            usage_after(world, team, &victims, preemptor) + sibling.total() <= world.guaranteed(team)
+        })
+    })
+}
+
+/// How many victims of other teams fall below their guarantee; `None` if law 3 protects one.
+fn below_guarantee<'a>(
+    world: &World,
+    set: impl IntoIterator<Item = &'a WorkloadId>,
+    preemptor: &Job,
+) -> Option<usize> {
+    let victims = set.into_iter().map(|id| &world.items[id]);
+    let others: Vec<&Job> =
+        victims.filter(|victim| victim.workload.team != preemptor.workload.team).collect();
+    evict_from(world, &others, preemptor, &mut current_usage(world), &BTreeSet::new())
+}
+
+/// Law 4: of `sets`, which all let the preemptor start, none is a part of the chosen one, and none takes
+/// fewer workloads below their guarantee.
+pub fn the_chosen_set_is_minimal(
+    world: &World,
+    preemptor: &Job,
+    chosen: &BTreeSet<WorkloadId>,
+    sets: &[Vec<WorkloadId>],
+) -> Result<(), TestCaseError> {
+    let is_part = |set: &Vec<WorkloadId>| set.len() < chosen.len() && set.iter().all(|v| chosen.contains(v));
+    prop_assert!(!sets.iter().any(is_part), "{chosen:?} has a needless victim: {sets:?}");
+    // A sibling that the guarantee holds beside the preemptor would return for the same capacity.
+    let comparable = sets.iter().filter(|set| !evicts_sibling_needlessly(world, preemptor, set));
+    let best = comparable.filter_map(|set| below_guarantee(world, set, preemptor)).min();
+    let chosen_below = below_guarantee(world, chosen, preemptor);
+    prop_assert!(best.is_none() || chosen_below <= best, "{chosen:?} cuts into a guarantee needlessly");
+    Ok(())
+}
+
+/// Law 4: every preemptor has started, by the log from that line on.
+pub fn preemptors_have_started(world: &World, log_from: usize) -> Result<(), TestCaseError> {
+    for (preemptor, victims) in &world.evicted_for {
+        let admission = format!("Admit {preemptor} ");
+        let started = world.log[log_from..].iter().any(|line| line.starts_with(&admission));
+        prop_assert!(started, "{victims:?} were evicted for {preemptor}, which did not start");
+    }
+    Ok(())
+}
+
+/// Law 4: no workload is evicted twice for the same preemptor, by the log from that line on.
+pub fn victims_are_evicted_once(world: &World, log_from: usize) -> Result<(), TestCaseError> {
+    let mut evicted = BTreeSet::new();
+    for line in world.log[log_from..].iter().filter(|line| line.starts_with("Evict")) {
+        prop_assert!(evicted.insert(line), "evicted twice: {line}");
+    }
+    Ok(())
+}
+
+/// Law 4: without any one of its victims the preemptor would not fit.
+pub fn every_victim_is_needed(
+    world: &World,
+    preemptor: &Job,
+    victims: &BTreeSet<WorkloadId>,
+) -> Result<(), TestCaseError> {
+    for spared in victims {
+        let others: Vec<&Job> =
+            victims.iter().filter(|victim| *victim != spared).map(|victim| &world.items[victim]).collect();
+        prop_assert!(!world.fits_after(preemptor, &others), "{spared} is a needless victim of {victims:?}");
+    }
+    Ok(())
+}
+
+/// GPU-milliseconds since their admission that the running workloads of a set lose.
+pub fn lost_work<'a>(world: &World, set: impl IntoIterator<Item = &'a WorkloadId>) -> i64 {
+    let lost = |id: &WorkloadId| match &world.items[id].phase {
+        Phase::Running(admission) => world.items[id].total() * (world.now.0 - admission.at.0),
+        _ => 0,
+    };
+    set.into_iter().map(lost).sum()
+}
+
+/// Law 5: moving one GPU from any team to any other makes the list of shares, largest first, no smaller.
+pub fn no_division_is_fairer(used: &[i64], weights: &[u32]) -> Result<(), TestCaseError> {
+    for from in 0..used.len() {
+        for to in 0..used.len() {
+            let mut other = used.to_vec();
+            other[from] -= 1;
+            other[to] += 1;
+            let is_fair =
+                used[from] == 0 || weighted_shares(&other, weights) >= weighted_shares(used, weights);
+            prop_assert!(is_fair, "{used:?} with weights {weights:?} is less fair than {other:?}");
         }
     }
     Ok(())
 }
 
-/// Whether some set of running workloads that may be taken would let `item` start.
-pub fn could_be_made_room(world: &World, item: &Item) -> Option<Vec<Vec<WorkloadId>>> {
-    let running: Vec<&Item> = world
-        .running()
-        .into_iter()
-        .filter(|other| {
-            let own = other.workload.team == item.workload.team;
-            other.preemptible() && (!own || other.workload.priority < item.workload.priority)
-        })
-        .collect();
-    if running.len() > 9 {
-        return None;
-    }
-    let mut sets = Vec::new();
-    for mask in 0_u32..1 << running.len() {
-        let set: Vec<&Item> =
-            (0..running.len()).filter(|i| mask & (1 << i) != 0).map(|i| running[i]).collect();
-        let mut usage = settled_usage(world, &BTreeSet::new());
-        let (own, others): (Vec<&Item>, Vec<&Item>) =
-            set.iter().partition(|victim| victim.workload.team == item.workload.team);
-        for victim in own {
-            for team in world.path(&victim.workload.team) {
-                *usage.entry(team).or_default() -= victim.total();
-            }
-        }
-        if take(world, &others, item, &mut usage, &BTreeSet::new()).is_none() {
-            continue;
-        }
-        let path = world.path(&item.workload.team);
-        let owed = path.iter().all(|team| usage[team] + item.total() <= world.guaranteed(team));
-        let capped = path.iter().any(|t| world.limit(t).is_some_and(|l| usage[t] + item.total() > l));
-        if owed && !capped && world.fits_without(item, &set) {
-            sets.push(set.iter().map(|victim| victim.workload.id.clone()).collect());
-        }
-    }
-    Some(sets)
+/// Shares times the product of all weights, the largest first.
+fn weighted_shares(used: &[i64], weights: &[u32]) -> Vec<i64> {
+    let product: i64 = weights.iter().map(|weight| i64::from(*weight)).product();
+    let mut shares: Vec<i64> =
+        used.iter().zip(weights).map(|(used, weight)| used * product / i64::from(*weight)).collect();
+    shares.sort_unstable_by_key(|share| -share);
+    shares
 }
 
-/// Whether a set has somebody of the preemptor's own team whom the guarantees hold beside it.
-pub fn takes_mates_needlessly(world: &World, item: &Item, set: &[WorkloadId]) -> bool {
-    let victims: Vec<&Item> = set.iter().map(|id| &world.items[id]).collect();
-    let held = |team: &Name| {
-        let gone = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(team));
-        world.used(team) - gone.map(|victim| victim.total()).sum::<i64>() + item.total()
-    };
-    victims.iter().filter(|victim| victim.workload.team == item.workload.team).any(|mate| {
-        world.path(&mate.workload.team).iter().all(|team| held(team) + mate.total() <= world.guaranteed(team))
-    })
-}
-
-/// What teams held before the evictions that are in flight.
-pub fn settled_usage_before(world: &World) -> BTreeMap<Name, i64> {
-    world.teams.keys().map(|team| (team.clone(), world.used(team))).collect()
+/// Law 6: whether `job` may start as things are, without any eviction.
+pub fn could_start(world: &World, job: &Job) -> bool {
+    let nothing = BTreeMap::new();
+    world.within_limits(job, &nothing)
+        && (job.preemptible() || world.within_guarantee(job, &nothing))
+        && world.fits_after(job, &[])
 }

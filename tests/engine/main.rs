@@ -1,24 +1,24 @@
-//! The laws of the engine, each as a property over random clusters and sequences of events, and
-//! known cases with one right answer.
+//! Properties of the engine over random clusters and sequences of events, one or more for each law it answers
+//! for (see [`laws`]), and known cases with one right answer.
 
-mod astray;
 mod cases;
 mod currency;
 mod defragment;
+mod eviction_cost;
+mod fair_share;
 mod forecasts;
 mod golden;
 mod incremental;
 mod judge;
 mod laws;
+mod misplaced;
 mod ops;
-mod order;
 mod placement;
 mod pods;
 mod purity;
 mod ready;
-mod shares;
+mod reservations;
 mod sizes;
 mod time;
-mod turns;
 mod users;
 mod world;

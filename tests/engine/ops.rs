@@ -1,13 +1,13 @@
-//! What can happen to a small world, at random.
+//! Random clusters and random sequences of operations on them. The golden file depends on every draw.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use sluice_engine::types::{Name, Team, Time, WorkloadId};
+use sluice_engine::types::{Event, Name, Team, Time, WorkloadId};
 
-use super::world::{Item, Stage, World, team};
+use super::world::{Job, Phase, World, team};
 
-/// What can happen to a cluster.
+/// An operation on a cluster. Numbers select among the nodes, teams or workloads that it can apply to.
 #[derive(Clone, Debug)]
 pub enum Op {
     Submit {
@@ -26,11 +26,11 @@ pub enum Op {
     PodsGone(usize),
     Finish(usize),
     Delete(usize),
-    Foreign {
+    UnmanagedPod {
         node: usize,
         gpus: i64,
     },
-    ForeignGone(usize),
+    UnmanagedPodGone(usize),
     Cordon {
         node: usize,
         open: bool,
@@ -39,7 +39,7 @@ pub enum Op {
         team: usize,
         guaranteed: i64,
     },
-    /// The process dies; what it had decided was written, or was not.
+    /// The process restarts. Its decisions in flight are written, or lost.
     Restart {
         written: bool,
     },
@@ -61,21 +61,22 @@ pub fn op() -> impl Strategy<Value = Op> {
         4 => (0..8_usize).prop_map(Op::PodsGone),
         3 => (0..8_usize).prop_map(Op::Finish),
         1 => (0..8_usize).prop_map(Op::Delete),
-        1 => (0..3_usize, 1..4_i64).prop_map(|(node, gpus)| Op::Foreign { node, gpus }),
-        1 => (0..3_usize).prop_map(Op::ForeignGone),
+        1 => (0..3_usize, 1..4_i64).prop_map(|(node, gpus)| Op::UnmanagedPod { node, gpus }),
+        1 => (0..3_usize).prop_map(Op::UnmanagedPodGone),
         1 => (0..3_usize, any::<bool>()).prop_map(|(node, open)| Op::Cordon { node, open }),
         1 => (0..3_usize, 0..9_i64).prop_map(|(team, guaranteed)| Op::Quota { team, guaranteed }),
         1 => any::<bool>().prop_map(|written| Op::Restart { written }),
     ]
 }
 
+/// A cluster of three teams.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub nodes: Vec<i64>,
     pub guarantees: [i64; 3],
     pub limits: [Option<i64>; 3],
     pub weights: [u32; 3],
-    /// Whether teams 0 and 1 stand under a parent, and what that is promised.
+    /// The guarantee of the parent of teams 0 and 1, if they have one.
     pub parent: Option<i64>,
 }
 
@@ -112,19 +113,21 @@ pub fn build(setup: &Setup) -> World {
     World::new(&setup.nodes, teams)
 }
 
-pub fn nth<T: Clone>(items: Vec<T>, n: usize) -> Option<T> {
-    if items.is_empty() { None } else { Some(items[n % items.len()].clone()) }
+/// The element that a random number selects.
+pub fn nth<T: Clone>(list: Vec<T>, n: usize) -> Option<T> {
+    if list.is_empty() { None } else { Some(list[n % list.len()].clone()) }
 }
 
-pub fn ids(items: Vec<&Item>) -> Vec<WorkloadId> {
-    items.iter().map(|item| item.workload.id.clone()).collect()
+pub fn ids(jobs: Vec<&Job>) -> Vec<WorkloadId> {
+    jobs.iter().map(|job| job.workload.id.clone()).collect()
 }
 
-pub fn ending(world: &World) -> Vec<WorkloadId> {
-    let ends = |item: &&Item| matches!(item.stage, Stage::Ending(..));
-    world.items.values().filter(ends).map(|item| item.workload.id.clone()).collect()
+pub fn stopping(world: &World) -> Vec<WorkloadId> {
+    let stops = |job: &&Job| matches!(job.phase, Phase::Stopping(..));
+    world.items.values().filter(stops).map(|job| job.workload.id.clone()).collect()
 }
 
+/// Applies one operation; one that has nothing to apply to changes nothing.
 pub fn apply(world: &mut World, op: &Op) {
     match op.clone() {
         Op::Submit { team, queue, priority, pods, gpus } => {
@@ -140,15 +143,15 @@ pub fn apply(world: &mut World, op: &Op) {
             }
         }
         Op::PodsGone(n) => {
-            if let Some(id) = nth(ending(world), n) {
-                world.end(&id, Stage::Queued);
+            if let Some(id) = nth(stopping(world), n) {
+                world.end(&id, Phase::Queued);
             }
         }
         Op::Finish(n) => {
             let busy: BTreeSet<_> = world.in_flight.iter().map(|a| a.workload().clone()).collect();
             let running = ids(world.running()).into_iter().filter(|id| !busy.contains(id)).collect();
             if let Some(id) = nth(running, n) {
-                world.end(&id, Stage::Finished);
+                world.end(&id, Phase::Finished);
             }
         }
         Op::Delete(n) => {
@@ -156,12 +159,12 @@ pub fn apply(world: &mut World, op: &Op) {
                 world.delete(&id);
             }
         }
-        Op::Foreign { node, gpus } => {
+        Op::UnmanagedPod { node, gpus } => {
             if let Some(node) = nth(world.nodes.keys().cloned().collect(), node) {
-                world.add_foreign(&node, gpus);
+                world.add_unmanaged_pod(&node, gpus);
             }
         }
-        Op::ForeignGone(n) => world.remove_foreign(n),
+        Op::UnmanagedPodGone(n) => world.remove_unmanaged_pod(n),
         Op::Cordon { node, open } => {
             if let Some(node) = nth(world.nodes.keys().cloned().collect(), node) {
                 world.cordon(&node, open);
@@ -174,7 +177,7 @@ pub fn apply(world: &mut World, op: &Op) {
                 quota.guaranteed = super::world::gpus(guaranteed);
             }
             world.teams.insert(name, changed.clone());
-            world.engine.apply(sluice_engine::types::Event::TeamApplied(changed), world.now);
+            world.engine.apply(Event::TeamApplied(changed), world.now);
         }
         Op::Restart { written } => {
             while written && !world.in_flight.is_empty() {

@@ -1,4 +1,5 @@
-//! Where pods go: nodes are never overfilled, devices neither; shares stay where they are.
+//! The placement of pods: on nodes, in topology domains and on GPU devices. Neither nodes nor devices are
+//! overfilled, and GPU fractions stay on their device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use sluice_engine::types::{
 use super::world::{GPU, team};
 
 /// A cluster in which every decision is carried out at once.
-struct Yard {
+struct Cluster {
     engine: Engine,
     now: Time,
     running: BTreeMap<WorkloadId, (Workload, Admission)>,
@@ -35,7 +36,7 @@ fn node(name: &str, labels: &[(&str, &str)], offers: &[(&str, i64)]) -> Node {
     }
 }
 
-/// A Job of team `t` with so many pods that request so much each.
+/// A workload of team `t` with so many pods; `requests` are those of one pod, in thousandths.
 fn job(name: &str, pods: u32, requests: &[(&str, i64)]) -> Workload {
     let shape = PodShape { requests: amounts(requests), ..PodShape::default() };
     Workload {
@@ -45,33 +46,33 @@ fn job(name: &str, pods: u32, requests: &[(&str, i64)]) -> Workload {
     }
 }
 
-impl Yard {
+impl Cluster {
     fn new(nodes: Vec<Node>) -> Self {
-        let mut yard =
+        let mut cluster =
             Self { engine: Engine::new(), now: Time(0), running: BTreeMap::new(), waiting: BTreeMap::new() };
-        yard.tell(Event::TeamApplied(team("t", None, 1_000, None)));
+        cluster.report(Event::TeamApplied(team("t", None, 1_000, None)));
         for node in nodes {
-            yard.tell(Event::NodeApplied(node));
+            cluster.report(Event::NodeApplied(node));
         }
-        yard
+        cluster
     }
 
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         self.engine.apply(event, self.now);
     }
 
-    /// Submits a workload and lets everything happen that follows.
+    /// Submits a workload a second later and carries out every decision; returns its pods by node if it runs.
     fn submit(&mut self, mut workload: Workload) -> Option<BTreeMap<String, u32>> {
         self.now = Time(self.now.0 + 1_000);
         workload.submitted = self.now;
         let id = workload.id.clone();
         self.waiting.insert(id.clone(), workload.clone());
-        self.tell(Event::WorkloadApplied(workload));
+        self.report(Event::WorkloadApplied(workload));
         self.settle();
         self.nodes_of(&id)
     }
 
-    /// Where a workload runs, if it does.
+    /// The pods of a running workload by node.
     fn nodes_of(&self, id: &WorkloadId) -> Option<BTreeMap<String, u32>> {
         let (_, admission) = self.running.get(id)?;
         Some(admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect())
@@ -89,7 +90,7 @@ impl Yard {
                     Action::Evict { workload, .. } => {
                         let queued = self.stop(&workload);
                         self.waiting.insert(workload, queued.clone());
-                        self.tell(Event::WorkloadApplied(queued));
+                        self.report(Event::WorkloadApplied(queued));
                     }
                     other => panic!("not expected here: {other:?}"),
                 }
@@ -98,12 +99,12 @@ impl Yard {
     }
 
     fn start(&mut self, id: &WorkloadId, admission: Admission) {
-        let workload = self.waiting.remove(id).expect("only who waits is admitted");
+        let workload = self.waiting.remove(id).expect("only waiting workloads are admitted");
         let workload = Workload { state: Observed::Admitted(admission.clone()), ..workload };
-        self.tell(Event::WorkloadApplied(workload.clone()));
+        self.report(Event::WorkloadApplied(workload.clone()));
         for (node, pods) in &admission.nodes {
             for pod in 0..*pods {
-                self.tell(Event::PodApplied(Pod {
+                self.report(Event::PodApplied(Pod {
                     id: PodId(format!("{id}/{node}/{pod}").into()),
                     workload: Some(id.clone()),
                     node: Some(node.clone()),
@@ -116,10 +117,10 @@ impl Yard {
 
     /// Ends all pods of a workload.
     fn stop(&mut self, id: &WorkloadId) -> Workload {
-        let (workload, admission) = self.running.remove(id).expect("only who runs stops");
+        let (workload, admission) = self.running.remove(id).expect("only running workloads stop");
         for (node, pods) in &admission.nodes {
             for pod in 0..*pods {
-                self.tell(Event::PodRemoved(PodId(format!("{id}/{node}/{pod}").into())));
+                self.report(Event::PodRemoved(PodId(format!("{id}/{node}/{pod}").into())));
             }
         }
         Workload { state: Observed::Queued, ..workload }
@@ -128,16 +129,16 @@ impl Yard {
     fn finish(&mut self, name: &str) {
         let id = WorkloadId(name.into());
         self.stop(&id);
-        self.tell(Event::WorkloadRemoved(id));
+        self.report(Event::WorkloadRemoved(id));
         self.settle();
     }
 
-    /// The shared devices of every node: whose shares lie on them, in thousandths.
+    /// The shared devices of every node: the workloads on each and their GPU fractions in thousandths.
     fn shared(&self) -> BTreeMap<Name, Vec<Vec<(String, i64)>>> {
         let nodes = self.engine.nodes().into_iter();
         let devices = nodes.map(|node| {
             let devices = node.shared.iter().map(|device| {
-                device.shares.iter().map(|(who, share)| (who.to_string(), share.as_milli())).collect()
+                device.shares.iter().map(|(id, fraction)| (id.to_string(), fraction.as_milli())).collect()
             });
             (node.name.clone(), devices.collect())
         });
@@ -158,16 +159,16 @@ fn racked(name: &str, zone: &str, rack: &str, gpus: i64) -> Node {
     node(name, &[("zone", zone), ("rack", rack)], &gpu(gpus * 1_000))
 }
 
-/// A yard whose pool knows zones and racks.
-fn racks(nodes: Vec<Node>) -> Yard {
-    let mut yard = Yard::new(nodes);
-    yard.tell(Event::PoolApplied(Pool {
+/// A cluster with a pool of zones and racks.
+fn racks(nodes: Vec<Node>) -> Cluster {
+    let mut cluster = Cluster::new(nodes);
+    cluster.report(Event::PoolApplied(Pool {
         name: "default".into(),
         node_selector: BTreeMap::new(),
         topology: vec!["zone".into(), "rack".into()],
         weights: ResourceList::new(),
     }));
-    yard
+    cluster
 }
 
 fn required(label: &str, workload: Workload) -> Workload {
@@ -184,34 +185,38 @@ fn spread(nodes: &[(&str, u32)]) -> Option<BTreeMap<String, u32>> {
 
 #[test]
 fn a_gang_takes_the_tightest_rack() {
-    // As many GPUs of the first rack as said are in use before.
+    // So many GPUs of the first rack are in use.
     let racks = |used: u32| {
         let one = |name, rack| racked(name, "z", rack, 1);
         let first = [one("a0", "r1"), one("a1", "r1"), one("a2", "r1")];
-        let mut yard = racks([first, [one("b0", "r2"), one("b1", "r2"), one("b2", "r2")]].concat());
+        let mut cluster = racks([first, [one("b0", "r2"), one("b1", "r2"), one("b2", "r2")]].concat());
         for i in 0..used {
             let mut job = job(&format!("used{i}"), 1, &gpu(1_000));
             job.shape.node_selector.insert("rack".into(), "r1".into());
-            assert!(yard.submit(job).is_some());
+            assert!(cluster.submit(job).is_some());
         }
-        yard
+        cluster
     };
     let gang = |pods| job("gang", pods, &gpu(1_000));
     assert_eq!(racks(1).submit(required("rack", gang(2))), spread(&[("a1", 1), ("a2", 1)]));
     assert_eq!(racks(3).submit(required("rack", gang(2))), spread(&[("b0", 1), ("b1", 1)]));
     assert_eq!(racks(1).submit(required("rack", gang(4))), None);
     assert_eq!(racks(1).submit(required("zone", gang(5))).map(|nodes| nodes.len()), Some(5));
-    assert_eq!(racks(0).submit(required("room", gang(1))), None, "no node lies in a room");
+    assert_eq!(racks(0).submit(required("room", gang(1))), None, "no node has the label room");
     assert_eq!(
         racks(1).submit(preferred("rack", gang(4))),
         spread(&[("a1", 1), ("b0", 1), ("b1", 1), ("b2", 1)]),
-        "the roomiest rack, and the rest"
+        "the rack with the most free GPUs, and the rest"
     );
-    assert_eq!(racks(1).submit(gang(2)), spread(&[("a1", 1), ("a2", 1)]), "together without any wish");
+    assert_eq!(
+        racks(1).submit(gang(2)),
+        spread(&[("a1", 1), ("a2", 1)]),
+        "in one rack without a request for it"
+    );
 }
 
 #[test]
-fn a_gang_without_a_wish_takes_fewest_nodes_and_then_one_rack() {
+fn a_gang_without_topology_takes_fewest_nodes_and_then_one_rack() {
     let nodes = || {
         vec![
             racked("a0", "z", "r1", 2),
@@ -224,71 +229,74 @@ fn a_gang_without_a_wish_takes_fewest_nodes_and_then_one_rack() {
     let gang = |pods| job("gang", pods, &gpu(1_000));
     assert_eq!(racks(nodes()).submit(gang(4)), spread(&[("a1", 2), ("a2", 2)]));
     assert_eq!(racks(nodes()).submit(gang(3)), spread(&[("a0", 2), ("a3", 1)]), "the tighter rack of two");
-    let wish = required("kubernetes.io/hostname", gang(2));
-    assert_eq!(racks(nodes()).submit(wish).map(|nodes| nodes.len()), Some(1));
+    let on_one_node = required("kubernetes.io/hostname", gang(2));
+    assert_eq!(racks(nodes()).submit(on_one_node).map(|nodes| nodes.len()), Some(1));
     assert_eq!(racks(nodes()).submit(required("kubernetes.io/hostname", gang(3))), None);
 }
 
 #[test]
-fn shares_fill_the_tightest_device_before_a_new_one() {
-    let mut yard = Yard::new(vec![node("n0", &[], &gpu(2_000))]);
-    assert_eq!(yard.submit(job("first", 1, &gpu(500))), on("n0", 1));
-    assert_eq!(yard.submit(job("six", 1, &gpu(600))), on("n0", 1));
-    assert_eq!(yard.submit(job("half", 1, &gpu(500))), on("n0", 1));
-    assert_eq!(yard.submit(job("other-half", 1, &gpu(500))), None, "only .4 is left of the second device");
-    assert_eq!(yard.submit(job("third", 1, &gpu(300))), on("n0", 1));
+fn gpu_fractions_fill_the_tightest_device_before_a_new_one() {
+    let mut cluster = Cluster::new(vec![node("n0", &[], &gpu(2_000))]);
+    assert_eq!(cluster.submit(job("first", 1, &gpu(500))), on("n0", 1));
+    assert_eq!(cluster.submit(job("six", 1, &gpu(600))), on("n0", 1));
+    assert_eq!(cluster.submit(job("half", 1, &gpu(500))), on("n0", 1));
+    assert_eq!(cluster.submit(job("other-half", 1, &gpu(500))), None, "only .4 is left of the second device");
+    assert_eq!(cluster.submit(job("third", 1, &gpu(300))), on("n0", 1));
     let expected = [
         vec![("first".to_owned(), 500), ("half".to_owned(), 500)],
         vec![("six".to_owned(), 600), ("third".to_owned(), 300)],
     ];
-    assert_eq!(yard.shared()["n0"], expected);
-    yard.finish("first");
-    assert!(yard.running.contains_key(&WorkloadId("other-half".into())), "the first device has room again");
+    assert_eq!(cluster.shared()["n0"], expected);
+    cluster.finish("first");
+    assert!(cluster.running.contains_key(&WorkloadId("other-half".into())), "the first device fits it again");
 }
 
 #[test]
-fn a_device_is_whole_again_when_its_last_share_goes() {
-    let mut yard = Yard::new(vec![node("n0", &[], &gpu(2_000))]);
+fn a_device_is_whole_again_when_its_last_fraction_ends() {
+    let mut cluster = Cluster::new(vec![node("n0", &[], &gpu(2_000))]);
     for name in ["a", "b"] {
-        assert_eq!(yard.submit(job(name, 1, &gpu(500))), on("n0", 1));
+        assert_eq!(cluster.submit(job(name, 1, &gpu(500))), on("n0", 1));
     }
-    assert_eq!(yard.submit(job("pair", 1, &gpu(2_000))), None);
-    assert_eq!(yard.submit(job("whole", 1, &gpu(1_000))), on("n0", 1), "the shares take one device only");
-    yard.finish("a");
-    assert_eq!(yard.submit(job("next", 1, &gpu(1_000))), None, "half a device is no device");
-    yard.finish("b");
-    assert!(yard.running.contains_key(&WorkloadId("next".into())));
+    assert_eq!(cluster.submit(job("pair", 1, &gpu(2_000))), None);
+    assert_eq!(cluster.submit(job("whole", 1, &gpu(1_000))), on("n0", 1), "both fractions are on one device");
+    cluster.finish("a");
+    assert_eq!(cluster.submit(job("next", 1, &gpu(1_000))), None, "half a device is no device");
+    cluster.finish("b");
+    assert!(cluster.running.contains_key(&WorkloadId("next".into())));
 }
 
 #[test]
-fn room_for_a_share_is_made_on_one_device() {
+fn fractions_of_one_device_are_evicted_for_a_fraction() {
     let arrange = || {
-        let mut yard = Yard::new(vec![node("n0", &[], &gpu(2_000))]);
-        yard.tell(Event::TeamApplied(team("t", None, 1, None)));
-        yard.tell(Event::TeamApplied(team("b", None, 1, None)));
+        let mut cluster = Cluster::new(vec![node("n0", &[], &gpu(2_000))]);
+        cluster.report(Event::TeamApplied(team("t", None, 1, None)));
+        cluster.report(Event::TeamApplied(team("b", None, 1, None)));
         for (name, milli) in [("one", 1_000), ("x", 500), ("y", 500)] {
-            assert_eq!(yard.submit(job(name, 1, &gpu(milli))), on("n0", 1));
+            assert_eq!(cluster.submit(job(name, 1, &gpu(milli))), on("n0", 1));
         }
-        yard
+        cluster
     };
-    let names = |yard: &Yard| yard.running.keys().map(ToString::to_string).collect::<Vec<_>>();
+    let names = |cluster: &Cluster| cluster.running.keys().map(ToString::to_string).collect::<Vec<_>>();
     let of_b = |name, milli| Workload { team: "b".into(), ..job(name, 1, &gpu(milli)) };
-    let mut yard = arrange();
-    yard.submit(of_b("small", 400));
-    assert_eq!(names(&yard), ["one", "small", "x"], "the newest share goes");
-    yard.submit(of_b("more", 800));
-    assert_eq!(names(&yard), ["one", "small", "x"], "1.2 are more than the guarantee");
-    let mut yard = arrange();
-    yard.submit(of_b("large", 800));
-    assert_eq!(names(&yard), ["large", "one"], "both shares of the one device go");
+    let mut cluster = arrange();
+    cluster.submit(of_b("small", 400));
+    assert_eq!(names(&cluster), ["one", "small", "x"], "the newest fraction is evicted");
+    cluster.submit(of_b("more", 800));
+    assert_eq!(names(&cluster), ["one", "small", "x"], "1.2 GPUs exceed the guarantee");
+    let mut cluster = arrange();
+    cluster.submit(of_b("large", 800));
+    assert_eq!(names(&cluster), ["large", "one"], "both fractions of the one device are evicted");
 }
 
-/// Whose shares lie together, by node; of those only who is in `stayed`.
-fn together(yard: &Yard, stayed: &BTreeSet<WorkloadId>) -> Vec<(Name, Vec<(String, i64)>)> {
+/// GPU fractions by node and device, of these workloads only; devices without any are left out.
+fn fractions_of(
+    workloads: &BTreeSet<WorkloadId>,
+    shared: BTreeMap<Name, Vec<Vec<(String, i64)>>>,
+) -> Vec<(Name, Vec<(String, i64)>)> {
     let mut groups = Vec::new();
-    for (node, devices) in yard.shared() {
+    for (node, devices) in shared {
         for mut device in devices {
-            device.retain(|(who, _)| stayed.contains(&WorkloadId(who.as_str().into())));
+            device.retain(|(id, _)| workloads.contains(&WorkloadId(id.as_str().into())));
             device.sort();
             if !device.is_empty() {
                 groups.push((node.clone(), device));
@@ -299,9 +307,9 @@ fn together(yard: &Yard, stayed: &BTreeSet<WorkloadId>) -> Vec<(Name, Vec<(Strin
     groups
 }
 
-/// Devices of a node that hold whole pods, judged by the admissions.
-fn whole_devices(yard: &Yard, node: &Name) -> i64 {
-    let held = yard.running.values().map(|(workload, admission)| {
+/// Devices of a node that are in use by whole GPUs, by the admissions.
+fn whole_devices(cluster: &Cluster, node: &Name) -> i64 {
+    let held = cluster.running.values().map(|(workload, admission)| {
         let need = workload.shape.requests.get(GPU).map_or(0, |amount| amount.as_milli());
         let whole = if need % 1_000 == 0 { need / 1_000 } else { 0 };
         whole * i64::from(admission.nodes.get(node).copied().unwrap_or(0))
@@ -309,16 +317,48 @@ fn whole_devices(yard: &Yard, node: &Name) -> i64 {
     held.sum()
 }
 
-/// A node drawn at random, with what pods of others leave free of it.
+/// No node has more devices in use than it offers, and no device more fractions than one GPU.
+fn no_device_is_overfilled(cluster: &Cluster, offers: &[i64]) -> Result<(), TestCaseError> {
+    let shared = cluster.shared();
+    for (i, offered) in offers.iter().enumerate() {
+        let name: Name = format!("n{i}").into();
+        for device in &shared[&name] {
+            prop_assert!(device.iter().map(|(_, fraction)| fraction).sum::<i64>() <= 1_000, "{device:?}");
+        }
+        let in_use = whole_devices(cluster, &name) + i64::try_from(shared[&name].len()).expect("few");
+        prop_assert!(in_use <= *offered, "{in_use} of {offered} devices of {name} are in use");
+    }
+    Ok(())
+}
+
+/// No workload of one pod waits while a node has whole devices for it, or a shared one with enough left.
+fn no_pod_waits_while_it_fits(cluster: &Cluster, offers: &[i64]) -> Result<(), TestCaseError> {
+    let shared = cluster.shared();
+    for waiting in cluster.waiting.values().filter(|workload| workload.pods == 1) {
+        let need = waiting.shape.requests[GPU].as_milli();
+        for (i, offered) in offers.iter().enumerate() {
+            let name: Name = format!("n{i}").into();
+            let devices = &shared[&name];
+            let unused = offered - whole_devices(cluster, &name) - devices.len() as i64;
+            let used = |device: &Vec<(String, i64)>| device.iter().map(|(_, fraction)| fraction).sum::<i64>();
+            let fits_shared = need < 1_000 && devices.iter().any(|device| used(device) + need <= 1_000);
+            let fits = fits_shared || unused * 1_000 >= need;
+            prop_assert!(!fits, "{} waits for {need} though {name} fits it", waiting.id);
+        }
+    }
+    Ok(())
+}
+
+/// A random node; `free` are the GPUs that unmanaged pods leave of its eight.
 #[derive(Clone, Debug)]
-struct Drawn {
+struct RandomNode {
     rack: Option<u8>,
     kind: bool,
     tainted: bool,
     free: i64,
 }
 
-impl Drawn {
+impl RandomNode {
     fn node(&self, index: usize) -> Node {
         let name = format!("n{index}");
         let mut node = node(&name, &[("kind", if self.kind { "a" } else { "b" })], &gpu(8_000));
@@ -329,7 +369,7 @@ impl Drawn {
         node
     }
 
-    /// The domain of the label, as a test knows it.
+    /// The node's domain of that label.
     fn domain(&self, label: &str, index: usize) -> Option<String> {
         match label {
             "rack" => self.rack.map(|rack| format!("r{rack}")),
@@ -338,113 +378,188 @@ impl Drawn {
     }
 }
 
-fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+fn random_nodes() -> impl Strategy<Value = Vec<RandomNode>> {
     let node = (prop::option::weighted(0.85, 0..3_u8), any::<bool>(), prop::bool::weighted(0.2), 0..9_i64);
-    let node = node.prop_map(|(rack, kind, tainted, free)| Drawn { rack, kind, tainted, free });
+    let node = node.prop_map(|(rack, kind, tainted, free)| RandomNode { rack, kind, tainted, free });
     prop::collection::vec(node, 1..7)
 }
 
-/// Every set of so many things, as numbers of bits.
+/// Every set of the numbers below `count`.
 fn subsets(count: usize) -> impl Iterator<Item = Vec<usize>> {
     (0_u32..1 << count).map(move |set| (0..count).filter(|i| set & (1 << i) != 0).collect())
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+/// A gang and the random nodes it is submitted to. Sets are sets of node numbers.
+struct Draw {
+    nodes: Vec<RandomNode>,
+    pods: u32,
+    /// GPUs of a pod.
+    size: i64,
+    /// Whether it selects nodes of kind `a`.
+    picky: bool,
+    tolerant: bool,
+}
 
-    #[test]
-    fn a_gang_lies_where_it_asks_and_starts_if_it_can(
-        nodes in drawn(),
-        pods in 1..6_u32,
-        size in 1..4_i64,
-        wish in 0..5_u8,
-        picky in any::<bool>(),
-        tolerant in any::<bool>(),
-    ) {
-        let mut yard = racks(nodes.iter().enumerate().map(|(i, node)| node.node(i)).collect());
-        for (i, node) in nodes.iter().enumerate().filter(|(_, node)| node.free < 8) {
-            yard.tell(Event::PodApplied(Pod {
+impl Draw {
+    fn cluster(&self) -> Cluster {
+        let mut cluster = racks(self.nodes.iter().enumerate().map(|(i, node)| node.node(i)).collect());
+        for (i, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.free < 8) {
+            cluster.report(Event::PodApplied(Pod {
                 id: PodId(format!("other{i}").into()),
                 workload: None,
                 node: Some(format!("n{i}").into()),
                 requests: amounts(&gpu((8 - node.free) * 1_000)),
             }));
         }
-        let mut gang = job("gang", pods, &gpu(size * 1_000));
-        if picky {
+        cluster
+    }
+
+    fn gang(&self, required: Option<&str>, preferred: Option<&str>) -> Workload {
+        let mut gang = job("gang", self.pods, &gpu(self.size * 1_000));
+        if self.picky {
             gang.shape.node_selector.insert("kind".into(), "a".into());
         }
-        if tolerant {
+        if self.tolerant {
             gang.shape.tolerations.push(Toleration { key: Some("own".into()), ..Toleration::default() });
         }
-        let host = "kubernetes.io/hostname";
-        let (demanded, liked) =
-            [(None, None), (Some("rack"), None), (Some(host), None), (None, Some("rack")), (None, Some(host))]
-                [usize::from(wish)];
-        gang.topology = Topology { required: demanded.map(Into::into), preferred: liked.map(Into::into) };
-        let placed = yard.submit(gang);
+        gang.topology = Topology { required: required.map(Into::into), preferred: preferred.map(Into::into) };
+        gang
+    }
 
-        let room = |i: usize| {
-            let admitted = (!picky || nodes[i].kind) && (tolerant || !nodes[i].tainted);
-            if admitted { nodes[i].free / size } else { 0 }
-        };
-        let open = |i: usize| (!picky || nodes[i].kind) && (tolerant || !nodes[i].tainted);
-        let all: Vec<usize> = (0..nodes.len()).collect();
-        let holds = |set: &[usize]| set.iter().map(|i| room(*i)).sum::<i64>() >= i64::from(pods);
-        let domains = |label: &str| -> Vec<Vec<usize>> {
-            let names: BTreeSet<String> = all.iter().filter_map(|i| nodes[*i].domain(label, *i)).collect();
-            let of = |name: &String| {
-                all.iter().copied().filter(|i| nodes[*i].domain(label, *i).as_ref() == Some(name)).collect()
-            };
-            names.iter().map(of).collect()
-        };
-        let possible = match demanded {
-            Some(label) => domains(label).iter().any(|set| holds(set)),
-            None => holds(&all),
-        };
-        prop_assert_eq!(placed.is_some(), possible);
-        let Some(placed) = placed else { return Ok(()) };
-        let used: Vec<usize> = placed.keys().map(|name| name[1..].parse().expect("n and a number")).collect();
-        prop_assert_eq!(placed.values().sum::<u32>(), pods);
-        for (i, pods) in used.iter().zip(placed.values()) {
-            prop_assert!(i64::from(*pods) <= room(*i), "n{i} holds {} and got {pods}", room(*i));
+    fn all(&self) -> Vec<usize> {
+        (0..self.nodes.len()).collect()
+    }
+
+    /// Whether selector and tolerations allow the node.
+    fn allows(&self, i: usize) -> bool {
+        (!self.picky || self.nodes[i].kind) && (self.tolerant || !self.nodes[i].tainted)
+    }
+
+    /// How many pods fit a node.
+    fn headroom(&self, i: usize) -> i64 {
+        if self.allows(i) { self.nodes[i].free / self.size } else { 0 }
+    }
+
+    /// Whether the gang fits these nodes.
+    fn fits(&self, set: &[usize]) -> bool {
+        set.iter().map(|i| self.headroom(*i)).sum::<i64>() >= i64::from(self.pods)
+    }
+
+    /// Free GPUs of those nodes of the set that the gang may use.
+    fn free(&self, set: &[usize]) -> i64 {
+        set.iter().filter(|i| self.allows(**i)).map(|i| self.nodes[*i].free).sum()
+    }
+
+    /// The domains of a label.
+    fn domains(&self, label: &str) -> Vec<Vec<usize>> {
+        let all = self.all();
+        let domain = |i: usize| self.nodes[i].domain(label, i);
+        let names: BTreeSet<String> = all.iter().filter_map(|i| domain(*i)).collect();
+        let nodes =
+            |name: &String| all.iter().copied().filter(|i| domain(*i).as_ref() == Some(name)).collect();
+        names.iter().map(nodes).collect()
+    }
+
+    /// Whether the gang can start.
+    fn is_possible(&self, required: Option<&str>) -> bool {
+        match required {
+            Some(label) => self.domains(label).iter().any(|domain| self.fits(domain)),
+            None => self.fits(&self.all()),
         }
-        let within = |set: &[usize]| used.iter().all(|i| set.contains(i));
-        if let Some(label) = demanded.or(liked) {
-            let free = |set: &[usize]| set.iter().filter(|i| open(**i)).map(|i| nodes[*i].free).sum::<i64>();
-            let fitting: Vec<Vec<usize>> = domains(label).into_iter().filter(|set| holds(set)).collect();
-            match fitting.iter().map(|set| free(set)).min() {
-                Some(least) => {
-                    let home = fitting.iter().find(|set| within(set));
-                    prop_assert_eq!(home.map(|set| free(set)), Some(least), "{:?} of {:?}", placed, fitting);
-                }
-                None => {
-                    // A node outside of all domains is one of its own.
-                    let mut sets = domains(label);
-                    let apart = |i: &&usize| nodes[**i].domain(label, **i).is_none();
-                    let outside: Vec<Vec<usize>> = all.iter().filter(apart).map(|i| vec![*i]).collect();
-                    let named = sets.len();
-                    sets.extend(outside);
-                    let touched = sets.iter().filter(|set| used.iter().any(|i| set.contains(i))).count();
-                    let enough = |chosen: &Vec<usize>| {
-                        holds(&chosen.iter().flat_map(|d| sets[*d].clone()).collect::<Vec<_>>())
-                    };
-                    let labelled = subsets(named).filter(enough).map(|set| set.len()).min();
-                    if let Some(fewest) = labelled {
-                        prop_assert_eq!(touched, fewest, "{:?} of {:?}", placed, sets);
-                    }
-                }
-            }
-        } else {
-            let fewest = subsets(nodes.len()).filter(|set| holds(set)).map(|set| set.len()).min();
-            prop_assert_eq!(Some(used.len()), fewest, "more nodes than needed: {:?}", placed);
-            let alone = |set: &Vec<usize>| {
-                let inner = subsets(set.len()).map(|pick| pick.iter().map(|i| set[*i]).collect::<Vec<_>>());
-                inner.filter(|nodes| holds(nodes)).map(|nodes| nodes.len()).min() == fewest
-            };
-            let racks: Vec<Vec<usize>> = domains("rack").into_iter().filter(alone).collect();
-            let together = used.len() == 1 || racks.is_empty() || racks.iter().any(|set| within(set));
-            prop_assert!(together, "{placed:?} though one of {racks:?} would do");
+    }
+
+    /// All pods are placed, and no node has more than fit it.
+    fn no_node_is_overfilled(&self, placed: &BTreeMap<String, u32>) -> Result<(), TestCaseError> {
+        prop_assert_eq!(placed.values().sum::<u32>(), self.pods);
+        for (i, pods) in numbers(placed).into_iter().zip(placed.values()) {
+            let headroom = self.headroom(i);
+            prop_assert!(i64::from(*pods) <= headroom, "n{i} fits {headroom} and got {pods}");
+        }
+        Ok(())
+    }
+
+    /// The gang is in the domain with the least free GPUs that fits it. If none does, it is in as few domains
+    /// as possible.
+    fn lies_in_the_tightest_domain(&self, label: &str, used: &[usize]) -> Result<(), TestCaseError> {
+        let fitting: Vec<Vec<usize>> =
+            self.domains(label).into_iter().filter(|domain| self.fits(domain)).collect();
+        let Some(least) = fitting.iter().map(|domain| self.free(domain)).min() else {
+            return self.lies_in_the_fewest_domains(label, used);
+        };
+        let home = fitting.iter().find(|domain| is_within(used, domain));
+        prop_assert_eq!(home.map(|domain| self.free(domain)), Some(least), "{:?} of {:?}", used, fitting);
+        Ok(())
+    }
+
+    /// A node without the label is a domain of its own.
+    fn lies_in_the_fewest_domains(&self, label: &str, used: &[usize]) -> Result<(), TestCaseError> {
+        let labelled = self.domains(label);
+        let fits_some = |chosen: &Vec<usize>| {
+            self.fits(&chosen.iter().flat_map(|domain| labelled[*domain].clone()).collect::<Vec<_>>())
+        };
+        let fewest = subsets(labelled.len()).filter(fits_some).map(|chosen| chosen.len()).min();
+        let unlabelled = self.all().into_iter().filter(|i| self.nodes[*i].domain(label, *i).is_none());
+        let mut domains = labelled.clone();
+        domains.extend(unlabelled.map(|i| vec![i]));
+        let touched = domains.iter().filter(|domain| used.iter().any(|i| domain.contains(i))).count();
+        if let Some(fewest) = fewest {
+            prop_assert_eq!(touched, fewest, "{:?} of {:?}", used, domains);
+        }
+        Ok(())
+    }
+
+    /// The gang is on as few nodes as possible, and in one rack if one of them fits it on as few.
+    fn lies_on_the_fewest_nodes(&self, used: &[usize]) -> Result<(), TestCaseError> {
+        let fewest_of = |set: &[usize]| {
+            let picks = subsets(set.len()).map(|pick| pick.iter().map(|i| set[*i]).collect::<Vec<_>>());
+            picks.filter(|nodes| self.fits(nodes)).map(|nodes| nodes.len()).min()
+        };
+        let fewest = fewest_of(&self.all());
+        prop_assert_eq!(Some(used.len()), fewest, "more nodes than needed: {:?}", used);
+        let racks: Vec<Vec<usize>> =
+            self.domains("rack").into_iter().filter(|rack| fewest_of(rack) == fewest).collect();
+        let is_together =
+            used.len() == 1 || racks.is_empty() || racks.iter().any(|rack| is_within(used, rack));
+        prop_assert!(is_together, "{used:?} though one of {racks:?} would do");
+        Ok(())
+    }
+}
+
+/// The numbers of the nodes of a placement.
+fn numbers(placed: &BTreeMap<String, u32>) -> Vec<usize> {
+    placed.keys().map(|name| name[1..].parse().expect("n and a number")).collect()
+}
+
+fn is_within(used: &[usize], set: &[usize]) -> bool {
+    used.iter().all(|i| set.contains(i))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_6_a_gang_starts_where_its_topology_fits_and_lies_as_close_as_possible(
+        nodes in random_nodes(),
+        pods in 1..6_u32,
+        size in 1..4_i64,
+        topology in 0..5_u8,
+        picky in any::<bool>(),
+        tolerant in any::<bool>(),
+    ) {
+        let draw = Draw { nodes, pods, size, picky, tolerant };
+        let host = "kubernetes.io/hostname";
+        let (required, preferred) =
+            [(None, None), (Some("rack"), None), (Some(host), None), (None, Some("rack")), (None, Some(host))]
+                [usize::from(topology)];
+
+        let placed = draw.cluster().submit(draw.gang(required, preferred));
+
+        prop_assert_eq!(placed.is_some(), draw.is_possible(required));
+        let Some(placed) = placed else { return Ok(()) };
+        draw.no_node_is_overfilled(&placed)?;
+        match required.or(preferred) {
+            Some(label) => draw.lies_in_the_tightest_domain(label, &numbers(&placed))?,
+            None => draw.lies_on_the_fewest_nodes(&numbers(&placed))?,
         }
     }
 }
@@ -453,57 +568,34 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_device_is_overfilled_and_no_share_moves(
+    fn law_1_no_device_is_overfilled_and_no_gpu_fraction_moves(
         offers in prop::collection::vec(1..4_i64, 1..4),
         steps in prop::collection::vec((0..3_u8, 1..4_u32, 0..7_usize), 1..40),
     ) {
         let nodes = offers.iter().enumerate();
-        let mut yard = Yard::new(nodes.map(|(i, n)| node(&format!("n{i}"), &[], &gpu(n * 1_000))).collect());
+        let nodes = nodes.map(|(i, n)| node(&format!("n{i}"), &[], &gpu(n * 1_000)));
+        let mut cluster = Cluster::new(nodes.collect());
         for (step, (kind, pods, pick)) in steps.iter().enumerate() {
-            let before: BTreeSet<WorkloadId> = yard.running.keys().cloned().collect();
-            let earlier = together(&yard, &before);
+            let before: BTreeSet<WorkloadId> = cluster.running.keys().cloned().collect();
+            let shared_before = cluster.shared();
+
             if *kind == 0 && !before.is_empty() {
-                let gone = before.iter().nth(pick % before.len()).expect("one of them");
-                yard.finish(&gone.0.clone());
+                let ended = before.iter().nth(pick % before.len()).expect("one of them");
+                cluster.finish(&ended.0.clone());
             } else {
                 let size = [200, 250, 400, 500, 700, 1_000, 2_000][*pick];
-                // Nobody can be stopped, so that everybody stays where it was first placed.
+                // Workloads that cannot be evicted stay where they are placed first.
                 let workload = job(&format!("w{step}"), *pods, &gpu(size));
-                yard.submit(Workload { resumable: false, ..workload });
+                cluster.submit(Workload { resumable: false, ..workload });
             }
+
             let stayed: BTreeSet<WorkloadId> =
-                before.iter().filter(|id| yard.running.contains_key(id)).cloned().collect();
-            let staying = |groups: Vec<(Name, Vec<(String, i64)>)>| {
-                let mut groups = groups;
-                for (_, device) in &mut groups {
-                    device.retain(|(who, _)| stayed.contains(&WorkloadId(who.as_str().into())));
-                }
-                groups.retain(|(_, device)| !device.is_empty());
-                groups.sort();
-                groups
-            };
-            prop_assert_eq!(staying(earlier), together(&yard, &stayed), "shares moved");
-            let shared = yard.shared();
-            for (i, offered) in offers.iter().enumerate() {
-                let name: Name = format!("n{i}").into();
-                for device in &shared[&name] {
-                    prop_assert!(device.iter().map(|(_, share)| share).sum::<i64>() <= 1_000, "{device:?}");
-                }
-                let in_use = whole_devices(&yard, &name) + i64::try_from(shared[&name].len()).expect("few");
-                prop_assert!(in_use <= *offered, "{in_use} of {offered} devices of {name} are in use");
-            }
-            for waiting in yard.waiting.values().filter(|workload| workload.pods == 1) {
-                let need = waiting.shape.requests[GPU].as_milli();
-                for (i, offered) in offers.iter().enumerate() {
-                    let name: Name = format!("n{i}").into();
-                    let devices = &shared[&name];
-                    let untouched = offered - whole_devices(&yard, &name) - devices.len() as i64;
-                    let on_shared = need < 1_000
-                        && devices.iter().any(|d| d.iter().map(|(_, s)| s).sum::<i64>() + need <= 1_000);
-                    let fits = on_shared || untouched * 1_000 >= need;
-                    prop_assert!(!fits, "{} waits for {need} though {name} has room", waiting.id);
-                }
-            }
+                before.iter().filter(|id| cluster.running.contains_key(id)).cloned().collect();
+            let (earlier, now) =
+                (fractions_of(&stayed, shared_before), fractions_of(&stayed, cluster.shared()));
+            prop_assert_eq!(earlier, now, "GPU fractions moved");
+            no_device_is_overfilled(&cluster, &offers)?;
+            no_pod_waits_while_it_fits(&cluster, &offers)?;
         }
     }
 }

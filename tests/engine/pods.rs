@@ -1,4 +1,4 @@
-//! Pods that no Job owns, alone and in groups: what cannot be put back in the queue.
+//! Pods without a Job, single and in groups. They cannot be queued again: an eviction ends them.
 
 use sluice_engine::Engine;
 use sluice_engine::replay::{Happening, Life, Run};
@@ -16,7 +16,7 @@ fn node(name: &str, count: i64) -> Node {
     Node { name: name.into(), labels: [].into(), allocatable, taints: Vec::new(), schedulable: true }
 }
 
-/// A cluster of one pool: nodes with so many GPUs, and teams with so many guaranteed.
+/// A cluster of one pool: the GPUs of each node, and the guarantee of each team.
 fn engine(nodes: &[i64], teams: &[(&str, i64)]) -> Engine {
     let mut engine = Engine::new();
     for (index, count) in nodes.iter().enumerate() {
@@ -64,14 +64,14 @@ fn id(text: &str) -> WorkloadId {
     WorkloadId(text.into())
 }
 
-/// Plans, and shows the engine that what was admitted runs.
+/// Runs a scheduling cycle and reports every admitted workload as running.
 fn carry_out(engine: &mut Engine, known: &[&Workload], now: Time) -> Vec<Action> {
     let actions = engine.plan(now).actions;
     for action in &actions {
         if let Action::Admit { workload, admission, .. } = action {
-            let about = known.iter().find(|known| known.id == *workload).expect("one of those submitted");
+            let admitted = known.iter().find(|known| known.id == *workload).expect("a submitted workload");
             let state = Observed::Admitted(admission.clone());
-            engine.apply(Event::WorkloadApplied(Workload { state, ..(*about).clone() }), now);
+            engine.apply(Event::WorkloadApplied(Workload { state, ..(*admitted).clone() }), now);
         }
     }
     actions
@@ -79,13 +79,17 @@ fn carry_out(engine: &mut Engine, known: &[&Workload], now: Time) -> Vec<Action>
 
 #[test]
 fn a_pod_is_evicted_only_if_its_user_lets_it() {
-    for lets in [true, false] {
+    for expendable in [true, false] {
         let mut engine = engine(&[2], &[("a", 0), ("b", 2)]);
-        let borrower = Workload { expendable: lets, ..pod("a", "borrower", 2) };
+        let borrower = Workload { expendable, ..pod("a", "borrower", 2) };
         engine.apply(Event::WorkloadApplied(borrower.clone()), Time(0));
         let started = carry_out(&mut engine, &[&borrower], Time(0));
-        assert_eq!(started.len(), usize::from(lets), "what may not be evicted must fit the guarantee");
-        if lets {
+        assert_eq!(
+            started.len(),
+            usize::from(expendable),
+            "a pod that may not be evicted must fit the guarantee"
+        );
+        if expendable {
             let owner = pod("b", "owner", 2);
             engine.apply(Event::WorkloadApplied(owner), Time(1000));
             let actions = carry_out(&mut engine, &[], Time(1000));
@@ -94,14 +98,14 @@ fn a_pod_is_evicted_only_if_its_user_lets_it() {
                 "{actions:?}"
             );
         } else {
-            let reason = engine.verdict(&borrower.id).expect("it is known").reason;
+            let reason = engine.verdict(&borrower.id).expect("a verdict").reason;
             assert_eq!(reason, Reason::NotPreemptibleOverGuarantee);
         }
     }
 }
 
 #[test]
-fn a_refused_eviction_is_told_to_whom_it_keeps_waiting() {
+fn a_refused_eviction_is_in_the_verdict_of_its_preemptor() {
     let mut engine = engine(&[2], &[("a", 0), ("b", 2)]);
     let borrower = Workload { expendable: true, ..pod("a", "borrower", 2) };
     engine.apply(Event::WorkloadApplied(borrower.clone()), Time(0));
@@ -110,29 +114,29 @@ fn a_refused_eviction_is_told_to_whom_it_keeps_waiting() {
     carry_out(&mut engine, &[], Time(1000));
     let message = "a budget allows no disruption".to_owned();
     engine.apply(Event::WriteFailed { workload: borrower.id.clone(), message }, Time(1001));
-    assert!(engine.plan(Time(1001)).actions.is_empty(), "it pauses");
-    let told = "making a/borrower leave was refused: a budget allows no disruption";
-    let tells = |engine: &Engine| {
-        let verdict = engine.verdict(&id("b/owner")).expect("it is known");
+    assert!(engine.plan(Time(1001)).actions.is_empty(), "the eviction pauses");
+    let sentence = "making a/borrower leave was refused: a budget allows no disruption";
+    let reports_refusal = |engine: &Engine| {
+        let verdict = engine.verdict(&id("b/owner")).expect("a verdict");
         assert_eq!(verdict.reason, Reason::WaitingForEviction);
-        assert!(verdict.message.ends_with(told), "{}", verdict.message);
+        assert!(verdict.message.ends_with(sentence), "{}", verdict.message);
     };
-    tells(&engine);
-    let again = engine.next_deadline().expect("it is tried again");
+    reports_refusal(&engine);
+    let again = engine.next_deadline().expect("a second attempt is due");
     let actions = engine.plan(again).actions;
     assert!(matches!(&actions[..], [Action::Evict { .. }]), "{actions:?}");
-    // While it is asked again, nobody knows better.
-    tells(&engine);
+    // The sentence stays while the second attempt is under way.
+    reports_refusal(&engine);
 }
 
 #[test]
-fn what_cannot_be_counted_is_not_in_the_queue() {
+fn a_workload_with_unknown_requests_is_not_in_the_queue() {
     let mut engine = engine(&[4], &[("a", 4)]);
     let unready = Observed::Unready(Unready::Uncounted("there is no such template".into()));
     let open = Workload { state: unready, ..group("a", "g", 1) };
     engine.apply(Event::WorkloadApplied(open.clone()), Time(0));
     assert!(engine.plan(Time(0)).actions.is_empty());
-    let verdict = engine.verdict(&open.id).expect("it is known");
+    let verdict = engine.verdict(&open.id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Uncounted));
     assert_eq!(verdict.message, "what it asks for cannot be counted: there is no such template");
     engine.apply(Event::WorkloadApplied(group("a", "g", 1)), Time(1));
@@ -146,25 +150,25 @@ fn a_group_waits_until_all_of_its_pods_are_there() {
     let partly = Workload { state: missing(2), ..group("a", "g", 2) };
     engine.apply(Event::WorkloadApplied(partly.clone()), Time(0));
     assert!(engine.plan(Time(0)).actions.is_empty());
-    let verdict = engine.verdict(&partly.id).expect("it is known");
+    let verdict = engine.verdict(&partly.id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Incomplete));
     assert_eq!(verdict.message, "2 of 3 pods are there; they start all or none");
     let whole = group("a", "g", 3);
     engine.apply(Event::WorkloadApplied(whole.clone()), Time(1));
     let actions = engine.plan(Time(1)).actions;
     assert!(matches!(&actions[..], [Action::Admit { admission, .. }] if admission.pods == 3), "{actions:?}");
-    // One of them goes while the writes are under way: what was promised is held, and not decided twice.
+    // One pod disappears while the admission is written. The admission stands and is not decided twice.
     engine.apply(Event::WorkloadApplied(partly.clone()), Time(2));
     assert!(engine.plan(Time(2)).actions.is_empty());
     assert_eq!(engine.teams()[0].used[GPU].to_string(), "2");
     let refused = Event::WriteFailed { workload: partly.id.clone(), message: "no".to_owned() };
     engine.apply(refused, Time(3));
-    assert_eq!(engine.verdict(&partly.id).expect("it is known").reason, Reason::Incomplete);
-    assert!(engine.plan(Time(100_000)).actions.is_empty(), "it is not in the queue");
+    assert_eq!(engine.verdict(&partly.id).expect("a verdict").reason, Reason::Incomplete);
+    assert!(engine.plan(Time(100_000)).actions.is_empty(), "an incomplete group is not in the queue");
 }
 
 #[test]
-fn what_is_left_of_a_group_runs_on_without_those_that_are_gone() {
+fn the_rest_of_a_group_runs_on_without_its_lost_pods() {
     let mut run = Run::new(Engine::with_settings(Settings::default()), Time(0));
     for (name, count) in [("n0", 2), ("n1", 2)] {
         run.apply(Event::NodeApplied(node(name, count)));
@@ -172,36 +176,36 @@ fn what_is_left_of_a_group_runs_on_without_those_that_are_gone() {
     run.apply(Event::TeamApplied(team("a", None, 4, None)));
     let life = Life { run: Some(std::time::Duration::from_secs(60)), ..Life::default() };
     run.submit(group("a", "g", 4), life);
-    run.advance(Time(5_000), &mut |_, _| ()).expect("rest");
+    run.advance(Time(5_000), &mut |_, _| ()).expect("decisions come to rest");
     assert_eq!(run.engine().nodes().iter().map(|node| node.workloads.len()).sum::<usize>(), 2);
     run.apply(Event::NodeRemoved("n1".into()));
     run.forgo(&id("a/g"), 0);
-    run.advance(Time(6_000), &mut |_, _| ()).expect("rest");
-    // A new node does not bring back what was lost with the old one.
+    run.advance(Time(6_000), &mut |_, _| ()).expect("decisions come to rest");
+    // A new node does not bring back the pods of the lost one.
     run.apply(Event::NodeApplied(node("n1", 2)));
-    run.advance(Time(7_000), &mut |_, _| ()).expect("rest");
+    run.advance(Time(7_000), &mut |_, _| ()).expect("decisions come to rest");
     let left: Vec<u32> =
         run.engine().nodes().iter().flat_map(|node| &node.workloads).map(|(_, pods)| *pods).collect();
     assert_eq!(left, [1]);
     let mut ends = Vec::new();
     run.advance(Time(100_000), &mut |at, happening| ends.push((at.0, format!("{happening:?}"))))
-        .expect("rest");
-    assert!(matches!(&ends[..], [(60_000, what)] if what.starts_with("Finished")), "{ends:?}");
+        .expect("decisions come to rest");
+    assert!(matches!(&ends[..], [(60_000, happening)] if happening.starts_with("Finished")), "{ends:?}");
     assert!(run.workload(&id("a/g")).is_none());
 }
 
 #[test]
-fn a_group_whose_last_pods_are_deleted_is_over() {
+fn a_group_ends_with_its_last_pod() {
     let mut run = Run::new(engine(&[4], &[("a", 4)]), Time(0));
     run.submit(group("a", "g", 2), Life::default());
-    run.advance(Time(1), &mut |_, _| ()).expect("rest");
+    run.advance(Time(1), &mut |_, _| ()).expect("decisions come to rest");
     run.forgo(&id("a/g"), 0);
     run.forgo(&id("a/g"), 1);
     let mut gone = 0;
     run.advance(Time(2), &mut |_, happening| {
         gone += u32::from(matches!(happening, Happening::PodsGone { .. }));
     })
-    .expect("rest");
+    .expect("decisions come to rest");
     assert_eq!(gone, 1);
     assert!(run.workload(&id("a/g")).is_none());
     assert_eq!(run.engine().nodes()[0].free[GPU].to_string(), "4");

@@ -1,15 +1,15 @@
-//! The engine stays pure: no I/O, no clock, no order that a run does not repeat.
+//! Law 10: the engine stays pure. It has no I/O, no clock and no unordered maps.
 
 use std::path::{Path, PathBuf};
 
-/// What none of its sources may speak of, and why.
+/// Words that no source of the engine may contain, each with the reason.
 const FORBIDDEN: [(&str, &str); 12] = [
-    ("kube::", "Kubernetes is the edge's"),
-    ("k8s_openapi", "Kubernetes is the edge's"),
+    ("kube::", "Kubernetes belongs to the adapters"),
+    ("k8s_openapi", "Kubernetes belongs to the adapters"),
     ("tokio", "no I/O"),
     ("axum", "no I/O"),
     ("std::fs", "no I/O"),
-    ("tracing", "what happened is returned, not logged"),
+    ("tracing", "events are returned, not logged"),
     ("prometheus", "figures are returned, not counted"),
     ("async ", "decisions wait for nothing"),
     ("HashMap", "its order differs from run to run"),
@@ -19,7 +19,7 @@ const FORBIDDEN: [(&str, &str); 12] = [
 ];
 
 #[test]
-fn the_engine_knows_nothing_of_the_outside() {
+fn law_10_the_engine_has_no_io_no_clock_and_no_unordered_maps() {
     let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR"))];
     let mut files = 0;
     while let Some(folder) = folders.pop() {

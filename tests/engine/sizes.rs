@@ -1,4 +1,4 @@
-//! Several sizes that a workload would accept: which it gets, when, and who keeps the full one.
+//! Workloads that accept several sizes: the size they start with, and the workloads that keep the full size.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,8 @@ fn queue(name: &str, priority: i32, preemptible: bool) -> Queue {
     Queue { name: name.into(), priority, preemptible, ..Queue::fallback() }
 }
 
-/// A team that owns so many GPUs, with a queue for ordinary work, one that goes first, and one for what stays.
+/// A team with so many guaranteed GPUs and three queues: `train`, `first` (priority 10) and `stay` (not
+/// preemptible).
 fn team(name: &str, guaranteed: i64) -> Event {
     let quota = Quota { guaranteed: gpus(guaranteed * 1000), ..Quota::default() };
     Event::TeamApplied(Team {
@@ -46,7 +47,7 @@ fn team(name: &str, guaranteed: i64) -> Event {
     })
 }
 
-/// A Job of one pod that would make do with any of these, in thousandths of a GPU.
+/// A job of one pod that accepts any of these sizes, in thousandths of a GPU, the largest first.
 fn job(team: &str, name: &str, milli: &[i64]) -> Workload {
     let size = |milli: &i64| Size { share: Amount::milli(*milli), requests: gpus(*milli) };
     let shape = PodShape { requests: gpus(milli[0]), ..PodShape::default() };
@@ -54,28 +55,30 @@ fn job(team: &str, name: &str, milli: &[i64]) -> Workload {
     Workload { sizes, ..Workload::job(&team.into(), &name.into(), 1, shape, Time(0)) }
 }
 
-struct Yard(Run);
+struct Cluster(Run);
 
-impl Yard {
+impl Cluster {
     fn new(events: impl IntoIterator<Item = Event>) -> Self {
         let mut engine = Engine::new();
         events.into_iter().for_each(|event| engine.apply(event, Time(0)));
         Self(Run::new(engine, Time(0)))
     }
 
-    /// Submits a Job a second later and lets everything happen that follows at once.
+    /// Submits a job a second later and carries out every decision at once; returns all that happened.
     fn submit(&mut self, job: Workload, run: Option<Duration>) -> Vec<Happening> {
         let now = self.0.now().after(Duration::from_secs(1));
-        let mut told = Vec::new();
-        self.0.reach(now, &mut |_, happening| told.push(happening.clone())).expect("comes to rest");
+        let mut happened = Vec::new();
+        self.0
+            .reach(now, &mut |_, happening| happened.push(happening.clone()))
+            .expect("decisions come to rest");
         self.0.submit(Workload { submitted: now, ..job }, Life { run, ..Life::default() });
-        self.0.settle(&mut |_, happening| told.push(happening.clone())).expect("comes to rest");
-        told
+        self.0.settle(&mut |_, happening| happened.push(happening.clone())).expect("decisions come to rest");
+        happened
     }
 
     fn wait(&mut self, seconds: u64) {
         let until = self.0.now().after(Duration::from_secs(seconds));
-        self.0.advance(until, &mut |_, _| {}).expect("comes to rest");
+        self.0.advance(until, &mut |_, _| {}).expect("decisions come to rest");
     }
 
     fn admission(&self, id: &str) -> Option<Admission> {
@@ -85,14 +88,14 @@ impl Yard {
         }
     }
 
-    /// How much a Job was granted, in thousandths; nothing while it waits.
+    /// The size of a running job in thousandths.
     fn granted(&self, id: &str) -> Option<i64> {
         let admission = self.admission(id)?;
         let job = self.0.workload(&WorkloadId(id.into()))?;
         Some(job.requests_at(admission.share)[GPU].as_milli())
     }
 
-    /// What is free on each node, in thousandths of a GPU.
+    /// The free capacity of each node, in thousandths of a GPU.
     fn free(&self) -> Vec<i64> {
         let free = |list: &ResourceList| list.get(GPU).map_or(0, |amount| amount.as_milli());
         self.0.engine().nodes().iter().map(|node| free(&node.free)).collect()
@@ -101,96 +104,143 @@ impl Yard {
 
 #[test]
 fn the_first_size_that_fits_is_taken() {
-    let mut yard = Yard::new([node(0, 2), team("a", 2)]);
-    yard.submit(job("a", "whole", &[1000, 700, 400]), None);
-    assert_eq!(yard.granted("a/whole"), Some(1000), "without load it gets what it wants most");
-    yard.submit(job("a", "half", &[500]), None);
-    let told = yard.submit(job("a", "less", &[1000, 700, 400]), None);
-    assert_eq!(yard.granted("a/less"), Some(400));
-    let message = told.iter().find_map(|happening| match happening {
+    let mut cluster = Cluster::new([node(0, 2), team("a", 2)]);
+    cluster.submit(job("a", "whole", &[1000, 700, 400]), None);
+    assert_eq!(cluster.granted("a/whole"), Some(1000), "an idle cluster grants the largest size");
+    cluster.submit(job("a", "half", &[500]), None);
+    let happened = cluster.submit(job("a", "less", &[1000, 700, 400]), None);
+    assert_eq!(cluster.granted("a/less"), Some(400));
+    let message = happened.iter().find_map(|happening| match happening {
         Happening::Admitted { message, .. } => Some(message.clone()),
         _ => None,
     });
-    let message = message.expect("it was admitted");
+    let message = message.expect("an admission");
     assert!(message.contains("0.4 of a GPU instead of 1"), "{message}");
-    let verdict = yard.0.engine().verdict(&WorkloadId("a/less".into())).expect("it is known").message;
+    let verdict = cluster.0.engine().verdict(&WorkloadId("a/less".into())).expect("a verdict").message;
     assert!(verdict.contains("0.4 of a GPU instead of 1"), "{verdict}");
-    assert_eq!(yard.free(), [100]);
-    yard.submit(job("a", "tenth", &[100]), None);
-    assert_eq!(yard.granted("a/tenth"), Some(100), "only what was granted is held");
+    assert_eq!(cluster.free(), [100]);
+    cluster.submit(job("a", "tenth", &[100]), None);
+    assert_eq!(cluster.granted("a/tenth"), Some(100), "usage is the granted size");
 }
 
 #[test]
-fn a_limit_is_load_too() {
+fn a_limit_reduces_the_size_too() {
     let limited = |limit: i64| {
         let Event::TeamApplied(mut team) = team("a", 2) else { unreachable!("it is a team") };
         team.quotas.get_mut(DEFAULT_POOL).expect("its quota").limit = gpus(limit);
         Event::TeamApplied(team)
     };
-    let mut yard = Yard::new([node(0, 2), limited(1500)]);
-    yard.submit(job("a", "first", &[1000]), None);
-    yard.submit(job("a", "second", &[1000, 400]), None);
-    assert_eq!(yard.granted("a/second"), Some(400));
+    let mut cluster = Cluster::new([node(0, 2), limited(1500)]);
+    cluster.submit(job("a", "first", &[1000]), None);
+    cluster.submit(job("a", "second", &[1000, 400]), None);
+    assert_eq!(cluster.granted("a/second"), Some(400));
 }
 
 #[test]
-fn high_classes_keep_the_full_size() {
+fn jobs_above_the_usual_priority_keep_the_full_size() {
     let load = [node(0, 1), team("a", 1)];
     let choice = || job("a", "choosy", &[1000, 400]);
     for (why, high, expected) in [
-        ("ordinary work makes do with less", choice(), Some(400)),
-        ("who may not be evicted waits", Workload { queue: Some("stay".into()), ..choice() }, None),
-        ("who goes first waits", Workload { queue: Some("first".into()), ..choice() }, None),
-        ("so does who has a class", Workload { priority: 5, ..choice() }, None),
-        ("a class below the usual is not high", Workload { priority: -5, ..choice() }, Some(400)),
+        ("a job of usual priority accepts less", choice(), Some(400)),
+        ("a job that is not preemptible waits", Workload { queue: Some("stay".into()), ..choice() }, None),
+        (
+            "a job of a queue of higher priority waits",
+            Workload { queue: Some("first".into()), ..choice() },
+            None,
+        ),
+        ("a job of a higher class waits", Workload { priority: 5, ..choice() }, None),
+        ("a job of a lower class accepts less", Workload { priority: -5, ..choice() }, Some(400)),
     ] {
-        let mut yard = Yard::new(load.clone());
-        // It may not be evicted, so nobody can take its place.
+        let mut cluster = Cluster::new(load.clone());
+        // The load is not preemptible, so it keeps its capacity.
         let load = Workload { queue: Some("stay".into()), ..job("a", "load", &[500]) };
-        yard.submit(load, Some(Duration::from_secs(60)));
-        yard.submit(high, None);
-        assert_eq!(yard.granted("a/choosy"), expected, "{why}");
-        yard.wait(100);
-        assert_eq!(yard.granted("a/choosy"), expected.or(Some(1000)), "{why}, and gets it in the end");
+        cluster.submit(load, Some(Duration::from_secs(60)));
+        cluster.submit(high, None);
+        assert_eq!(cluster.granted("a/choosy"), expected, "{why}");
+        cluster.wait(100);
+        assert_eq!(
+            cluster.granted("a/choosy"),
+            expected.or(Some(1000)),
+            "{why}, and the full size is granted in the end"
+        );
     }
 }
 
 #[test]
-fn after_an_eviction_the_size_is_chosen_anew() {
-    let mut yard = Yard::new([node(0, 2), team("a", 1), team("b", 1)]);
-    yard.submit(job("a", "own", &[1000]), Some(Duration::from_secs(60)));
-    yard.submit(job("b", "small", &[400]), Some(Duration::from_secs(5)));
-    yard.submit(job("a", "borrows", &[1000, 500]), None);
-    assert_eq!(yard.granted("a/borrows"), Some(500));
-    yard.wait(10);
-    assert_eq!(yard.granted("a/borrows"), Some(500), "what runs stays as it is");
-    let told = yard.submit(job("b", "owner", &[1000]), None);
-    let evicted = |happening: &Happening| matches!(happening, Happening::Evicted { id, .. } if *id == WorkloadId("a/borrows".into()));
-    assert!(told.iter().any(evicted), "{told:?}");
-    assert_eq!(yard.granted("a/borrows"), None);
-    yard.wait(100);
-    assert_eq!(yard.granted("a/borrows"), Some(1000));
+fn after_an_eviction_the_size_is_chosen_again() {
+    let mut cluster = Cluster::new([node(0, 2), team("a", 1), team("b", 1)]);
+    cluster.submit(job("a", "own", &[1000]), Some(Duration::from_secs(60)));
+    cluster.submit(job("b", "small", &[400]), Some(Duration::from_secs(5)));
+    cluster.submit(job("a", "borrows", &[1000, 500]), None);
+    assert_eq!(cluster.granted("a/borrows"), Some(500));
+    cluster.wait(10);
+    assert_eq!(cluster.granted("a/borrows"), Some(500), "a running job keeps its size");
+    let happened = cluster.submit(job("b", "owner", &[1000]), None);
+    let borrower = WorkloadId("a/borrows".into());
+    let evicted =
+        |happening: &Happening| matches!(happening, Happening::Evicted { id, .. } if *id == borrower);
+    assert!(happened.iter().any(evicted), "{happened:?}");
+    assert_eq!(cluster.granted("a/borrows"), None);
+    cluster.wait(100);
+    assert_eq!(cluster.granted("a/borrows"), Some(1000));
 }
 
 #[test]
-fn nobody_is_evicted_for_less_than_the_full_size_where_less_fits() {
-    let mut yard = Yard::new([node(0, 2), team("a", 0), team("b", 2)]);
-    yard.submit(job("a", "borrows", &[1000]), None);
-    yard.submit(job("b", "half", &[500]), None);
-    yard.submit(job("b", "owed", &[1000, 500]), None);
-    assert_eq!((yard.granted("a/borrows"), yard.granted("b/owed")), (Some(1000), Some(500)));
-    // Where nothing fits, what is made room for is the full size.
-    yard.submit(job("b", "next", &[1000, 500]), None);
-    assert_eq!((yard.granted("a/borrows"), yard.granted("b/next")), (None, Some(1000)));
+fn no_job_is_evicted_for_the_full_size_where_a_smaller_one_fits() {
+    let mut cluster = Cluster::new([node(0, 2), team("a", 0), team("b", 2)]);
+    cluster.submit(job("a", "borrows", &[1000]), None);
+    cluster.submit(job("b", "half", &[500]), None);
+    cluster.submit(job("b", "guaranteed", &[1000, 500]), None);
+    assert_eq!((cluster.granted("a/borrows"), cluster.granted("b/guaranteed")), (Some(1000), Some(500)));
+    // Where no size fits, a job is evicted for the full size.
+    cluster.submit(job("b", "next", &[1000, 500]), None);
+    assert_eq!((cluster.granted("a/borrows"), cluster.granted("b/next")), (None, Some(1000)));
+}
+
+/// The nodes' free capacity agrees with the sizes of the jobs that run on them, and no node is overfilled.
+fn usage_is_the_granted_size(cluster: &Cluster, offered: &[i64]) -> Result<(), TestCaseError> {
+    let free = cluster.free();
+    let mut granted = vec![0_i64; offered.len()];
+    for workload in cluster.0.engine().workloads() {
+        let id = &workload.id.0;
+        let (Some(size), Some(admission)) = (cluster.granted(id), cluster.admission(id)) else { continue };
+        for (node, pods) in &admission.nodes {
+            let number: usize = node[1..].parse().expect("a number");
+            granted[number] += size * i64::from(*pods);
+        }
+    }
+    let used: Vec<i64> = free.iter().zip(offered).map(|(free, offered)| offered - free).collect();
+    prop_assert_eq!(&used, &granted);
+    prop_assert!(free.iter().all(|free| *free >= 0));
+    Ok(())
+}
+
+/// No job waits while a node fits its smallest size. A job above the usual priority has one size only; one
+/// that is not preemptible must fit its team's guarantee besides, and is not judged.
+fn no_job_waits_while_its_smallest_size_fits(cluster: &Cluster) -> Result<(), TestCaseError> {
+    let waits = |workload: &&Workload| cluster.granted(&workload.id.0).is_none();
+    for workload in cluster.0.engine().workloads().filter(waits) {
+        let job = cluster.0.workload(&workload.id).expect("a waiting job");
+        let queue = job.queue.as_deref();
+        let smallest = job.sizes.last().filter(|_| queue == Some("train"));
+        let smallest = smallest.map_or(&job.shape.requests, |size| &size.requests)[GPU].as_milli();
+        prop_assert!(
+            queue == Some("stay") || cluster.free().iter().all(|free| *free < smallest),
+            "{} waits for {} with {:?} free",
+            workload.id,
+            smallest,
+            cluster.free()
+        );
+    }
+    Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// At every admission no larger size would have fitted; at rest nobody who may accept less waits while its
-    /// least fits; and a node never holds more than it has. Sizes are whole GPUs, so that room is one number.
+    /// Sizes are whole GPUs, so free capacity is one number a node.
     #[test]
-    fn less_is_taken_exactly_under_load(
+    fn law_6_a_smaller_size_is_granted_only_where_no_larger_one_fits(
         nodes in prop::collection::vec(1_i64..6, 1..4),
         jobs in prop::collection::vec(
             (prop::collection::btree_set(1_i64..6, 1..4), 0_usize..3, prop::option::of(5_u64..60)),
@@ -200,61 +250,31 @@ proptest! {
         let teams = [team("a", 4), team("b", 2)];
         let offered: Vec<i64> = nodes.iter().map(|count| count * 1000).collect();
         let nodes = nodes.iter().enumerate().map(|(number, count)| node(number, *count));
-        let mut yard = Yard::new(nodes.chain(teams));
+        let mut cluster = Cluster::new(nodes.chain(teams));
         for (number, (sizes, queue, run)) in jobs.into_iter().enumerate() {
             let sizes: Vec<i64> = sizes.into_iter().rev().map(|count| count * 1000).collect();
             let queue = ["train", "first", "stay"][queue];
-            let team = ["a", "b"][number % 2];
-            let name = format!("j{number}");
-            let before = yard.free();
-            let job = Workload { queue: Some(queue.into()), ..job(team, &name, &sizes) };
-            let told = yard.submit(job, run.map(Duration::from_secs));
+            let (team, name) = (["a", "b"][number % 2], format!("j{number}"));
             let id = format!("{team}/{name}");
-            let alone = told.iter().all(|happening| *happening.workload() == WorkloadId(id.as_str().into()));
-            if let Some(granted) = yard.granted(&id).filter(|_| alone && told.len() == 1) {
-                if queue != "train" {
-                    prop_assert_eq!(granted, sizes[0], "high classes keep the full size");
-                }
-                for larger in sizes.iter().filter(|size| **size > granted) {
-                    // Nobody has a reservation whose room might be kept while all of this is idle.
-                    prop_assert!(
-                        !yard.0.engine().reservations().is_empty()
-                            || before.iter().all(|free| free < larger),
-                        "{} was granted {} of {:?} with {:?} free", id, granted, sizes, before
-                    );
-                }
+            let free_before = cluster.free();
+            let job = Workload { queue: Some(queue.into()), ..job(team, &name, &sizes) };
+
+            let happened = cluster.submit(job, run.map(Duration::from_secs));
+
+            let is_only_event = happened.len() == 1 && *happened[0].workload().0 == *id;
+            let is_reserved = !cluster.0.engine().reservations().is_empty();
+            if let Some(granted) = cluster.granted(&id).filter(|_| is_only_event) {
+                prop_assert!(queue == "train" || granted == sizes[0], "{id} of {queue} keeps the full size");
+                // Reserved capacity may be free and still not fit a larger size.
+                let larger_fits = |size: &i64| *size > granted && free_before.iter().any(|free| free >= size);
+                prop_assert!(
+                    is_reserved || !sizes.iter().any(larger_fits),
+                    "{id} was granted {granted} of {sizes:?} with {free_before:?} free"
+                );
             }
-            let held: Vec<i64> = yard.free().iter().zip(&offered).map(|(free, all)| all - free).collect();
-            let mut counted = vec![0_i64; offered.len()];
-            let ids: Vec<WorkloadId> =
-                yard.0.engine().workloads().map(|workload| workload.id.clone()).collect();
-            let mut waiting = Vec::new();
-            for id in &ids {
-                match (yard.granted(&id.0), yard.admission(&id.0)) {
-                    (Some(granted), Some(admission)) => {
-                        for (node, pods) in &admission.nodes {
-                            let number: usize = node[1..].parse().expect("a number");
-                            counted[number] += granted * i64::from(*pods);
-                        }
-                    }
-                    _ => waiting.push(id),
-                }
-            }
-            prop_assert_eq!(&held, &counted);
-            prop_assert!(yard.free().iter().all(|free| *free >= 0));
-            if yard.0.engine().reservations().is_empty() {
-                for id in waiting {
-                    let job = yard.0.workload(id).expect("it waits");
-                    let high = job.queue.as_deref() != Some("train");
-                    let least = job.sizes.last().filter(|_| !high);
-                    let least = least.map_or(&job.shape.requests, |size| &size.requests)[GPU].as_milli();
-                    // Who may not be evicted must fit its team's guarantee besides.
-                    let stays = job.queue.as_deref() == Some("stay");
-                    prop_assert!(
-                        stays || yard.free().iter().all(|free| *free < least),
-                        "{} waits for {} with {:?} free", id, least, yard.free()
-                    );
-                }
+            usage_is_the_granted_size(&cluster, &offered)?;
+            if !is_reserved {
+                no_job_waits_while_its_smallest_size_fits(&cluster)?;
             }
         }
     }

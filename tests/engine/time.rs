@@ -1,4 +1,4 @@
-//! What follows from the passing of time: the timers of queues.
+//! The bounds of queues on waiting and running.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,11 @@ use proptest::prelude::*;
 use sluice_engine::types::{Action, Reason};
 use sluice_engine::types::{OnMaxWait, Queue, Team, Time, WorkloadId};
 
-use super::turns::seconds;
-use super::world::{Stage, World, team};
+use super::ops::ids;
+use super::reservations::seconds;
+use super::world::{Job, Phase, World, team};
 
-/// A team that owns everything, with these queues.
+/// A team that is guaranteed all GPUs, with these queues.
 fn owner(gpus: i64, queues: Vec<Queue>) -> Team {
     Team { queues, ..team("a", None, gpus, None) }
 }
@@ -18,8 +19,9 @@ fn queue(name: &str) -> Queue {
     Queue { name: name.into(), ..Queue::fallback() }
 }
 
-/// Lets time pass up to `to`, deadline by deadline, and carries out what is decided; who failed when.
-fn pass(world: &mut World, to: Time, written: &mut dyn FnMut(&Action) -> bool) -> Vec<(WorkloadId, Time)> {
+/// Lets time pass up to `to`, deadline by deadline. Each action is written if `written` says so. Returns the
+/// workloads that failed, with the time.
+fn advance(world: &mut World, to: Time, written: &mut dyn FnMut(&Action) -> bool) -> Vec<(WorkloadId, Time)> {
     let mut failed = Vec::new();
     loop {
         let actions = world.plan();
@@ -45,11 +47,32 @@ fn always(_: &Action) -> bool {
     true
 }
 
+/// Ends the workloads that have run for their time in seconds.
+fn finish_due(world: &mut World, runs: &BTreeMap<WorkloadId, i64>) {
+    let is_due = |job: &&Job| match &job.phase {
+        Phase::Running(admission) => world.now.since(admission.at) >= seconds(runs[&job.workload.id]),
+        _ => false,
+    };
+    for id in ids(world.running().into_iter().filter(is_due).collect()) {
+        world.end(&id, Phase::Finished);
+    }
+}
+
+/// The start of each workload in milliseconds, by the log.
+fn starts(world: &World) -> BTreeMap<String, i64> {
+    let start = |line: &String| {
+        let id = line.strip_prefix("Admit ")?.split(' ').next()?;
+        let at = line.split(" at ").nth(1)?.split(' ').next()?;
+        Some((id.to_owned(), at.parse().ok()?))
+    };
+    world.log.iter().filter_map(start).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_waits_too_long_fails_once_and_on_time(
+    fn a_workload_that_waits_too_long_fails_once_and_on_time(
         jobs in prop::collection::vec((0..3_usize, 0..50_i64), 1..12),
         limits in [1..200_i64, 1..200_i64, 1..200_i64],
         busy in 50..300_i64,
@@ -59,62 +82,51 @@ proptest! {
         });
         let mut world = World::new(&[4], vec![owner(4, queues.chain([queue("free")]).collect())]);
         let blocker = world.submit(&"a".into(), "free", 9, 1, 4);
-        pass(&mut world, Time(0), &mut always);
+        advance(&mut world, Time(0), &mut always);
         let (mut failed, mut deadlines) = (Vec::new(), BTreeMap::new());
         for (which, pause) in jobs {
             let to = Time(world.now.0 + pause * 1_000);
-            failed.extend(pass(&mut world, to, &mut always));
+            failed.extend(advance(&mut world, to, &mut always));
             let id = world.submit(&"a".into(), &format!("q{which}"), 0, 1, 1);
             deadlines.insert(id, world.now.after(seconds(limits[which])));
         }
         let end = world.now.after(seconds(busy));
-        failed.extend(pass(&mut world, end, &mut always));
-        world.end(&blocker, Stage::Finished);
+        failed.extend(advance(&mut world, end, &mut always));
+        world.end(&blocker, Phase::Finished);
         world.settle();
         let expected: BTreeMap<_, _> = deadlines.into_iter().filter(|(_, at)| *at <= end).collect();
-        prop_assert_eq!(failed.len(), expected.len(), "somebody failed twice");
+        prop_assert_eq!(failed.len(), expected.len(), "a workload failed twice");
         prop_assert_eq!(failed.into_iter().collect::<BTreeMap<_, _>>(), expected);
     }
 
     #[test]
-    fn who_runs_too_long_fails_once_and_on_time(
+    fn a_workload_that_runs_too_long_fails_once_and_on_time(
         jobs in prop::collection::vec((0..60_i64, 1..100_i64), 1..10), limit in 1..60_i64,
     ) {
         let queues = vec![Queue { max_runtime: Some(seconds(limit)), ..queue("q") }];
         let mut world = World::new(&[2], vec![owner(2, queues)]);
         let mut failed = Vec::new();
-        let mut ends: BTreeMap<WorkloadId, i64> = BTreeMap::new();
+        let mut runs: BTreeMap<WorkloadId, i64> = BTreeMap::new();
         for (pause, run) in jobs {
-            // Everybody who runs ends by itself at a second of its own, unless it is ended before.
             for _ in 0..pause {
                 let to = Time(world.now.0 + 1_000);
-                failed.extend(pass(&mut world, to, &mut always));
-                let done: Vec<WorkloadId> = world.running().into_iter().filter(|item| match &item.stage {
-                    Stage::Running(admission) =>
-                        world.now.since(admission.at) >= seconds(ends[&item.workload.id]),
-                    _ => false,
-                }).map(|item| item.workload.id.clone()).collect();
-                for id in done {
-                    world.end(&id, Stage::Finished);
-                }
+                failed.extend(advance(&mut world, to, &mut always));
+                finish_due(&mut world, &runs);
             }
-            ends.insert(world.submit(&"a".into(), "q", 0, 1, 1), run);
+            runs.insert(world.submit(&"a".into(), "q", 0, 1, 1), run);
         }
         let to = Time(world.now.0 + 1_000_000);
-        failed.extend(pass(&mut world, to, &mut always));
-        let started: BTreeMap<String, i64> = world.log.iter().filter_map(|line| {
-            let id = line.strip_prefix("Admit ")?.split(' ').next()?;
-            let at = line.split(" at ").nth(1)?.split(' ').next()?;
-            Some((id.to_owned(), at.parse().ok()?))
-        }).collect();
+        failed.extend(advance(&mut world, to, &mut always));
+
+        let started = starts(&world);
         for (id, at) in &failed {
             prop_assert_eq!(at.0, started[&*id.0] + limit * 1_000, "{} failed at another time", id);
         }
         let mut once: Vec<_> = failed.iter().map(|(id, _)| id).collect();
         once.sort();
         once.dedup();
-        prop_assert_eq!(once.len(), failed.len(), "somebody failed twice");
-        prop_assert!(world.running().is_empty(), "somebody runs for longer than allowed");
+        prop_assert_eq!(once.len(), failed.len(), "a workload failed twice");
+        prop_assert!(world.running().is_empty(), "a workload runs for longer than its queue allows");
     }
 
     #[test]
@@ -128,22 +140,22 @@ proptest! {
         let mut world = World::new(&[1], vec![owner(1, vec![limits, queue("free")])]);
         if !runs {
             world.submit(&"a".into(), "free", 9, 1, 1);
-            pass(&mut world, Time(0), &mut always);
+            advance(&mut world, Time(0), &mut always);
         }
         let id = world.submit(&"a".into(), "q", 0, 1, 1);
         let mut left = refusals;
-        let failed = pass(&mut world, Time(600_000), &mut |action| {
+        let failed = advance(&mut world, Time(600_000), &mut |action| {
             let refused = matches!(action, Action::Fail { .. }) && left > 0;
             left -= usize::from(refused);
             !refused
         });
         prop_assert_eq!(failed.len(), refusals + 1);
         prop_assert!(failed.windows(2).all(|pair| pair[0].1 < pair[1].1), "no pause: {:?}", failed);
-        prop_assert_eq!(&world.items[&id].stage, &Stage::Finished);
+        prop_assert_eq!(&world.items[&id].phase, &Phase::Finished);
     }
 
     #[test]
-    fn who_has_waited_for_too_long_goes_first(
+    fn law_9_an_overdue_workload_is_served_first_where_its_queue_raises_priority(
         jobs in prop::collection::vec((-1..3_i32, 0..40_i64), 2..10), patience in 1..120_i64,
     ) {
         let raising = Queue {
@@ -153,23 +165,23 @@ proptest! {
         let mut running = world.submit(&"a".into(), "free", 9, 1, 1);
         for (priority, pause) in jobs {
             let to = Time(world.now.0 + pause * 1_000);
-            pass(&mut world, to, &mut always);
+            advance(&mut world, to, &mut always);
             world.submit(&"a".into(), "q", priority, 1, 1);
         }
         loop {
             let to = Time(world.now.0 + 20_000);
-            pass(&mut world, to, &mut always);
+            advance(&mut world, to, &mut always);
             let rank = |id: &WorkloadId| {
                 let workload = &world.items[id].workload;
                 let overdue = world.now >= workload.submitted.after(seconds(patience));
                 let number: u32 = workload.name[1..].parse().expect("names are w and a number");
                 (!overdue, -workload.priority, workload.submitted, number)
             };
-            let waiting = world.queued().into_iter().map(|item| item.workload.id.clone());
+            let waiting = world.queued().into_iter().map(|job| job.workload.id.clone());
             let Some(first) = waiting.min_by_key(rank) else { break };
-            world.end(&running, Stage::Finished);
+            world.end(&running, Phase::Finished);
             let now = world.now;
-            pass(&mut world, now, &mut always);
+            advance(&mut world, now, &mut always);
             running = world.running()[0].workload.id.clone();
             prop_assert_eq!(&running, &first);
         }
@@ -177,42 +189,42 @@ proptest! {
 }
 
 #[test]
-fn an_evicted_workload_waits_since_it_went_back() {
+fn the_wait_of_an_evicted_workload_counts_from_its_eviction() {
     let impatient = Queue { max_wait: Some(seconds(100)), on_max_wait: OnMaxWait::Fail, ..queue("q") };
     let borrower = Team { queues: vec![impatient], ..team("b", None, 0, None) };
     let mut world = World::new(&[1], vec![owner(1, vec![queue("free")]), borrower]);
     let id = world.submit(&"b".into(), "q", 0, 1, 1);
-    pass(&mut world, Time(500_000), &mut always);
+    advance(&mut world, Time(500_000), &mut always);
     world.submit(&"a".into(), "free", 0, 1, 1);
-    pass(&mut world, Time(510_000), &mut always);
-    world.end(&id, Stage::Queued);
-    let failed = pass(&mut world, Time(900_000), &mut always);
+    advance(&mut world, Time(510_000), &mut always);
+    world.end(&id, Phase::Queued);
+    let failed = advance(&mut world, Time(900_000), &mut always);
     assert_eq!(failed, [(id, Time(610_000))]);
 }
 
 #[test]
-fn a_workload_that_others_leave_for_is_spared() {
+fn a_preemptor_that_waits_for_its_victims_does_not_fail() {
     let impatient = Queue { max_wait: Some(seconds(10)), on_max_wait: OnMaxWait::Fail, ..queue("q") };
     let mut world = World::new(&[1], vec![owner(1, vec![impatient]), team("b", None, 0, None)]);
     let borrower = world.submit(&"b".into(), "train", 0, 1, 1);
-    pass(&mut world, Time(0), &mut always);
+    advance(&mut world, Time(0), &mut always);
     let id = world.submit(&"a".into(), "q", 0, 1, 1);
-    assert!(pass(&mut world, Time(60_000), &mut always).is_empty());
-    world.end(&borrower, Stage::Queued);
-    assert!(pass(&mut world, Time(61_000), &mut always).is_empty());
-    assert!(matches!(world.items[&id].stage, Stage::Running(_)));
+    assert!(advance(&mut world, Time(60_000), &mut always).is_empty());
+    world.end(&borrower, Phase::Queued);
+    assert!(advance(&mut world, Time(61_000), &mut always).is_empty());
+    assert!(matches!(world.items[&id].phase, Phase::Running(_)));
 }
 
 #[test]
-fn a_queue_that_notifies_says_so_in_the_verdict() {
+fn the_verdict_reports_a_wait_beyond_the_bound_of_a_notifying_queue() {
     let notifying = Queue { max_wait: Some(seconds(60)), ..queue("q") };
     let mut world = World::new(&[1], vec![owner(1, vec![notifying, queue("free")])]);
     world.submit(&"a".into(), "free", 9, 1, 1);
     let id = world.submit(&"a".into(), "q", 0, 1, 1);
-    pass(&mut world, Time(59_999), &mut always);
+    advance(&mut world, Time(59_999), &mut always);
     assert_eq!(world.reason(&id).1, Reason::NoRoom);
-    pass(&mut world, Time(60_000), &mut always);
+    advance(&mut world, Time(60_000), &mut always);
     assert_eq!(world.reason(&id).1, Reason::WaitedTooLong);
     let next = world.engine.next_deadline();
-    assert!(next.is_none_or(|next| next > world.now), "it is said once, not again at {next:?}");
+    assert!(next.is_none_or(|next| next > world.now), "the deadline has passed, but {next:?} is due");
 }

@@ -1,5 +1,5 @@
-//! Users of a team take turns where the team says so: among equal priorities whoever holds least goes
-//! first; without that, whoever came first.
+//! Law 9 within a team, between users. With `fair_users` the user with the least usage is served first among
+//! equal priorities; without it, the order is that of submission.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,45 +9,45 @@ use sluice_engine::types::Action;
 use sluice_engine::types::{Event, Name, Team, Time, WorkloadId};
 
 use super::ops::ids;
-use super::world::{Item, Stage, World, team};
+use super::world::{Job, Phase, World, team};
 
-fn yard(gpus: i64, fair_users: bool) -> World {
+fn cluster(gpus: i64, fair_users: bool) -> World {
     World::new(&[gpus], vec![Team { fair_users, ..team("t", None, gpus, None) }])
 }
 
-/// Submits a Job that cannot be evicted.
+/// Submits a job that is not preemptible.
 fn submit(world: &mut World, user: &str, priority: i32, gpus: i64) -> WorkloadId {
     let id = world.submit(&"t".into(), "fixed", priority, 1, gpus);
-    let item = world.items.get_mut(&id).expect("it was just submitted");
-    item.workload.user = Some(user.into());
-    world.engine.apply(Event::WorkloadApplied(item.workload.clone()), world.now);
+    let job = world.items.get_mut(&id).expect("the submitted job");
+    job.workload.user = Some(user.into());
+    world.engine.apply(Event::WorkloadApplied(job.workload.clone()), world.now);
     id
 }
 
-fn user_of(item: &Item) -> Name {
-    item.workload.user.clone().expect("everybody here has a user")
+fn user_of(job: &Job) -> Name {
+    job.workload.user.clone().expect("every job here has a user")
 }
 
-/// GPUs that each user holds.
+/// The usage of each user in GPUs.
 fn held(world: &World) -> BTreeMap<Name, i64> {
     let mut held = BTreeMap::new();
-    for (item, _) in world.holders() {
-        *held.entry(user_of(item)).or_default() += item.total();
+    for (job, _) in world.admitted() {
+        *held.entry(user_of(job)).or_default() += job.total();
     }
     held
 }
 
-/// Who goes next, given what each user holds.
-fn first<'a>(waiting: &[&'a Item], held: &BTreeMap<Name, i64>, fair: bool) -> Option<&'a WorkloadId> {
-    let rank = |item: &Item| {
-        let holds = if fair { held.get(&user_of(item)).copied().unwrap_or(0) } else { 0 };
-        let number: u32 = item.workload.name[1..].parse().expect("names are w and a number");
-        (Reverse(item.workload.priority), holds, item.workload.submitted, number)
+/// The next job to serve at that usage.
+fn first<'a>(waiting: &[&'a Job], held: &BTreeMap<Name, i64>, fair: bool) -> Option<&'a WorkloadId> {
+    let rank = |job: &Job| {
+        let holds = if fair { held.get(&user_of(job)).copied().unwrap_or(0) } else { 0 };
+        let number: u32 = job.workload.name[1..].parse().expect("names are w and a number");
+        (Reverse(job.workload.priority), holds, job.workload.submitted, number)
     };
-    waiting.iter().min_by_key(|item| rank(item)).map(|item| &item.workload.id)
+    waiting.iter().min_by_key(|job| rank(job)).map(|job| &job.workload.id)
 }
 
-/// What can happen.
+/// An event in the cluster. A number selects among the running jobs.
 #[derive(Clone, Debug)]
 enum Step {
     Submit { user: usize, priority: i32, pause: i64 },
@@ -68,10 +68,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_holds_least_goes_first(
+    fn law_9_the_user_with_the_least_usage_is_served_first(
         gpus in 1..6_i64, fair in any::<bool>(), steps in prop::collection::vec(step(), 1..60)
     ) {
-        let mut world = yard(gpus, fair);
+        let mut world = cluster(gpus, fair);
         for step in &steps {
             match *step {
                 Step::Submit { user, priority, pause } => {
@@ -81,7 +81,7 @@ proptest! {
                 Step::Finish(n) => {
                     let running = ids(world.running());
                     if let Some(id) = running.get(n % running.len().max(1)) {
-                        world.end(id, Stage::Finished);
+                        world.end(id, Phase::Finished);
                     }
                 }
             }
@@ -90,7 +90,7 @@ proptest! {
             while held.values().sum::<i64>() < gpus {
                 let Some(next) = first(&waiting, &held, fair).cloned() else { break };
                 *held.entry(user_of(&world.items[&next])).or_default() += 1;
-                waiting.retain(|item| item.workload.id != next);
+                waiting.retain(|job| job.workload.id != next);
                 expected.push(next);
             }
             let started: Vec<WorkloadId> = world.plan().iter().map(|action| match action {
@@ -105,12 +105,12 @@ proptest! {
     }
 
     #[test]
-    fn users_who_want_as_much_get_as_much(
+    fn law_9_users_with_equal_requests_get_equal_usage(
         gpus in 1..9_i64,
         fair in any::<bool>(),
         order in Just(USERS.repeat(9)).prop_shuffle(),
     ) {
-        let mut world = yard(gpus, fair);
+        let mut world = cluster(gpus, fair);
         for user in &order {
             submit(&mut world, user, 0, 1);
         }
@@ -131,8 +131,8 @@ proptest! {
 }
 
 #[test]
-fn what_counts_is_how_much_a_user_holds_not_how_many_jobs() {
-    let mut world = yard(7, true);
+fn usage_counts_and_not_the_number_of_jobs() {
+    let mut world = cluster(7, true);
     submit(&mut world, "ann", 0, 4);
     for _ in 0..2 {
         submit(&mut world, "bob", 0, 1);
@@ -143,15 +143,15 @@ fn what_counts_is_how_much_a_user_holds_not_how_many_jobs() {
     let ann = submit(&mut world, "ann", 0, 1);
     world.now = Time(2_000);
     let bob = submit(&mut world, "bob", 0, 1);
-    world.end(&last, Stage::Finished);
+    world.end(&last, Phase::Finished);
     world.settle();
     assert!(ids(world.running()).contains(&bob), "two GPUs are less than four");
     assert!(ids(world.queued()).contains(&ann));
 }
 
 #[test]
-fn a_team_that_begins_to_care_looks_at_what_its_users_hold_already() {
-    let mut world = yard(2, false);
+fn a_team_that_turns_fair_users_on_counts_present_usage() {
+    let mut world = cluster(2, false);
     let first = submit(&mut world, "ann", 0, 1);
     submit(&mut world, "ann", 0, 1);
     let older = submit(&mut world, "ann", 0, 1);
@@ -162,7 +162,7 @@ fn a_team_that_begins_to_care_looks_at_what_its_users_hold_already() {
     world.teams.insert(name, changed.clone());
     world.engine.apply(Event::TeamApplied(changed), world.now);
     world.settle();
-    world.end(&first, Stage::Finished);
+    world.end(&first, Phase::Finished);
     world.settle();
     assert!(ids(world.running()).contains(&younger));
     assert!(ids(world.queued()).contains(&older));

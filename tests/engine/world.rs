@@ -1,5 +1,5 @@
-//! A small world for the engine to act on: it carries actions out, keeps its own books, and knows
-//! from them, not from the engine, what every law allows.
+//! A small cluster for the engine to act on. It carries actions out and keeps its own state, so that a law is
+//! judged by that state and not by the engine's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,26 +14,28 @@ use sluice_engine::types::{
 
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Where a workload stands in the world.
+/// The phase of a workload in the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stage {
+pub enum Phase {
     Queued,
     Running(Admission),
-    /// Told to stop at that time; its pods still hold what the admission says.
-    Ending(Admission, Time),
+    /// Evicted at that time; its pods still hold the admission's capacity.
+    Stopping(Admission, Time),
     Finished,
 }
 
+/// A submitted workload and its phase.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct Job {
     pub workload: Workload,
-    pub gpus: i64,
-    pub stage: Stage,
+    pub gpus_per_pod: i64,
+    pub phase: Phase,
 }
 
-impl Item {
+impl Job {
+    /// GPUs of all its pods.
     pub fn total(&self) -> i64 {
-        self.gpus * i64::from(self.workload.pods)
+        self.gpus_per_pod * i64::from(self.workload.pods)
     }
 
     pub fn preemptible(&self) -> bool {
@@ -43,27 +45,30 @@ impl Item {
 
 pub struct World {
     pub engine: Engine,
-    /// With which an engine is made.
+    /// The settings of every engine that [`World::rebuild`] starts.
     pub settings: Settings,
     pub now: Time,
+    /// GPUs of each node, and whether it is schedulable.
     pub nodes: BTreeMap<Name, (i64, bool)>,
     pub teams: BTreeMap<Name, Team>,
-    pub items: BTreeMap<WorkloadId, Item>,
-    /// GPUs that pods of others hold, by pod.
-    pub foreign: BTreeMap<PodId, (Name, i64)>,
-    /// Decided, not yet written.
+    pub items: BTreeMap<WorkloadId, Job>,
+    /// Node and GPUs of each unmanaged pod.
+    pub unmanaged: BTreeMap<PodId, (Name, i64)>,
+    /// Actions that are decided and not yet written.
     pub in_flight: Vec<Action>,
-    /// Every action ever decided.
+    /// Every action so far, one line each.
     pub log: Vec<String>,
+    /// The victims of each preemptor.
     pub evicted_for: BTreeMap<WorkloadId, BTreeSet<WorkloadId>>,
-    /// Who was told to stop where it runs because it goes on elsewhere.
+    /// Workloads that are evicted only to continue on other nodes.
     pub moving: BTreeSet<WorkloadId>,
     submitted: usize,
-    foreign_made: usize,
+    unmanaged_created: usize,
 }
 
-/// A decision in one line.
-fn told(action: &Action) -> String {
+/// An action as one line of the log. The golden file holds digests of these lines, so no byte of them may
+/// change.
+fn log_line(action: &Action) -> String {
     let nodes = |admission: &Admission| {
         let nodes: Vec<String> =
             admission.nodes.iter().map(|(node, pods)| format!("{node}:{pods}")).collect();
@@ -88,10 +93,12 @@ fn told(action: &Action) -> String {
     }
 }
 
+/// A resource list of whole GPUs.
 pub fn gpus(count: i64) -> ResourceList {
     ResourceList::from([(GPU.into(), Amount::units(count))])
 }
 
+/// A team with three queues: `train`, `fixed` (not preemptible) and `slow` (a minimum run time of 60 s).
 pub fn team(name: &str, parent: Option<&str>, guaranteed: i64, limit: Option<i64>) -> Team {
     let quota = Quota {
         guaranteed: gpus(guaranteed),
@@ -121,26 +128,26 @@ impl World {
             nodes: nodes.iter().enumerate().map(|(i, n)| (format!("n{i}").into(), (*n, true))).collect(),
             teams: teams.into_iter().map(|team| (team.name.clone(), team)).collect(),
             items: BTreeMap::new(),
-            foreign: BTreeMap::new(),
+            unmanaged: BTreeMap::new(),
             in_flight: Vec::new(),
             log: Vec::new(),
             evicted_for: BTreeMap::new(),
             moving: BTreeSet::new(),
             submitted: 0,
-            foreign_made: 0,
+            unmanaged_created: 0,
         };
         world.rebuild();
         world
     }
 
-    /// Starts a new engine from the objects alone. What was decided and not written is lost.
+    /// Starts a new engine from the objects alone. Decisions that are not written are lost.
     pub fn rebuild(&mut self) {
         self.engine = Engine::with_settings(self.settings);
         self.in_flight.clear();
         self.moving.clear();
         let mut events: Vec<Event> = self.teams.values().cloned().map(Event::TeamApplied).collect();
         events.extend(self.nodes.keys().map(|name| Event::NodeApplied(self.node(name))));
-        events.extend(self.items.values().map(|item| Event::WorkloadApplied(self.seen(item))));
+        events.extend(self.items.values().map(|job| Event::WorkloadApplied(self.observed(job))));
         events.extend(self.pods().into_iter().map(Event::PodApplied));
         for event in events {
             self.engine.apply(event, self.now);
@@ -159,30 +166,30 @@ impl World {
     }
 
     /// The workload as its object shows it now.
-    fn seen(&self, item: &Item) -> Workload {
-        let state = match &item.stage {
-            Stage::Queued => Observed::Queued,
-            Stage::Running(admission) => Observed::Admitted(admission.clone()),
-            Stage::Ending(admission, since) => {
+    fn observed(&self, job: &Job) -> Workload {
+        let state = match &job.phase {
+            Phase::Queued => Observed::Queued,
+            Phase::Running(admission) => Observed::Admitted(admission.clone()),
+            Phase::Stopping(admission, since) => {
                 Observed::Leaving { admission: admission.clone(), since: *since, stopped: true }
             }
-            Stage::Finished => Observed::Finished,
+            Phase::Finished => Observed::Finished,
         };
-        Workload { state, ..item.workload.clone() }
+        Workload { state, ..job.workload.clone() }
     }
 
-    fn pods_of(&self, item: &Item) -> Vec<Pod> {
-        let (Stage::Running(admission) | Stage::Ending(admission, _)) = &item.stage else {
+    fn pods_of(&self, job: &Job) -> Vec<Pod> {
+        let (Phase::Running(admission) | Phase::Stopping(admission, _)) = &job.phase else {
             return Vec::new();
         };
         let mut pods = Vec::new();
         for (node, count) in admission.nodes.iter().filter(|(node, _)| self.nodes.contains_key(*node)) {
             for i in 0..*count {
                 pods.push(Pod {
-                    id: PodId(format!("{}/{node}/{i}", item.workload.id).into()),
-                    workload: Some(item.workload.id.clone()),
+                    id: PodId(format!("{}/{node}/{i}", job.workload.id).into()),
+                    workload: Some(job.workload.id.clone()),
                     node: Some(node.clone()),
-                    requests: gpus(item.gpus),
+                    requests: gpus(job.gpus_per_pod),
                 });
             }
         }
@@ -190,8 +197,8 @@ impl World {
     }
 
     fn pods(&self) -> Vec<Pod> {
-        let mut pods: Vec<Pod> = self.items.values().flat_map(|item| self.pods_of(item)).collect();
-        pods.extend(self.foreign.iter().map(|(id, (node, count))| Pod {
+        let mut pods: Vec<Pod> = self.items.values().flat_map(|job| self.pods_of(job)).collect();
+        pods.extend(self.unmanaged.iter().map(|(id, (node, count))| Pod {
             id: id.clone(),
             workload: None,
             node: Some(node.clone()),
@@ -200,17 +207,18 @@ impl World {
         pods
     }
 
+    /// Submits a workload of `pods` pods with `gpus_per_pod` GPUs each.
     pub fn submit(
         &mut self,
         team: &Name,
         queue: &str,
         priority: i32,
         pods: u32,
-        gpus_each: i64,
+        gpus_per_pod: i64,
     ) -> WorkloadId {
         self.submitted += 1;
         let name = format!("w{}", self.submitted);
-        let shape = PodShape { requests: gpus(gpus_each), ..PodShape::default() };
+        let shape = PodShape { requests: gpus(gpus_per_pod), ..PodShape::default() };
         let workload = Workload {
             queue: Some(queue.into()),
             priority,
@@ -220,15 +228,15 @@ impl World {
         };
         let id = workload.id.clone();
         self.engine.apply(Event::WorkloadApplied(workload.clone()), self.now);
-        self.items.insert(id.clone(), Item { workload, gpus: gpus_each, stage: Stage::Queued });
+        self.items.insert(id.clone(), Job { workload, gpus_per_pod, phase: Phase::Queued });
         id
     }
 
-    /// Plans and notes what was decided.
+    /// Runs a scheduling cycle and logs its actions.
     pub fn plan(&mut self) -> Vec<Action> {
         let actions = self.engine.plan(self.now).actions;
         for action in &actions {
-            self.log.push(told(action));
+            self.log.push(log_line(action));
             if let Action::Evict { workload, reason: EvictReason::Moved, .. } = action {
                 self.moving.insert(workload.clone());
             }
@@ -244,76 +252,76 @@ impl World {
     pub fn deliver(&mut self, index: usize, success: bool) {
         let action = self.in_flight.remove(index);
         let id = action.workload().clone();
-        let Some(item) = self.items.get(&id).cloned() else { return };
+        let Some(job) = self.items.get(&id).cloned() else { return };
         if !success {
-            let message = "the API server said no".to_owned();
+            let message = "the API server refused the write".to_owned();
             self.moving.remove(&id);
             self.engine.apply(Event::WriteFailed { workload: id, message }, self.now);
             return;
         }
-        let stage = match (action, item.stage.clone()) {
-            (Action::Admit { admission, .. }, Stage::Queued) => Stage::Running(admission),
-            (Action::Evict { .. }, Stage::Running(admission)) => Stage::Ending(admission, self.now),
+        let phase = match (action, job.phase.clone()) {
+            (Action::Admit { admission, .. }, Phase::Queued) => Phase::Running(admission),
+            (Action::Evict { .. }, Phase::Running(admission)) => Phase::Stopping(admission, self.now),
             (Action::Fail { .. }, _) => {
-                self.end(&id, Stage::Finished);
+                self.end(&id, Phase::Finished);
                 return;
             }
-            (_, stage) => stage,
+            (_, phase) => phase,
         };
-        let starts = matches!(stage, Stage::Running(_));
-        let item = Item { stage, ..item };
-        self.items.insert(id, item.clone());
-        self.engine.apply(Event::WorkloadApplied(self.seen(&item)), self.now);
+        let starts = matches!(phase, Phase::Running(_));
+        let job = Job { phase, ..job };
+        self.items.insert(id, job.clone());
+        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
         if starts {
-            for pod in self.pods_of(&item) {
+            for pod in self.pods_of(&job) {
                 self.engine.apply(Event::PodApplied(pod), self.now);
             }
         }
     }
 
-    /// The last pod of an evicted workload is gone; it is in the queue again.
-    pub fn end(&mut self, id: &WorkloadId, stage: Stage) {
-        let Some(item) = self.items.get(id).cloned() else { return };
+    /// Removes the workload's pods and puts it into `phase`: queued again after an eviction, or finished.
+    pub fn end(&mut self, id: &WorkloadId, phase: Phase) {
+        let Some(job) = self.items.get(id).cloned() else { return };
         self.moving.remove(id);
-        for pod in self.pods_of(&item) {
+        for pod in self.pods_of(&job) {
             self.engine.apply(Event::PodRemoved(pod.id), self.now);
         }
-        let item = Item { stage, ..item };
-        self.items.insert(id.clone(), item.clone());
-        self.engine.apply(Event::WorkloadApplied(self.seen(&item)), self.now);
+        let job = Job { phase, ..job };
+        self.items.insert(id.clone(), job.clone());
+        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
     }
 
-    /// The workload has saved its work now.
-    pub fn save(&mut self, id: &WorkloadId) {
-        let Some(item) = self.items.get_mut(id) else { return };
-        item.workload.last_checkpoint = Some(self.now);
-        let item = item.clone();
-        self.engine.apply(Event::WorkloadApplied(self.seen(&item)), self.now);
+    /// Records a checkpoint of the workload at the present time.
+    pub fn checkpoint(&mut self, id: &WorkloadId) {
+        let Some(job) = self.items.get_mut(id) else { return };
+        job.workload.last_checkpoint = Some(self.now);
+        let job = job.clone();
+        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
     }
 
     pub fn delete(&mut self, id: &WorkloadId) {
-        let Some(item) = self.items.remove(id) else { return };
+        let Some(job) = self.items.remove(id) else { return };
         self.engine.apply(Event::WorkloadRemoved(id.clone()), self.now);
-        for pod in self.pods_of(&item) {
+        for pod in self.pods_of(&job) {
             self.engine.apply(Event::PodRemoved(pod.id), self.now);
         }
         self.in_flight.retain(|action| action.workload() != id);
     }
 
-    pub fn add_foreign(&mut self, node: &Name, count: i64) {
+    pub fn add_unmanaged_pod(&mut self, node: &Name, count: i64) {
         if !self.nodes.contains_key(node) || self.free(node) < count {
             return;
         }
-        self.foreign_made += 1;
-        let id = PodId(format!("foreign-{}", self.foreign_made).into());
-        self.foreign.insert(id.clone(), (node.clone(), count));
+        self.unmanaged_created += 1;
+        let id = PodId(format!("unmanaged-{}", self.unmanaged_created).into());
+        self.unmanaged.insert(id.clone(), (node.clone(), count));
         let pod = Pod { id, workload: None, node: Some(node.clone()), requests: gpus(count) };
         self.engine.apply(Event::PodApplied(pod), self.now);
     }
 
-    pub fn remove_foreign(&mut self, index: usize) {
-        let Some(id) = self.foreign.keys().nth(index).cloned() else { return };
-        self.foreign.remove(&id);
+    pub fn remove_unmanaged_pod(&mut self, index: usize) {
+        let Some(id) = self.unmanaged.keys().nth(index).cloned() else { return };
+        self.unmanaged.remove(&id);
         self.engine.apply(Event::PodRemoved(id), self.now);
     }
 
@@ -324,38 +332,43 @@ impl World {
         self.engine.apply(Event::NodeApplied(self.node(name)), self.now);
     }
 
-    /// Everybody who holds room, with where; those decided to start included.
-    pub fn holders(&self) -> Vec<(&Item, Admission)> {
-        let running = self.items.values().filter_map(|item| match &item.stage {
-            Stage::Running(admission) | Stage::Ending(admission, _) => Some((item, admission.clone())),
+    /// Every workload that holds capacity, with its admission. Admissions that are not yet written are
+    /// included.
+    pub fn admitted(&self) -> Vec<(&Job, Admission)> {
+        let running = self.items.values().filter_map(|job| match &job.phase {
+            Phase::Running(admission) | Phase::Stopping(admission, _) => Some((job, admission.clone())),
             _ => None,
         });
         let starting = self.in_flight.iter().filter_map(|action| match action {
             Action::Admit { workload, admission, .. } => {
-                self.items.get(workload).map(|item| (item, admission.clone()))
+                self.items.get(workload).map(|job| (job, admission.clone()))
             }
             Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => None,
         });
         running.chain(starting).collect()
     }
 
-    /// GPUs on a node that nobody holds.
+    /// Free GPUs of a node.
     pub fn free(&self, node: &Name) -> i64 {
-        let foreign: i64 = self.foreign.values().filter(|(at, _)| at == node).map(|(_, count)| count).sum();
+        let unmanaged: i64 =
+            self.unmanaged.values().filter(|(at, _)| at == node).map(|(_, count)| count).sum();
         let held: i64 = self
-            .holders()
+            .admitted()
             .iter()
-            .map(|(item, admission)| item.gpus * i64::from(admission.nodes.get(node).copied().unwrap_or(0)))
+            .map(|(job, admission)| {
+                job.gpus_per_pod * i64::from(admission.nodes.get(node).copied().unwrap_or(0))
+            })
             .sum();
-        self.nodes[node].0 - foreign - held
+        self.nodes[node].0 - unmanaged - held
     }
 
-    /// GPUs that a team and those below it hold.
+    /// The usage in GPUs of a team with all teams below it.
     pub fn used(&self, team: &Name) -> i64 {
-        let under = |item: &Item| self.path(&item.workload.team).contains(team);
-        self.holders().iter().filter(|(item, _)| under(item)).map(|(item, _)| item.total()).sum()
+        let under = |job: &Job| self.path(&job.workload.team).contains(team);
+        self.admitted().iter().filter(|(job, _)| under(job)).map(|(job, _)| job.total()).sum()
     }
 
+    /// A team and its ancestors, the team first.
     pub fn path(&self, team: &Name) -> Vec<Name> {
         let mut path = vec![team.clone()];
         while let Some(parent) = self.teams.get(&path[path.len() - 1]).and_then(|team| team.parent.clone()) {
@@ -373,132 +386,144 @@ impl World {
         self.teams[team].quotas["default"].limit.get(GPU).map(|amount| amount.as_milli() / 1000)
     }
 
-    /// How many GPUs would be left over the guarantee, or missing from it, on every level of a path.
-    pub fn owed(&self, item: &Item, less: &BTreeMap<Name, i64>) -> bool {
-        self.path(&item.workload.team).iter().all(|team| {
+    /// Whether every team on its path stays within its guarantee with `job` and without the usage in `less`.
+    pub fn within_guarantee(&self, job: &Job, less: &BTreeMap<Name, i64>) -> bool {
+        self.path(&job.workload.team).iter().all(|team| {
             let used = self.used(team) - less.get(team).copied().unwrap_or(0);
-            used + item.total() <= self.guaranteed(team)
+            used + job.total() <= self.guaranteed(team)
         })
     }
 
-    pub fn within_limits(&self, item: &Item, less: &BTreeMap<Name, i64>) -> bool {
-        self.path(&item.workload.team).iter().all(|team| {
+    /// Whether every team on its path stays within its limit with `job` and without the usage in `less`.
+    pub fn within_limits(&self, job: &Job, less: &BTreeMap<Name, i64>) -> bool {
+        self.path(&job.workload.team).iter().all(|team| {
             let used = self.used(team) - less.get(team).copied().unwrap_or(0);
-            self.limit(team).is_none_or(|limit| used + item.total() <= limit)
+            self.limit(team).is_none_or(|limit| used + job.total() <= limit)
         })
     }
 
-    /// By what those of one priority stand in the queue: less goes first.
-    pub fn age(item: &Item) -> (Time, u32) {
-        let number = item.workload.name[1..].parse().expect("names are w and a number");
-        (item.workload.submitted, number)
+    /// The order of workloads of one priority: submission time, then number.
+    pub fn submission_order(job: &Job) -> (Time, u32) {
+        let number = job.workload.name[1..].parse().expect("names are w and a number");
+        (job.workload.submitted, number)
     }
 
-    /// Where it stands in its team.
-    fn rank(item: &Item) -> (i32, Time, u32) {
-        let (submitted, number) = Self::age(item);
-        (-item.workload.priority, submitted, number)
+    /// The order of a team's workloads: higher priority first, then submission.
+    pub fn queue_position(job: &Job) -> (i32, Time, u32) {
+        let (submitted, number) = Self::submission_order(job);
+        (-job.workload.priority, submitted, number)
     }
 
-    fn within_own_guarantee(&self, item: &Item) -> bool {
-        let team = &item.workload.team;
-        self.used(team) + item.total() <= self.guaranteed(team)
+    /// As [`World::within_guarantee`] for its own team only, ancestors aside.
+    fn within_team_guarantee(&self, job: &Job) -> bool {
+        let team = &job.workload.team;
+        self.used(team) + job.total() <= self.guaranteed(team)
     }
 
-    /// GPUs by node that are reserved for somebody whom `item` must not delay: one before it in its team, or
-    /// one of another team, unless only `item` is within its team's guarantee.
-    pub fn kept_from(&self, item: &Item) -> BTreeMap<Name, i64> {
-        let mut kept = BTreeMap::new();
+    /// GPUs by node that are reserved against `job`. A reservation binds workloads behind its owner in the
+    /// same team, and workloads of other teams unless `job` is within its team's guarantee and the owner is
+    /// not.
+    pub fn reserved_against(&self, job: &Job) -> BTreeMap<Name, i64> {
+        let mut reserved = BTreeMap::new();
         for reservation in self.engine.reservations() {
-            let holder = &self.items[&reservation.owner];
-            let goes_before = if holder.workload.team == item.workload.team {
-                Self::rank(item) <= Self::rank(holder)
+            let owner = &self.items[&reservation.owner];
+            let is_before_owner = if owner.workload.team == job.workload.team {
+                Self::queue_position(job) <= Self::queue_position(owner)
             } else {
-                self.within_own_guarantee(item) && !self.within_own_guarantee(holder)
+                self.within_team_guarantee(job) && !self.within_team_guarantee(owner)
             };
-            if !goes_before {
+            if !is_before_owner {
                 for (node, pods) in &reservation.nodes {
-                    *kept.entry(node.clone()).or_default() += holder.gpus * i64::from(*pods);
+                    *reserved.entry(node.clone()).or_default() += owner.gpus_per_pod * i64::from(*pods);
                 }
             }
         }
-        kept
+        reserved
     }
 
-    /// Whether `item` would have room and its team's guarantee already, were it not for what is kept free for a mate
-    /// before it that would live off the surplus.
-    pub fn has_kept_room(&self, item: &Item) -> bool {
-        let reservations = self.engine.reservations();
-        let mates = reservations.iter().filter_map(|reservation| {
-            let holder = &self.items[&reservation.owner];
-            let before = holder.workload.team == item.workload.team && Self::rank(holder) < Self::rank(item);
-            (before && !self.within_own_guarantee(holder)).then_some((holder, reservation))
+    /// Whether the reservation of a borrowing sibling before `job` keeps it waiting: the nodes hold `job`
+    /// without that reservation, but its team would exceed the guarantee with the reserved capacity counted
+    /// as usage.
+    pub fn is_masked_by_sibling(&self, job: &Job) -> bool {
+        let masked = self.reserved_by_borrowing_siblings(job);
+        let reserved = self.reserved_against(job);
+        let schedulable = self.nodes.iter().filter(|(_, (_, schedulable))| *schedulable);
+        let headroom = schedulable.map(|(node, _)| {
+            let by_others = reserved.get(node).map_or(0, |all| all - masked.get(node).copied().unwrap_or(0));
+            (self.free(node) - by_others).max(0) / job.gpus_per_pod
         });
-        let mut kept: BTreeMap<&Name, i64> = BTreeMap::new();
-        for (holder, reservation) in mates {
-            let room = reservation.nodes.iter().map(|(node, pods)| (node, holder.gpus * i64::from(*pods)));
-            room.for_each(|(node, gpus)| *kept.entry(node).or_default() += gpus);
+        let free: i64 = masked.iter().map(|(node, masked)| self.free(node).min(*masked)).sum();
+        let team = &job.workload.team;
+        headroom.sum::<i64>() >= i64::from(job.workload.pods)
+            && self.used(team) + free + job.total() > self.guaranteed(team)
+    }
+
+    /// GPUs by node that are reserved for siblings before `job` that would borrow.
+    fn reserved_by_borrowing_siblings(&self, job: &Job) -> BTreeMap<Name, i64> {
+        let mut masked = BTreeMap::new();
+        for reservation in self.engine.reservations() {
+            let owner = &self.items[&reservation.owner];
+            let before = owner.workload.team == job.workload.team
+                && Self::queue_position(owner) < Self::queue_position(job);
+            if before && !self.within_team_guarantee(owner) {
+                for (node, pods) in &reservation.nodes {
+                    *masked.entry(node.clone()).or_default() += owner.gpus_per_pod * i64::from(*pods);
+                }
+            }
         }
-        let barred = self.kept_from(item);
-        let open = self.nodes.iter().filter(|(_, (_, open))| *open);
-        let room = open.map(|(node, _)| {
-            let others = barred.get(node).map_or(0, |barred| barred - kept.get(node).copied().unwrap_or(0));
-            (self.free(node) - others).max(0) / item.gpus
-        });
-        let free: i64 = kept.iter().map(|(node, kept)| self.free(node).min(*kept)).sum();
-        let team = &item.workload.team;
-        room.sum::<i64>() >= i64::from(item.workload.pods)
-            && self.used(team) + free + item.total() > self.guaranteed(team)
+        masked
     }
 
-    /// Whether all pods of `item` fit the open nodes once `gone` are gone.
-    pub fn fits_without(&self, item: &Item, gone: &[&Item]) -> bool {
-        let kept = self.kept_from(item);
-        let slots: i64 = self
+    /// Whether all pods of `job` fit the schedulable nodes without `evicted`, reserved capacity left whole.
+    pub fn fits_after(&self, job: &Job, evicted: &[&Job]) -> bool {
+        let reserved = self.reserved_against(job);
+        let headroom: i64 = self
             .nodes
             .iter()
-            .filter(|(_, (_, open))| *open)
+            .filter(|(_, (_, schedulable))| *schedulable)
             .map(|(node, _)| {
-                let freed: i64 = gone
+                let freed: i64 = evicted
                     .iter()
-                    .filter_map(|victim| match &victim.stage {
-                        Stage::Running(admission) => {
-                            Some(victim.gpus * i64::from(admission.nodes.get(node).copied().unwrap_or(0)))
-                        }
+                    .filter_map(|victim| match &victim.phase {
+                        Phase::Running(admission) => Some(
+                            victim.gpus_per_pod * i64::from(admission.nodes.get(node).copied().unwrap_or(0)),
+                        ),
                         _ => None,
                     })
                     .sum();
-                (self.free(node) + freed - kept.get(node).copied().unwrap_or(0)).max(0) / item.gpus
+                let reserved = reserved.get(node).copied().unwrap_or(0);
+                (self.free(node) + freed - reserved).max(0) / job.gpus_per_pod
             })
             .sum();
-        slots >= i64::from(item.workload.pods)
+        headroom >= i64::from(job.workload.pods)
     }
 
-    pub fn running(&self) -> Vec<&Item> {
-        self.items.values().filter(|item| matches!(item.stage, Stage::Running(_))).collect()
+    pub fn running(&self) -> Vec<&Job> {
+        self.items.values().filter(|job| matches!(job.phase, Phase::Running(_))).collect()
     }
 
-    pub fn queued(&self) -> Vec<&Item> {
-        self.items.values().filter(|item| item.stage == Stage::Queued).collect()
+    pub fn queued(&self) -> Vec<&Job> {
+        self.items.values().filter(|job| job.phase == Phase::Queued).collect()
     }
 
+    /// The state and reason of a workload's verdict.
     pub fn reason(&self, id: &WorkloadId) -> (State, Reason) {
         let verdict = self.engine.verdict(id).expect("every workload has a verdict");
-        assert!(!verdict.message.is_empty(), "a verdict without words");
+        assert!(!verdict.message.is_empty(), "the verdict of {id} has no message");
         (verdict.state, verdict.reason)
     }
 
-    /// Carries everything out until nothing moves any more. Panics when it never comes to rest.
+    /// Carries out every decision, deadline by deadline, until none is left. Panics when decisions never end.
     pub fn settle(&mut self) {
         for _ in 0..200 {
             self.settle_now();
             let Some(next) = self.engine.next_deadline() else { return };
             self.now = next.max(self.now);
         }
-        panic!("the decisions never come to rest:\n{}", self.log.join("\n"));
+        panic!("decisions never end:\n{}", self.log.join("\n"));
     }
 
-    /// Carries out what is decided at this time. Panics when it never comes to rest.
+    /// Carries out every decision at the present time. Panics when decisions never end.
     pub fn settle_now(&mut self) {
         for _ in 0..200 {
             self.plan();
@@ -506,20 +531,20 @@ impl World {
                 let ending: Vec<WorkloadId> = self
                     .items
                     .values()
-                    .filter(|item| matches!(item.stage, Stage::Ending(..)))
-                    .map(|item| item.workload.id.clone())
+                    .filter(|job| matches!(job.phase, Phase::Stopping(..)))
+                    .map(|job| job.workload.id.clone())
                     .collect();
                 if ending.is_empty() {
                     return;
                 }
                 for id in ending {
-                    self.end(&id, Stage::Queued);
+                    self.end(&id, Phase::Queued);
                 }
             }
             while !self.in_flight.is_empty() {
                 self.deliver(0, true);
             }
         }
-        panic!("the decisions never come to rest:\n{}", self.log.join("\n"));
+        panic!("decisions never end:\n{}", self.log.join("\n"));
     }
 }
