@@ -43,7 +43,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_outcome_comes_as_json_yaml_and_tables() {
+fn the_outcome_is_printed_as_json_yaml_and_tables() {
     let directory = with(SCENARIO);
     let json = simulate(&directory, &["s.yaml", "-o", "json", "--events"]);
     assert!(json.status.success(), "{}", text(&json.stderr));

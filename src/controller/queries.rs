@@ -104,7 +104,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
         Question::Candidate(managed, to) => {
-            let workload = mirror.would_be(*managed);
+            let workload = mirror.completed_workload(*managed);
             let queue = mirror.queue_of(&workload);
             drop(to.send(copy(engine, mirror).map(|engine| Candidate { engine, workload, queue })));
         }

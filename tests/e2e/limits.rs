@@ -1,4 +1,4 @@
-//! Queues that bound how long a workload waits and runs, and so when the next one can start.
+//! Queues that bound how long a workload waits and runs, and with that the start of the next one.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::support::{Job, SLUICE, complete, nodes, quota, running, team_of};
 
-/// What the command says.
+/// Output of the command line.
 async fn says(world: &World, arguments: &[&str]) -> Result<String> {
     let server = format!("http://{}", world.replicas[0].http());
     let output = Command::new(SLUICE).args(arguments).args(["--server", &server]).output().await?;
@@ -18,9 +18,9 @@ async fn says(world: &World, arguments: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// When a Job that waits is expected to start, once that is told.
+/// The expected start of a waiting Job, once Sluice reports one.
 async fn expected(world: &World, name: &str) -> Result<EtaRow> {
-    eventually(&format!("it is told when {name} starts"), patience(), async || {
+    eventually(&format!("{name} has an expected start"), patience(), async || {
         let text = says(world, &["explain", &format!("a/{name}"), "--output=json"]).await;
         let rows: Vec<WorkloadRow> = serde_json::from_str(&text.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())?;
@@ -33,7 +33,7 @@ async fn expected(world: &World, name: &str) -> Result<EtaRow> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_or_runs_too_long_fails_and_says_why() {
+async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
     World::run("limits", SLUICE, 1, async |world| {
         let queues =
             "queues: [{name: short, maxWait: 4s, onMaxWait: Fail, maxRuntime: 16s}, {name: patient}]";
@@ -53,9 +53,9 @@ async fn what_waits_or_runs_too_long_fails_and_says_why() {
         let wrong = says(world, &["explain", "po/next", "-n", "a"]).await;
         let wrong = wrong.unwrap_or_else(|error| error.to_string());
         ensure!(wrong.contains("there is no po a/next, but a Job of that name"), "{wrong}");
-        // What would become of one more is answered without submitting it.
+        // A what-if question is answered without submitting the Job.
         let file = world.cluster.scratch()?.join("another.yaml");
-        let another = Job::new("a", "another").gpus(2).wishes("time-limit", "1m").queue("patient");
+        let another = Job::new("a", "another").gpus(2).annotated("time-limit", "1m").queue("patient");
         std::fs::write(&file, another.manifest())?;
         let file = file.display().to_string();
         let answer = says(world, &["what-if", "--file", &file, "--output=json"]).await?;
@@ -73,10 +73,10 @@ async fn what_waits_or_runs_too_long_fails_and_says_why() {
         for (name, reason) in [("waits", "MaxWait"), ("runs", "MaxRuntime")] {
             let path = r#"jsonpath={.status.conditions[?(@.type=="Failed")].reason}"#;
             let job = format!("job/{name}");
-            let told = world.kubectl.ok(&["get", &job, "--namespace=a", "-o", path]).await?;
-            ensure!(told == reason, "{name} has failed with {told:?}");
+            let found = world.kubectl.ok(&["get", &job, "--namespace=a", "-o", path]).await?;
+            ensure!(found == reason, "{name} has failed with {found:?}");
             let selector = format!("--field-selector=reason={reason},involvedObject.name={name}");
-            eventually(&format!("an Event says {reason}"), patience(), async || {
+            eventually(&format!("an Event {reason}"), patience(), async || {
                 let list = ["get", "events", "--namespace=a", "-o", "name", &selector];
                 match world.kubectl.ok(&list).await {
                     Ok(names) if names.lines().count() == 1 => Ok(()),
@@ -85,26 +85,29 @@ async fn what_waits_or_runs_too_long_fails_and_says_why() {
             })
             .await?;
         }
-        // Their room is free for who had the patience, from when it was told.
+        // The capacity is free for the Job in the patient queue, from the reported time on.
         let view = world
-            .until("the patient one has been admitted", |view| {
+            .until("the patient Job is admitted", |view| {
                 let admitted = view.job("a", "next").is_some_and(|job| job.admission.is_some());
                 if admitted { Ok(()) } else { Err(view.summary("a")) }
             })
             .await?;
         let started =
-            view.job("a", "next").and_then(|job| job.admission.as_ref()).context("it never started")?.at;
+            view.job("a", "next").and_then(|job| job.admission.as_ref()).context("the Job never started")?.at;
         let seconds = |at: Option<jiff::Timestamp>| Some(at?.as_second());
         let (early, late) = (seconds(eta.early).context("no start")?, seconds(eta.late).context("no end")?);
-        // What ends in time takes a moment to be stopped and gone.
+        // A run that ends in time takes a moment more to stop and disappear.
         ensure!(
             (early - 1..=late + 10).contains(&started.as_second()),
-            "started at {started}, and it was told {eta:?}"
+            "started at {started}, expected {eta:?}"
         );
         complete(world, "a", 1).await?;
         let view = world.view().await?;
-        ensure!(view.job("a", "waits").is_some_and(|job| job.admission.is_none()), "it ran all the same");
-        ensure!(view.job("a", "another").is_none(), "it was only asked about");
+        ensure!(
+            view.job("a", "waits").is_some_and(|job| job.admission.is_none()),
+            "the Job ran after its deadline"
+        );
+        ensure!(view.job("a", "another").is_none(), "a what-if question created the Job");
         Ok(())
     })
     .await;
