@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::mirror::Mirror;
-use crate::cluster::reduce::Managed;
 use crate::cluster::status::Report;
+use crate::cluster::target::Managed;
 use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;

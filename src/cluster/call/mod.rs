@@ -1,15 +1,14 @@
-//! One call about one object, repeated until it is known how it ended.
+//! One call on one object, repeated until its outcome is known.
 //!
-//! A PATCH without an answer may have happened, or may happen yet: the connection broke behind it, or
-//! it waits somewhere in the API server. To take it for failed would be to give away room that is
-//! taken a moment later. So the very same PATCH is sent again until there is an answer. That is safe
-//! because it tests the generation (of a pod: the version) it was decided on and moves it: it happens
-//! once at most, and the answer to any one of its copies settles all of them. Only a refusal does not,
-//! since an earlier copy may have passed where this one did not; it counts once every copy without an
-//! answer is too old to be alive.
+//! A PATCH without an answer may have taken effect, or may do so later: the connection broke after it, or it waits
+//! in the API server. If it counted as failed, capacity could be given away that is taken a moment later. So the
+//! same PATCH is sent again until there is an answer. That is safe, because the PATCH tests the generation (of a
+//! pod, the version) of its decision and changes it. It takes effect at most once, and the answer to any copy
+//! settles all of them. A refusal is the exception, since an earlier copy may have passed before: it counts once
+//! every copy without an answer is too old to take effect.
 //!
-//! Each call is made only while leading. It ends when the claim does, here by a timer and in the API
-//! server by the deadline it is given with the request.
+//! Each call is made only while leading. It ends with the leadership: here by a timer, and in the API server by the
+//! deadline in the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +24,19 @@ use super::leader::Leadership;
 use super::patch;
 use crate::metrics::Metrics;
 
-/// How calls are paced.
+/// The pace of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How many run at once.
+    /// The number of calls at once.
     pub at_once: usize,
-    /// How long one may take; the client itself would wait for ever.
+    /// The longest time of one call; the client itself would wait for ever.
     pub deadline: Duration,
-    /// How long to wait before the first repetition; the wait doubles with each.
+    /// The wait before the first repetition; it doubles with each.
     pub first_pause: Duration,
     /// The longest wait.
     pub longest_pause: Duration,
-    /// How long a call without an answer may still take effect. The API server gives it up with its
-    /// deadline, and etcd drops within seconds what it could not agree on.
+    /// How long a call without an answer may still take effect. The API server ends it at its deadline, and etcd
+    /// drops a proposal without agreement within seconds.
     pub linger: Duration,
 }
 
@@ -56,28 +55,28 @@ impl Default for Pace {
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The object is not what the change was decided on any more, perhaps by this very change.
+    /// The object has changed since the decision, perhaps by this very change.
     Moved,
-    /// The object is gone; the watch will say so.
+    /// The object is gone; the watch will report it.
     Gone,
     /// The API server refused it.
     Refused(String),
-    /// This process no longer leads, and it is not known whether the change has been made.
+    /// This process no longer leads, and the outcome of the change is not known.
     NotLeading,
 }
 
-/// A request that cannot even be written down is refused.
+/// A request that cannot be encoded counts as refused.
 pub(super) fn unsendable(error: kube::core::request::Error) -> Failure {
     Failure::Refused(error.to_string())
 }
 
-/// What became of one call.
+/// The answer to one call.
 enum Answer<T> {
     Done(T),
     Failed(Failure),
-    /// Nothing has happened; another time it may.
+    /// It took no effect; a repetition may.
     NotNow(String),
-    /// It may have happened.
+    /// It may have taken effect.
     Unknown(String),
 }
 
@@ -104,15 +103,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller that keeps to `pace`.
+    /// A caller at this pace.
     #[must_use]
     pub fn new(client: Client, claim: Leadership, metrics: Arc<Metrics>, pace: Pace) -> Self {
         let permits = Arc::new(Semaphore::new(pace.at_once));
         Self { client, claim, metrics, permits, pace }
     }
 
-    /// Calls until the answer is certain; counts each call that writes under its `label`. A conflict
-    /// says that the object has moved only where the request carries a version.
+    /// Calls until the answer is certain, and counts each call that writes under its `label`. A conflict means that
+    /// the object has changed only where the request names a version.
     ///
     /// # Errors
     /// Why the change was not made.
@@ -143,7 +142,7 @@ impl Caller {
                     message
                 }
             };
-            tracing::debug!(uri = %request.uri(), problem, "a call is repeated");
+            tracing::debug!(uri = %request.uri(), problem, "repeating a call");
             sleep(pause.min(self.claim.remaining())).await;
             pause = (pause * 2).min(self.pace.longest_pause);
         }
@@ -159,46 +158,46 @@ impl Caller {
             Ok(Ok(object)) => Answer::Done(object),
             Ok(Err(kube::Error::Api(status))) => judge(&status, versioned),
             Ok(Err(error)) => Answer::Unknown(error.to_string()),
-            Err(_) => Answer::Unknown("no answer in time".to_owned()),
+            Err(_) => Answer::Unknown("no answer before the deadline".to_owned()),
         }
     }
 }
 
-/// What the API server's refusal says about whether anything has happened.
+/// Whether a call that the API server refused took effect.
 fn judge<T>(status: &Status, versioned: bool) -> Answer<T> {
-    let message = said(status);
+    let message = message(status);
     match status.code {
         _ if patch::does_not_apply(status) => Answer::Failed(Failure::Moved),
         409 if versioned => Answer::Failed(Failure::Moved),
         404 => Answer::Failed(Failure::Gone),
-        // A budget may forbid it for long: what follows from that is to be decided, not waited for.
+        // A disruption budget may forbid it for long, which calls for a decision instead of a repetition.
         429 if forbidden_by_budget(status) => Answer::Failed(Failure::Refused(message)),
-        // The API server tries a few times by itself to get between the writes of others.
+        // The API server repeats a conflicting write a few times by itself, then gives up.
         409 | 429 => Answer::NotNow(message),
-        // Another's webhook fails before anything is stored, and may go on failing for long.
+        // A failing webhook means that nothing is stored, and it may fail for long.
         500 if message.contains("failed calling webhook") => Answer::Failed(Failure::Refused(message)),
         500.. => Answer::Unknown(message),
         _ => Answer::Failed(Failure::Refused(message)),
     }
 }
 
-/// What the API server says, with the numbers where it gives them besides.
-fn said(status: &Status) -> String {
+/// The message of the API server, with the numbers of disruption budgets in its details.
+fn message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let budgets = causes.filter(|cause| cause.reason == DISRUPTION_BUDGET).map(|cause| &cause.message);
     [&status.message].into_iter().chain(budgets).cloned().collect::<Vec<_>>().join(" ")
 }
 
-/// The cause of a refusal that a PodDisruptionBudget stands behind.
+/// The cause of a refusal by a PodDisruptionBudget.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
-/// Whether an eviction is refused because it would leave fewer pods than a PodDisruptionBudget wants.
+/// Whether an eviction is refused because it would leave fewer pods than a PodDisruptionBudget allows.
 fn forbidden_by_budget(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.any(|cause| cause.reason == DISRUPTION_BUDGET)
 }
 
-/// The request with the time after which the API server gives it up by itself.
+/// The request with the deadline at which the API server ends it.
 fn due_within(mut request: Request<Vec<u8>>, limit: Duration) -> Request<Vec<u8>> {
     let joint = if request.uri().query().is_some() { '&' } else { '?' };
     let uri = format!("{}{joint}timeout={}ms", request.uri(), limit.as_millis());
@@ -209,5 +208,4 @@ fn due_within(mut request: Request<Vec<u8>>, limit: Duration) -> Request<Vec<u8>
 }
 
 #[cfg(test)]
-#[path = "call_tests.rs"]
 mod tests;

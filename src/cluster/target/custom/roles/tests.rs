@@ -1,4 +1,4 @@
-//! What objects of the kinds of the table ask for, and how their pods are led to their nodes.
+//! The pods of objects of each kind in the table, and their placement.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn entry(name: &str) -> Arc<Kind> {
     found.unwrap_or_else(|| panic!("{name} is not in the table"))
 }
 
-/// An object of each kind, with its pods, what each of them needs, and how many templates go along.
+/// An object of each kind, with its number of pods, the requests of each, and its number of templates.
 fn examples() -> Vec<(&'static str, Value, u32, &'static str, usize)> {
     vec![
         (
@@ -94,7 +94,7 @@ fn every_kind_of_the_table_is_one_gang() {
 }
 
 #[test]
-fn a_placement_goes_as_it_came() {
+fn a_removed_placement_leaves_the_object_as_it_was() {
     for (name, object, ..) in examples() {
         let kind = entry(name);
         let templates = asks(&kind, &object).templates;
@@ -104,7 +104,7 @@ fn a_placement_goes_as_it_came() {
         for node in ["n1", "n2"] {
             assert!(placed.to_string().contains(node), "{name}: {placed}");
         }
-        // Once more elsewhere, as if nobody had tidied up: nothing piles up.
+        // A second placement over the first leaves nothing of the first behind.
         let (again, _) = place(&kind, &placed, &templates, &["n3"]);
         let back = unplace(&kind, &placed, &templates, &kept);
         json_patch::patch(&mut placed, &json_patch::Patch(back)).expect("it applies");
@@ -114,7 +114,7 @@ fn a_placement_goes_as_it_came() {
 }
 
 #[test]
-fn a_users_own_affinity_is_narrowed_and_comes_back() {
+fn a_users_affinity_is_narrowed_and_kept() {
     let kind = entry("PyTorchJob");
     let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
@@ -133,7 +133,7 @@ fn a_users_own_affinity_is_narrowed_and_comes_back() {
 }
 
 #[test]
-fn roles_that_differ_are_counted_by_the_largest_and_that_is_told() {
+fn roles_that_differ_are_counted_by_the_largest_and_reported() {
     let object = json!({"spec": {"pytorchReplicaSpecs": {
         "Master": {"template": pod(1, 8)}, "Worker": {"replicas": 2, "template": pod(2, 4)},
     }}});
@@ -143,7 +143,7 @@ fn roles_that_differ_are_counted_by_the_largest_and_that_is_told() {
 }
 
 #[test]
-fn who_claims_devices_makes_the_gang_and_others_ride_along() {
+fn roles_that_claim_devices_make_the_gang_and_other_roles_ride_along() {
     let mut worker = pod(0, 8);
     worker["spec"]["resourceClaims"] = json!([{"name": "gpu", "resourceClaimTemplateName": "one"}]);
     let object = json!({"spec": {"mpiReplicaSpecs": {
@@ -156,7 +156,7 @@ fn who_claims_devices_makes_the_gang_and_others_ride_along() {
 }
 
 #[test]
-fn a_launcher_that_asks_for_nodes_of_its_own_does_not_ride_along() {
+fn a_launcher_with_a_node_selector_of_its_own_does_not_ride_along() {
     let mut object = examples().pop().expect("there are examples").1;
     object["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["nodeSelector"] =
         json!({"gpu": "none"});
@@ -167,7 +167,7 @@ fn a_launcher_that_asks_for_nodes_of_its_own_does_not_ride_along() {
 }
 
 #[test]
-fn what_cannot_be_counted_is_missing() {
+fn a_trainer_without_resources_is_missing_them() {
     for trainer in [json!({}), json!({"numNodes": 2}), json!({"resourcesPerNode": {}})] {
         let gang = asks(&entry("TrainJob"), &json!({"spec": {"trainer": trainer}}));
         assert_eq!(gang.missing.map(|at| at.to_string()).as_deref(), Some("/spec/trainer/resourcesPerNode"));

@@ -1,9 +1,9 @@
-//! PodGroups: whether the API server has them, and that a gang's is there before its pods look for it.
+//! PodGroups: whether the API server serves them, and the PodGroup of a gang before its pods need it.
 //!
-//! kube-scheduler starts none of the pods that name a PodGroup before that is there with as many of them as it asks
-//! for. Pods that have ended do not count, and nothing of a PodGroup can be changed, so one that asks for more pods
-//! than are left to run would hold them for ever: it is deleted and made anew. Its name cannot change either, so the
-//! old one must be gone first; its finalizer goes when no pod is left that names it.
+//! kube-scheduler starts no pod that names a PodGroup until the PodGroup exists with `minCount` pods. Pods that have
+//! ended do not count, and a PodGroup cannot be changed. One with a `minCount` above the pods left to run would hold
+//! them for ever, so it is deleted and created again. The new one has the same name, so the old one must be gone
+//! first. Its finalizer is removed when no pod names it.
 
 use std::time::Duration;
 
@@ -23,67 +23,68 @@ use crate::api::names;
 use crate::engine::types::Name;
 
 const GROUP: &str = "scheduling.k8s.io";
-/// The version of the API that this is written for: of 1.36.
+/// The supported version of the API, that of Kubernetes 1.36.
 const VERSION: &str = "v1alpha2";
-/// The version of the group that has other kinds and is always there.
+/// The version of the group that every API server has, with other kinds.
 const PRIORITIES: &str = "v1";
 const PLURAL: &str = "podgroups";
-/// As a label of the metric of writes.
+/// The label in the metric of writes.
 const LABEL: &str = "pod_group";
 
-/// How long after a look it is looked again whether there are PodGroups: an API server gets them by a restart.
+/// The time between two checks for PodGroups: an API server gets them by a restart.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// The same as long as it is not known: until then nothing is decided.
+/// The same before the first answer, without which nothing is decided.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a PodGroup may take to be gone, once no pod is left that names it.
+/// How long the deletion of a PodGroup may take, once no pod names it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait between two looks at one that goes.
+/// The time between two checks of a PodGroup that is being deleted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What there is of PodGroups.
+/// Whether the API server serves PodGroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Served {
-    /// Nothing.
+    /// Not at all.
     No,
-    /// Other versions than the one known here.
+    /// In other versions than the supported one.
     Otherwise(Vec<String>),
-    /// Sluice may not use them, or not even ask.
+    /// Sluice may not use them, or may not even list the versions.
     Forbidden(String),
-    /// All that is needed.
+    /// In the supported version.
     Yes,
 }
 
-/// Tells `changes` whether PodGroups can be made, now and whenever that changes.
+/// Reports to `changes` whether PodGroups can be created, now and whenever that changes.
 pub async fn follow(client: Client, changes: Sender<Change>) {
     let mut known = None;
     loop {
         match look(&client).await {
             Ok(served) if known.as_ref() == Some(&served) => {}
             Ok(served) => {
-                tell(&served, known.is_some());
+                log(&served, known.is_some());
                 if changes.send(Change::PodGroups(served == Served::Yes)).await.is_err() {
                     return;
                 }
                 known = Some(served);
             }
-            Err(error) => tracing::warn!(%error, "cannot tell whether there are PodGroups"),
+            Err(error) => tracing::warn!(%error, "cannot check for PodGroups"),
         }
         sleep(if known.is_some() { LOOK_AGAIN } else { ASK_AGAIN }).await;
     }
 }
 
-fn tell(served: &Served, known: bool) {
+/// Logs an answer; `known` says that it is not the first.
+fn log(served: &Served, known: bool) {
     match served {
-        Served::No if known => tracing::info!("there are no PodGroups any more; gangs go without"),
+        Served::No if known => tracing::info!("the API server no longer serves PodGroups; gangs get none"),
         Served::No => {}
         Served::Otherwise(versions) => {
             let versions = versions.join(", ");
-            tracing::info!(versions, "PodGroups are of versions not known here; gangs go without");
+            tracing::info!(versions, "unsupported versions of PodGroups; gangs get none");
         }
         Served::Forbidden(problem) => {
-            tracing::warn!(problem, "Sluice may not make PodGroups; gangs go without");
+            tracing::warn!(problem, "Sluice may not create PodGroups; gangs get none");
         }
-        Served::Yes => tracing::info!(version = VERSION, "there are PodGroups; gangs get one each"),
+        Served::Yes => tracing::info!(version = VERSION, "each gang gets a PodGroup"),
     }
 }
 
@@ -122,10 +123,10 @@ fn resource() -> ApiResource {
     }
 }
 
-/// The Job that a PodGroup goes with.
+/// The Job that owns a PodGroup.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
-    /// Where it is, and the PodGroup with it.
+    /// The namespace of both.
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
@@ -133,19 +134,19 @@ pub struct Owner<'a> {
     pub uid: &'a str,
 }
 
-/// The PodGroup that the pods of an admission look for.
+/// The PodGroup that the pods of an admission name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroup {
     /// Its name.
     pub name: Name,
-    /// How many pods start all or none; nothing if each may start by itself.
+    /// How many pods start all or none; `None` if each may start alone.
     pub together: Option<u32>,
-    /// Whether it may be there already, from an earlier admission.
+    /// Whether it may exist already, from an earlier admission.
     pub may_be_there: bool,
 }
 
 impl PodGroup {
-    /// As it is made: it goes with the Job that is to be admitted.
+    /// The object to create, owned by the Job to be admitted.
     fn object(&self, job: Owner<'_>) -> Value {
         let policy = match self.together {
             Some(pods) => json!({"gang": {"minCount": pods}}),
@@ -168,10 +169,10 @@ impl PodGroup {
     }
 }
 
-/// A PodGroup as it is there.
+/// An existing PodGroup.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct There {
+struct Existing {
     metadata: ObjectMeta,
     spec: Spec,
 }
@@ -194,66 +195,66 @@ struct GangPolicy {
     min_count: u32,
 }
 
-/// What is to be done about a PodGroup that is there.
+/// The next step for an existing PodGroup.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// Nothing: with it, the pods start.
-    Go,
-    /// It goes; another can be made when it is gone.
+    /// None: the pods start with it.
+    Keep,
+    /// It is being deleted; the next one can be created afterwards.
     Wait,
     /// It would hold the pods for ever.
     Delete,
-    /// It is somebody else's.
-    Leave,
+    /// It belongs to another object.
+    Refuse,
 }
 
-impl There {
+impl Existing {
     fn next(&self, job: Owner<'_>, wanted: &PodGroup) -> Next {
         let owner = |owner: &OwnerReference| owner.uid == job.uid;
         let most = wanted.together.unwrap_or(0);
         let holds = self.spec.scheduling_policy.gang.as_ref().is_some_and(|gang| gang.min_count > most);
         match &self.metadata {
             metadata if metadata.deletion_timestamp.is_some() => Next::Wait,
-            metadata if !metadata.owner_references.iter().flatten().any(owner) => Next::Leave,
+            metadata if !metadata.owner_references.iter().flatten().any(owner) => Next::Refuse,
             _ if holds => Next::Delete,
-            _ => Next::Go,
+            _ => Next::Keep,
         }
     }
 }
 
-/// Sees to it that the PodGroup of an admission is there.
+/// Makes sure that the PodGroup of an admission exists.
 ///
 /// # Errors
-/// Why it is not.
+/// Why it does not.
 pub async fn ensure(caller: &Caller, job: Owner<'_>, wanted: &PodGroup) -> Result<(), Failure> {
     let until = Instant::now() + PATIENCE;
     let requests = Request::new(DynamicObject::url_path(&resource(), Some(job.namespace)));
     let mut may_be_there = wanted.may_be_there;
     loop {
         if !may_be_there {
-            match make(caller, job, wanted, &requests).await {
+            match create(caller, job, wanted, &requests).await {
                 Err(Failure::Moved) => {}
-                // Either the namespace is gone, and the Job with it, or the kind, and nobody looks for it.
+                // The namespace is gone, and the Job with it, or the kind is, and kube-scheduler ignores it.
                 Err(Failure::Gone) => return Ok(()),
-                made => return made,
+                created => return created,
             }
         }
         let request = requests.get(&wanted.name, &GetParams::default()).map_err(unsendable)?;
-        let there = match caller.until_known::<There>(None, false, request).await {
-            Ok(there) => there,
+        let existing = match caller.until_known::<Existing>(None, false, request).await {
+            Ok(existing) => existing,
             Err(Failure::Gone) => {
                 may_be_there = false;
                 continue;
             }
             Err(failure) => return Err(failure),
         };
-        match there.next(job, wanted) {
-            Next::Go => return Ok(()),
-            Next::Leave => {
-                return Err(Failure::Refused(format!("PodGroup {} is not the Job's", wanted.name)));
+        match existing.next(job, wanted) {
+            Next::Keep => return Ok(()),
+            Next::Refuse => {
+                return Err(Failure::Refused(format!("PodGroup {} belongs to another object", wanted.name)));
             }
             Next::Wait => {}
-            Next::Delete => delete(caller, wanted, there.metadata.uid, &requests).await?,
+            Next::Delete => delete(caller, wanted, existing.metadata.uid, &requests).await?,
         }
         if Instant::now() >= until {
             return Err(Failure::Refused(format!("PodGroup {} is still being deleted", wanted.name)));
@@ -263,21 +264,26 @@ pub async fn ensure(caller: &Caller, job: Owner<'_>, wanted: &PodGroup) -> Resul
     }
 }
 
-/// Makes it; [`Failure::Moved`] if there is one of its name.
-async fn make(caller: &Caller, job: Owner<'_>, wanted: &PodGroup, requests: &Request) -> Result<(), Failure> {
+/// Creates it; [`Failure::Moved`] if one of its name exists.
+async fn create(
+    caller: &Caller,
+    job: Owner<'_>,
+    wanted: &PodGroup,
+    requests: &Request,
+) -> Result<(), Failure> {
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     let body = serde_json::to_vec(&wanted.object(job));
     let body = body.map_err(|error| Failure::Refused(error.to_string()))?;
     let request = requests.create(&params, body).map_err(unsendable)?;
     match caller.until_known::<IgnoredAny>(Some(LABEL), true, request).await {
         Err(Failure::Refused(message)) => {
-            Err(Failure::Refused(format!("PodGroup {} cannot be made: {message}", wanted.name)))
+            Err(Failure::Refused(format!("PodGroup {} cannot be created: {message}", wanted.name)))
         }
         made => made.map(|_| ()),
     }
 }
 
-/// Deletes the very one that was looked at.
+/// Deletes the very PodGroup that was read.
 async fn delete(
     caller: &Caller,
     wanted: &PodGroup,
@@ -294,5 +300,4 @@ async fn delete(
 }
 
 #[cfg(test)]
-#[path = "pod_groups_tests.rs"]
 mod tests;

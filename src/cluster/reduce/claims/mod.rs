@@ -1,4 +1,4 @@
-//! Devices that are claimed (DRA): what pods claim, what claims ask for, what drivers offer.
+//! Claimed devices (DRA): the claims of pods, the requests of claims, the offers of drivers.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +13,42 @@ use super::name;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Name, Size};
 
-/// Before the name of a DeviceClass it makes the name of the resource that Kubernetes knows the class by
+/// The prefix of the resource by which Kubernetes knows a DeviceClass
 /// (`deviceclass.resource.kubernetes.io/<class>`).
 pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
-/// What pods ask for by claims, and what they request besides.
+/// The claims of pods, and their other requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// Where the claims and their templates are.
+    /// The namespace of the claims and their templates.
     pub namespace: Name,
-    /// The claims of a pod; more than one list where pods differ.
+    /// The claims of a pod; several lists where pods differ.
     pub roles: Vec<Vec<PodClaim>>,
-    /// What each pod requests by itself.
+    /// The requests of each pod without its claims.
     pub plain: ResourceList,
     /// The same at each of its sizes.
     pub sizes: Vec<Size>,
-    /// Whether several objects are one workload, which says itself whether it can be queued.
+    /// Whether the pod is part of a group, which itself has the state of the workload.
     pub grouped: bool,
-    /// What the claims came to when that was last known.
+    /// The devices of the claims when they were last counted.
     pub counted: Option<ResourceList>,
-    /// Why it is not known now.
+    /// Why they cannot be counted now.
     pub uncounted: Option<Name>,
 }
 
 /// A claim of a pod, by the names of objects in the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodClaim {
-    /// The ResourceClaimTemplate from which it is made for this pod alone.
+    /// The ResourceClaimTemplate from which it is created for this pod alone.
     pub template: Option<Name>,
-    /// The ResourceClaim that its user has made, and other pods may name too.
+    /// The ResourceClaim that its user has created; other pods may name it too.
     pub shared: Option<Name>,
-    /// The ResourceClaim made from the template, once it is there.
+    /// The ResourceClaim created from the template, once it exists.
     pub made: Option<Name>,
 }
 
 impl Claims {
-    /// What pods of a template claim, if anything; `plain` and `sizes` are what they request.
+    /// The claims of pods of a template; `plain` and `sizes` are their requests. `None` without any claim.
     #[must_use]
     pub fn of_template(
         namespace: &Name,
@@ -87,32 +87,32 @@ pub fn claims(spec: &PodSpec, status: Option<&PodStatus>) -> Vec<PodClaim> {
     spec.resource_claims.iter().flatten().map(read).collect()
 }
 
-/// How many devices of which class, or why that cannot be said.
+/// Device classes with numbers of devices, or why they cannot be counted.
 pub type Asked = Result<Vec<(Name, u64)>, Name>;
 
-/// What one look at a ResourceClaimTemplate gives.
+/// A ResourceClaimTemplate as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateSeen {
-    /// What a claim made from it asks for.
+    /// The request of a claim created from it.
     pub asked: Asked,
 }
 
-/// What one look at a ResourceClaim gives.
+/// A ResourceClaim as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimSeen {
-    /// What it has been given, or else asks for.
+    /// The devices allocated to it, or else its request.
     pub asked: Asked,
     /// The UID of the pod that uses it, the first of several.
     pub carrier: Option<Name>,
 }
 
-/// Reduces a template of claims.
+/// Converts a template of claims.
 #[must_use]
 pub fn template(template: &ResourceClaimTemplate) -> TemplateSeen {
     TemplateSeen { asked: asked(template.spec.as_ref().and_then(|spec| spec.spec.as_ref())) }
 }
 
-/// Reduces a claim. Of one that has been allocated its devices count, whatever it asked for.
+/// Converts a claim. An allocated claim counts by its devices instead of its request.
 #[must_use]
 pub fn claim(claim: &ResourceClaim) -> ClaimSeen {
     let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
@@ -161,7 +161,7 @@ fn asked(spec: Option<&ResourceClaimSpec>) -> Asked {
     Ok(devices)
 }
 
-/// What an exact request asks for. Access for administrators takes no device from anybody.
+/// The devices of an exact request. Administrative access takes no device from other pods.
 fn exact(name: &str, request: &ExactDeviceRequest) -> Result<Option<(Name, u64)>, Name> {
     if request.admin_access == Some(true) {
         return Ok(None);
@@ -180,16 +180,16 @@ fn exact(name: &str, request: &ExactDeviceRequest) -> Result<Option<(Name, u64)>
     }
 }
 
-/// What one look at a DeviceClass gives.
+/// A DeviceClass as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceClassSeen {
     /// The extended resource that stands for its devices, where it names one.
     pub resource: Option<Name>,
-    /// The expressions that all have to select a device; `None` where one is in no language known here.
+    /// The expressions that must all select a device; `None` where one is in an unsupported language.
     pub selectors: Option<Vec<String>>,
 }
 
-/// Reduces a class of devices.
+/// Converts a class of devices.
 #[must_use]
 pub fn device_class(class: &DeviceClass) -> DeviceClassSeen {
     let spec = class.spec.as_ref();
@@ -200,36 +200,36 @@ pub fn device_class(class: &DeviceClass) -> DeviceClassSeen {
     }
 }
 
-/// What one look at a ResourceSlice gives: a part of a pool of devices.
+/// A ResourceSlice as last seen: a part of a pool of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceSeen {
     /// The driver and the pool.
     pub pool: (Name, Name),
-    /// The generation of the pool: what is of an older one is out of date.
+    /// The generation of the pool; slices of older generations are out of date.
     pub generation: i64,
     /// How many slices the pool has in this generation.
     pub of: i64,
-    /// The node whose devices these are; `None` where they are not one node's.
+    /// The node of the devices; `None` where they are not of one node.
     pub node: Option<Name>,
-    /// Those that a claim can be given.
+    /// The devices that can be allocated to a claim.
     pub devices: Vec<Device>,
-    /// What devices of the pool share.
+    /// The counters that devices of the pool consume together.
     pub counters: Counters,
 }
 
 /// Amounts by set of counters and counter.
 pub type Counters = BTreeMap<(String, String), Amount>;
 
-/// A device, as far as selectors ask.
+/// A device, with the fields that selectors read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its attributes.
     pub attributes: BTreeMap<String, Attribute>,
     /// Its capacities, as quantities.
     pub capacity: BTreeMap<String, String>,
-    /// Whether several claims can have it.
+    /// Whether it can be allocated to several claims.
     pub multiple: bool,
-    /// What it takes of what devices of its pool share.
+    /// The counters that it consumes.
     pub takes: Counters,
 }
 
@@ -252,11 +252,11 @@ pub enum Attribute {
     Texts(Vec<String>),
     /// Semantic versions.
     Versions(Vec<String>),
-    /// A kind of value that is not known here.
+    /// An unsupported kind of value.
     Unknown,
 }
 
-/// Reduces a slice. Tainted devices are left out: only claims that tolerate the taint could have them.
+/// Converts a slice without its tainted devices: only claims that tolerate the taint can have these.
 #[must_use]
 pub fn slice(slice: &ResourceSlice) -> SliceSeen {
     let spec = &slice.spec;
@@ -300,7 +300,7 @@ pub fn slice(slice: &ResourceSlice) -> SliceSeen {
 /// More than any counter has.
 const TOO_MUCH: Amount = Amount::units(1 << 46);
 
-/// The counters of a set, with something else in place of what cannot be read.
+/// The counters of a set, with `otherwise` for an amount that cannot be read.
 fn counters<'a>(
     set: &'a str,
     counters: &'a BTreeMap<String, Counter>,
@@ -325,5 +325,4 @@ fn attribute(from: &DeviceAttribute) -> Attribute {
 }
 
 #[cfg(test)]
-#[path = "claims_tests.rs"]
 mod tests;

@@ -37,7 +37,7 @@ fn state(patch: Value) -> Option<Observed> {
 }
 
 #[test]
-fn a_held_job_is_queued_with_what_it_needs() {
+fn a_held_job_is_queued_with_its_requests() {
     let seen = seen(json!({"metadata": {"annotations": {
         "sluice.dev/pool": "a100, h100", "sluice.dev/time-limit": "1h30m",
     }}}));
@@ -58,7 +58,7 @@ fn a_held_job_is_queued_with_what_it_needs() {
 fn a_job_runs_no_more_pods_than_it_still_has_to_complete() {
     for (why, patch, expected) in [
         ("parallelism", json!({}), 2),
-        ("what is left", json!({"status": {"succeeded": 3}}), 1),
+        ("pods left to succeed", json!({"status": {"succeeded": 3}}), 1),
         ("no completions", json!({"spec": {"completions": null}}), 2),
         ("one by default", json!({"spec": {"parallelism": null}}), 1),
         ("all done", json!({"status": {"succeeded": 4}}), 0),
@@ -76,7 +76,7 @@ fn the_state_follows_the_protocol() {
     assert_eq!(with(true, marks(Some("true"), None, None)), Some(Observed::Queued));
     assert_eq!(with(true, marks(Some("true"), None, Some(EVICTED))), Some(Observed::Queued));
     assert_eq!(with(true, marks(None, None, None)), Some(Observed::OnHold));
-    assert_eq!(with(false, marks(None, None, None)), None, "it runs without Sluice's doing");
+    assert_eq!(with(false, marks(None, None, None)), None, "it runs without an admission");
     assert!(
         matches!(with(false, marks(Some("true"), Some(RECORD), None)), Some(Observed::Admitted(a)) if a.borrowed)
     );
@@ -97,14 +97,14 @@ fn a_stop_is_confirmed_by_the_condition_of_this_stop() {
             other => panic!("not leaving: {other:?}"),
         }
     };
-    let told = time("2026-11-21T09:00:00.700Z".parse().expect("a time"));
-    assert_eq!(leaving("2026-11-21T09:00:00Z", 0), (told, true), "within the same second");
-    assert_eq!(leaving("2026-11-21T08:59:59Z", 0), (told, false), "the condition is an older one");
-    assert_eq!(leaving("2026-11-21T09:00:01Z", 1), (told, false), "pods are still active");
+    let evicted = time("2026-11-21T09:00:00.700Z".parse().expect("a time"));
+    assert_eq!(leaving("2026-11-21T09:00:00Z", 0), (evicted, true), "within the same second");
+    assert_eq!(leaving("2026-11-21T08:59:59Z", 0), (evicted, false), "the condition is an older one");
+    assert_eq!(leaving("2026-11-21T09:00:01Z", 1), (evicted, false), "pods are still active");
 }
 
 #[test]
-fn a_user_who_suspends_a_running_job_has_it_leave() {
+fn a_running_job_that_its_user_suspends_is_stopping() {
     let annotations = json!({"sluice.dev/held": null, "sluice.dev/admission": RECORD});
     let seen = seen(json!({"metadata": {"annotations": annotations}})).managed.expect("managed");
     assert!(matches!(seen.workload.state, Observed::Leaving { since: NOW, stopped: false, .. }));
@@ -124,7 +124,7 @@ fn an_ending_job_is_finished() {
 }
 
 #[test]
-fn the_users_affinity_is_told_from_sluices_own() {
+fn the_users_affinity_is_distinguished_from_sluices_own() {
     let affinity = |node: &str| {
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
@@ -145,7 +145,7 @@ fn the_users_affinity_is_told_from_sluices_own() {
 }
 
 #[test]
-fn what_its_user_wishes_reaches_the_engine() {
+fn the_requests_of_its_user_reach_the_engine() {
     let notes = |notes: Value| seen(json!({"metadata": {"annotations": notes}})).managed.expect("managed");
     let workload = notes(json!({
         "sluice.dev/min-parallelism": "1",
@@ -171,7 +171,7 @@ fn what_its_user_wishes_reaches_the_engine() {
 }
 
 #[test]
-fn a_share_stands_for_the_one_device_a_pod_asks_for() {
+fn a_gpu_fraction_replaces_the_one_device_that_a_pod_requests() {
     let asked = |limits: Value, fraction: &str| {
         let containers = json!([{"name": "c", "resources": {"limits": limits}}]);
         let patch = json!({
@@ -193,7 +193,7 @@ fn a_share_stands_for_the_one_device_a_pod_asks_for() {
 }
 
 #[test]
-fn a_finished_job_tells_how_long_its_last_run_took() {
+fn a_finished_job_has_the_length_of_its_last_run() {
     let ran = |annotations: Value, status: Value| {
         let seen = seen(json!({"metadata": {"annotations": annotations}, "status": status}));
         seen.managed.expect("managed").workload.ran.map(|ran| ran.as_secs())
@@ -226,8 +226,8 @@ fn a_job_whose_pods_are_of_a_pod_group_keeps_its_parallelism() {
         assert_eq!(managed.workload.min_pods, None);
         assert!(!managed.workload.resizable, "the API server would refuse it");
         let expected = Gang { group: "sluice-train-0815".into(), together };
-        assert_eq!(managed.facts.gang.as_deref(), Some(&expected), "{completions}");
+        assert_eq!(managed.gang(), Some(&expected), "{completions}");
     }
     let own = of_group("train", json!(2));
-    assert_eq!((own.facts.gang, own.workload.min_pods), (None, None), "its user makes that one");
+    assert_eq!((own.gang(), own.workload.min_pods), (None, None), "its user creates that one");
 }

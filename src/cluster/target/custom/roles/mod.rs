@@ -1,43 +1,43 @@
 //! The pods that an object describes, as one gang of pods that are alike.
 //!
-//! The engine places pods of one shape. Where the roles of an object differ, two rules keep that honest:
+//! The engine places pods of one shape. Where the roles of an object differ, two rules apply:
 //!
-//! * A role that asks for no device (a launcher, a driver) rides along: what all of its pods need beside the
-//!   others' devices is asked for with every pod, so there is room for them on any node of the gang. Devices are
-//!   counted exactly, processors and memory too high rather than too low.
-//! * Roles that differ in what they ask for beyond that are counted by the largest of each, which
-//!   [`Gang::inexact`] tells.
+//! * A role without devices (a launcher, a driver) rides along. The requests of all its pods are added to each
+//!   pod with devices, so any node of the gang can hold them. Devices are counted exactly; processors and
+//!   memory are counted too high rather than too low.
+//! * Roles that differ in their other requests are counted by the largest of each, and [`Gang::inexact`] says so.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::wire::{Container, PodSpec, Resources};
-use super::claims::{PodClaim, claims};
-use super::shape::shape;
+use crate::cluster::reduce::claims::{PodClaim, claims};
+use crate::cluster::reduce::shape::{has_device, shape};
+use crate::cluster::wire::{Container, PodSpec, Resources};
 use crate::engine::types::amount::{Amount, ResourceList, sum};
 use crate::engine::types::{Name, NodeTerm, PodShape};
 use crate::kinds::{Factor, Kind, Pointer, Role};
 
-/// What an object asks for.
+/// The pods that an object requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gang {
     /// How many pods are alike.
     pub pods: u32,
-    /// What each of them needs, with what rides along.
+    /// The shape of each of them, with the roles that ride along.
     pub shape: PodShape,
-    /// What pods of the roles claim, of each that differs in that.
+    /// The claims of a pod, once for each role that differs in them.
     pub claims: Vec<Vec<PodClaim>>,
-    /// The class that its largest role names.
+    /// The class of the largest role.
     pub class: Option<Name>,
-    /// The templates of all roles whose pods go where the gang goes.
+    /// The pod templates of all roles that go to the nodes of the gang.
     pub templates: Vec<Pointer>,
-    /// Where something is missing without which nothing can be counted.
+    /// A field that is missing, without which the pods cannot be counted.
     pub missing: Option<Pointer>,
-    /// Whether roles differ, so that more is counted than is asked for; says how.
+    /// How roles differ, where more is counted than is requested.
     pub inexact: Option<String>,
 }
 
+/// The pods of one role.
 struct Part {
     pods: u32,
     shape: PodShape,
@@ -47,13 +47,13 @@ struct Part {
 }
 
 impl Part {
-    /// Whether its pods ask for devices.
+    /// Whether its pods request devices.
     fn is_heavy(&self) -> bool {
         has_device(&self.shape.requests) || !self.claims.is_empty()
     }
 }
 
-/// What an object of this kind asks for, where `affinity` gives what its user wrote into a template.
+/// The pods that an object of this kind requests; `affinity` gives the user's affinity of a template.
 #[must_use]
 pub fn gang(kind: &Kind, object: &Value, affinity: &dyn Fn(&Pointer) -> Option<Value>) -> Gang {
     let mut gang = Gang::default();
@@ -66,42 +66,56 @@ pub fn gang(kind: &Kind, object: &Value, affinity: &dyn Fn(&Pointer) -> Option<V
             }
         }
     }
-    let heavy_alone = parts.iter().any(Part::is_heavy);
+    let any_heavy = parts.iter().any(Part::is_heavy);
     let (heavy, light): (Vec<Part>, Vec<Part>) =
-        parts.into_iter().partition(|part| !heavy_alone || part.is_heavy());
-    let Some(largest) = heavy.iter().max_by_key(|part| part.pods) else { return gang };
-    gang.pods = heavy.iter().fold(0u32, |sum, part| sum.saturating_add(part.pods));
-    gang.class = largest.class.clone();
-    gang.shape = largest.shape.clone();
-    for part in &heavy {
-        if part.shape != gang.shape || part.claims != largest.claims {
-            gang.inexact = Some(format!(
-                "its roles differ, so each of the {} pods is counted as the largest of them",
-                gang.pods
-            ));
-        }
-        cover(&mut gang.shape, &part.shape);
-        if !part.claims.is_empty() && !gang.claims.contains(&part.claims) {
-            gang.claims.push(part.claims.clone());
-        }
-    }
-    gang.templates.extend(heavy.into_iter().filter_map(|part| part.template));
-    for part in light {
-        if !rides_along(&part, &gang.shape) {
-            continue;
-        }
-        for _ in 0..part.pods {
-            gang.shape.requests = sum(&gang.shape.requests, &part.shape.requests);
-        }
-        // The engine counts one slot for each pod by itself.
-        let slots = ResourceList::from([(Name::from("pods"), Amount::units(i64::from(part.pods)))]);
-        gang.shape.requests = sum(&gang.shape.requests, &slots);
-        gang.templates.extend(part.template);
+        parts.into_iter().partition(|part| !any_heavy || part.is_heavy());
+    gang.count(heavy);
+    if gang.pods > 0 {
+        gang.carry(light);
     }
     gang
 }
 
-/// Where a role is described; nowhere, if the object has none.
+impl Gang {
+    /// Counts the roles that need devices, or all roles where none does.
+    fn count(&mut self, roles: Vec<Part>) {
+        let Some(largest) = roles.iter().max_by_key(|part| part.pods) else { return };
+        self.pods = roles.iter().fold(0u32, |sum, part| sum.saturating_add(part.pods));
+        self.class = largest.class.clone();
+        self.shape = largest.shape.clone();
+        for part in &roles {
+            if part.shape != self.shape || part.claims != largest.claims {
+                self.inexact = Some(format!(
+                    "its roles differ, so each of the {} pods is counted as the largest of them",
+                    self.pods
+                ));
+            }
+            cover(&mut self.shape, &part.shape);
+            if !part.claims.is_empty() && !self.claims.contains(&part.claims) {
+                self.claims.push(part.claims.clone());
+            }
+        }
+        self.templates.extend(roles.into_iter().filter_map(|part| part.template));
+    }
+
+    /// Adds the roles that ride along to each pod.
+    fn carry(&mut self, roles: Vec<Part>) {
+        for part in roles {
+            if !rides_along(&part, &self.shape) {
+                continue;
+            }
+            for _ in 0..part.pods {
+                self.shape.requests = sum(&self.shape.requests, &part.shape.requests);
+            }
+            // The engine counts one slot for each pod by itself.
+            let slots = ResourceList::from([(Name::from("pods"), Amount::units(i64::from(part.pods)))]);
+            self.shape.requests = sum(&self.shape.requests, &slots);
+            self.templates.extend(part.template);
+        }
+    }
+}
+
+/// The places that describe a role; none if the object has no such role.
 fn places(role: &Role, object: &Value) -> Vec<Pointer> {
     if let Some(at) = &role.at {
         return vec![at.clone()];
@@ -114,7 +128,7 @@ fn places(role: &Role, object: &Value) -> Vec<Pointer> {
     }
 }
 
-/// The pods that one place describes; the error says what is missing there.
+/// The pods that one place describes; the error is the field that is missing.
 fn part(
     role: &Role,
     place: &Pointer,
@@ -154,13 +168,7 @@ fn number(factor: &Factor, there: &Value) -> u32 {
     factor.at_most.as_ref().and_then(read).map_or(written, |most| written.min(small(most)))
 }
 
-/// Whether there are devices among the requests: resources that belong to somebody by name.
-#[must_use]
-pub fn has_device(requests: &ResourceList) -> bool {
-    requests.keys().any(|resource| resource.contains('/'))
-}
-
-/// Makes a shape one that holds every pod of the other, on nodes that suit both.
+/// Extends a shape to hold every pod of the other, on nodes that suit both.
 fn cover(shape: &mut PodShape, other: &PodShape) {
     for (resource, amount) in &other.requests {
         let largest = shape.requests.entry(resource.clone()).or_default();
@@ -180,8 +188,8 @@ fn cover(shape: &mut PodShape, other: &PodShape) {
     shape.tolerations.retain(|toleration| other.tolerations.contains(toleration));
 }
 
-/// Whether pods without devices go with the others: unless they ask for nodes of their own, or do not
-/// tolerate what the others do.
+/// Whether pods without devices go to the nodes of the gang: not if they select nodes of their own, or lack a
+/// toleration of the gang.
 fn rides_along(part: &Part, gang: &PodShape) -> bool {
     let own = &part.shape;
     let anywhere = own.node_selector.is_empty() && own.node_terms.is_empty();
@@ -190,5 +198,4 @@ fn rides_along(part: &Part, gang: &PodShape) -> bool {
 }
 
 #[cfg(test)]
-#[path = "roles_tests.rs"]
 mod tests;

@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What the server does with one call.
+/// The server's reaction to one call.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// Makes the change and says so; if it is made already, that it does not apply.
+    /// Makes the change and confirms it; answers that it does not apply if it is made already.
     Answer,
-    /// Makes the change and says nothing.
+    /// Makes the change without an answer.
     Swallow,
-    /// Does nothing and says nothing.
+    /// Does nothing, without an answer.
     Ignore,
-    /// Says this, with a message.
+    /// Answers with this code and message.
     Say(u16, &'static str),
-    /// Says that a disruption budget forbids it.
+    /// Answers that a disruption budget forbids it.
     Forbid,
 }
 
-/// A server that acts as in the script, and at its end as its last line.
+/// A server that follows the script, and at its end repeats the last line.
 struct Server {
     script: Vec<Act>,
     calls: AtomicUsize,
@@ -85,7 +85,7 @@ const PACE: Pace = Pace {
     linger: Duration::from_millis(150),
 };
 
-/// Makes one call of a leader whose claim holds so long.
+/// Makes one call by a process that leads for as long as `claim`.
 async fn call(server: &Arc<Server>, claim: Duration, versioned: bool) -> Result<Value, Failure> {
     let server = Arc::clone(server);
     let router = Router::new().fallback(move |request: Incoming| {
@@ -102,14 +102,14 @@ async fn call(server: &Arc<Server>, claim: Duration, versioned: bool) -> Result<
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_change_whose_answer_was_lost_is_found_made_and_made_once() {
+async fn a_change_with_a_lost_answer_is_made_once() {
     let server = Server::new(&[Act::Swallow, Act::Answer]);
     assert_eq!(call(&server, LONG, false).await, Err(Failure::Moved));
     assert_eq!(server.calls(), 2);
 }
 
 #[tokio::test]
-async fn a_change_that_was_not_made_is_made_in_the_end() {
+async fn a_change_that_fails_at_first_is_repeated() {
     for first in [
         Act::Ignore,
         Act::Say(500, "etcdserver: request timed out"),
@@ -151,7 +151,7 @@ async fn a_refusal_counts_only_when_no_earlier_copy_can_pass_any_more() {
 }
 
 #[tokio::test]
-async fn no_call_outlives_the_claim_here_or_in_the_api_server() {
+async fn no_call_outlives_the_leadership_here_or_in_the_api_server() {
     let server = Server::new(&[Act::Ignore]);
     let (began, claim) = (Instant::now(), Duration::from_millis(250));
     assert_eq!(call(&server, claim, false).await, Err(Failure::NotLeading));
@@ -167,11 +167,11 @@ async fn no_call_outlives_the_claim_here_or_in_the_api_server() {
 
     let server = Server::new(&[Act::Answer]);
     assert_eq!(call(&server, Duration::ZERO, false).await, Err(Failure::NotLeading));
-    assert_eq!(server.calls(), 0, "who does not lead does not call");
+    assert_eq!(server.calls(), 0, "a process that does not lead makes no call");
 }
 
 #[tokio::test]
-async fn a_budget_that_forbids_an_eviction_is_not_waited_for() {
+async fn an_eviction_that_a_budget_forbids_is_not_repeated() {
     let server = Server::new(&[Act::Say(429, "busy"), Act::Forbid, Act::Answer]);
     let outcome = call(&server, LONG, true).await;
     assert_eq!(outcome, Err(Failure::Refused("Not now. It needs 2 pods and has 2.".into())));

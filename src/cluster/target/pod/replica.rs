@@ -1,22 +1,22 @@
-//! Pods of Deployments: which of them is a newer version of which.
+//! Pods of Deployments and their versions.
 
 use kube::core::ObjectMeta;
 
 use crate::engine::types::Name;
 
-/// The label by which a Deployment tells the versions of its pods apart.
+/// The label with the version of a Deployment's pods.
 const VERSION: &str = "pod-template-hash";
 
 /// A pod of a Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// The Deployment's name.
+    /// The name of the Deployment.
     pub of: Name,
-    /// Which version of its pods it is.
+    /// The version of the pod.
     pub version: Name,
 }
 
-/// Reads it off the pod's owner, a ReplicaSet that is named after its Deployment and the version.
+/// The Deployment of a pod by its owner, a ReplicaSet named after the Deployment and the version.
 #[must_use]
 pub fn replica(metadata: &ObjectMeta) -> Option<Box<Replica>> {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What claims are reduced to.
+//! Claims, templates and slices, converted.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn exact_requests_add_up_by_class() {
 }
 
 #[test]
-fn what_has_no_fixed_number_says_so() {
+fn a_request_without_a_fixed_number_says_why() {
     for (request, why) in [
         (json!({"name": "a", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}), "all devices"),
         (json!({"name": "a", "firstAvailable": [{"name": "x", "deviceClassName": "gpu"}]}), "alternatives"),
@@ -37,7 +37,7 @@ fn what_has_no_fixed_number_says_so() {
 }
 
 #[test]
-fn of_a_claim_that_was_given_devices_these_count() {
+fn an_allocated_claim_counts_by_its_devices() {
     let requests = json!([
         {"name": "any", "firstAvailable": [
             {"name": "large", "deviceClassName": "h100"}, {"name": "small", "deviceClassName": "a100"}]},
@@ -49,7 +49,7 @@ fn of_a_claim_that_was_given_devices_these_count() {
     look["adminAccess"] = true.into();
     let mut object = json!({"metadata": {"name": "c"}, "spec": spec(requests)});
     let read = |object: &Value| claim(&serde_json::from_value(object.clone()).expect("a claim"));
-    assert!(read(&object).asked.is_err(), "nothing has been given yet");
+    assert!(read(&object).asked.is_err(), "nothing is allocated yet");
     object["status"] = json!({
         "allocation": {"devices": {"results": [result("any/small", "g0"), result("all", "n0"), result("all", "n1"), look]}},
         "reservedFor": [{"resource": "pods", "name": "p", "uid": "u1"}, {"resource": "pods", "name": "q", "uid": "u2"}],
@@ -74,7 +74,7 @@ fn a_pod_claims_from_templates_and_by_name() {
 }
 
 #[test]
-fn only_what_claims_or_names_a_class_is_counted_again() {
+fn only_pods_with_claims_or_class_resources_are_counted_again() {
     let list =
         |name: &str| ResourceList::from([(Name::from(name), crate::engine::types::amount::Amount::units(1))]);
     assert_eq!(Claims::of_template(&"a".into(), vec![Vec::new()], &list("nvidia.com/gpu"), &[]), None);
@@ -83,7 +83,7 @@ fn only_what_claims_or_names_a_class_is_counted_again() {
 }
 
 #[test]
-fn a_slice_keeps_the_devices_that_a_claim_can_be_given() {
+fn a_slice_keeps_the_devices_that_can_be_allocated() {
     let object = json!({"metadata": {"name": "s"}, "spec": {
         "driver": "d", "nodeName": "n0", "pool": {"name": "n0", "generation": 3, "resourceSliceCount": 2},
         "devices": [

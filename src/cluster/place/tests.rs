@@ -1,4 +1,4 @@
-//! Jobs with pods in every state on the way to their places.
+//! Jobs with pods in every state on the way to their nodes.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,9 @@ use super::*;
 use crate::api::affinity::pinned;
 use crate::api::names;
 use crate::cluster::mirror::Change;
-use crate::cluster::reduce::{job::job, node::node, pod::pod};
+use crate::cluster::reduce::node::node;
 use crate::cluster::table::Seen;
+use crate::cluster::target::{job::job, pod::pod};
 use crate::engine::types::Time;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -51,7 +52,7 @@ fn admitted(mirror: &mut Mirror, nodes: &[(&str, u32)], spec: Value) -> Workload
     WorkloadId("job".into())
 }
 
-/// A pod of the Job, gated unless something else is said.
+/// A pod of the Job, gated unless `change` removes the gate.
 fn has_pod(mirror: &mut Mirror, name: &str, change: Value) {
     let mut object = json!({
         "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "ownerReferences": [
@@ -96,7 +97,7 @@ fn counts(of: &[(&str, u32)]) -> BTreeMap<Name, u32> {
     of.iter().map(|(node, pods)| ((*node).into(), *pods)).collect()
 }
 
-/// The pods there and stuck of a trouble, with its words and how long it may last.
+/// The bound and the stuck pods by node, with the obstacle and how long it may last.
 type Trouble = (BTreeMap<Name, u32>, BTreeMap<Name, u32>, String, Duration);
 
 fn trouble(duties: Duties) -> Option<Trouble> {
@@ -104,7 +105,7 @@ fn trouble(duties: Duties) -> Option<Trouble> {
 }
 
 #[test]
-fn waiting_pods_take_what_places_are_left() {
+fn waiting_pods_take_the_free_nodes() {
     let mut mirror = with_nodes(&["a", "b"]);
     let id = admitted(&mut mirror, &[("a", 2), ("b", 2)], json!({}));
     has_pod(&mut mirror, "p0", bound("a"));
@@ -114,12 +115,12 @@ fn waiting_pods_take_what_places_are_left() {
     assert_eq!(due(&mirror).seats, seats(&[("p1", "a"), ("p3", "b")]));
     let under_way = BTreeMap::from([("p3".into(), "a".into())]);
     let others = duties(&mirror, &id, &under_way, false);
-    assert_eq!(others.seats, seats(&[("p1", "b")]), "what is being written counts");
+    assert_eq!(others.seats, seats(&[("p1", "b")]), "a node that is being written counts");
     assert_eq!((others.remakes, others.trouble), (vec![], None));
 }
 
 #[test]
-fn a_numbered_pod_goes_where_its_number_says_and_one_that_ends_has_no_place() {
+fn a_pod_with_an_index_goes_to_its_own_node_and_an_ending_pod_needs_none() {
     let mut mirror = with_nodes(&["a", "b"]);
     admitted(&mut mirror, &[("a", 1), ("b", 1)], json!({"completionMode": "Indexed"}));
     let numbered = json!({"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}});
@@ -131,27 +132,27 @@ fn a_numbered_pod_goes_where_its_number_says_and_one_that_ends_has_no_place() {
     mirror.take(Change::Node(Seen::Deleted("b".into())));
     mirror.take(Change::Pod(Seen::Deleted("p3".into())));
     let duties = due(&mirror);
-    assert_eq!(duties.seats, [], "a is another's");
+    assert_eq!(duties.seats, [], "node a is planned for another index");
     assert_eq!(duties.trouble.map(|(astray, _)| astray.stuck), Some(counts(&[("b", 1)])));
 }
 
 #[test]
-fn a_pod_that_finds_no_way_is_told_unless_another_is_about_to_make_room() {
+fn a_pod_without_a_way_is_reported_unless_another_is_about_to_end_there() {
     let mut mirror = with_nodes(&["a", "b"]);
     admitted(&mut mirror, &[("a", 1), ("b", 1)], json!({}));
     has_pod(&mut mirror, "p0", bound("a"));
     has_pod(&mut mirror, "p1", aimed("b"));
-    assert_eq!(trouble(due(&mirror)), None, "kube-scheduler has said nothing");
+    assert_eq!(trouble(due(&mirror)), None, "kube-scheduler has no message yet");
     has_pod(&mut mirror, "p2", refused("b"));
     mirror.take(Change::Pod(Seen::Deleted("p1".into())));
-    let told = (counts(&[("a", 1)]), counts(&[("b", 1)]), "no free ports".to_owned(), GRACE);
-    assert_eq!(trouble(due(&mirror)), Some(told));
+    let reported = (counts(&[("a", 1)]), counts(&[("b", 1)]), "no free ports".to_owned(), GRACE);
+    assert_eq!(trouble(due(&mirror)), Some(reported));
     has_pod(&mut mirror, "old", ending("b"));
     assert_eq!(trouble(due(&mirror)), None);
 }
 
 #[test]
-fn a_node_that_is_closed_or_gone_is_no_way() {
+fn a_closed_or_missing_node_takes_no_pod() {
     for (nodes, said) in [(vec!["a", "b!"], "cordoned"), (vec!["a"], "gone")] {
         for change in [json!({}), aimed("b")] {
             let mut mirror = with_nodes(&nodes);
@@ -169,7 +170,7 @@ fn a_node_that_is_closed_or_gone_is_no_way() {
 }
 
 #[test]
-fn a_pod_on_its_way_to_no_place_is_made_anew() {
+fn a_pod_on_its_way_to_an_unplanned_node_is_replaced() {
     let mut mirror = with_nodes(&["a", "b", "c"]);
     admitted(&mut mirror, &[("a", 1), ("c", 1)], json!({}));
     has_pod(&mut mirror, "p0", bound("a"));
@@ -178,12 +179,12 @@ fn a_pod_on_its_way_to_no_place_is_made_anew() {
     let duties = due(&mirror);
     assert_eq!((duties.remakes, duties.trouble), (remake("p1", false), None));
     has_pod(&mut mirror, "p2", json!({}));
-    assert_eq!(due(&mirror).remakes, [], "its controller is about to take one");
+    assert_eq!(due(&mirror).remakes, [], "its controller is about to delete one");
     mirror.take(Change::Pod(Seen::Deleted("p1".into())));
     assert_eq!(due(&mirror).seats, seats(&[("p2", "c")]));
 
     mirror.take(Change::Node(Seen::Deleted("a".into())));
-    assert_eq!(due(&mirror).remakes, [], "while the record has it there, that is the engine's");
+    assert_eq!(due(&mirror).remakes, [], "while the record has it there, the engine decides");
     let mut mirror = with_nodes(&["b", "c"]);
     admitted(&mut mirror, &[("b", 1), ("c", 1)], json!({}));
     has_pod(&mut mirror, "p0", bound("a"));
@@ -192,7 +193,7 @@ fn a_pod_on_its_way_to_no_place_is_made_anew() {
 }
 
 #[test]
-fn pods_that_run_elsewhere_are_told_or_moved_if_that_was_decided() {
+fn pods_that_run_elsewhere_are_reported_or_replaced_if_a_decision_moved_them() {
     let mut mirror = with_nodes(&["a", "b", "c"]);
     let id = admitted(&mut mirror, &[("a", 1), ("c", 1)], json!({}));
     has_pod(&mut mirror, "p0", bound("a"));
@@ -205,7 +206,7 @@ fn pods_that_run_elsewhere_are_told_or_moved_if_that_was_decided() {
 }
 
 #[test]
-fn the_template_pins_where_it_is_enough() {
+fn the_template_pins_where_that_is_enough() {
     let pinned_by = |nodes: &[(&str, u32)], gpus: u32, spec: Value, annotations: Value, granted: u32| {
         let mirror = with_nodes(&["a", "b"]);
         let mut object = json!({
@@ -232,13 +233,13 @@ fn the_template_pins_where_it_is_enough() {
         ("full nodes", pinned_by(&[("a", 2), ("b", 2)], 2, none.clone(), none.clone(), 4), Pin::Template),
         ("uneven", pinned_by(&[("a", 3), ("b", 1)], 1, none.clone(), none.clone(), 4), Pin::OneByOne),
         (
-            "numbers, which cost nothing and can be made anew one by one",
+            "indexes, which cost nothing and let pods be replaced one by one",
             pinned_by(&[("a", 2), ("b", 2)], 2, by_number.clone(), none.clone(), 4),
             Pin::OneByOne,
         ),
         ("elastic, with all", pinned_by(&[("a", 4)], 1, none.clone(), elastic.clone(), 4), Pin::Template),
         ("elastic, may grow", pinned_by(&[("a", 2)], 1, none, elastic.clone(), 2), Pin::OneByOne),
-        ("elastic with numbers", pinned_by(&[("a", 4)], 1, by_number, elastic, 4), Pin::OneByOne),
+        ("elastic with indexes", pinned_by(&[("a", 4)], 1, by_number, elastic, 4), Pin::OneByOne),
     ] {
         assert_eq!(pin, expected, "{why}");
     }

@@ -1,4 +1,4 @@
-//! PodGroups of an API server that keeps one of them.
+//! PodGroups on an API server that stores one of them.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,16 +12,16 @@ use crate::cluster::call::Pace;
 use crate::cluster::leader::Leadership;
 use crate::metrics::Metrics;
 
-/// What an API server knows and was asked for.
+/// An API server, and the requests it got.
 #[derive(Default)]
 struct Server {
-    /// The PodGroup that is there.
+    /// The stored PodGroup.
     there: Option<Value>,
-    /// How often it is looked at yet before one that is deleted is gone.
+    /// How often a deleted PodGroup is still read before it is gone.
     lingers: u32,
-    /// What it says to whoever makes one.
+    /// The code with which it refuses to create one.
     refuses: Option<u16>,
-    /// What it says to whoever asks about the group.
+    /// The code with which it refuses to list the versions.
     hides: Option<u16>,
     /// The versions of the group, with one kind each.
     versions: Vec<(&'static str, &'static str)>,
@@ -100,7 +100,7 @@ fn client(server: &Arc<Mutex<Server>>) -> Client {
     Client::new(router, "default")
 }
 
-/// Has the PodGroup `g` of three pods of Job `j` there; gives how that ended and the server after it.
+/// Ensures the PodGroup `g` of three pods of Job `j`; gives the outcome and the server afterwards.
 async fn ensured(server: Server, together: Option<u32>, may_be_there: bool) -> (Result<(), Failure>, Server) {
     let server = Arc::new(Mutex::new(server));
     let metrics = Arc::new(Metrics::new().expect("distinct names"));
@@ -121,10 +121,10 @@ fn there(owner: &str, pods: u32) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn a_pod_group_is_made_once_and_goes_with_its_job() {
+async fn a_pod_group_is_created_once_and_owned_by_its_job() {
     let (outcome, after) = ensured(Server::default(), Some(3), false).await;
     assert_eq!(outcome, Ok(()));
-    assert_eq!(after.asked, ["POST podgroups"], "one call, where it cannot be there");
+    assert_eq!(after.asked, ["POST podgroups"], "one call, where it cannot exist");
     let made = after.there.clone().expect("it is there");
     assert_eq!(made["spec"], json!({"schedulingPolicy": {"gang": {"minCount": 3}}}));
     let owner = &made["metadata"]["ownerReferences"][0];
@@ -135,14 +135,14 @@ async fn a_pod_group_is_made_once_and_goes_with_its_job() {
 }
 
 #[tokio::test]
-async fn one_whose_making_got_no_answer_is_found() {
+async fn a_pod_group_whose_creation_got_no_answer_is_found() {
     let (outcome, after) =
         ensured(Server { there: there("job", 3), ..Server::default() }, Some(3), false).await;
     assert_eq!((outcome, after.asked), (Ok(()), vec!["POST podgroups".to_owned(), "GET g".to_owned()]));
 }
 
 #[tokio::test]
-async fn one_that_somebody_deleted_is_made_again_when_it_is_gone() {
+async fn a_deleted_pod_group_is_created_again_when_it_is_gone() {
     let (outcome, after) = ensured(Server::default(), Some(3), true).await;
     assert_eq!((outcome, after.asked), (Ok(()), vec!["GET g".to_owned(), "POST podgroups".to_owned()]));
 
@@ -155,7 +155,7 @@ async fn one_that_somebody_deleted_is_made_again_when_it_is_gone() {
 }
 
 #[tokio::test]
-async fn one_that_would_hold_the_pods_for_ever_is_replaced() {
+async fn a_pod_group_that_would_hold_its_pods_for_ever_is_replaced() {
     for (together, policy) in [(Some(2), json!({"gang": {"minCount": 2}})), (None, json!({"basic": {}}))] {
         let server = Server { there: there("job", 3), lingers: 1, ..Server::default() };
         let (outcome, after) = ensured(server, together, true).await;
@@ -168,17 +168,17 @@ async fn one_that_would_hold_the_pods_for_ever_is_replaced() {
 async fn an_admission_without_its_pod_group_is_refused() {
     let refused = |text: &str| Err(Failure::Refused(text.to_owned()));
     let (outcome, _) = ensured(Server { refuses: Some(403), ..Server::default() }, Some(3), false).await;
-    assert_eq!(outcome, refused("PodGroup g cannot be made: no"));
+    assert_eq!(outcome, refused("PodGroup g cannot be created: no"));
     let (outcome, after) =
         ensured(Server { there: there("another", 3), ..Server::default() }, Some(3), false).await;
-    assert_eq!(outcome, refused("PodGroup g is not the Job's"));
-    assert_eq!(after.there, there("another", 3), "what is another's stays as it is");
+    assert_eq!(outcome, refused("PodGroup g belongs to another object"));
+    assert_eq!(after.there, there("another", 3), "the PodGroup of another Job is not changed");
     let (outcome, _) = ensured(Server { refuses: Some(404), ..Server::default() }, Some(3), false).await;
-    assert_eq!(outcome, Ok(()), "where there are none any more, nobody looks for them");
+    assert_eq!(outcome, Ok(()), "without the kind, kube-scheduler ignores the name");
 }
 
 #[tokio::test]
-async fn only_the_version_that_is_known_is_used() {
+async fn only_the_supported_version_is_used() {
     let priorities = ("v1", "priorityclasses");
     let newer = ("v1beta1", "podgroups");
     for (versions, forbids, expected, calls) in [

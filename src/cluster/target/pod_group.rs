@@ -1,11 +1,11 @@
-//! Several plain pods as the one workload they are together.
+//! Several pods as the one workload they are together.
 
-use super::Managed;
 use super::pod::PodSeen;
+use super::{Facts, Managed, Target};
 use crate::engine::types::{Name, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 
-/// Pods that wait to start together, the oldest first, as one workload; `there` counts besides them those of
-/// the group that run by themselves. `None` without any.
+/// Pods that wait to start together, the oldest first, as one workload; `running` counts the other pods of the
+/// group, which run by themselves. `None` without any pod.
 #[must_use]
 pub fn gathering(id: &WorkloadId, name: &Name, pods: &[&PodSeen], running: u32) -> Option<Managed> {
     let first = pods.first()?.managed.as_deref()?;
@@ -21,15 +21,15 @@ pub fn gathering(id: &WorkloadId, name: &Name, pods: &[&PodSeen], running: u32) 
     } else {
         Observed::Queued
     };
-    // It is submitted when it is complete: its place in the queue is that of the pod that makes it so.
+    // The group is submitted when it is complete, by the pod that completes it.
     let needed = size.saturating_sub(running).max(1) as usize;
     let submitted = members().map(|member| member.workload.submitted).take(needed).max()?;
     let together = together(id, name, first, members());
     Some(Managed { workload: Workload { submitted, state, ..together.workload }, ..together })
 }
 
-/// Pods that were admitted together, the oldest first, with those of them that are still to be released, as
-/// one workload; `None` without any.
+/// Pods that were admitted together, the oldest first, with the pods among them that are still gated, as one
+/// workload; `None` without any pod.
 #[must_use]
 pub fn admitted(id: &WorkloadId, name: &Name, pods: &[&PodSeen]) -> Option<Managed> {
     let all = || pods.iter().filter_map(|seen| seen.managed.as_deref());
@@ -45,11 +45,11 @@ pub fn admitted(id: &WorkloadId, name: &Name, pods: &[&PodSeen]) -> Option<Manag
     let together = together(id, name, lead, living());
     let submitted = living().map(|member| member.workload.submitted).max()?;
     let held = living().any(|member| member.facts.held);
-    let facts = super::Facts { held, ..together.facts };
+    let facts = Facts { held, ..together.facts };
     Some(Managed { workload: Workload { submitted, ..together.workload }, facts, ..together })
 }
 
-/// What `like` says, said of all `members`.
+/// The workload that `members` are together, in all else like `like`.
 fn together<'a>(
     id: &WorkloadId,
     name: &Name,
@@ -67,10 +67,10 @@ fn together<'a>(
         time_limit: limits.and_then(|limits| limits.into_iter().max()),
         ..like.workload.clone()
     };
-    Managed { workload, ..like.clone() }
+    Managed { workload, target: Target::PodGroup, ..like.clone() }
 }
 
-/// Whether two pods can be placed as one of a kind.
+/// Whether two pods can be placed as pods of one shape.
 fn alike(one: &Managed, other: &Managed) -> bool {
     let (left, right) = (&one.workload, &other.workload);
     left.shape == right.shape
