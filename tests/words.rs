@@ -8,8 +8,8 @@ const RETIRED: &[(&str, &str)] = &[
     ("anew", "again"),
     ("astray", "misplaced"),
     ("bereft", "with lost pods"),
-    ("claimant", "preemptor"),
-    ("claimants", "preemptors"),
+    ("preemptor", "preemptor"),
+    ("preemptors", "preemptors"),
     ("doubtful", "preemption uncertain"),
     ("epoch", "generation"),
     ("forest", "quota tree"),
@@ -69,7 +69,8 @@ fn files() -> Vec<PathBuf> {
             let path = entry.expect("an entry").path();
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
             if path.is_dir() {
-                let skipped = name.starts_with('.') || name == "target" || path.ends_with("tests/golden");
+                let skipped =
+                    name.starts_with('.') || path == root().join("target") || path.ends_with("tests/golden");
                 folders.extend((!skipped).then_some(path));
                 continue;
             }
