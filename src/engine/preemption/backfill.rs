@@ -97,7 +97,7 @@ impl Search<'_> {
             victims.map(|part| (self.candidates[part.candidate].info, 1)).collect();
         // Whoever leaves for somebody else will wait as well.
         let nominated = |info: &WorkloadInfo| self.nominated.iter().any(|other| other.id == info.workload.id);
-        let going = self.cluster.going().filter(|info| info.usage.pool == pool && !nominated(info));
+        let going = self.cluster.stopping().filter(|info| info.usage.pool == pool && !nominated(info));
         waiting.extend(going.take(KINDS).map(|info| (info, 1)));
         waiting.extend(self.waiting().take(KINDS));
         let preemptor = self.cluster.get(self.preemptor.id);

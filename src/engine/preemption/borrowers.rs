@@ -40,7 +40,7 @@ impl Lending {
     pub fn of(cluster: &ClusterState, pool: PoolId) -> Self {
         let (quotas, nothing) = (&cluster.quotas, Hypothetical::new());
         let mut lending = Self { under: Vec::new(), outright: Vec::new() };
-        for team in cluster.totals.yielding_teams(pool) {
+        for team in cluster.totals.reclaimable_teams(pool) {
             let path = &quotas.team(team).path;
             let Some(top) = path.last() else { continue };
             lending.under.push((*top, team));

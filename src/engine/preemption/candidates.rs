@@ -12,7 +12,7 @@ use crate::preemption::{Ground, Search};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
-use crate::state::rules::{free_on, old_enough, scarcest, work_lost, would_be_within_guarantee_again};
+use crate::state::rules::{free_on, min_runtime_end, scarcest, work_lost, would_be_within_guarantee_again};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::ratio::Ratio;
@@ -72,8 +72,13 @@ impl Candidate<'_> {
     }
 
     /// Whether its going, besides what is imagined to be gone, leaves its team below its guarantee.
-    pub fn straddles(&self, cluster: &ClusterState, pool: PoolId, hypothetical: &Hypothetical) -> bool {
-        !self.own && cluster.quotas.straddles(pool, &self.levels, &self.amount, hypothetical)
+    pub fn would_fall_below_guarantee(
+        &self,
+        cluster: &ClusterState,
+        pool: PoolId,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        !self.own && cluster.quotas.would_fall_below_guarantee(pool, &self.levels, &self.amount, hypothetical)
     }
 }
 
@@ -147,9 +152,9 @@ impl<'a> Search<'a> {
         let siblings = cluster.reclaimable(preemptor.pool, preemptor.team);
         let lower = siblings.filter(|sibling| cluster.priority_of(sibling) < preemptor.priority);
         for sibling in lower.filter(|sibling| !self.state.gone.contains(&sibling.workload.id)) {
-            quotas.assume(&mut hypothetical, sibling.team, &sibling.keeps(), -1);
+            quotas.assume(&mut hypothetical, sibling.team, &sibling.staying_total(), -1);
         }
-        quotas.stands_above(preemptor.team)
+        quotas.has_children(preemptor.team)
             || quotas.own_guarantee_would_hold(preemptor.pool, preemptor.team, preemptor.total, &hypothetical)
     }
 
@@ -196,7 +201,7 @@ impl<'a> Search<'a> {
                     .collect();
                 if self.gains(node, &there) {
                     nodes.insert(node);
-                    candidates.extend(there.into_iter().map(|candidate| (candidate.info.place, candidate)));
+                    candidates.extend(there.into_iter().map(|candidate| (candidate.info.index, candidate)));
                 }
                 true
             });
@@ -282,8 +287,9 @@ impl<'a> Search<'a> {
         let (mut price, mut hypothetical) = ((0, false, 0_i128), self.state.hypothetical.clone());
         for straddling in [false, true] {
             there.retain(|Going { young, lost, amount, levels, info }| {
-                let (held, own) = (info.keeps(), info.team == preemptor.team);
-                let straddles = !own && quotas.straddles(preemptor.pool, levels, &held, &hypothetical);
+                let (held, own) = (info.staying_total(), info.team == preemptor.team);
+                let straddles =
+                    !own && quotas.would_fall_below_guarantee(preemptor.pool, levels, &held, &hypothetical);
                 if missing <= 0 || straddles != straddling {
                     return true;
                 }
@@ -373,7 +379,7 @@ impl<'a> Search<'a> {
         }
         let cluster = self.cluster;
         let own = info.team == self.preemptor.team;
-        let (amount, priority) = (info.keeps(), cluster.priority_of(info));
+        let (amount, priority) = (info.staying_total(), cluster.priority_of(info));
         Some(Candidate {
             info,
             own,
@@ -406,11 +412,12 @@ impl<'a> Search<'a> {
             } else {
                 cluster.quotas.beyond_guarantee(preemptor.pool, &borrower.levels, &info.need, hypothetical)
             };
-        let old_enough = old_enough(cluster, info, started);
-        let young = self.now < old_enough && !(self.foresees && self.lasts_until(info, started, old_enough));
+        let min_runtime_end = min_runtime_end(cluster, info, started);
+        let young = self.now < min_runtime_end
+            && !(self.foresees && self.lasts_until(info, started, min_runtime_end));
         // Within a team, and against a claim on the surplus, the minimum run time holds.
         if takeable && young && (own || self.ground == Ground::Surplus) {
-            gathered.retry_at = [gathered.retry_at, Some(old_enough)].into_iter().flatten().min();
+            gathered.retry_at = [gathered.retry_at, Some(min_runtime_end)].into_iter().flatten().min();
             takeable = false;
         }
         (takeable, young)
@@ -450,7 +457,7 @@ impl<'a> Search<'a> {
             (
                 (
                     !c.takeable,
-                    c.takeable && c.straddles(cluster, preemptor.pool, &state.hypothetical),
+                    c.takeable && c.would_fall_below_guarantee(cluster, preemptor.pool, &state.hypothetical),
                     c.young,
                     lower,
                     c.own && !own_needed,

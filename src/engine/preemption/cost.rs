@@ -45,7 +45,7 @@ impl Cost {
 
     /// Whether somebody's guarantee is cut into, or would be in the end.
     #[must_use]
-    pub fn straddles(&self) -> bool {
+    pub fn would_fall_below_guarantee(&self) -> bool {
         self.straddling > 0
     }
 }

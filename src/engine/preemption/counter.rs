@@ -154,7 +154,7 @@ impl<'a> Search<'a> {
                 others.iter().flat_map(|(team, levels)| {
                     let evictable = |other: &&WorkloadInfo| {
                         self.evictable(other)
-                            && quotas.beyond_guarantee(preemptor.pool, levels, &other.keeps(), &with)
+                            && quotas.beyond_guarantee(preemptor.pool, levels, &other.staying_total(), &with)
                     };
                     cluster.holders(preemptor.pool, *team).filter(evictable)
                 })
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             let Some(next) = gone.find(|other| root(other.team) == root(waiting.team)) else { return false };
-            quotas.assume(&mut without, next.team, &next.keeps(), -1);
+            quotas.assume(&mut without, next.team, &next.staying_total(), -1);
         }
     }
 

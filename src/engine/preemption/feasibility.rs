@@ -128,7 +128,7 @@ impl<'a> Search<'a> {
             hypothetical: self.state.hypothetical.clone(),
         };
         // One that accepted less asks for more again once it has stopped.
-        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_cut();
+        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_reduced();
         let (own, mut left): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
             let candidate = &self.candidates[part.candidate];
             candidate.own && candidate.takeable
@@ -164,8 +164,12 @@ impl<'a> Search<'a> {
         candidate.takeable
             && (candidate.own
                 || quotas.beyond_guarantee(pool, &candidate.levels, &part.amount, hypothetical)
-                    && (!quotas.straddles(pool, &candidate.levels, &part.amount, hypothetical)
-                        || straddling && !candidate.covered(self.cluster)))
+                    && (!quotas.would_fall_below_guarantee(
+                        pool,
+                        &candidate.levels,
+                        &part.amount,
+                        hypothetical,
+                    ) || straddling && !candidate.covered(self.cluster)))
     }
 
     /// The room that becomes free on nodes; `None` where quota does not hold the claimant all the same.

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::feasibility::{Outcome, Part, request_of};
 use crate::preemption::{Ground, Preemptor, Search, State};
-use crate::state::rules::{lending_allows, occupy, old_enough};
+use crate::state::rules::{lending_allows, min_runtime_end, occupy};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, TeamId};
 use crate::types::ratio::Ratio;
@@ -56,7 +56,7 @@ struct Again<'a> {
 
 impl<'a> Again<'a> {
     fn of(info: &'a WorkloadInfo) -> Self {
-        let (pods, (shape, need)) = (info.least_pods(), info.in_full());
+        let (pods, (shape, need)) = (info.least_pods(), info.preferred_pod());
         Self { info, shape, need, pods, total: Vector::default().plus(need, i64::from(pods)) }
     }
 }
@@ -143,14 +143,14 @@ impl Search<'_> {
     fn settle(&self, again: &Again<'_>, place: &Placement, state: &mut State) {
         let Again { info, need, total, .. } = again;
         self.cluster.quotas.assume(&mut state.hypothetical, info.team, total, 1);
-        if place != info.usage.staying() || info.is_cut() {
+        if place != info.usage.staying() || info.is_reduced() {
             occupy(&mut state.freed, need, place);
             return;
         }
         let id = &info.workload.id;
         state.gone.retain(|gone| gone != id);
         for (node, pods) in place {
-            state.freed.keep(*node, id, need, *pods);
+            state.freed.revert(*node, id, need, *pods);
         }
     }
 
@@ -292,7 +292,7 @@ impl Search<'_> {
     /// Whether a mate is to go who has yet to run for its minimum time.
     fn takes_young_mates(&self, outcome: &Outcome) -> bool {
         outcome.parts.iter().map(|part| &self.candidates[part.candidate]).any(|candidate| {
-            candidate.own && self.now < old_enough(self.cluster, candidate.info, candidate.started)
+            candidate.own && self.now < min_runtime_end(self.cluster, candidate.info, candidate.started)
         })
     }
 }

@@ -293,7 +293,9 @@ pub fn search(
         let due = match (ground, moves) {
             (Ground::Owed, false) => true,
             // Others are moved only where plain eviction does not do, or would cut into a guarantee.
-            (Ground::Owed, true) => owed_outright && best.as_ref().is_none_or(|(cost, _)| cost.straddles()),
+            (Ground::Owed, true) => {
+                owed_outright && best.as_ref().is_none_or(|(cost, _)| cost.would_fall_below_guarantee())
+            }
             // Who is owed only once others of its own branch are gone may need fewer as a claim on the surplus.
             (Ground::Surplus, _) => {
                 preemptor.preemptible && preemptor.taken.is_some() && (best.is_none() || !owed_outright)

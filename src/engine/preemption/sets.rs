@@ -333,7 +333,7 @@ impl Search<'_> {
                         // Its pods beyond the minimum may be counted already; a price need not be exact.
                         free_on(&mut freed, candidate.info, *node);
                         price.0 += usize::from(!candidate.takeable);
-                        price.1 += usize::from(candidate.straddles(
+                        price.1 += usize::from(candidate.would_fall_below_guarantee(
                             self.cluster,
                             self.preemptor.pool,
                             &hypothetical,
