@@ -66,7 +66,7 @@ impl NodeTable {
         }
     }
 
-    /// Restores a node. Its packing state is still known, because fittings of pods are recorded between plans
+    /// Restores a node. Its packing state is still known, because kinds of pods are recorded between plans
     /// only.
     fn restore(&mut self, index: NodeId, before: Before) {
         self.infos[index].restore(before.nominated);

@@ -21,7 +21,7 @@ pub struct TeamInfo {
 }
 
 impl TeamInfo {
-    /// The queue called `name`, or the first queue without a name; `None` when there is no such queue.
+    /// The queue called `name`; without a name, the first queue. `None` when there is no such queue.
     #[must_use]
     pub fn queue(&self, name: Option<&Name>) -> Option<&Queue> {
         let queues = &self.team.as_ref()?.queues;
