@@ -12,10 +12,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![Team::crd(), NodePool::crd()]
 }
 
-/// All CustomResourceDefinitions as one YAML stream, as `kubectl apply` takes it.
+/// All CustomResourceDefinitions as one YAML stream for `kubectl apply`.
 ///
 /// # Errors
-/// Never for the types as they are: the serializer's error is passed on rather than hidden.
+/// When the definitions cannot be serialized.
 pub fn crds_yaml() -> Result<String, serde_saphyr::ser::Error> {
     let documents: Result<Vec<String>, _> = crds().iter().map(serde_saphyr::to_string).collect();
     Ok(documents?.iter().map(|document| format!("---\n{}\n", document.trim_end())).collect())
@@ -24,7 +24,7 @@ pub fn crds_yaml() -> Result<String, serde_saphyr::ser::Error> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_manifest_is_what_the_types_say() {
+    fn the_manifest_is_generated_from_the_types() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/base/crds.yaml");
         let generated = super::crds_yaml().expect("the types serialize");
         if std::env::var_os("UPDATE_MANIFESTS").is_some() {

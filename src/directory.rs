@@ -1,7 +1,7 @@
-//! What the webhook knows: which namespace belongs to which team, and which queues a team has.
+//! The directory that the webhook reads: the team of each namespace, and the queues of each team.
 //!
-//! The watches replace it whole when one of these objects changes; the webhook reads it without a
-//! lock, and can wait for the next one where what it looks for is not in this one yet.
+//! The cache replaces it as a whole when one of these objects changes. The webhook reads it without a
+//! lock, and can wait for the next version when an object is not in this one yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Team};
 use crate::kinds::Kinds;
 
-/// The directory that readers share and the watches replace.
+/// The directory, shared by its readers and replaced by the cache.
 #[derive(Clone, Debug, Default)]
 pub struct SharedDirectory(Arc<Shared>);
 
@@ -26,137 +26,136 @@ struct Shared {
 }
 
 impl SharedDirectory {
-    /// The directory as it is now.
+    /// The current directory.
     #[must_use]
     pub fn load(&self) -> Arc<Directory> {
         self.0.current.load_full()
     }
 
-    /// Replaces it, and wakes whoever waits for that.
+    /// Replaces the directory and wakes all waiting readers.
     pub fn store(&self, directory: Directory) {
         self.0.current.store(Arc::new(directory));
         self.0.replaced.notify_waiters();
     }
 
-    /// Wakes whoever waits for a replacement, because something else has come that it may wait for.
+    /// Wakes all waiting readers without a replacement: pod places may have changed.
     pub fn wake(&self) {
         self.0.replaced.notify_waiters();
     }
 
-    /// Ends with the next replacement after this call, even if it is not polled before.
+    /// Completes with the next replacement or wake-up after this call, even if it is first polled later.
     pub fn replaced(&self) -> Notified<'_> {
         self.0.replaced.notified()
     }
 }
 
-/// The places of the pods of admitted Jobs, by the UID of the Job: one book, of which all clones tell. It
-/// changes with every admission, so unlike the rest it is not replaced whole.
+/// The nodes of the pods of admitted Jobs, by the UID of the Job. All clones refer to one map. It changes with every
+/// admission, so unlike the directory it is not replaced as a whole.
 #[derive(Clone, Debug, Default)]
-pub struct Places(Arc<RwLock<Book>>);
+pub struct Places(Arc<RwLock<PodPlaces>>);
 
 #[derive(Debug, Default)]
-struct Book {
-    /// As the records say.
+struct PodPlaces {
+    /// From the admission records.
     seen: BTreeMap<Name, Arc<Seats>>,
-    /// As records are being written. Pods are made of an admission as soon as the API server has it, which
-    /// may be before its answer is here.
+    /// From records with a write in flight. The Job controller may create pods before that write is answered.
     coming: BTreeMap<Name, Arc<Seats>>,
-    /// The Jobs of whose gangs some pods have succeeded, by UID.
+    /// The UIDs of Jobs with gangs that have succeeded pods.
     thinned: BTreeSet<Name>,
 }
 
 impl Places {
-    /// The places of a Job whose pods each get their own; nothing if it is not known to be such a one.
+    /// The places of a Job's pods; `None` unless each pod of the Job has its own place.
     #[must_use]
     pub fn of(&self, job: &str) -> Option<Arc<Seats>> {
-        let book = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        book.seen.get(job).or_else(|| book.coming.get(job)).cloned()
+        let places = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        places.seen.get(job).or_else(|| places.coming.get(job)).cloned()
     }
 
-    /// Notes the places of a Job as its record says, or that it says none.
+    /// Sets the places in a Job's record; `None` removes them.
     pub fn put(&self, job: &Name, seats: Option<&Arc<Seats>>) {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).seen.get(job).cloned();
         if known.as_ref() == seats {
             return;
         }
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
         match seats {
-            Some(seats) => drop(book.seen.insert(Arc::clone(job), Arc::clone(seats))),
-            None => drop(book.seen.remove(job)),
+            Some(seats) => drop(places.seen.insert(Arc::clone(job), Arc::clone(seats))),
+            None => drop(places.seen.remove(job)),
         }
     }
 
-    /// Notes the places of a Job whose admission is about to be written; its pods cannot be made before.
+    /// Sets the places of a Job just before its admission is written, so they are known before its pods exist.
     pub fn expect(&self, job: &Name, seats: Seats) {
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        book.coming.insert(Arc::clone(job), Arc::new(seats));
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        places.coming.insert(Arc::clone(job), Arc::new(seats));
     }
 
-    /// Whether some pods of a Job's gang have succeeded, so that the rest is too few for its PodGroup.
+    /// Whether pods of a Job's gang have succeeded, so the remaining pods are fewer than its PodGroup's `minCount`.
     #[must_use]
     pub fn thinned(&self, job: &str) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).thinned.contains(job)
     }
 
-    /// Notes whether some pods of a Job's gang have succeeded.
+    /// Sets whether pods of a Job's gang have succeeded.
     pub fn thin(&self, job: &Name, thinned: bool) {
         if self.thinned(job) == thinned {
             return;
         }
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if thinned {
-            book.thinned.insert(Arc::clone(job));
+            places.thinned.insert(Arc::clone(job));
         } else {
-            book.thinned.remove(job);
+            places.thinned.remove(job);
         }
     }
 
-    /// Keeps only the Jobs that are there.
+    /// Drops the Jobs for which `there` is false.
     pub fn keep(&self, there: impl Fn(&Name) -> bool) {
-        let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        book.seen.retain(|job, _| there(job));
-        book.thinned.retain(there);
+        let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        places.seen.retain(|job, _| there(job));
+        places.thinned.retain(there);
     }
 
-    /// Forgets what was expected of any Job: nobody waits for the answers any more.
-    pub fn expect_nothing(&self) {
+    /// Drops the expected places of all Jobs, because their writes are no longer tracked.
+    pub fn forget_expected(&self) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).coming.clear();
     }
 
-    /// Forgets what was expected of a Job: it is seen now, or will not be.
+    /// Drops the expected places of a Job: its record is cached now, or its write has failed.
     pub fn settled(&self, job: &Name) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).coming.remove(job);
     }
 }
 
-/// Namespaces and teams.
+/// Namespaces, teams and pools as the webhook needs them.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    /// Whether the first lists of all of these are complete. Before, an unknown team may only be unread.
+    /// Whether the first lists are complete. Until then, an unknown team may still be listed.
     pub complete: bool,
-    /// The namespaces that carry the team label.
+    /// The namespaces with the team label.
     pub namespaces: BTreeMap<Name, Membership>,
     /// The teams.
     pub teams: BTreeMap<Name, Team>,
-    /// For each team, the PriorityClass its queues give to pods that name none.
+    /// The default PriorityClass of a queue, by team and queue.
     pub queue_priority_classes: BTreeMap<(Name, Name), Name>,
-    /// The node pools' names.
+    /// The names of the node pools.
     pub pools: BTreeSet<Name>,
-    /// What the nodes of pools offer for a share of a GPU, where they do.
+    /// For each pool that offers GPU fractions, the part of a GPU that a unit of each resource stands for.
     pub shares: BTreeMap<Name, ResourceList>,
-    /// The kinds besides Job and Pod whose objects are workloads.
+    /// The custom kinds: kinds besides Job and Pod with objects that are workloads.
     pub kinds: Kinds,
-    /// Whether gangs get a PodGroup.
+    /// Whether Sluice creates a PodGroup for a gang.
     pub pod_groups: bool,
-    /// The places of pods.
+    /// The places of the pods of admitted Jobs.
     pub places: Places,
 }
 
-/// What a namespace's labels say.
+/// The team and default queue in a namespace's labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The team of everything in it.
+    /// The team of the namespace.
     pub team: Name,
-    /// The queue of what names none, if not the team's own default.
+    /// The queue of workloads that name none; `None` for the team's default queue.
     pub queue: Option<Name>,
 }

@@ -1,4 +1,4 @@
-//! Plain HTTP: metrics, health, and the JSON API that the command line and the web page read.
+//! Plain HTTP: metrics, health, and the JSON API that the command line reads.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,24 +17,27 @@ use tower_http::timeout::TimeoutLayer;
 use crate::cluster::clock::now;
 use crate::controller::{Asker, Question, Readiness};
 use crate::directory::SharedDirectory;
-use crate::foresight::{Foresight, Unanswered};
+use crate::forecast::{Forecaster, Unanswered};
 use crate::metrics::Metrics;
+use crate::view::Accelerators;
 
-/// How long an answer may take.
+/// Time limit of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the handlers need.
+/// State shared by the handlers.
 #[derive(Clone, Debug)]
 pub struct HttpState {
-    /// Who knows.
+    /// Questions to the control loop.
     pub asker: Asker,
-    /// Who foretells.
-    pub foresight: Foresight,
+    /// Expected starts and what-if results.
+    pub forecaster: Forecaster,
+    /// Resources that count as GPUs, besides those in quotas.
+    pub accelerators: Accelerators,
     /// Namespaces and teams.
     pub directory: SharedDirectory,
     /// Every metric.
     pub metrics: Arc<Metrics>,
-    /// Whether requests should be sent here.
+    /// Whether this replica takes requests.
     pub ready: Arc<Readiness>,
 }
 
@@ -89,13 +92,13 @@ async fn teams(State(state): State<HttpState>) -> Response {
 }
 
 async fn nodes(State(state): State<HttpState>) -> Response {
-    answered(state.asker.ask(Question::Nodes).await)
+    answered(state.asker.ask(|to| Question::Nodes(state.accelerators, to)).await)
 }
 
 async fn workloads(State(state): State<HttpState>, Query(filter): Query<Filter>) -> Response {
     let mut rows = state.asker.ask(|to| Question::Workloads(filter.team, to)).await;
     if let Some(rows) = &mut rows {
-        state.foresight.fill_in(rows).await;
+        state.forecaster.fill_in(rows).await;
     }
     answered(rows)
 }
@@ -107,12 +110,12 @@ async fn workload(
     let wanted = format!("{namespace}/{name}");
     match state.asker.ask(|to| Question::Workload(namespace, name, to)).await {
         Some(rows) if rows.is_empty() => {
-            let error = format!("Sluice has no Job or Pod {wanted} in its care");
+            let error = format!("Sluice manages no Job or Pod {wanted}");
             (StatusCode::NOT_FOUND, Json(json!({ "error": error }))).into_response()
         }
         mut rows => {
             if let Some(rows) = &mut rows {
-                state.foresight.fill_in(rows).await;
+                state.forecaster.fill_in(rows).await;
             }
             answered(rows)
         }
@@ -120,8 +123,8 @@ async fn workload(
 }
 
 async fn what_if(State(state): State<HttpState>, Json(object): Json<Value>) -> Response {
-    let error = match state.foresight.what_if(&state.directory.load(), object).await {
-        Ok(prospect) => return Json(prospect).into_response(),
+    let error = match state.forecaster.what_if(&state.directory.load(), object).await {
+        Ok(row) => return Json(row).into_response(),
         Err(error) => error,
     };
     let status = match error {
@@ -134,7 +137,8 @@ async fn what_if(State(state): State<HttpState>, Json(object): Json<Value>) -> R
 fn answered<T: Serialize>(answer: Option<T>) -> Response {
     match answer {
         Some(answer) => Json(answer).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"error": "Sluice is ending"}))).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"error": "Sluice is shutting down"})))
+            .into_response(),
     }
 }
 
@@ -154,8 +158,9 @@ mod tests {
 
     fn router_to(asker: Asker, ready: &Arc<Readiness>) -> Router {
         router(HttpState {
-            foresight: Foresight::new(asker.clone(), CancellationToken::new()),
+            forecaster: Forecaster::new(asker.clone(), CancellationToken::new()),
             asker,
+            accelerators: Accelerators::default(),
             directory: SharedDirectory::default(),
             metrics: Arc::new(Metrics::new().expect("distinct names")),
             ready: Arc::clone(ready),
@@ -163,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_routes_answer_from_the_loop() {
+    async fn routes_answer_from_the_control_loop() {
         let (asker, mut questions) = Asker::new();
         tokio::spawn(async move {
             let (engine, mirror) = (Engine::new(), crate::cluster::mirror::Mirror::default());
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loop_that_has_ended_answers_nothing() {
+    async fn routes_are_unavailable_after_the_control_loop_has_ended() {
         let (asker, questions) = Asker::new();
         drop(questions);
         let router = router_to(asker, &Arc::default());

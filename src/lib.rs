@@ -1,5 +1,5 @@
-//! Sluice lets teams share a GPU cluster with ordinary Jobs: it holds what is submitted, admits it
-//! as guaranteed and borrowed capacity frees, and takes borrowed capacity back for its owners.
+//! Sluice lets teams share a GPU cluster with ordinary Jobs. It suspends submitted Jobs, admits them when guaranteed or
+//! borrowed capacity is free, and preempts borrowers when a team needs its guarantee.
 
 pub mod api;
 pub mod certs;
@@ -8,11 +8,11 @@ pub mod cluster;
 pub mod controller;
 pub mod crds;
 pub mod directory;
-pub mod foresight;
+pub mod forecast;
 pub mod http;
 pub mod kinds;
 pub mod metrics;
-pub mod policy;
+pub mod options;
 pub mod reference;
 pub mod scenario;
 pub mod serve;

@@ -7,7 +7,7 @@ use sluice::cli::{Cli, Invalid};
 
 fn main() -> ExitCode {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        eprintln!("sluice: the cryptography was set up twice");
+        eprintln!("sluice: the TLS crypto provider was installed twice");
         return ExitCode::FAILURE;
     }
     let cli = Cli::parse();

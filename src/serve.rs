@@ -1,4 +1,4 @@
-//! `sluice serve`: webhook, controller and HTTP in one process, from start to a clean end.
+//! `sluice serve`: webhook, controller and HTTP server in one process, from start to graceful shutdown.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,62 +15,67 @@ use tokio_util::sync::CancellationToken;
 use crate::api::names;
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
-use crate::cluster::leader::{Candidate, Claim, campaign};
+use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::Statuses;
-use crate::controller::{Asker, Controller, Question, Readiness};
+use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
 use crate::directory::SharedDirectory;
-use crate::foresight::Foresight;
+use crate::forecast::Forecaster;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
-use crate::policy::Policy;
+use crate::options::{AcceleratorOptions, SchedulingOptions};
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
-/// How far apart two writes of the same status are at least.
+/// The interval between status writes.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
-/// How long a Service may take to send no more requests to a Pod that is not ready.
+/// The longest time until a Service stops sending requests to a Pod that is not ready.
 const ENDPOINTS: Duration = Duration::from_secs(5);
 
 /// Options of `sluice serve`.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// File with the cluster's address and credentials; else $KUBECONFIG, else the Pod's own account.
+    /// Kubeconfig file; by default $KUBECONFIG, else the Pod's service account.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace that Sluice runs in; its Lease is there.
+    /// Namespace of Sluice and its Lease.
     #[arg(long, env = "POD_NAMESPACE", default_value = names::NAMESPACE, value_name = "NAME")]
     pub namespace: String,
-    /// What this replica is called in the Lease; by default the host's name and the process's number.
+    /// Holder identity in the Lease; by default host name and process ID.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
-    /// Where the admission webhook listens (TLS).
+    /// Listen address of the admission webhook (TLS).
     #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
     pub https_address: SocketAddr,
-    /// Where metrics, health and the JSON API listen.
+    /// Listen address of metrics, health and the JSON API.
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub http_address: SocketAddr,
-    /// The webhook's certificate and address.
+    /// Options of the webhook's certificate and address.
     #[command(flatten)]
     pub certificates: certs::Options,
-    /// How long a silent leader leads before another replica takes over.
+    /// Lease duration: another replica takes over when the leader does not renew for this long.
     #[arg(long, default_value = "5s", value_parser = lease_duration, value_name = "DURATION")]
     pub lease_duration: Duration,
-    /// File with the kinds besides Job and Pod whose objects are workloads, in place of the table built in.
+    /// File with the custom kinds to manage besides Job and Pod; replaces the built-in table.
     #[arg(long, value_name = "FILE")]
     pub kinds: Option<PathBuf>,
-    /// How decisions are made.
+    /// Scheduling options.
     #[command(flatten)]
-    pub policy: Policy,
+    pub scheduling: SchedulingOptions,
+    /// Resources that count as GPUs.
+    #[command(flatten)]
+    pub accelerators: AcceleratorOptions,
 }
 
-/// Serves until SIGTERM or SIGINT, with objects of these kinds as workloads besides Jobs and Pods.
+/// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
 ///
 /// # Errors
-/// When the cluster's address is not to be had, a listener fails, or a part ends before its time.
+/// If there is no usable kubeconfig, a listener fails, or a component stops unexpectedly.
 pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let client = client(&options).await?;
-    let metrics = Arc::new(Metrics::new().context("cannot set up metrics")?);
+    let accelerators = options.accelerators.accelerators();
+    let metrics = Metrics::new().context("cannot set up metrics")?.counting(accelerators.clone());
+    let metrics = Arc::new(metrics);
     let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
@@ -82,43 +87,49 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     };
     let identity = candidate.identity.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, "starting");
-    let (claim, election) = campaign(client.clone(), candidate, lease.clone());
+    let (leadership, election) = campaign(client.clone(), candidate, lease.clone());
     let election = tokio::spawn(election);
 
     let busy = Arc::new(AtomicUsize::new(0));
-    let (notices, publisher) =
-        events::publisher(client.clone(), claim.clone(), identity, Arc::clone(&metrics), Arc::clone(&busy));
+    let (notices, publisher) = events::publisher(
+        client.clone(),
+        leadership.clone(),
+        identity,
+        Arc::clone(&metrics),
+        Arc::clone(&busy),
+    );
     let (asker, questions) = Asker::new();
-    let controller = Controller {
+    let context = ControllerContext {
         client: client.clone(),
-        claim: claim.clone(),
+        leadership: leadership.clone(),
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
         busy,
-        settings: options.policy.settings(),
+        settings: options.scheduling.settings(),
         kinds,
         ready: Arc::clone(&ready),
     };
 
-    // Decisions are work for the processor: on a thread of their own they delay no admission review.
+    // Decisions are CPU-bound: on their own thread they do not delay admission reviews.
     let mut deciding = JoinSet::new();
     let stop = decisions.clone();
     let settled = Arc::new(AtomicBool::new(true));
     let all_settled = Arc::clone(&settled);
     deciding.spawn_blocking(move || {
-        let known = tokio::runtime::Handle::current().block_on(controller.run(questions, stop));
+        let known = tokio::runtime::Handle::current().block_on(controller::run(context, questions, stop));
         all_settled.store(known, Ordering::Relaxed);
         Ok(())
     });
-    let reporter = report(client.clone(), claim.clone(), asker.clone(), Arc::clone(&metrics));
+    let reporter = report(client.clone(), leadership.clone(), asker.clone(), Arc::clone(&metrics));
     deciding.spawn(until(decisions.clone(), reporter));
     deciding.spawn(until(decisions.clone(), publisher));
 
     let mut listening = JoinSet::new();
     let state = HttpState {
-        foresight: Foresight::new(asker.clone(), decisions.clone()),
+        forecaster: Forecaster::new(asker.clone(), decisions.clone()),
         asker,
+        accelerators,
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         ready: Arc::clone(&ready),
@@ -132,24 +143,24 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let state = WebhookState { directory, metrics: webhook_metrics };
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, claim, state, ready_webhook, listeners.clone()));
+    listening.spawn(serve_webhook(client, options, leadership, state, ready_webhook, listeners.clone()));
 
     let ended = tokio::select! {
-        () = asked_to_stop() => Ok(()),
+        () = stop_signal() => Ok(()),
         early = deciding.join_next() => ended_early(early),
         early = listening.join_next() => ended_early(early),
     };
-    tracing::info!("ending");
+    tracing::info!("shutting down");
     ready.end();
     decisions.cancel();
     while deciding.join_next().await.is_some() {}
-    // Only now, so that no other replica starts while a write of this one is under way. Where the last
-    // writes got no answer, the lease is not given back but left to run out.
+    // The lease is released last, so no other replica starts while a write is in flight. If the last writes got no
+    // answer, the lease is left to expire.
     if settled.load(Ordering::Relaxed) {
         lease.cancel();
         election.await.context("the election ended in a panic")?;
     } else {
-        tracing::warn!("the last writes got no answer; the lease runs out by itself");
+        tracing::warn!("the last writes got no answer; the lease expires by itself");
         election.abort();
     }
     if behind_service && ended.is_ok() {
@@ -160,39 +171,39 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     ended
 }
 
-/// Serves admission reviews as soon as there is a certificate.
+/// Serves admission reviews once there is a certificate.
 async fn serve_webhook(
     client: Client,
     options: Options,
-    claim: Claim,
+    leadership: Leadership,
     state: WebhookState,
     ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let Options { namespace, certificates, https_address, .. } = options;
-    let leads = move || claim.holds();
+    let leads = move || leadership.holds();
     let start = Certificates::start(client, &namespace, certificates, leads, stop.clone());
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
     ready.webhook_serves();
     let served = webhook::serve(https_address, certificates.tls, webhook::router(state), stop).await;
     served.with_context(|| format!("cannot serve the webhook on {https_address}"))?;
-    certificates.task.await.context("the certificates were kept fresh until a panic")
+    certificates.task.await.context("the renewal of certificates ended in a panic")
 }
 
 async fn until(stop: CancellationToken, part: impl Future<Output = ()>) -> anyhow::Result<()> {
     match stop.run_until_cancelled(part).await {
         None => Ok(()),
         Some(()) if stop.is_cancelled() => Ok(()),
-        Some(()) => anyhow::bail!("a part that runs for ever has ended"),
+        Some(()) => anyhow::bail!("a component stopped unexpectedly"),
     }
 }
 
 fn ended_early(early: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Result<()> {
     match early {
         Some(Ok(Err(error))) => Err(error),
-        Some(Err(panic)) => Err(panic).context("a part of Sluice has failed"),
-        Some(Ok(Ok(()))) | None => anyhow::bail!("a part of Sluice ended before its time"),
+        Some(Err(panic)) => Err(panic).context("a component of Sluice panicked"),
+        Some(Ok(Ok(()))) | None => anyhow::bail!("a component of Sluice stopped unexpectedly"),
     }
 }
 
@@ -203,10 +214,11 @@ async fn client(options: &Options) -> anyhow::Result<Client> {
             let read = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
             read.with_context(|| path.display().to_string())?
         }
-        None => Config::infer().await.context("no kubeconfig, and not in a cluster")?,
+        None => Config::infer()
+            .await
+            .context("found no kubeconfig, and no service account of a Pod; use --kubeconfig")?,
     };
-    // Whoever makes a call knows what a refusal means to it; a client that asks again by itself would only
-    // keep it from being heard.
+    // Each caller handles refusals itself; retries in the client would hide them.
     config.default_retry = false;
     Client::try_from(config).context("cannot set up the connection to the cluster")
 }
@@ -219,15 +231,15 @@ fn identity(options: &Options) -> String {
     })
 }
 
-/// Writes statuses while leading.
-async fn report(client: Client, claim: Claim, asker: Asker, metrics: Arc<Metrics>) {
+/// Writes the statuses while this process leads.
+async fn report(client: Client, leadership: Leadership, asker: Asker, metrics: Arc<Metrics>) {
     let mut statuses = Statuses::default();
     let mut period = tokio::time::interval(STATUS_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         period.tick().await;
-        if !claim.holds() {
-            // What another leader writes meanwhile is not known here.
+        if !leadership.holds() {
+            // Another leader may write statuses in the meantime.
             statuses = Statuses::default();
             continue;
         }
@@ -237,13 +249,13 @@ async fn report(client: Client, claim: Claim, asker: Asker, metrics: Arc<Metrics
     }
 }
 
-async fn asked_to_stop() {
+async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let terminate = async {
         match signal(SignalKind::terminate()) {
             Ok(mut signals) => drop(signals.recv().await),
             Err(error) => {
-                tracing::warn!(%error, "SIGTERM is not heeded");
+                tracing::warn!(%error, "cannot listen for SIGTERM");
                 std::future::pending::<()>().await;
             }
         }
@@ -254,14 +266,14 @@ async fn asked_to_stop() {
     }
 }
 
-/// Reads `--lease-duration`.
+/// Parses `--lease-duration`.
 ///
 /// # Errors
-/// A sentence for the user.
+/// The message for the user.
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = crate::api::values::duration(text)?;
     if duration < Duration::from_secs(2) {
-        return Err("a lease shorter than 2s would be lost by any hiccup".to_owned());
+        return Err("must be at least 2s: a shorter lease is lost on short delays".to_owned());
     }
     Ok(duration)
 }
@@ -271,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_has_a_sensible_length() {
+    fn a_lease_lasts_at_least_two_seconds() {
         assert_eq!(lease_duration("5s"), Ok(Duration::from_secs(5)));
         assert!(lease_duration("1s").is_err());
         assert!(lease_duration("soon").is_err());

@@ -1,4 +1,4 @@
-//! The command `sluice simulate` from a user's side.
+//! The command `sluice simulate`.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -55,13 +55,19 @@ fn the_outcome_is_printed_as_json_yaml_and_tables() {
     let same: serde_json::Value = serde_saphyr::from_str(&text(&yaml.stdout)).expect("YAML");
     assert_eq!(same, outcome);
     let table = text(&simulate(&directory, &["s.yaml", "--until", "1h"]).stdout);
-    for part in ["a/x-0", "Running", "a/x-1", "Pending", "After 3600s: 1 running, 1 pending."] {
+    for part in [
+        "a/x-0",
+        "Running",
+        "a/x-1",
+        "Pending",
+        "1h simulated: 1 running, 1 waiting. GPU utilization 100.0 %. Wait: mean 30m, longest 1h.",
+    ] {
         assert!(table.contains(part), "{part} is missing:\n{table}");
     }
 }
 
 #[test]
-fn a_report_is_written_beside_the_answer() {
+fn a_report_is_written_besides_the_outcome() {
     let directory = with(SCENARIO);
     let output = simulate(&directory, &["s.yaml", "--report", "r.html"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -70,17 +76,17 @@ fn a_report_is_written_beside_the_answer() {
 }
 
 #[test]
-fn the_outcome_is_printed_although_the_report_cannot_be_written() {
+fn the_outcome_is_printed_even_if_the_report_cannot_be_written() {
     let directory = with(SCENARIO);
     let output = simulate(&directory, &["s.yaml", "--report", "no/such/r.html"]);
     let error = text(&output.stderr);
     assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
     assert!(error.starts_with("sluice: --report no/such/r.html: "), "{error}");
-    assert!(text(&output.stdout).contains("After 14400s: 2 succeeded."));
+    assert!(text(&output.stdout).contains("4h simulated: 2 succeeded."));
 }
 
 #[test]
-fn an_annotation_without_effect_is_a_warning() {
+fn annotations_without_effect_are_warnings() {
     let misspelt = SCENARIO.replace(
         "simulate.sluice.dev/count",
         "sluice.dev/pol: x, sluice.dev/queue: x, simulate.sluice.dev/count",
@@ -102,25 +108,25 @@ fn several_files_are_one_scenario() {
     let directory = with(setting);
     std::fs::write(directory.path().join("jobs.yaml"), jobs).expect("written");
     let together = simulate(&directory, &["s.yaml", "jobs.yaml"]);
-    assert!(text(&together.stdout).contains("After 14400s: 2 succeeded."), "{}", text(&together.stderr));
+    assert!(text(&together.stdout).contains("4h simulated: 2 succeeded."), "{}", text(&together.stderr));
     let twice = simulate(&directory, &["s.yaml", "jobs.yaml", "s.yaml"]);
     let error = text(&twice.stderr);
     assert!(
         error.starts_with(
-            "sluice: s.yaml: document 1 (Namespace a): metadata.name: \"a\" is applied at 0s by document 1"
+            "sluice: s.yaml: document 1 (Namespace a): metadata.name: \"a\" is already applied at 0s by document 1"
         ),
         "{error}"
     );
 }
 
 #[test]
-fn a_scenario_can_come_from_standard_input() {
+fn a_scenario_is_read_from_standard_input() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
     command.args(["simulate", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut sluice = command.spawn().expect("sluice runs");
     sluice.stdin.take().expect("its input").write_all(SCENARIO.as_bytes()).expect("written");
     let output = sluice.wait_with_output().expect("sluice ends");
-    assert!(text(&output.stdout).contains("After 14400s: 2 succeeded."));
+    assert!(text(&output.stdout).contains("4h simulated: 2 succeeded."));
 }
 
 #[test]
@@ -130,9 +136,9 @@ fn bad_input_is_one_line_and_exit_code_2() {
     for (arguments, line) in [
         (&["s.yaml"][..], "sluice: s.yaml: document 4 (Jobb): kind: "),
         (&["none.yaml"][..], "sluice: none.yaml: "),
-        (&["empty.yaml"][..], "sluice: empty.yaml: there is no object in it"),
+        (&["empty.yaml"][..], "sluice: empty.yaml: contains no object"),
         (&["--snapshot", "none.yaml"][..], "sluice: none.yaml: "),
-        (&["--snapshot", "empty.yaml"][..], "sluice: empty.yaml: there is no object in it"),
+        (&["--snapshot", "empty.yaml"][..], "sluice: empty.yaml: contains no object"),
     ] {
         let output = simulate(&directory, arguments);
         let error = text(&output.stderr);

@@ -1,4 +1,4 @@
-//! The picture: teams, nodes, and what Sluice has said last.
+//! The demo's live view: teams, nodes and Sluice's latest Events.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 use sluice::engine::types::amount::Amount;
 use sluice_harness::{PodView, View};
 
-/// How many of Sluice's last words are shown.
-const WORDS: usize = 4;
+/// Number of Events shown.
+const EVENTS: usize = 4;
 
-/// What there is to see at one moment.
+/// A view of the cluster at one moment.
 pub struct Board {
     view: View,
     teams: Vec<TeamRow>,
@@ -56,7 +56,7 @@ impl Unit {
 }
 
 impl Board {
-    /// Asks the API server.
+    /// Reads the cluster from the API server.
     pub async fn take(client: &Client) -> Result<Self> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("sluice.dev", "v1alpha1", "Team"));
         let teams: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
@@ -75,11 +75,11 @@ impl Board {
         Ok(Self { view, teams: rows, events })
     }
 
-    /// The whole picture, in colour.
-    pub fn picture(&self) -> Vec<String> {
+    /// The view in color, as lines.
+    pub fn lines(&self) -> Vec<String> {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        table.set_header(["team", "guaranteed", "used", "borrowed", "pending"]);
+        table.set_header(["team", "guaranteed", "used", "borrowed", "waiting"]);
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -92,7 +92,7 @@ impl Board {
                 team.pending.to_string(),
             ]);
         }
-        // Coloured after the layout: the table counts every character as one that is seen.
+        // Colored after the layout, because the table counts escape sequences as visible characters.
         let mut lines = vec![String::new()];
         lines.extend(table.lines().map(|line| format!("  {line}")));
         for (line, team) in lines.iter_mut().skip(2).zip(&self.teams) {
@@ -101,57 +101,57 @@ impl Board {
         lines.push(String::new());
         lines.extend(self.view.nodes.keys().map(|node| self.node(node)));
         lines.push(String::new());
-        lines.extend(self.words());
+        lines.extend(self.event_lines());
         lines
     }
 
-    /// The same in one line without colour.
+    /// The teams in one line without color.
     pub fn line(&self) -> String {
         let team = |team: &TeamRow| {
             let TeamRow { name, unit, used, pending, .. } = team;
-            format!("team {name}: {} ({} borrowed), {pending} pending", unit.count(*used), team.borrowed())
+            format!("team {name}: {} ({} borrowed), {pending} waiting", unit.count(*used), team.borrowed())
         };
         self.teams.iter().map(team).collect::<Vec<_>>().join("; ")
     }
 
-    /// A node, one block for each GPU (or CPU, where there are no GPUs).
+    /// A node with one block per GPU, or per CPU if it has no GPUs.
     fn node(&self, name: &str) -> String {
         let offers = self.view.nodes.get(name).copied().unwrap_or_default();
         let (unit, size) = match offers.gpus {
             0 => (Unit::Cpu, offers.cpu_milli / 1000),
             gpus => (Unit::Gpu, gpus),
         };
-        let mut held: BTreeMap<(&str, bool), i64> = BTreeMap::new();
+        let mut used: BTreeMap<(&str, bool), i64> = BTreeMap::new();
         for pod in self.view.pods.iter().filter(|pod| pod.holds() && pod.node.as_deref() == Some(name)) {
             let team = pod.team.as_deref().unwrap_or("-");
-            *held.entry((team, pod.deleting)).or_default() += unit.of(pod);
+            *used.entry((team, pod.deleting)).or_default() += unit.of(pod);
         }
         let blocks = |(&(team, leaving), count): (&(&str, bool), &i64)| {
             let block = if leaving { "▒▒ " } else { "██ " };
             paint(team, &block.repeat(usize::try_from(*count).unwrap_or(0)))
         };
-        let used: i64 = held.values().sum();
-        let free = "·· ".repeat(usize::try_from(size - used).unwrap_or(0));
-        let blocks: String = held.iter().map(blocks).collect();
-        format!("  {name:<12} {blocks}{free} {used}/{}", unit.count(size))
+        let total: i64 = used.values().sum();
+        let free = "·· ".repeat(usize::try_from(size - total).unwrap_or(0));
+        let blocks: String = used.iter().map(blocks).collect();
+        format!("  {name:<12} {blocks}{free} {total}/{}", unit.count(size))
     }
 
-    /// What Sluice has said last; what it has said of many Jobs of a namespace is one line.
-    fn words(&self) -> Vec<String> {
+    /// Sluice's latest Events; equal reasons in a namespace share a line.
+    fn event_lines(&self) -> Vec<String> {
         let mut groups: Vec<(&Event, usize)> = Vec::new();
         for event in self.events.iter().rev() {
             if let Some((last, count)) = groups.last_mut()
                 && last.reason == event.reason
-                && place(last) == place(event)
+                && namespace(last) == namespace(event)
             {
                 *count += 1;
-            } else if groups.len() == WORDS {
+            } else if groups.len() == EVENTS {
                 break;
             } else {
                 groups.push((event, 1));
             }
         }
-        let mut lines = vec!["  Sluice says".to_owned()];
+        let mut lines = vec!["  Events of Sluice".to_owned()];
         lines.extend(groups.iter().rev().map(|(event, count)| {
             let time = event.event_time.as_ref().map(|time| time.0.strftime("%H:%M:%S").to_string());
             let name = event.regarding.as_ref().and_then(|object| object.name.as_deref()).unwrap_or_default();
@@ -160,18 +160,18 @@ impl Board {
                 "  {} {:<9} {}/{name}{others}: {}",
                 time.unwrap_or_default(),
                 event.reason.as_deref().unwrap_or_default(),
-                place(event),
+                namespace(event),
                 event.note.as_deref().unwrap_or_default()
             )
         }));
-        // The same height all the time, or the picture would jump.
-        lines.resize(WORDS + 1, String::new());
+        // The height is constant, so that the view does not jump.
+        lines.resize(EVENTS + 1, String::new());
         lines
     }
 }
 
-/// The namespace an event is about.
-fn place(event: &Event) -> &str {
+/// The namespace of an Event.
+fn namespace(event: &Event) -> &str {
     event.regarding.as_ref().and_then(|object| object.namespace.as_deref()).unwrap_or_default()
 }
 
@@ -204,26 +204,26 @@ impl TeamRow {
     }
 }
 
-/// A text in the colour of a team.
+/// A text in the color of a team.
 fn paint(team: &str, text: &str) -> String {
-    let colour = match team {
+    let color = match team {
         "a" => 34,
         "b" => 33,
         "c" => 35,
         _ => 37,
     };
-    format!("\x1b[{colour}m{text}\x1b[0m")
+    format!("\x1b[{color}m{text}\x1b[0m")
 }
 
 /// A heading.
-pub fn bold(text: &str, colour: bool) -> String {
-    if colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+pub fn bold(text: &str, color: bool) -> String {
+    if color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// The last line of a story.
-pub fn verdict(text: &str, passed: bool, colour: bool) -> String {
+/// The result line of a story.
+pub fn verdict(text: &str, passed: bool, color: bool) -> String {
     let mark = if passed { "✔" } else { "✘" };
-    match colour {
+    match color {
         true => format!("\x1b[{}m{mark} {text}\x1b[0m", if passed { 32 } else { 31 }),
         false => format!("{mark} {text}"),
     }

@@ -1,6 +1,6 @@
-//! `make demo`: Sluice on a real control plane with simulated nodes, shown by four stories.
+//! `make demo`: four stories of Sluice on a real control plane with simulated nodes.
 //!
-//! Everything in it is what a user has: `kubectl apply` of plain Jobs, and the real program.
+//! The demo uses `kubectl apply` of plain Jobs and the production binary.
 
 mod board;
 mod screen;
@@ -41,24 +41,24 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Leaves nothing running of a demo that was broken off.
+/// Stops the cluster of an interrupted demo.
 async fn interrupted() -> Result<bool> {
-    eprintln!("\ninterrupted; ending the cluster and Sluice");
+    eprintln!("\ninterrupted; stopping the cluster and Sluice");
     Cluster::remove(NAME).await.map(|()| false)
 }
 
-/// Ends the demo's cluster and its Sluice.
+/// Stops the demo's cluster and Sluice.
 async fn down() -> Result<()> {
     Cluster::remove(NAME).await?;
-    println!("The demo's cluster and its Sluice are gone.");
+    println!("The demo's cluster and Sluice are stopped.");
     Ok(())
 }
 
-/// Plays all stories; whether all of them have passed.
+/// Plays all stories; true if all passed.
 async fn show() -> Result<bool> {
     let began = Instant::now();
     println!("Sluice demo: a real Kubernetes control plane on this machine, with simulated GPU nodes.\n");
-    step(1, "Building the control plane from its Go modules (the first time about 8 minutes, later at once)");
+    step(1, "Building the control plane from its Go modules (about 8 minutes the first time)");
     Cluster::build().await?;
     step(2, "Starting it (a few seconds)");
     Cluster::remove(NAME).await?;
@@ -68,7 +68,7 @@ async fn show() -> Result<bool> {
     let mut options = Options::new(program()?);
     options.identity = "sluice-demo".to_owned();
     options.detached = true;
-    options.addresses = usual_addresses();
+    options.addresses = default_addresses();
     let sluice = Sluice::start(&cluster, &options).await?;
     webhook_answers(&cluster).await?;
     step(4, &format!("Four stories, about 2 minutes (ready after {} s)", began.elapsed().as_secs()));
@@ -78,7 +78,7 @@ async fn show() -> Result<bool> {
     for story in Story::ALL {
         let began = Instant::now();
         screen.story(story.title()).await;
-        let outcome = story.play(&cluster, &|told| screen.say(told)).await;
+        let outcome = story.play(&cluster, &|line| screen.say(line)).await;
         let verdict = match &outcome {
             Ok(()) => format!("passed ({} s)", began.elapsed().as_secs()),
             Err(error) => format!("FAILED: {error:#}"),
@@ -88,7 +88,7 @@ async fn show() -> Result<bool> {
         Story::clear(&cluster).await?;
     }
 
-    println!("\nVerdict");
+    println!("\nResults");
     for (story, _, verdict) in &verdicts {
         println!("  {:<16} {verdict}", story.title());
     }
@@ -96,25 +96,25 @@ async fn show() -> Result<bool> {
     if !passed {
         println!("\nLogs: {} and {}", sluice.log().display(), cluster.directory().join("logs").display());
     }
-    go_on(&cluster, &sluice);
+    next_steps(&cluster, &sluice);
     cluster.leave_running();
     Ok(passed)
 }
 
-/// Says how to go on by hand.
-fn go_on(cluster: &Cluster, sluice: &Sluice) {
+/// Prints commands to try by hand.
+fn next_steps(cluster: &Cluster, sluice: &Sluice) {
     println!(
         "
-The cluster and Sluice go on running. To try it yourself:
+The cluster and Sluice keep running. Try it yourself:
 
   export KUBECONFIG={}
-  kubectl get teams                              # who owns what
+  kubectl get teams                              # quota and usage
   kubectl apply -f examples/job.yaml             # a plain Job of team A
-  kubectl get jobs --all-namespaces              # what runs, what waits
-  kubectl describe job hello --namespace team-a  # why
+  kubectl get jobs --all-namespaces              # running and waiting Jobs
+  kubectl describe job hello --namespace team-a  # its Events
   curl http://{}/metrics
 
-`make demo-down` ends both.",
+`make demo-down` stops both.",
         cluster.kubeconfig(User::Admin).display(),
         sluice.http()
     );
@@ -124,7 +124,7 @@ fn step(number: usize, what: &str) {
     println!("[{number}/4] {what}");
 }
 
-/// The program that was built together with this one.
+/// The `sluice` binary built together with this program.
 fn program() -> Result<PathBuf> {
     let this = std::env::current_exe()?;
     let program = this.ancestors().nth(2).map(|target| target.join("sluice"));
@@ -133,8 +133,8 @@ fn program() -> Result<PathBuf> {
         .context("the program `sluice` is not built; run `make demo`, or `cargo build` first")
 }
 
-/// The ports Sluice has by default, if nobody else listens there.
-fn usual_addresses() -> Option<[SocketAddr; 2]> {
+/// Sluice's default ports, if they are free.
+fn default_addresses() -> Option<[SocketAddr; 2]> {
     let addresses = [9443, 8080].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     addresses.iter().all(|address| TcpListener::bind(address).is_ok()).then_some(addresses)
 }

@@ -1,4 +1,4 @@
-//! What the audience sees: what is being told, over a live picture of the cluster.
+//! The demo's output: the story's lines over a live view of the cluster.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::board::{self, Board};
 
-/// How often the picture is drawn anew.
+/// Time between two updates of the view.
 const FRAME: Duration = Duration::from_millis(400);
 
 enum Message {
@@ -18,14 +18,14 @@ enum Message {
     Verdict(String, bool, oneshot::Sender<()>),
 }
 
-/// The screen; it draws by itself until it is dropped.
+/// The screen; it updates until it is dropped.
 pub struct Screen {
     messages: mpsc::UnboundedSender<Message>,
     task: JoinHandle<()>,
 }
 
 impl Screen {
-    /// A live picture on a terminal, plain lines anywhere else.
+    /// A live view on a terminal, plain lines elsewhere.
     pub fn new(client: Client) -> Self {
         let (messages, inbox) = mpsc::unbounded_channel();
         let live =
@@ -34,20 +34,20 @@ impl Screen {
         Self { messages, task }
     }
 
-    /// Begins a story.
+    /// Starts a story.
     pub async fn story(&self, title: &str) {
         let (done, drawn) = oneshot::channel();
         self.send(Message::Story(title.to_owned(), done));
-        // An error means that the projector has ended, which only happens when this value is dropped.
+        // An error means that the projector has ended, which happens only when this value is dropped.
         let _ = drawn.await;
     }
 
-    /// Tells what happens.
-    pub fn say(&self, told: String) {
-        self.send(Message::Say(told));
+    /// Prints a line of the story.
+    pub fn say(&self, line: String) {
+        self.send(Message::Say(line));
     }
 
-    /// Ends a story; returns when the last picture of it has been drawn.
+    /// Ends a story; returns when its last view has been drawn.
     pub async fn verdict(&self, verdict: &str, passed: bool) {
         let (done, drawn) = oneshot::channel();
         self.send(Message::Verdict(verdict.to_owned(), passed, done));
@@ -68,9 +68,9 @@ impl Drop for Screen {
 struct Projector {
     client: Client,
     live: bool,
-    /// How many lines of the picture are on the screen, to be drawn over.
+    /// Number of lines of the view on the screen, which the next view overwrites.
     drawn: usize,
-    /// Whether a story is under way.
+    /// Whether a story is playing.
     playing: bool,
 }
 
@@ -96,9 +96,9 @@ impl Projector {
                 println!("\n{}", board::bold(&format!("--- {title} ---"), self.live));
                 let _ = done.send(());
             }
-            Message::Say(told) if self.live => self.draw(Some(told)).await,
-            Message::Say(told) => {
-                println!("  {told}");
+            Message::Say(line) if self.live => self.draw(Some(line)).await,
+            Message::Say(line) => {
+                println!("  {line}");
                 match Board::take(&self.client).await.map(|board| board.line()) {
                     Ok(line) if !line.is_empty() => println!("    {line}"),
                     _ => {}
@@ -108,7 +108,7 @@ impl Projector {
                 if self.live {
                     self.draw(None).await;
                 }
-                // The last picture stays.
+                // The last view stays.
                 self.playing = false;
                 self.drawn = 0;
                 println!("  {}", board::verdict(&verdict, passed, self.live));
@@ -117,29 +117,29 @@ impl Projector {
         }
     }
 
-    /// Draws the picture over the last one; what is told stays above it for good.
-    async fn draw(&mut self, told: Option<String>) {
-        // A picture that cannot be had now is drawn a moment later; the story itself notices real trouble.
-        let picture = match Board::take(&self.client).await {
-            Ok(board) => board.picture(),
-            Err(_) if told.is_none() => return,
+    /// Draws the view over the last one; a line of the story stays above it.
+    async fn draw(&mut self, line: Option<String>) {
+        // A failed read is repeated for the next frame; the story itself reports errors.
+        let view = match Board::take(&self.client).await {
+            Ok(board) => board.lines(),
+            Err(_) if line.is_none() => return,
             Err(_) => Vec::new(),
         };
         let mut frame = String::new();
         if self.drawn > 0 {
             frame.push_str(&format!("\x1b[{}A", self.drawn));
         }
-        // Lines that wrapped would be more lines than counted.
+        // Wrapped lines would break the count of lines.
         frame.push_str("\r\x1b[?7l");
-        let told = told.map(|told| format!("  {told}"));
-        for line in told.iter().chain(&picture) {
+        let said = line.map(|line| format!("  {line}"));
+        for line in said.iter().chain(&view) {
             frame.push_str(line);
             frame.push_str("\x1b[K\n");
         }
         frame.push_str("\x1b[J\x1b[?7h");
-        self.drawn = picture.len();
+        self.drawn = view.len();
         let mut out = std::io::stdout().lock();
-        // Nobody is left to tell when standard output is gone.
+        // A closed standard output is no error.
         let _ = out.write_all(frame.as_bytes()).and_then(|()| out.flush());
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps both webhook configurations true: whom the API server trusts, and where it calls.
+//! Keeps the webhook configurations up to date: the trusted certificates and the address of the webhook.
 
 use std::fmt::Debug;
 
@@ -14,22 +14,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Error, within};
+use super::call::{Error, within};
 use crate::api::names;
 
-/// What the webhook configurations should say.
+/// The intended content of the webhook configurations.
 #[derive(Clone, Debug, Default)]
 pub struct Announcement {
-    /// The certificates to trust, in PEM; left alone when another tool keeps them.
+    /// The certificates to trust, in PEM; `None` leaves the field to another tool.
     pub bundle: Option<String>,
-    /// Where the webhook listens, without a path; left alone when it is called by its Service.
+    /// The URL of the webhook, without a path; `None` keeps the Service reference.
     pub url: Option<String>,
 }
 
-/// Corrects both configurations where they differ; says whether both were right already.
+/// Updates both configurations where they differ; returns true if both were up to date.
 ///
 /// # Errors
-/// When one of them cannot be read or written.
+/// If a configuration cannot be read or written.
 pub async fn announce(client: &Client, announcement: &Announcement) -> Result<bool, Error> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -54,11 +54,11 @@ where
     let params =
         PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     within(api.patch(names::NAME, &params, &patch)).await?;
-    tracing::info!(kind = %K::kind(&()), "webhook configuration corrected");
+    tracing::info!(kind = %K::kind(&()), "webhook configuration updated");
     Ok(false)
 }
 
-/// What to change. The tests make sure that each change meets the webhook it was computed for.
+/// The operations that update a configuration. Each is guarded by a test of the webhook's name.
 fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -> Vec<PatchOperation> {
     let mut operations = Vec::new();
     for (index, webhook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_written() {
+    fn only_differences_are_written() {
         let service = json!({"service": {"name": "sluice", "namespace": "sluice-system", "path": "/mutate"}});
         let mut configuration = json!({"webhooks": [{"name": "a", "clientConfig": service}]});
         let bundle = Announcement { bundle: Some("PEM".to_owned()), url: None };

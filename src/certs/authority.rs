@@ -1,7 +1,7 @@
-//! Sluice's own certificate authority as plain data, and the one step that is due next.
+//! Sluice's own certificate authority as plain data, and the next step of its rotation.
 //!
-//! The order is what keeps the API server trusting at every instant: a new authority is announced
-//! beside the old one first, and signs the serving certificate only once the announcement is in effect.
+//! The order of the steps keeps the webhook trusted at every instant: a new authority is first announced
+//! beside the old one, and signs the serving certificate only when the announcement is in effect.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use rcgen::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Certificates are valid from a little before now, for the clocks of others.
+/// Certificates are valid from this long before now, to allow for clock skew.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// How long certificates live. They are renewed after two thirds of that.
+/// The lifetimes of certificates. A certificate is renewed after two thirds of its lifetime.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
     /// The serving certificate.
@@ -25,12 +25,12 @@ pub struct Lifetimes {
     pub authority: Duration,
 }
 
-/// From when to when something is valid.
+/// A period of validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
-    /// When it was made.
+    /// The time of issue.
     pub issued: Timestamp,
-    /// When it ends.
+    /// The time of expiry.
     pub expires: Timestamp,
 }
 
@@ -61,38 +61,38 @@ impl Validity {
 /// An authority's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// From when to when.
+    /// The period of validity.
     #[serde(flatten)]
     pub validity: Validity,
     /// The certificate in PEM.
     pub certificate: String,
 }
 
-/// What is known about the serving certificate besides its bytes.
+/// Metadata of the serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// From when to when.
+    /// The period of validity.
     #[serde(flatten)]
     pub validity: Validity,
-    /// When the authority that signed it was issued.
+    /// The time of issue of the authority that signed it.
     pub signer: Timestamp,
-    /// The names it is valid for.
+    /// The host names and addresses it is valid for.
     pub hosts: Vec<String>,
 }
 
-/// The public part of what is kept.
+/// The public part of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Public {
-    /// The authorities to trust, the newest first. Only the newest can still sign.
+    /// The authorities to trust, newest first. Only the newest signs.
     pub authorities: Vec<Authority>,
     /// The serving certificate.
     pub serving: Serving,
 }
 
-/// Everything that is kept.
+/// The whole content of the Secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// The part that is no secret.
+pub struct Stored {
+    /// The public part.
     pub public: Public,
     /// The key of the newest authority, in PEM.
     pub authority_key: String,
@@ -102,14 +102,14 @@ pub struct Kept {
     pub key: String,
 }
 
-impl std::fmt::Debug for Kept {
-    /// Leaves the keys out.
+impl std::fmt::Debug for Stored {
+    /// Omits the keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("public", &self.public).finish_non_exhaustive()
+        f.debug_struct("Stored").field("public", &self.public).finish_non_exhaustive()
     }
 }
 
-impl Kept {
+impl Stored {
     /// All certificates to trust, in PEM.
     #[must_use]
     pub fn bundle(&self) -> String {
@@ -117,30 +117,30 @@ impl Kept {
     }
 }
 
-/// The next step, if one is due: what to keep from now on. `announced` says that what the API server
-/// trusts has been the whole [`Kept::bundle`] for long enough that all of its replicas know.
+/// The content after the next step, if one is due. `announced`: whether the whole [`Stored::bundle`] is in
+/// effect in every API server.
 ///
 /// # Errors
-/// When a key or certificate cannot be made.
+/// If a key or certificate cannot be created.
 pub fn step(
-    kept: Option<&Kept>,
+    stored: Option<&Stored>,
     now: Timestamp,
     lifetimes: Lifetimes,
     hosts: &[String],
     announced: bool,
-) -> Result<Option<Kept>, rcgen::Error> {
-    // What has expired, while no replica ran, is trusted by nobody: there is no order left to keep.
-    let Some(kept) =
-        kept.filter(|kept| kept.public.authorities.first().is_some_and(|newest| !newest.validity.over(now)))
+) -> Result<Option<Stored>, rcgen::Error> {
+    // An authority that expired while no replica ran is not trusted anyway: start over.
+    let Some(stored) = stored
+        .filter(|stored| stored.public.authorities.first().is_some_and(|newest| !newest.validity.over(now)))
     else {
         let (authority, authority_key) = new_authority(now, lifetimes)?;
         let (serving, certificate, key) = sign(&authority, &authority_key, now, lifetimes, hosts)?;
         let public = Public { authorities: vec![authority], serving };
-        return Ok(Some(Kept { public, authority_key, certificate, key }));
+        return Ok(Some(Stored { public, authority_key, certificate, key }));
     };
-    let mut next = kept.clone();
-    let newest = &kept.public.authorities[0];
-    let serving = &kept.public.serving;
+    let mut next = stored.clone();
+    let newest = &stored.public.authorities[0];
+    let serving = &stored.public.serving;
     let switch = serving.signer != newest.validity.issued;
     let announced = announced || serving.validity.over(now);
     if newest.validity.due(now) && !switch {
@@ -149,20 +149,20 @@ pub fn step(
         next.authority_key = authority_key;
     } else if (switch && announced) || (!switch && (serving.validity.due(now) || serving.hosts != hosts)) {
         (next.public.serving, next.certificate, next.key) =
-            sign(newest, &kept.authority_key, now, lifetimes, hosts)?;
+            sign(newest, &stored.authority_key, now, lifetimes, hosts)?;
     }
-    // The newest stays in any case: it is the one that can sign.
+    // The newest authority always stays: it is the one that signs.
     let mut position = 0;
     next.public.authorities.retain(|authority| {
         position += 1;
         position == 1 || !authority.validity.over(now)
     });
-    Ok((next != *kept).then_some(next))
+    Ok((next != *stored).then_some(next))
 }
 
 fn authority_params(issued: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
-    // The name differs from one authority to the next, so that a bundle of two is unambiguous.
+    // Each authority has its own name, so a bundle of two is unambiguous.
     params.distinguished_name.push(DnType::CommonName, format!("sluice authority of {issued}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -200,7 +200,7 @@ fn sign(
     Ok((serving, certificate, key.serialize_pem()))
 }
 
-/// The names the webhook is called by: those of its Service, this machine, and the host of its URL.
+/// The names and addresses of the webhook: its Service, this machine, and the host of its URL.
 #[must_use]
 pub fn hosts(namespace: &str, webhook_url: Option<&axum::http::Uri>) -> Vec<String> {
     let name = crate::api::names::NAME;
@@ -212,7 +212,7 @@ pub fn hosts(namespace: &str, webhook_url: Option<&axum::http::Uri>) -> Vec<Stri
     ];
     let host = webhook_url.and_then(axum::http::Uri::host).map(|host| host.trim_matches(['[', ']']));
     if let Some(host) = host.filter(|host| !hosts.iter().any(|known| known == host)) {
-        // A host that is neither an address nor a name cannot be called either.
+        // A host that is neither an address nor a DNS name cannot be reached.
         if host.parse::<IpAddr>().is_ok() || host.is_ascii() {
             hosts.push(host.to_owned());
         }
@@ -253,12 +253,12 @@ mod tests {
         verifier.verify_server_cert(&leaf, &[], &host, &[], now).is_ok()
     }
 
-    fn next(kept: &Kept, seconds: i64, announced: bool) -> Option<Kept> {
-        step(Some(kept), at(seconds), LIFETIMES, &hosts("sluice-system", None), announced)
+    fn next(stored: &Stored, seconds: i64, announced: bool) -> Option<Stored> {
+        step(Some(stored), at(seconds), LIFETIMES, &hosts("sluice-system", None), announced)
             .expect("keys can be made")
     }
 
-    fn first() -> Kept {
+    fn first() -> Stored {
         step(None, at(0), LIFETIMES, &hosts("sluice-system", None), false)
             .expect("keys can be made")
             .expect("the first step is due")
@@ -266,85 +266,85 @@ mod tests {
 
     #[test]
     fn the_first_certificate_is_trusted_for_its_names() {
-        let kept = first();
+        let stored = first();
         for host in
             ["sluice.sluice-system.svc", "sluice.sluice-system.svc.cluster.local", "localhost", "127.0.0.1"]
         {
-            assert!(trusted(&kept.bundle(), &kept.certificate, host, 1), "{host}");
+            assert!(trusted(&stored.bundle(), &stored.certificate, host, 1), "{host}");
         }
-        assert!(!trusted(&kept.bundle(), &kept.certificate, "example.com", 1));
-        assert!(!trusted(&kept.bundle(), &kept.certificate, "localhost", 91));
-        assert_eq!(next(&kept, 59, true), None);
+        assert!(!trusted(&stored.bundle(), &stored.certificate, "example.com", 1));
+        assert!(!trusted(&stored.bundle(), &stored.certificate, "localhost", 91));
+        assert_eq!(next(&stored, 59, true), None);
     }
 
     #[test]
     fn the_serving_certificate_is_renewed_after_two_thirds() {
-        let kept = first();
-        let renewed = next(&kept, 60, false).expect("the renewal is due");
-        assert_eq!(renewed.bundle(), kept.bundle());
-        assert!(trusted(&kept.bundle(), &renewed.certificate, "localhost", 140));
+        let stored = first();
+        let renewed = next(&stored, 60, false).expect("the renewal is due");
+        assert_eq!(renewed.bundle(), stored.bundle());
+        assert!(trusted(&stored.bundle(), &renewed.certificate, "localhost", 140));
     }
 
     #[test]
-    fn at_every_instant_of_a_rotation_the_announced_bundle_trusts_what_is_served() {
-        let mut kept = first();
-        let mut announced_bundle = kept.bundle();
+    fn the_announced_bundle_trusts_the_served_certificate_at_every_instant_of_a_rotation() {
+        let mut stored = first();
+        let mut announced_bundle = stored.bundle();
         let mut rotations = 0;
         for second in 1..5000 {
-            // What is announced lags behind what is kept, and is in effect some seconds later.
-            let announced = announced_bundle == kept.bundle() && second % 7 == 0;
-            if let Some(next) = next(&kept, second, announced) {
-                rotations += i32::from(next.public.serving.signer != kept.public.serving.signer);
-                kept = next;
+            // The announcement lags behind the Secret, and is in effect some seconds later.
+            let announced = announced_bundle == stored.bundle() && second % 7 == 0;
+            if let Some(next) = next(&stored, second, announced) {
+                rotations += i32::from(next.public.serving.signer != stored.public.serving.signer);
+                stored = next;
             }
-            assert!(trusted(&announced_bundle, &kept.certificate, "localhost", second), "at {second}");
+            assert!(trusted(&announced_bundle, &stored.certificate, "localhost", second), "at {second}");
             if second % 5 == 0 {
-                announced_bundle = kept.bundle();
+                announced_bundle = stored.bundle();
             }
-            assert!(kept.public.authorities.len() <= 2, "at {second}");
+            assert!(stored.public.authorities.len() <= 2, "at {second}");
         }
         assert!(rotations >= 6, "{rotations}");
     }
 
     #[test]
     fn a_new_authority_signs_nothing_before_it_is_announced() {
-        let mut kept = first();
+        let mut stored = first();
         for second in (60..=667).step_by(20) {
-            kept = next(&kept, second, true).unwrap_or(kept);
+            stored = next(&stored, second, true).unwrap_or(stored);
         }
-        kept.public.authorities.truncate(1);
-        let rotated = next(&kept, 700, true).expect("the authority is due");
+        stored.public.authorities.truncate(1);
+        let rotated = next(&stored, 700, true).expect("the authority is due");
         assert_eq!(rotated.public.authorities.len(), 2);
-        assert_eq!(rotated.certificate, kept.certificate);
+        assert_eq!(rotated.certificate, stored.certificate);
         assert_eq!(next(&rotated, 701, false), None);
         let switched = next(&rotated, 702, true).expect("the switch is due");
-        assert_ne!(switched.certificate, kept.certificate);
+        assert_ne!(switched.certificate, stored.certificate);
     }
 
     #[test]
-    fn what_expired_while_nobody_ran_is_made_anew_at_once() {
-        let kept = first();
-        let mut rotating = kept.clone();
+    fn certificates_that_expired_while_no_replica_ran_are_replaced_at_once() {
+        let stored = first();
+        let mut rotating = stored.clone();
         for second in 1..700 {
             rotating = next(&rotating, second, second < 666).unwrap_or(rotating);
         }
         assert_ne!(rotating.public.serving.signer, rotating.public.authorities[0].validity.issued);
-        for (kept, later) in [(&kept, 500), (&kept, 2000), (&rotating, 900), (&rotating, 5000)] {
-            let anew = next(kept, later, false).expect("the renewal is due");
-            let anew = next(&anew, later, true).unwrap_or(anew);
-            assert!(trusted(&anew.bundle(), &anew.certificate, "localhost", later), "{later}");
+        for (stored, later) in [(&stored, 500), (&stored, 2000), (&rotating, 900), (&rotating, 5000)] {
+            let renewed = next(stored, later, false).expect("the renewal is due");
+            let renewed = next(&renewed, later, true).unwrap_or(renewed);
+            assert!(trusted(&renewed.bundle(), &renewed.certificate, "localhost", later), "{later}");
         }
     }
 
     #[test]
     fn a_new_host_needs_a_new_certificate() {
-        let kept = first();
+        let stored = first();
         let url = "https://192.0.2.7:9443".parse().expect("the URL is well-formed");
         let hosts = hosts("sluice-system", Some(&url));
-        let renewed = step(Some(&kept), at(1), LIFETIMES, &hosts, false)
+        let renewed = step(Some(&stored), at(1), LIFETIMES, &hosts, false)
             .expect("keys can be made")
             .expect("the host is missing");
-        assert!(trusted(&kept.bundle(), &renewed.certificate, "192.0.2.7", 2));
+        assert!(trusted(&stored.bundle(), &renewed.certificate, "192.0.2.7", 2));
     }
 
     #[test]

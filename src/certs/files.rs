@@ -1,17 +1,19 @@
-//! A certificate from files, which a Secret volume or a person replaces.
+//! A certificate from files that another tool replaces.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsConfig;
 use kube::Client;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::address::Address;
 use super::announce::{Announcement, announce};
-use super::{Address, Certificates, Error};
+use super::call::Error;
 
-/// Read again this often: the swap of a Secret volume gives no event on the files themselves.
-const EVERY: Duration = Duration::from_secs(10);
+/// The interval between reads: the swap of a Secret volume causes no event on the files.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// A certificate and its key on disk.
 #[derive(Clone, Debug)]
@@ -32,16 +34,17 @@ async fn read(path: &Path) -> Result<Vec<u8>, Error> {
     tokio::fs::read(path).await.map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
-/// Loads the files and loads them again when they change.
+/// Loads the files, and loads them again when they change. Returns the configuration to serve and the task that
+/// updates it.
 ///
 /// # Errors
-/// When they cannot be read or do not belong together.
+/// If the files cannot be read or the key does not match the certificate.
 pub async fn start(
     client: Client,
     files: Files,
     address: Address,
     token: CancellationToken,
-) -> Result<Certificates, Error> {
+) -> Result<(RustlsConfig, JoinHandle<()>), Error> {
     let mut served = files.read().await?;
     let tls = RustlsConfig::from_pem(served.0.clone(), served.1.clone()).await.map_err(Error::Load)?;
     let config = tls.clone();
@@ -52,11 +55,11 @@ pub async fn start(
             if url.is_some()
                 && let Err(error) = announce(&client, &announcement).await
             {
-                tracing::warn!(%error, "the webhook configurations could not be checked, trying again");
+                tracing::warn!(%error, "cannot update the webhook configurations; retrying");
             }
             tokio::select! {
                 () = token.cancelled() => return,
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(INTERVAL) => {}
                 () = address.changed(url.as_deref()) => {}
             }
             match reload(&config, &files, &served).await {
@@ -65,14 +68,14 @@ pub async fn start(
                     served = fresh;
                 }
                 Ok(None) => {}
-                // Half of a replaced pair does not fit the other half; the next look sees both.
+                // A half-replaced pair does not match; the next read sees both files.
                 Err(error) => {
-                    tracing::warn!(%error, "the certificate could not be reloaded, the old one stays")
+                    tracing::warn!(%error, "cannot reload the certificate; the old one stays in use")
                 }
             }
         }
     });
-    Ok(Certificates { tls, task })
+    Ok((tls, task))
 }
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_pair_is_loaded_and_half_a_pair_is_not() {
+    async fn a_matching_pair_is_loaded_and_a_half_replaced_pair_is_not() {
         // Another test of this process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let directory = tempfile::tempdir().expect("a directory can be made");

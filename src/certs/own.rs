@@ -1,5 +1,5 @@
-//! Sluice's own certificates, kept fresh by every replica alike: read, take the step that is due,
-//! serve what is kept, announce whom to trust.
+//! Sluice's own certificates. Every replica reads the Secret, takes the step that is due, serves the
+//! certificate and announces the authorities to trust.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -16,51 +16,55 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::address::Address;
 use super::announce::{Announcement, announce};
-use super::authority::{Kept, Lifetimes, hosts, step};
-use super::{Address, Certificates, Error, Options, store};
+use super::authority::{Lifetimes, Stored, step};
+use super::call::Error;
+use super::store;
 use crate::api::names;
 
-/// The longest time between two looks, should a watch be deaf.
-const EVERY: Duration = Duration::from_secs(15);
-/// How long an announcement takes at most to be in effect in every API server.
+/// The longest interval between checks, in case a watch misses a change.
+const INTERVAL: Duration = Duration::from_secs(15);
+/// The longest time until an announcement is in effect in every API server.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How long to wait after a failure.
+/// The pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One replica's view.
-struct Keeper {
+/// The state of one replica.
+struct Renewal {
     client: Client,
     secrets: Api<Secret>,
     lifetimes: Lifetimes,
     hosts: Vec<String>,
     address: Address,
-    /// The URL that was last announced.
+    /// The last announced URL.
     url: Option<String>,
     tls: Option<RustlsConfig>,
-    /// The certificate that is served.
+    /// The served certificate, in PEM.
     served: String,
-    /// The bundle that both configurations carry, and since when they have been seen to.
+    /// The bundle in both configurations, and since when.
     announced: Option<(String, Instant)>,
 }
 
-/// Makes or reads the certificate, and keeps it fresh.
+/// Reads or creates the certificate, and renews it until the token is cancelled. Returns the configuration to
+/// serve and the task that renews it.
 ///
 /// # Errors
-/// When no certificate could be had before the token was cancelled.
+/// If the token is cancelled before there is a certificate.
 pub async fn start(
     client: Client,
     namespace: &str,
-    options: &Options,
+    (lifetimes, hosts): (Lifetimes, Vec<String>),
     address: Address,
     token: CancellationToken,
-) -> Result<Certificates, Error> {
-    let mut keeper = Keeper {
+) -> Result<(RustlsConfig, JoinHandle<()>), Error> {
+    let mut renewal = Renewal {
         secrets: Api::namespaced(client.clone(), namespace),
-        lifetimes: Lifetimes { certificate: options.cert_lifetime, authority: options.ca_lifetime },
-        hosts: hosts(namespace, options.webhook_url.as_ref()),
+        lifetimes,
+        hosts,
         address,
         client,
         url: None,
@@ -69,23 +73,23 @@ pub async fn start(
         announced: None,
     };
     let tls = loop {
-        let failure = match keeper.refresh().await {
+        let failure = match renewal.refresh().await {
             Ok(tls) => break tls,
             Err(error) => error,
         };
-        tracing::warn!(error = %failure, "no certificate yet, trying again");
+        tracing::warn!(error = %failure, "no certificate yet; retrying");
         if token.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
             return Err(failure);
         }
     };
     let task = tokio::spawn(async move {
-        token.run_until_cancelled(keeper.run()).await;
+        token.run_until_cancelled(renewal.run()).await;
     });
-    Ok(Certificates { tls, task })
+    Ok((tls, task))
 }
 
-impl Keeper {
-    /// Looks at every change of the Secret and of the configurations, and now and then in any case.
+impl Renewal {
+    /// Checks after every change of the Secret or the configurations, and at least every [`INTERVAL`].
     async fn run(&mut self) {
         let mutating: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
         let validating: Api<PartialObjectMeta<ValidatingWebhookConfiguration>> =
@@ -99,7 +103,7 @@ impl Keeper {
             let pause = match self.refresh().await {
                 Ok(_) => self.pause(),
                 Err(error) => {
-                    tracing::warn!(%error, "the certificates could not be checked, trying again");
+                    tracing::warn!(%error, "cannot check the certificates; retrying");
                     RETRY
                 }
             };
@@ -111,49 +115,49 @@ impl Keeper {
         }
     }
 
-    /// How long to wait for the next look: often enough for short lives too.
+    /// The pause before the next check; shorter for short lifetimes.
     fn pause(&self) -> Duration {
         let Lifetimes { certificate, authority } = self.lifetimes;
-        EVERY.min(certificate / 20).min(authority / 20).min(self.settle() / 2)
+        INTERVAL.min(certificate / 20).min(authority / 20).min(self.settle() / 2)
     }
 
     fn settle(&self) -> Duration {
         SETTLE.min(self.lifetimes.certificate / 10).min(self.lifetimes.authority / 10)
     }
 
-    /// Brings everything up to date: the Secret, what is served, what is announced.
+    /// Updates the Secret, the served certificate and the announcement.
     async fn refresh(&mut self) -> Result<RustlsConfig, Error> {
-        let kept = self.keep().await?;
-        let tls = self.serve(&kept).await?;
+        let stored = self.update_secret().await?;
+        let tls = self.serve(&stored).await?;
         self.url = self.address.to_announce();
-        let announcement = Announcement { bundle: Some(kept.bundle()), url: self.url.clone() };
+        let announcement = Announcement { bundle: Some(stored.bundle()), url: self.url.clone() };
         match announce(&self.client, &announcement).await {
-            Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != kept.bundle()) => {
-                self.announced = Some((kept.bundle(), Instant::now()));
+            Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != stored.bundle()) => {
+                self.announced = Some((stored.bundle(), Instant::now()));
             }
             Ok(true) => {}
             Ok(false) => self.announced = None,
             Err(error) => {
-                // Without an announcement nothing is switched; what is served stays good meanwhile.
+                // Without an announcement the signer is not switched; the served certificate stays valid.
                 self.announced = None;
-                tracing::warn!(%error, "the webhook configurations could not be checked");
+                tracing::warn!(%error, "cannot update the webhook configurations");
             }
         }
         Ok(tls)
     }
 
-    /// Reads what is kept and takes the step that is due; the loser of a race takes what the winner wrote.
-    async fn keep(&self) -> Result<Kept, Error> {
+    /// Reads the Secret and takes the step that is due. The loser of a race uses the winner's Secret.
+    async fn update_secret(&self) -> Result<Stored, Error> {
         loop {
             let read = store::read(&self.secrets).await?;
-            let announced = |kept: &Kept| {
+            let announced = |stored: &Stored| {
                 self.announced.as_ref().is_some_and(|(bundle, since)| {
-                    *bundle == kept.bundle() && since.elapsed() >= self.settle()
+                    *bundle == stored.bundle() && since.elapsed() >= self.settle()
                 })
             };
-            let in_effect = read.kept.as_ref().is_some_and(announced);
-            let next = step(read.kept.as_ref(), Timestamp::now(), self.lifetimes, &self.hosts, in_effect)?;
-            match (next, &read.kept) {
+            let in_effect = read.stored.as_ref().is_some_and(announced);
+            let next = step(read.stored.as_ref(), Timestamp::now(), self.lifetimes, &self.hosts, in_effect)?;
+            match (next, &read.stored) {
                 (Some(next), _) => {
                     if store::write(&self.secrets, &next, &read).await? {
                         let authorities = next.public.authorities.len();
@@ -161,16 +165,16 @@ impl Keeper {
                         return Ok(next);
                     }
                 }
-                (None, Some(kept)) => return Ok(kept.clone()),
-                (None, None) => return Err(Error::Secret("no certificate was made".to_owned())),
+                (None, Some(stored)) => return Ok(stored.clone()),
+                (None, None) => return Err(Error::Secret("no certificate was created".to_owned())),
             }
         }
     }
 
-    async fn serve(&mut self, kept: &Kept) -> Result<RustlsConfig, Error> {
-        let pair = || (kept.certificate.clone().into_bytes(), kept.key.clone().into_bytes());
+    async fn serve(&mut self, stored: &Stored) -> Result<RustlsConfig, Error> {
+        let pair = || (stored.certificate.clone().into_bytes(), stored.key.clone().into_bytes());
         let tls = match &self.tls {
-            Some(tls) if self.served == kept.certificate => return Ok(tls.clone()),
+            Some(tls) if self.served == stored.certificate => return Ok(tls.clone()),
             Some(tls) => {
                 let (certificate, key) = pair();
                 tls.reload_from_pem(certificate, key).await.map_err(Error::Load)?;
@@ -181,7 +185,7 @@ impl Keeper {
                 RustlsConfig::from_pem(certificate, key).await.map_err(Error::Load)?
             }
         };
-        self.served.clone_from(&kept.certificate);
+        self.served.clone_from(&stored.certificate);
         self.tls = Some(tls.clone());
         Ok(tls)
     }

@@ -1,7 +1,7 @@
-//! Where the certificates are kept: one Secret, which all replicas share.
+//! The Secret with the certificates, shared by all replicas.
 //!
-//! Every write carries the version it was computed from, so of two replicas that renew at once one
-//! loses, reads what the other wrote, and serves that.
+//! Every write carries the resource version it is based on. Of two replicas that renew at once, one
+//! loses, reads the other's Secret and serves that.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::authority::{Kept, Public};
-use super::{Error, within};
+use super::authority::{Public, Stored};
+use super::call::{Error, within};
 
 /// The name of the Secret.
 pub const SECRET: &str = "sluice-certs";
@@ -27,40 +27,40 @@ const AUTHORITY_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// What the Secret holds, and in which version.
+/// The content and version of the Secret.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// The content, if it could be understood.
-    pub kept: Option<Kept>,
-    /// The version of the Secret; `None` when there is none.
+    /// The content, if it is valid.
+    pub stored: Option<Stored>,
+    /// The resource version; `None` if the Secret does not exist.
     version: Option<String>,
 }
 
 /// Reads the Secret.
 ///
 /// # Errors
-/// When the API server cannot be asked.
+/// If the API server cannot be reached.
 pub async fn read(api: &Api<Secret>) -> Result<Read, Error> {
     let Some(secret) = within(api.get_opt(SECRET)).await? else { return Ok(Read::default()) };
-    let kept = parse(&secret);
-    if kept.is_none() {
-        tracing::warn!(secret = SECRET, "the Secret holds no certificates of Sluice's, they are made anew");
+    let stored = parse(&secret);
+    if stored.is_none() {
+        tracing::warn!(secret = SECRET, "the Secret has no valid certificates; creating new ones");
     }
-    Ok(Read { kept, version: secret.resource_version() })
+    Ok(Read { stored, version: secret.resource_version() })
 }
 
-/// Writes the Secret unless it has changed since it was read; says whether it was written.
+/// Writes the Secret unless it has changed since it was read; returns true if it was written.
 ///
 /// # Errors
-/// When the API server refuses for another reason than a lost race.
-pub async fn write(api: &Api<Secret>, kept: &Kept, read: &Read) -> Result<bool, Error> {
-    let public = serde_json::to_vec(&kept.public).map_err(|error| Error::Secret(error.to_string()))?;
+/// If the API server refuses for a reason other than a lost race.
+pub async fn write(api: &Api<Secret>, stored: &Stored, read: &Read) -> Result<bool, Error> {
+    let public = serde_json::to_vec(&stored.public).map_err(|error| Error::Secret(error.to_string()))?;
     let data = BTreeMap::from([
         (STATE.to_owned(), ByteString(public)),
-        (AUTHORITY.to_owned(), ByteString(kept.bundle().into_bytes())),
-        (AUTHORITY_KEY.to_owned(), ByteString(kept.authority_key.clone().into_bytes())),
-        (CERTIFICATE.to_owned(), ByteString(kept.certificate.clone().into_bytes())),
-        (KEY.to_owned(), ByteString(kept.key.clone().into_bytes())),
+        (AUTHORITY.to_owned(), ByteString(stored.bundle().into_bytes())),
+        (AUTHORITY_KEY.to_owned(), ByteString(stored.authority_key.clone().into_bytes())),
+        (CERTIFICATE.to_owned(), ByteString(stored.certificate.clone().into_bytes())),
+        (KEY.to_owned(), ByteString(stored.key.clone().into_bytes())),
     ]);
     let metadata = ObjectMeta {
         name: Some(SECRET.to_owned()),
@@ -85,26 +85,26 @@ pub async fn write(api: &Api<Secret>, kept: &Kept, read: &Read) -> Result<bool, 
     }
 }
 
-fn parse(secret: &Secret) -> Option<Kept> {
+fn parse(secret: &Secret) -> Option<Stored> {
     let data = secret.data.as_ref()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
     let public: Public = serde_json::from_slice(&data.get(STATE)?.0).ok()?;
-    let kept = Kept {
+    let stored = Stored {
         public,
         authority_key: text(AUTHORITY_KEY)?,
         certificate: text(CERTIFICATE)?,
         key: text(KEY)?,
     };
-    usable(&kept).then_some(kept)
+    usable(&stored).then_some(stored)
 }
 
-/// Whether the keys can be used, and the certificate belongs to its key. What cannot be served would
-/// otherwise be tried for ever.
-fn usable(kept: &Kept) -> bool {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(kept.certificate.as_bytes()).collect();
-    let key = PrivateKeyDer::from_pem_slice(kept.key.as_bytes());
+/// Whether the keys are valid and the certificate matches its key. A Secret that cannot be served would otherwise
+/// be retried forever.
+fn usable(stored: &Stored) -> bool {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(stored.certificate.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(stored.key.as_bytes());
     let (Ok(chain), Ok(key)) = (chain, key) else { return false };
-    KeyPair::from_pem(&kept.authority_key).is_ok()
+    KeyPair::from_pem(&stored.authority_key).is_ok()
         && !chain.is_empty()
         && CertifiedKey::from_der(chain, key, &default_provider()).is_ok()
 }
@@ -117,21 +117,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_served_counts_as_nothing() {
+    fn a_pair_that_cannot_be_served_is_unusable() {
         let lifetimes =
             Lifetimes { certificate: Duration::from_secs(90), authority: Duration::from_secs(900) };
         let make = || {
             let made = step(None, jiff::Timestamp::now(), lifetimes, &["localhost".to_owned()], false);
-            made.expect("keys can be made").expect("nothing was kept")
+            made.expect("keys can be made").expect("nothing is stored yet")
         };
-        let (kept, other) = (make(), make());
-        assert!(usable(&kept));
+        let (stored, other) = (make(), make());
+        assert!(usable(&stored));
         for broken in [
-            Kept { authority_key: "no key".into(), ..kept.clone() },
-            Kept { key: String::new(), ..kept.clone() },
-            Kept { key: other.key.clone(), ..kept.clone() },
-            Kept { certificate: other.certificate.clone(), ..kept.clone() },
-            Kept { certificate: String::new(), ..kept.clone() },
+            Stored { authority_key: "no key".into(), ..stored.clone() },
+            Stored { key: String::new(), ..stored.clone() },
+            Stored { key: other.key.clone(), ..stored.clone() },
+            Stored { certificate: other.certificate.clone(), ..stored.clone() },
+            Stored { certificate: String::new(), ..stored.clone() },
         ] {
             assert!(!usable(&broken));
         }

@@ -1,4 +1,4 @@
-//! The commands that put a question to a running Sluice.
+//! The commands that query a running Sluice.
 
 use std::path::Path;
 
@@ -12,24 +12,29 @@ use serde_json::Value;
 
 use super::target::Target;
 use super::{Invalid, print, table};
-use crate::view::{NodeRow, ProspectRow, Teams, WorkloadRow};
+use crate::options::AcceleratorOptions;
+use crate::view::{Accelerators, NodeRow, Teams, WhatIfRow, WorkloadRow};
 
-/// Where to ask and how to print.
+/// Server and output of a query.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Sluice's HTTP address, e.g. after `kubectl -n sluice-system port-forward svc/sluice 8080`.
+    /// Address of Sluice's API, e.g. after `kubectl -n sluice-system port-forward svc/sluice 8080`.
     #[arg(long, env = "SLUICE_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
     server: String,
-    /// How to print the answer.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
     output: print::Output,
+    /// Resources that count as GPUs.
+    #[command(flatten)]
+    accelerators: AcceleratorOptions,
 }
 
 /// `sluice teams`.
 pub fn teams(options: &Options) -> anyhow::Result<()> {
     let teams: Teams = ask(options, "/api/v1/teams")?;
-    print::answer(options.output, &teams, table::teams)
+    let accelerators = in_quotas(options, &teams);
+    print::answer(options.output, &teams, |teams| table::teams(teams, &accelerators))
 }
 
 /// `sluice nodes`.
@@ -41,8 +46,12 @@ pub fn nodes(options: &Options) -> anyhow::Result<()> {
 /// `sluice queue`.
 pub fn queue(options: &Options, team: Option<&str>, all: bool) -> anyhow::Result<()> {
     let mut workloads: Vec<WorkloadRow> = ask(options, "/api/v1/workloads")?;
-    workloads.retain(|w| team.is_none_or(|team| team == w.team) && (all || w.state != "Finished"));
-    print::answer(options.output, &workloads, |workloads| table::queue(workloads))
+    workloads.retain(|w| team.is_none_or(|team| team == w.head.team) && (all || w.head.state != "Finished"));
+    let mut accelerators = options.accelerators.accelerators();
+    if options.output == print::Output::Table && accelerators.depend_on_quotas() {
+        accelerators = in_quotas(options, &ask(options, "/api/v1/teams")?);
+    }
+    print::answer(options.output, &workloads, |workloads| table::queue(workloads, &accelerators))
 }
 
 /// `sluice explain`.
@@ -60,31 +69,37 @@ pub fn explain(options: &Options, target: &Target) -> anyhow::Result<()> {
 
 /// `sluice what-if`.
 pub fn what_if(options: &Options, file: &Path, namespace: Option<&str>) -> anyhow::Result<()> {
-    let object = candidate(file, namespace)?;
-    let prospect: ProspectRow = call(options, "/api/v1/what-if", Some(&object))?;
-    print::answer(options.output, &prospect, table::prospect)
+    let object = read_job(file, namespace)?;
+    let row: WhatIfRow = call(options, "/api/v1/what-if", Some(&object))?;
+    print::answer(options.output, &row, table::what_if)
 }
 
-/// Reads the one object of a file, into a namespace if it names none itself.
-fn candidate(file: &Path, namespace: Option<&str>) -> anyhow::Result<Value> {
+/// The resources that count as GPUs, with the device resources in these teams' quotas.
+fn in_quotas(options: &Options, teams: &Teams) -> Accelerators {
+    let listed = teams.teams.iter().flat_map(|team| team.guaranteed.keys().chain(team.limit.keys()));
+    options.accelerators.accelerators().with_quotas(listed.map(String::as_str))
+}
+
+/// Reads the one Job of a file; `namespace` applies if the file has none.
+fn read_job(file: &Path, namespace: Option<&str>) -> anyhow::Result<Value> {
     let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text)
         .map_err(|error| wrong(error.to_string().lines().next().unwrap_or("it is not YAML").to_owned()))?;
     documents.retain(|document| !document.is_null());
     let (Some(mut object), true) = (documents.pop(), documents.is_empty()) else {
-        return Err(wrong("expected one Job".to_owned()).into());
+        return Err(wrong("expected exactly one Job".to_owned()).into());
     };
     if !object.is_object() {
         return Err(wrong("expected a Job".to_owned()).into());
     }
     let own = object.pointer("/metadata/namespace").and_then(Value::as_str).map(ToOwned::to_owned);
     match (own, namespace) {
-        (Some(own), Some(said)) if own != said => {
-            Err(wrong(format!("metadata.namespace is {own:?}, and --namespace says {said:?}")).into())
+        (Some(own), Some(given)) if own != given => {
+            Err(wrong(format!("metadata.namespace is {own:?}, but --namespace is {given:?}")).into())
         }
-        (own, said) => {
-            let namespace = own.as_deref().or(said).unwrap_or("default");
+        (own, given) => {
+            let namespace = own.as_deref().or(given).unwrap_or("default");
             json_patch::merge(&mut object, &serde_json::json!({"metadata": {"namespace": namespace}}));
             Ok(object)
         }
@@ -95,7 +110,7 @@ fn ask<T: DeserializeOwned>(options: &Options, path: &str) -> anyhow::Result<T> 
     call(options, path, None)
 }
 
-/// Puts a question; one with a body is posted.
+/// Sends a query; a body is sent by POST.
 fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>) -> anyhow::Result<T> {
     let base = options.server.trim_end_matches('/');
     let uri: Uri = format!("{base}{path}")
@@ -105,17 +120,19 @@ fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>
         return Err(Invalid(format!("--server {}: expected http://HOST:PORT", options.server)).into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (status, body) = runtime
-        .block_on(answer(uri, body))
-        .with_context(|| format!("{base} (see --server) does not answer"))?;
+    let (status, body) = runtime.block_on(answer(uri, body)).with_context(|| {
+        format!(
+            "cannot reach Sluice at {base}; run `kubectl -n sluice-system port-forward svc/sluice 8080`, \
+                 or set --server or SLUICE_SERVER"
+        )
+    })?;
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let error = answer["error"].as_str().unwrap_or("not found");
         return Err(Invalid(error.to_owned()).into());
     }
-    anyhow::ensure!(status.is_success(), "{base}{path} answers {status}");
-    serde_json::from_slice(&body)
-        .with_context(|| format!("{base}{path} answers something else than expected"))
+    anyhow::ensure!(status.is_success(), "{base}{path}: {status}");
+    serde_json::from_slice(&body).with_context(|| format!("unexpected answer from {base}{path}"))
 }
 
 async fn answer(uri: Uri, body: Option<&Value>) -> anyhow::Result<(StatusCode, Vec<u8>)> {
@@ -138,21 +155,21 @@ mod tests {
     fn read(text: &str, namespace: Option<&str>) -> Result<Value, String> {
         let file = tempfile::NamedTempFile::new().expect("a scratch file");
         std::fs::write(file.path(), text).expect("it can be written");
-        candidate(file.path(), namespace).map_err(|error| {
+        read_job(file.path(), namespace).map_err(|error| {
             let text = error.to_string();
             text.split_once(": ").map_or(text.clone(), |(_, problem)| problem.to_owned())
         })
     }
 
     #[test]
-    fn a_file_has_one_job_in_one_namespace() {
+    fn a_file_has_exactly_one_job_in_one_namespace() {
         let job = "kind: Job\nmetadata: {name: x}\n---\n";
-        let namespace = |said| read(job, said).map(|job| job["metadata"]["namespace"].clone());
+        let namespace = |given| read(job, given).map(|job| job["metadata"]["namespace"].clone());
         assert_eq!(namespace(Some("a")), Ok("a".into()));
         assert_eq!(namespace(None), Ok("default".into()));
         let own = "kind: Job\nmetadata: {name: x, namespace: b}\n";
         assert_eq!(read(own, None).map(|job| job["metadata"]["namespace"].clone()), Ok("b".into()));
-        assert!(read(own, Some("a")).is_err_and(|error| error.contains("--namespace says \"a\"")));
+        assert!(read(own, Some("a")).is_err_and(|error| error.contains("--namespace is \"a\"")));
         for text in ["", "kind: Job\n---\nkind: Job\n", "- 1\n", "{"] {
             assert!(read(text, None).is_err(), "{text:?}");
         }

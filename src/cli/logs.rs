@@ -1,4 +1,4 @@
-//! How Sluice logs.
+//! Logging options.
 
 use std::io::IsTerminal;
 
@@ -7,23 +7,23 @@ use tracing_subscriber::EnvFilter;
 
 use super::Invalid;
 
-/// Options about logs.
+/// Logging options.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
-    /// What is logged: error, warn, info, debug or trace, or a filter such as sluice=debug.
+    /// Log level: error, warn, info, debug or trace, or a filter such as sluice=debug.
     #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "LEVEL")]
     log_level: String,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -35,9 +35,9 @@ impl Options {
     pub fn start(&self) -> anyhow::Result<()> {
         let filter = EnvFilter::try_new(&self.log_level)
             .map_err(|error| Invalid(format!("--log-level {}: {error}", self.log_level)))?;
-        let colours = std::io::stderr().is_terminal();
+        let colors = std::io::stderr().is_terminal();
         let logs =
-            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors).with_writer(std::io::stderr);
         let started = match self.log_format {
             Format::Text => logs.with_target(false).try_init(),
             Format::Json => logs.json().flatten_event(true).try_init(),

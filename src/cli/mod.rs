@@ -1,4 +1,4 @@
-//! The command line: what there is to run, and where it goes.
+//! The command line.
 
 mod ask;
 mod logs;
@@ -18,15 +18,15 @@ use crate::kinds::Kinds;
 use crate::kinds::policies::{self, Part};
 use crate::serve;
 
-/// Something the user gave that cannot be taken: told in one line, exit code 2.
+/// Invalid input of the user: one line, exit code 2.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// Lets teams share a GPU cluster with ordinary Jobs.
+/// Quotas, queues and preemption for GPU clusters with ordinary Jobs and Pods.
 ///
-/// Label a namespace with `sluice.dev/team` and submit Jobs as ever: Sluice holds them, starts them
-/// when their team's guarantee or idle capacity allows, and takes borrowed capacity back for its owners.
+/// Label a namespace with `sluice.dev/team` and submit Jobs as usual. Sluice queues them, starts them on their team's
+/// guaranteed quota or on idle capacity that it borrows, and preempts borrowers when a team needs its guarantee.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
@@ -38,86 +38,85 @@ pub struct Cli {
 enum Command {
     /// Run the admission webhook and the controller against a cluster.
     Serve {
-        /// Everything about where and as whom.
+        /// Cluster, addresses and scheduling options.
         #[command(flatten)]
         options: Box<serve::Options>,
-        /// How to log.
+        /// Logging options.
         #[command(flatten)]
         logs: logs::Options,
     },
-    /// Play a scenario without a cluster, with the engine that also runs clusters.
+    /// Play a scenario with the production engine, without a cluster.
     ///
-    /// A scenario is the very objects that one would apply: Namespaces, Teams, NodePools, Nodes,
-    /// PriorityClasses, Jobs and Pods, and for claimed devices (DRA) DeviceClasses, ResourceSlices,
-    /// ResourceClaimTemplates and ResourceClaims.
+    /// A scenario is YAML as for `kubectl apply`: Namespaces, Teams, NodePools, Nodes, PriorityClasses, Jobs and Pods,
+    /// and for claimed devices (DRA) DeviceClasses, ResourceSlices, ResourceClaimTemplates and ResourceClaims.
     ///
-    /// Annotations `simulate.sluice.dev/…` say when, all in text such as `90s` or `1h30m`: `at` and `delete-at`
-    /// when an object comes and goes (an object applied again later is changed); `duration` how long the pods of
-    /// a Job or Pod run (for ever without it); `count` how many copies there are, named `name-0`, `name-1`, …, of a
-    /// Job, Pod or Node; `running-on` where it runs from the beginning (`n0`, or pods per node: `n0=2,n1=1`);
-    /// `cordon-at` and `fail-at` when a Node is closed or lost.
+    /// Annotations `simulate.sluice.dev/…` set the schedule; times are written as `90s` or `1h30m`. `at`, `delete-at`:
+    /// when the object is applied and deleted (an object applied again is changed). `duration`: run time of each pod of
+    /// a Job or Pod, by default for ever. `count`: number of copies of a Job, Pod or Node, named `name-0`, `name-1`, ….
+    /// `running-on`: nodes on which it runs from the start (`n0`, or pods by node: `n0=2,n1=1`). `cordon-at`,
+    /// `fail-at`: when a Node is cordoned or lost.
     ///
-    /// Pods end their terminationGracePeriodSeconds after they are told to, at once if it is not set. What is in
-    /// no team's namespace, and pods that name their node, run as load that Sluice does not manage: each pod on the
-    /// first node by name with room.
+    /// Evicted pods end after their terminationGracePeriodSeconds, at once if it is not set. Workloads of namespaces
+    /// without a team, and pods that name their node, are unmanaged: each pod runs on the first node by name with
+    /// capacity.
     Simulate(simulate::Options),
-    /// Print the CustomResourceDefinitions, ready for `kubectl apply -f -`.
+    /// Print the CustomResourceDefinitions for `kubectl apply -f -`.
     Crds,
-    /// Write the reference pages, which are generated from the code, into a folder.
+    /// Write the generated reference pages to a folder.
     #[command(hide = true)]
     Reference {
         /// The folder, such as docs/reference.
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
-    /// Print the policies and rights for the kinds besides Job and Pod, ready for `kubectl apply -f -`.
+    /// Print policies and RBAC for workload kinds other than Job and Pod, for `kubectl apply -f -`.
     Kinds {
-        /// File with a table of kinds, in place of the one built in.
+        /// File with the table of kinds; replaces the built-in table.
         #[arg(long, value_name = "FILE")]
         kinds: Option<PathBuf>,
-        /// Only this part.
+        /// Print only this part.
         #[arg(long, value_enum)]
         part: Option<Part>,
     },
-    /// Show what each team is promised, holds, borrows and lends.
+    /// Show each team's quota: guaranteed, limit, used, borrowed, lent and fair share.
     Teams(ask::Options),
-    /// Show each node's GPUs and who holds them.
+    /// Show each node's GPUs, used and free, and the teams that use them.
     Nodes(ask::Options),
-    /// Show what waits and what runs, oldest first, with the reason in one line.
+    /// Show waiting and running workloads, oldest first.
     Queue {
-        /// Only this team's.
+        /// Show only this team's workloads.
         #[arg(long, short, value_name = "TEAM")]
         team: Option<String>,
-        /// Also what has ended.
+        /// Include ended workloads.
         #[arg(long, short)]
         all: bool,
-        /// Where to ask and how to print.
+        /// Server and output.
         #[command(flatten)]
         options: ask::Options,
     },
-    /// Say why a Job or Pod is where it is: the rule, the numbers and the parties.
+    /// Explain the state of a workload: the reason, the numbers and the workloads involved.
     Explain {
-        /// The Job, Pod or other workload: NAMESPACE/NAME as `sluice queue` shows it, or as for kubectl NAME,
-        /// KIND/NAME or KIND NAME together with --namespace (`job/train -n vision`).
+        /// The workload: NAMESPACE/NAME as in `sluice queue`, or NAME, KIND/NAME or KIND NAME as for kubectl, with
+        /// --namespace (`job/train -n vision`).
         #[arg(value_name = "WORKLOAD", required = true, num_args = 1..=2)]
         workload: Vec<String>,
         /// Its namespace.
         #[arg(long, short, value_name = "NAME")]
         namespace: Option<String>,
-        /// Where to ask and how to print.
+        /// Server and output.
         #[command(flatten)]
         options: ask::Options,
     },
-    /// Say what would become of a Job if it were submitted now: when and where it would start, and who would
-    /// have to go for it. Nothing is submitted.
+    /// Predict when and where a Job would start if submitted now, and which workloads it would preempt. Nothing is
+    /// submitted.
     WhatIf {
-        /// The Job, as one would apply it.
+        /// File with the Job, as for `kubectl apply`.
         #[arg(long, short, value_name = "FILE")]
         file: PathBuf,
-        /// Its namespace, if the file does not say.
+        /// Its namespace, if the file does not set it.
         #[arg(long, short, value_name = "NAME")]
         namespace: Option<String>,
-        /// Where to ask and how to print.
+        /// Server and output.
         #[command(flatten)]
         options: ask::Options,
     },
@@ -127,7 +126,7 @@ impl Cli {
     /// Runs the command to its end.
     ///
     /// # Errors
-    /// [`Invalid`] for what the user can mend, anything else for what failed.
+    /// [`Invalid`] for invalid input; any other error for a failure.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Serve { options, logs } => {

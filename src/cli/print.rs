@@ -1,22 +1,22 @@
-//! Printing that does not panic when nobody reads on.
+//! Printing to standard output, which may be a closed pipe.
 
 use std::io::{ErrorKind, Write, stdout};
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// How answers are printed.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Text tables.
     Table,
-    /// For programs.
+    /// One JSON document.
     Json,
-    /// For both.
+    /// One YAML document.
     Yaml,
 }
 
-/// Prints a text; a closed pipe is the reader's business.
+/// Prints a text; a closed pipe is no error.
 pub fn text(text: &str) -> anyhow::Result<()> {
     match stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -24,7 +24,7 @@ pub fn text(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints an answer as chosen.
+/// Prints an answer in the chosen format.
 pub fn answer<T: Serialize>(
     output: Output,
     answer: &T,

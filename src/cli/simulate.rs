@@ -1,4 +1,4 @@
-//! `sluice simulate`: reads scenarios, plays them, prints the outcome.
+//! `sluice simulate`: reads and plays a scenario, prints the outcome.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -8,69 +8,74 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Invalid, print, table};
-use crate::policy::Policy;
+use crate::options::{AcceleratorOptions, SchedulingOptions};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::simulate::{self, Error, Outcome, Progress, Snapshot};
 
-/// How long a run may take before it shows how far it has come.
+/// Time before progress is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What to play and how to tell the outcome.
+/// Options of `sluice simulate`.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Scenario files (YAML), read as one; `-` is standard input.
+    /// Scenario files (YAML), read as one scenario; `-` is standard input.
     #[arg(value_name = "FILE", required_unless_present = "snapshot")]
     files: Vec<PathBuf>,
-    /// Begin with what runs and waits in a cluster, and put the scenario on top: the output of
-    /// `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, or `-` for
-    /// standard input. What runs there ends at its time limit, without one never. Where devices are claimed (DRA),
-    /// add `deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims`.
+    /// Start from a snapshot of a cluster and play the scenario on top: the output of
+    /// `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, or `-` for standard input.
+    /// Running workloads end at their time limit, or run for ever without one. For claimed devices (DRA) add
+    /// `deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims`.
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// Also write a page with pictures over time, which opens without a network.
+    /// Also write a self-contained HTML page with charts over time.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// When to stop, such as 1h30m; without it when nothing more can happen.
+    /// Simulated time at which to stop, e.g. 1h30m; default: when nothing more can happen.
     #[arg(long, value_name = "TIME", value_parser = crate::api::values::duration)]
     until: Option<Duration>,
-    /// How to print the outcome.
+    /// Output format.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
     output: print::Output,
-    /// Also tell every decision: when, the rule, the parties, and why.
+    /// Also print every decision with its time, rule and reason.
     #[arg(long)]
     events: bool,
-    /// How decisions are made.
+    /// Scheduling options.
     #[command(flatten)]
-    policy: Policy,
+    scheduling: SchedulingOptions,
+    /// Resources that count as GPUs.
+    #[command(flatten)]
+    accelerators: AcceleratorOptions,
 }
 
-/// Plays the scenario and prints what came of it.
+/// Plays the scenario and prints the outcome.
 ///
 /// # Errors
-/// [`Invalid`] when a file is wrong.
+/// [`Invalid`] when a file is invalid.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let snapshot = options.snapshot.as_deref().map(Snapshot::load).transpose().map_err(wrong)?;
     let scenario = Scenario::load(&options.files).map_err(wrong)?;
-    let how = simulate::Options {
+    let settings = simulate::Options {
         until: options.until,
         events: options.events,
         timeline: options.report.is_some(),
-        settings: options.policy.settings(),
+        settings: options.scheduling.settings(),
+        accelerators: options.accelerators.accelerators(),
     };
     let mut bar = Bar::new(scenario.steps.len(), options.until);
-    let played = simulate::run_with(snapshot.as_ref(), &scenario, &how, &mut |progress| bar.show(progress));
+    let played =
+        simulate::run_with(snapshot.as_ref(), &scenario, &settings, &mut |progress| bar.show(progress));
     bar.clear();
     let outcome: Outcome = match played {
         Ok(outcome) => outcome,
         Err(Error::Scenario(error)) => return Err(wrong(error)),
-        Err(error) => return Err(error).context("the simulation stopped"),
+        Err(error) => return Err(error).context("simulation failed"),
     };
     for warning in &outcome.warnings {
         eprintln!("sluice: warning: {warning}");
     }
     let written = options.report.as_deref().map_or(Ok(()), |file| report(options, file, &outcome));
-    // What was played is told even where the page cannot be written.
+    // The outcome is printed even if the page cannot be written.
     print::answer(options.output, &outcome, table::outcome)?;
     written
 }
@@ -86,7 +91,7 @@ fn wrong(error: ScenarioError) -> anyhow::Error {
     Invalid(error.to_string()).into()
 }
 
-/// A bar on the terminal, if there is one and the run takes long enough to wonder.
+/// A progress bar, shown on a terminal after [`PATIENCE`].
 struct Bar {
     began: Instant,
     steps: usize,
@@ -105,7 +110,7 @@ impl Bar {
             return;
         }
         let whole = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        // Where no end is known, the steps are what can be counted, though what they begin takes its time.
+        // Without a known end, progress is counted in steps.
         let (length, position) = match self.until {
             Some(until) => (until.as_secs(), progress.now.0.as_secs()),
             None => (whole(self.steps), whole(progress.steps)),
@@ -116,7 +121,7 @@ impl Bar {
             style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
         });
         bar.set_position(position);
-        let now = table::span(i64::try_from(progress.now.0.as_secs()).unwrap_or(i64::MAX));
+        let now = progress.now.span();
         bar.set_message(format!("step {} of {}, simulated time {now}", progress.steps, self.steps));
     }
 

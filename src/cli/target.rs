@@ -1,11 +1,11 @@
-//! Which workload somebody means, written as for kubectl or as Sluice prints it.
+//! The workload argument of `explain`, written as for kubectl or as Sluice prints it.
 
 use super::Invalid;
 
-/// A workload that somebody asks about.
+/// A workload named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its kind as it was written, where it was: `job`, `po`, `jobsets.jobset.x-k8s.io`.
+    /// Its kind as written, if given: `job`, `po`, `jobsets.jobset.x-k8s.io`.
     kind: Option<String>,
     /// Its namespace.
     pub namespace: String,
@@ -34,24 +34,28 @@ impl Target {
         }
         let (kind, namespace) = match (first, namespace) {
             (kind, Some(namespace)) => (kind, namespace),
-            // A kind says nothing of the namespace, and Sluice reads no kubeconfig that could.
+            // Sluice reads no kubeconfig, so there is no default namespace.
             (Some(first), None) if words.len() == 2 || KINDS.iter().any(|kind| is(first, kind)) => {
-                return wrong("say in which namespace, with --namespace");
+                return wrong("the namespace is missing: add --namespace");
             }
             (Some(namespace), None) => (None, namespace),
-            (None, None) => return wrong(&format!("say NAMESPACE/{name}, or add --namespace")),
+            (None, None) => {
+                return wrong(&format!(
+                    "the namespace is missing: write NAMESPACE/{name} or add --namespace"
+                ));
+            }
         };
         Ok(Self { kind: kind.map(ToOwned::to_owned), namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// Whether an object of this kind can be meant; pods that start together go by the name of each.
+    /// Whether the argument matches an object of this kind; a pod's name matches its PodGroup too.
     #[must_use]
     pub fn may_be(&self, kind: &str) -> bool {
-        let meant = |written| is(written, kind) || (kind == "PodGroup" && is(written, "Pod"));
-        self.kind.as_deref().is_none_or(meant)
+        let matches = |written| is(written, kind) || (kind == "PodGroup" && is(written, "Pod"));
+        self.kind.as_deref().is_none_or(matches)
     }
 
-    /// What was asked for, for a sentence that says it is not there.
+    /// The argument for error messages: `job a/x`.
     #[must_use]
     pub fn label(&self) -> String {
         let (namespace, name) = (&self.namespace, &self.name);
@@ -59,13 +63,13 @@ impl Target {
     }
 }
 
-/// What may be written.
+/// The accepted forms.
 const FORMS: &str = "expected NAMESPACE/NAME, or NAME or KIND/NAME with --namespace";
 
-/// The kinds that every cluster has.
+/// Kinds of every cluster.
 const KINDS: [&str; 2] = ["Job", "Pod"];
 
-/// Whether a kind is written as kubectl takes it: in any case, as one or many, short, with its group.
+/// Whether a kind is written as kubectl accepts it: any case, singular or plural, short, or with its group.
 fn is(written: &str, kind: &str) -> bool {
     let resource = written.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let kind = kind.to_ascii_lowercase();
@@ -82,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_named_as_sluice_prints_it_or_as_for_kubectl() {
+    fn a_workload_is_written_as_sluice_prints_it_or_as_for_kubectl() {
         for (written, namespace) in [
             ("a/b", None),
             ("b", Some("a")),
@@ -97,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_written_as_kubectl_takes_it() {
+    fn a_kind_is_written_as_kubectl_accepts_it() {
         for (kind, written) in [
             ("Job", ["job/b", "jobs/b", "Job/b", "jobs.batch/b", "job.v1.batch/b"]),
             ("Pod", ["pod/b", "pods/b", "po/b", "PO/b", "pods.v1./b"]),
@@ -119,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_said_in_one_line() {
+    fn a_malformed_argument_is_one_line() {
         for (written, namespace, problem) in [
-            ("b", None, "b: say NAMESPACE/b, or add --namespace"),
-            ("job/b", None, "job/b: say in which namespace, with --namespace"),
-            ("po/b", None, "po/b: say in which namespace, with --namespace"),
-            ("jobset b", None, "jobset b: say in which namespace, with --namespace"),
+            ("b", None, "b: the namespace is missing: write NAMESPACE/b or add --namespace"),
+            ("job/b", None, "job/b: the namespace is missing: add --namespace"),
+            ("po/b", None, "po/b: the namespace is missing: add --namespace"),
+            ("jobset b", None, "jobset b: the namespace is missing: add --namespace"),
             ("/b", None, "/b: expected NAMESPACE/NAME"),
             ("a/", None, "a/: expected NAMESPACE/NAME"),
             ("a/b/c", None, "a/b/c: expected NAMESPACE/NAME"),

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::call::{Caller, Failure, Pace, unsendable};
 use super::clock::now;
-use super::leader::Claim;
+use super::leader::Leadership;
 use super::pod_groups::{self, Owner, PodGroup};
 use super::reduce::job::{JobSeen, job};
 use super::reduce::other::other;
@@ -186,7 +186,7 @@ impl Actuator {
     #[must_use]
     pub fn new(
         client: Client,
-        claim: Claim,
+        claim: Leadership,
         metrics: Arc<Metrics>,
         waiting: Arc<AtomicUsize>,
         outcomes: mpsc::UnboundedSender<Outcome>,

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::leader::Claim;
+use super::leader::Leadership;
 use super::patch;
 use crate::metrics::Metrics;
 
@@ -97,7 +97,7 @@ impl<T> Answer<T> {
 #[derive(Clone)]
 pub struct Caller {
     client: Client,
-    claim: Claim,
+    claim: Leadership,
     metrics: Arc<Metrics>,
     permits: Arc<Semaphore>,
     pace: Pace,
@@ -106,7 +106,7 @@ pub struct Caller {
 impl Caller {
     /// A caller that keeps to `pace`.
     #[must_use]
-    pub fn new(client: Client, claim: Claim, metrics: Arc<Metrics>, pace: Pace) -> Self {
+    pub fn new(client: Client, claim: Leadership, metrics: Arc<Metrics>, pace: Pace) -> Self {
         let permits = Arc::new(Semaphore::new(pace.at_once));
         Self { client, claim, metrics, permits, pace }
     }

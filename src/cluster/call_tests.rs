@@ -93,7 +93,7 @@ async fn call(server: &Arc<Server>, claim: Duration, versioned: bool) -> Result<
         async move { server.act(request).await }
     });
     let metrics = Arc::new(Metrics::new().expect("distinct names"));
-    let claim = Claim::until(Instant::now() + claim);
+    let claim = Leadership::until(Instant::now() + claim);
     let caller = Caller::new(Client::new(router, "default"), claim, metrics, PACE);
     let request = Request::patch("/apis/batch/v1/namespaces/ns/jobs/j?fieldManager=sluice");
     caller.until_known(Some("admit"), versioned, request.body(b"[]".to_vec()).expect("a request")).await

@@ -1,8 +1,8 @@
-//! The clock of the edge; the engine has none.
+//! The wall clock of the adapters; the engine has no clock.
 
 use crate::engine::types::Time;
 
-/// The time on the wall.
+/// The current time.
 #[must_use]
 pub fn now() -> Time {
     Time(jiff::Timestamp::now().as_millisecond())

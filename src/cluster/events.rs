@@ -1,7 +1,7 @@
-//! What people read under `kubectl describe`: at most one event for each change of a workload.
+//! Kubernetes Events: at most one for each change of a workload.
 //!
-//! Events are for people; they wait while admissions and evictions are being written, and are
-//! dropped rather than piled up.
+//! Events have the lowest priority of all writes: they wait while admissions and evictions are in
+//! flight, and are dropped when too many wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,40 +16,40 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::leader::Claim;
+use super::leader::Leadership;
 use crate::api::names;
 use crate::engine::types::{Workload, WorkloadKind};
 use crate::metrics::Metrics;
 
-/// How many events may wait.
+/// The most events that wait.
 const BACKLOG: usize = 8192;
-/// How long one is held back at most while other writes are under way.
-const YIELD: Duration = Duration::from_millis(500);
-/// How long the call may take.
+/// The longest delay of an event while other writes are in flight.
+const LONGEST_DELAY: Duration = Duration::from_millis(500);
+/// The time limit of one call.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest note the API takes, in bytes.
 const NOTE: usize = 1024;
 
-/// Something to tell about a workload.
+/// An event to publish about an object.
 #[derive(Clone, Debug)]
 pub struct Notice {
     /// The object.
     pub about: ObjectReference,
-    /// Whether it is bad news.
+    /// Whether the event is of type Warning.
     pub warning: bool,
-    /// What happened, a word.
+    /// The reason, one word in CamelCase.
     pub reason: &'static str,
-    /// What was done, a word.
+    /// The action taken, one word in CamelCase.
     pub action: &'static str,
-    /// What tells this time that it happened from others, in lower case letters and digits.
+    /// A key that distinguishes occurrences of the same reason, in lower-case letters and digits.
     pub occasion: String,
-    /// The sentence.
+    /// The message.
     pub note: String,
 }
 
 impl Notice {
-    /// The same name for the same thing that happened, whoever tells of it and however often: the
-    /// API server takes the first and refuses the rest.
+    /// The event's name. It is the same for the same occurrence on every replica, so the API server refuses
+    /// duplicates.
     fn name(&self) -> String {
         let object = up_to(self.about.name.as_deref().unwrap_or_default(), 150).trim_end_matches(['-', '.']);
         let uid = self.about.uid.as_deref().unwrap_or_default();
@@ -59,7 +59,7 @@ impl Notice {
     }
 }
 
-/// The object of a workload that is one.
+/// The object of a workload that is a single object.
 #[must_use]
 pub fn reference(workload: &Workload) -> ObjectReference {
     let (api_version, kind) = match &workload.kind {
@@ -77,30 +77,30 @@ pub fn reference(workload: &Workload) -> ObjectReference {
     }
 }
 
-/// Where notices go in.
+/// The queue of notices.
 #[derive(Clone, Debug)]
 pub struct Notices(mpsc::Sender<Notice>);
 
 impl Notices {
-    /// Queues a notice about each of these objects.
+    /// Queues a notice about each object.
     pub fn publish_each(&self, objects: Vec<ObjectReference>, notice: impl Fn(ObjectReference) -> Notice) {
         for about in objects {
             self.publish(notice(about));
         }
     }
 
-    /// Queues a notice; it is lost when too many wait.
+    /// Queues a notice; drops it when too many wait.
     pub fn publish(&self, notice: Notice) {
         if self.0.try_send(notice).is_err() {
-            tracing::debug!("an event was dropped: too many wait");
+            tracing::debug!("event dropped: the queue is full");
         }
     }
 }
 
-/// Publishes notices one by one, while nothing more urgent is `busy`.
+/// Publishes notices one by one, while no other writes are in flight (`busy`).
 pub fn publisher(
     client: Client,
-    claim: Claim,
+    leadership: Leadership,
     identity: String,
     metrics: Arc<Metrics>,
     busy: Arc<AtomicUsize>,
@@ -108,8 +108,8 @@ pub fn publisher(
     let (sender, mut receiver) = mpsc::channel(BACKLOG);
     let run = async move {
         while let Some(notice) = receiver.recv().await {
-            yield_to(&busy).await;
-            if !claim.holds() {
+            wait_while_busy(&busy).await;
+            if !leadership.holds() {
                 continue;
             }
             let outcome = send(&client, &identity, notice).await;
@@ -119,10 +119,10 @@ pub fn publisher(
     (Notices(sender), run)
 }
 
-async fn yield_to(busy: &AtomicUsize) {
+async fn wait_while_busy(busy: &AtomicUsize) {
     const STEP: Duration = Duration::from_millis(20);
     let mut waited = Duration::ZERO;
-    while busy.load(Ordering::Relaxed) > 0 && waited < YIELD {
+    while busy.load(Ordering::Relaxed) > 0 && waited < LONGEST_DELAY {
         sleep(STEP).await;
         waited += STEP;
     }
@@ -151,17 +151,17 @@ async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     match timeout(DEADLINE, api.create(&params, &event)).await {
         Ok(Ok(_)) => "done",
-        // Told already, perhaps by the leader before.
+        // Already published, perhaps by the previous leader.
         Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => "conflict",
         Ok(Err(error)) => {
-            tracing::debug!(%error, "an event was not written");
+            tracing::debug!(%error, "cannot write an event");
             "refused"
         }
         Err(_) => "unanswered",
     }
 }
 
-/// The beginning of a text, at most so many bytes of it, in whole characters.
+/// The start of a text, at most `bytes` bytes, in whole characters.
 fn up_to(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
@@ -178,7 +178,7 @@ mod tests {
         }
     }
     #[test]
-    fn the_same_thing_has_the_same_name_and_another_another() {
+    fn one_occurrence_has_one_name() {
         let notice = |name: &str, uid: &str, reason, occasion: &str| Notice {
             about: ObjectReference {
                 name: Some(name.into()),

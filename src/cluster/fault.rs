@@ -1,19 +1,19 @@
-//! What keeps a team's promises from being in force as they are written.
+//! Faults of a team: why its quota is not in effect as specified.
 
 use super::reduce::team::{PoolSeen, TeamSeen};
 use super::table::Table;
 use crate::engine::types::{CURRENCY, Name, Quota};
 
-/// Why a team is not what its owner wrote.
+/// Why a team's spec is not in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The reason of its condition, a word.
+    /// The reason of the Ready condition, one word in CamelCase.
     pub reason: &'static str,
-    /// One sentence.
+    /// The message of the condition.
     pub message: String,
 }
 
-/// What is wrong with a team; `None` when all of it is in force.
+/// The fault of a team; `None` when its whole spec is in effect.
 #[must_use]
 pub fn fault(name: &str, teams: &Table<TeamSeen>, pools: &Table<PoolSeen>) -> Option<Fault> {
     unreadable(name, teams).or_else(|| rootless(name, teams)).or_else(|| uncounted(name, teams, pools))
@@ -22,13 +22,16 @@ pub fn fault(name: &str, teams: &Table<TeamSeen>, pools: &Table<PoolSeen>) -> Op
 fn unreadable(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
     let flaw = teams.flaw(name)?;
     let instead = match teams.get(name) {
-        Some(_) => "what it said before stays in force",
-        None => "nothing of it is in force",
+        Some(_) => "The last readable version stays in effect.",
+        None => "The team has no quota.",
     };
-    Some(Fault { reason: "Unreadable", message: format!("{}; {instead}", flaw.problem) })
+    Some(Fault {
+        reason: "Unreadable",
+        message: format!("Cannot read the spec: {}. {instead}", flaw.problem),
+    })
 }
 
-/// A quota in the currency of a pool that has none.
+/// A quota in the currency ([`CURRENCY`]) of a pool without weights.
 fn uncounted(name: &str, teams: &Table<TeamSeen>, pools: &Table<PoolSeen>) -> Option<Fault> {
     let names_it =
         |quota: &Quota| [&quota.guaranteed, &quota.limit].iter().any(|list| list.contains_key(CURRENCY));
@@ -36,17 +39,17 @@ fn uncounted(name: &str, teams: &Table<TeamSeen>, pools: &Table<PoolSeen>) -> Op
     let quotas = &teams.get(name)?.team.quotas;
     let (pool, _) = quotas.iter().find(|(pool, quota)| names_it(quota) && !weighs(pool))?;
     let message = format!(
-        "its quota in pool {pool:?} names {CURRENCY}, but no NodePool {pool:?} has weights; until one has, that counts nothing"
+        "The quota in pool {pool} names {CURRENCY}, but NodePool {pool} sets no weights. That quota has no effect until it does."
     );
     Some(Fault { reason: "NoCurrency", message })
 }
 
-/// A parent that is not there, or is below the team.
+/// A parent that does not exist, or is a descendant of the team.
 fn rootless(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
     let parent_of = |name: &str| teams.get(name).and_then(|seen| seen.team.parent.clone());
     let parent = parent_of(name)?;
     if teams.get(&parent).is_none() && teams.flaw(&parent).is_none() {
-        let message = format!("its parent {parent:?} does not exist; until it does, the team has none");
+        let message = format!("Parent {parent} does not exist. Until it does, the team has no parent.");
         return Some(Fault { reason: "ParentNotFound", message });
     }
     let mut above: Vec<Name> = vec![parent];
@@ -54,7 +57,7 @@ fn rootless(name: &str, teams: &Table<TeamSeen>) -> Option<Fault> {
         if *next == *name {
             let circle = above.join(" under ");
             let message = format!(
-                "it is its own ancestor: {name} under {circle} under {name}; the link that closes the circle is ignored"
+                "The team is its own ancestor: {name} under {circle} under {name}. The link that closes the circle is ignored."
             );
             return Some(Fault { reason: "ParentCircle", message });
         }
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_force_is_told() {
+    fn a_spec_that_is_not_in_effect_has_a_fault() {
         let flaw = || Flaw { generation: Some(2), problem: "spec.weight: must not be negative".into() };
         let mut teams = Table::default();
         for one in [
@@ -106,29 +109,33 @@ mod tests {
             teams.take(one);
         }
         let pools = Table::default();
-        let told = |name: &str| fault(name, &teams, &pools).map(|fault| (fault.reason, fault.message));
+        let found = |name: &str| fault(name, &teams, &pools).map(|fault| (fault.reason, fault.message));
         for sound in ["research", "vision", "below", "mended"] {
-            assert_eq!(told(sound), None, "{sound}");
+            assert_eq!(found(sound), None, "{sound}");
         }
         for (name, reason, message) in [
             (
                 "orphan",
                 "ParentNotFound",
-                "its parent \"ghost\" does not exist; until it does, the team has none",
+                "Parent ghost does not exist. Until it does, the team has no parent.",
             ),
             (
                 "b",
                 "ParentCircle",
-                "it is its own ancestor: b under c under a under b; the link that closes the circle is ignored",
+                "The team is its own ancestor: b under c under a under b. The link that closes the circle is ignored.",
             ),
             (
                 "changed",
                 "Unreadable",
-                "spec.weight: must not be negative; what it said before stays in force",
+                "Cannot read the spec: spec.weight: must not be negative. The last readable version stays in effect.",
             ),
-            ("broken", "Unreadable", "spec.weight: must not be negative; nothing of it is in force"),
+            (
+                "broken",
+                "Unreadable",
+                "Cannot read the spec: spec.weight: must not be negative. The team has no quota.",
+            ),
         ] {
-            assert_eq!(told(name), Some((reason, message.to_owned())), "{name}");
+            assert_eq!(found(name), Some((reason, message.to_owned())), "{name}");
         }
     }
 

@@ -1,28 +1,29 @@
-//! One leader at a time, through a Lease.
+//! Leader election through a Lease: at most one replica writes.
 //!
-//! As client-go does it: a candidate takes the lease when its record has not changed for the holder's
-//! lease duration *on the candidate's own clock*, and every write carries the version it was decided
-//! on, so of two candidates one loses. What the holder gets is a [`Claim`] that runs out by itself:
-//! a leader that cannot reach the API server stops leading before another may start.
+//! The protocol is that of client-go. A candidate takes the lease when its record has not changed for
+//! the holder's lease duration *on the candidate's own clock*. Every write carries the resource
+//! version it is based on, so of two candidates one loses. The holder gets a [`Leadership`] that
+//! expires by itself: a leader that cannot reach the API server stops leading before another replica
+//! may start.
 //!
-//! Why no write of an old leader meets a new leader's view, with L the lease's duration and P = L/4
-//! the period of renewal:
+//! No write of an old leader is missing from a new leader's view. Let L be the lease duration and
+//! P = L/4 the renewal period:
 //!
-//! 1. The holder asks for a renewal at `t` and, if it is granted, claims until `t + L - P`. Others
-//!    can see the renewal at `t` at the earliest, and wait L from when they see it: none takes the
-//!    lease before `t + L` (no clock is compared with another's, only durations on each).
-//! 2. A call ends for its caller when the claim it was begun under does, so by `t + L - P`, and the
-//!    API server is told to give it up after the same time, counted from its arrival. P is the margin
-//!    for the way there and for clocks that run differently fast.
-//! 3. Whoever takes the lease reads the whole cluster afterwards, with reads that etcd confirms, and
-//!    decides nothing before. It sees every write that was committed by then.
-//! 4. A holder that ends gives the lease back only when each of its writes has been answered.
+//! 1. The holder requests a renewal at `t`. If it is granted, leadership lasts until `t + L - P`.
+//!    Other replicas see the renewal at `t` at the earliest and wait for L from that moment, so none
+//!    takes the lease before `t + L`. Only durations are compared, each on one clock.
+//! 2. A call ends for its caller when the leadership it started under does, so by `t + L - P`. The
+//!    API server gets the same duration as the deadline of the request, counted from its arrival. P
+//!    is the margin for network delay and for clocks of different speed.
+//! 3. A replica that takes the lease lists the whole cluster afterwards, with reads that etcd
+//!    confirms, and makes no decision before. It sees every write committed by then.
+//! 4. A leader that shuts down releases the lease only after each of its writes was answered.
 //!
-//! What remains is a write that the API server has handed to etcd in time and that etcd commits more
-//! than P later, as it may while it has no leader itself or its disk stalls. Where the new leader has
-//! touched the same Job by then, the write fails its test of the generation. Otherwise it takes effect
-//! beside what the new leader has decided without it; from then on it is counted like any admission,
-//! and nothing more is admitted until the room is there again.
+//! One case remains: the API server hands a write to etcd in time, and etcd commits it more than P
+//! later, because etcd has no leader itself or its disk stalls. If the new leader has written the same
+//! Job by then, the late write fails its test of the generation. Otherwise it takes effect beside the
+//! new leader's decisions. From then on it is charged like any admission, and nothing more is admitted
+//! until the capacity is free again.
 
 use std::time::Duration;
 
@@ -37,66 +38,66 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::names;
 
-/// The right to write, until it runs out.
+/// The permission to write, until it expires.
 #[derive(Clone, Debug)]
-pub struct Claim(watch::Receiver<Option<Instant>>);
+pub struct Leadership(watch::Receiver<Option<Instant>>);
 
-impl Claim {
+impl Leadership {
     /// Whether this process leads now.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.remaining() > Duration::ZERO
     }
 
-    /// How long the claim still holds if it is not renewed.
+    /// The time until leadership expires if it is not renewed.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.borrow().map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// A claim that holds until a given moment.
+    /// Leadership that expires at a given time.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
         Self(watch::channel(Some(until)).1)
     }
 
-    /// Waits until the claim has been renewed, given up or lost; false when there will be no more.
+    /// Waits until leadership is renewed, released or lost; false when the election has ended.
     pub async fn changed(&mut self) -> bool {
         self.0.changed().await.is_ok()
     }
 }
 
-/// Who stands for election, and for how long an election holds.
+/// The candidate that this process is.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What this process is called in the lease.
+    /// The holder identity in the lease.
     pub identity: String,
     /// The namespace of the lease.
     pub namespace: String,
-    /// How long others must not have heard of the holder before they take over.
+    /// The lease duration: how long the lease must be unchanged before another candidate takes it.
     pub duration: Duration,
 }
 
-/// Another's lease as last seen.
+/// The last observed version of another holder's lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sighting {
+struct Observation {
     version: Option<String>,
     first_seen: Instant,
 }
 
-/// What to do about the lease.
+/// The next step of the election.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// It is ours: renew it.
+    /// This candidate holds the lease: renew it.
     Renew,
-    /// It is free: take it.
+    /// The lease is free or expired: take it.
     Take,
-    /// Another holds it, and if nothing changes, until then.
+    /// Another candidate holds the lease, at least until this time.
     Wait(Instant),
 }
 
-/// Decides what to do about a lease, given when this record of it was first seen.
-fn step(lease: &Lease, candidate: &Candidate, seen: &mut Option<Sighting>, now: Instant) -> Step {
+/// The next step, given the lease and when this version of it was first seen.
+fn step(lease: &Lease, candidate: &Candidate, seen: &mut Option<Observation>, now: Instant) -> Step {
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
     if holder == candidate.identity {
@@ -106,18 +107,18 @@ fn step(lease: &Lease, candidate: &Candidate, seen: &mut Option<Sighting>, now: 
         return Step::Take;
     }
     let version = lease.metadata.resource_version.clone();
-    let sighting = match seen.take() {
-        Some(sighting) if sighting.version == version => sighting,
-        _ => Sighting { version, first_seen: now },
+    let observation = match seen.take() {
+        Some(observation) if observation.version == version => observation,
+        _ => Observation { version, first_seen: now },
     };
     let stated = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
     let patience = stated.map_or(candidate.duration, Duration::from_secs);
-    let expires = sighting.first_seen + patience;
-    *seen = Some(sighting);
+    let expires = observation.first_seen + patience;
+    *seen = Some(observation);
     if now >= expires { Step::Take } else { Step::Wait(expires) }
 }
 
-/// The lease as this candidate writes it.
+/// The lease with this candidate as holder.
 fn written(lease: &Lease, candidate: &Candidate, taking: bool) -> Lease {
     let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
     let before = lease.spec.clone().unwrap_or_default();
@@ -126,7 +127,7 @@ fn written(lease: &Lease, candidate: &Candidate, taking: bool) -> Lease {
         metadata: lease.metadata.clone(),
         spec: Some(LeaseSpec {
             holder_identity: Some(candidate.identity.clone()),
-            // Rounded up: others must never wait for less than the holder counts on.
+            // Rounded up: other candidates must not wait for less than the holder assumes.
             lease_duration_seconds: i32::try_from(candidate.duration.as_millis().div_ceil(1000).max(1)).ok(),
             acquire_time: if taking { Some(now.clone()) } else { before.acquire_time },
             renew_time: Some(now),
@@ -136,12 +137,12 @@ fn written(lease: &Lease, candidate: &Candidate, taking: bool) -> Lease {
     }
 }
 
-/// Stands for election until `stop`, then gives the lease back.
+/// Takes part in the election until `stop`, then releases the lease.
 pub fn campaign(
     client: Client,
     candidate: Candidate,
     stop: CancellationToken,
-) -> (Claim, impl Future<Output = ()> + Send) {
+) -> (Leadership, impl Future<Output = ()> + Send) {
     let (sender, receiver) = watch::channel(None);
     let run = async move {
         let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
@@ -152,16 +153,16 @@ pub fn campaign(
             let mut again = asked + period;
             match timeout(period * 2, round(&api, &candidate, &mut seen)).await {
                 Ok(Ok(Held::Here)) => {
-                    // Counted from when we asked, and a period short of what the others wait.
+                    // Counted from the request, and one period shorter than other candidates wait.
                     sender.send_replace(Some(asked + candidate.duration - period));
                 }
                 Ok(Ok(Held::Elsewhere { expires })) => {
                     sender.send_replace(None);
-                    // A dead holder's lease is taken when it runs out, not up to a period later.
+                    // An expired lease is taken at once, not up to a period later.
                     again = expires.map_or(again, |expires| again.min(expires));
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be read or written"),
-                Err(_) => tracing::warn!("the API server does not answer about the lease"),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot read or write the lease"),
+                Err(_) => tracing::warn!("the API server did not answer a request for the lease in time"),
             }
             if stop.run_until_cancelled(tokio::time::sleep_until(again)).await.is_none() {
                 break;
@@ -169,22 +170,26 @@ pub fn campaign(
         }
         let held = sender.send_replace(None).is_some();
         if held && timeout(period * 2, release(&api, &candidate)).await.is_err() {
-            tracing::warn!("the lease was not given back in time; it runs out by itself");
+            tracing::warn!("the lease was not released in time; it expires by itself");
         }
     };
-    (Claim(receiver), run)
+    (Leadership(receiver), run)
 }
 
-/// Whose the lease is after a look at it.
+/// The holder of the lease after one round.
 enum Held {
-    /// Ours.
+    /// This candidate.
     Here,
-    /// Another's; if known, when it runs out unless it is renewed.
+    /// Another candidate; `expires` is the time at which the lease expires unless it is renewed, if known.
     Elsewhere { expires: Option<Instant> },
 }
 
-/// Reads the lease once and does what is to be done.
-async fn round(api: &Api<Lease>, candidate: &Candidate, seen: &mut Option<Sighting>) -> kube::Result<Held> {
+/// Reads the lease once and takes the next step.
+async fn round(
+    api: &Api<Lease>,
+    candidate: &Candidate,
+    seen: &mut Option<Observation>,
+) -> kube::Result<Held> {
     let params = PostParams::default();
     let Some(lease) = api.get_opt(names::NAME).await? else {
         let metadata = ObjectMeta { name: Some(names::NAME.to_owned()), ..ObjectMeta::default() };
@@ -198,7 +203,7 @@ async fn round(api: &Api<Lease>, candidate: &Candidate, seen: &mut Option<Sighti
     }
 }
 
-/// That another was faster is an outcome, not an error.
+/// The result of a write on the lease. A lost race is an outcome, not an error.
 fn won(answer: kube::Result<Lease>) -> kube::Result<Held> {
     match answer {
         Ok(_) => Ok(Held::Here),
@@ -210,7 +215,7 @@ fn won(answer: kube::Result<Lease>) -> kube::Result<Held> {
 }
 
 async fn release(api: &Api<Lease>, candidate: &Candidate) {
-    let given_back = async {
+    let released = async {
         let mut lease = api.get(names::NAME).await?;
         let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
         if spec.holder_identity.as_deref() != Some(&candidate.identity) {
@@ -219,9 +224,9 @@ async fn release(api: &Api<Lease>, candidate: &Candidate) {
         spec.holder_identity = None;
         api.replace(names::NAME, &PostParams::default(), &lease).await.map(|_| ())
     };
-    let given_back: kube::Result<()> = given_back.await;
-    if let Err(error) = given_back {
-        tracing::warn!(%error, "the lease was not given back; it runs out by itself");
+    let released: kube::Result<()> = released.await;
+    if let Err(error) = released {
+        tracing::warn!(%error, "the lease was not released; it expires by itself");
     }
 }
 
@@ -248,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lease_is_taken_and_ones_own_renewed() {
+    fn a_free_lease_is_taken_and_a_held_lease_is_renewed() {
         let now = Instant::now();
         assert_eq!(step(&lease(None, "1"), &me(), &mut None, now), Step::Take);
         assert_eq!(step(&lease(Some(""), "1"), &me(), &mut None, now), Step::Take);
@@ -257,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn anothers_lease_is_taken_when_its_record_has_stood_still_for_its_duration() {
+    fn a_lease_of_another_holder_is_taken_when_it_is_unchanged_for_its_duration() {
         let (start, mut seen) = (Instant::now(), None);
         let until = start + LEASE;
         assert_eq!(step(&lease(Some("other"), "1"), &me(), &mut seen, start), Step::Wait(until));
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_starts_the_wait_anew() {
+    fn a_renewal_restarts_the_wait() {
         let (start, mut seen) = (Instant::now(), None);
         step(&lease(Some("other"), "1"), &me(), &mut seen, start);
         let later = start + LEASE;
@@ -276,26 +281,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_carries_the_version_it_was_decided_on() {
+    fn a_write_carries_the_version_it_is_based_on() {
         let taken = written(&lease(Some("other"), "7"), &me(), true);
         assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"));
         let spec = taken.spec.expect("a spec");
         assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(4)));
         let odd = Candidate { duration: Duration::from_millis(2900), ..me() };
         let renewed = written(&lease(Some("me"), "8"), &odd, false).spec.expect("a spec");
-        assert_eq!(renewed.lease_duration_seconds, Some(3), "no less than the holder counts on");
+        assert_eq!(renewed.lease_duration_seconds, Some(3), "no less than the holder assumes");
         assert_eq!(renewed.lease_transitions, Some(3));
     }
 
     #[test]
-    fn a_claim_runs_out_by_itself() {
+    fn leadership_expires_by_itself() {
         let (sender, receiver) = watch::channel(None);
-        let claim = Claim(receiver);
-        assert!(!claim.holds());
+        let leadership = Leadership(receiver);
+        assert!(!leadership.holds());
         let renewed = Instant::now();
         sender.send_replace(Some(renewed + LEASE));
-        assert!(claim.holds() && claim.remaining() <= LEASE);
+        assert!(leadership.holds() && leadership.remaining() <= LEASE);
         sender.send_replace(Some(renewed));
-        assert!(!claim.holds(), "nobody has said anything since");
+        assert!(!leadership.holds(), "it was not renewed since");
     }
 }

@@ -1,25 +1,25 @@
-//! The API server's side: what is read from it, and everything that is written to it.
+//! The adapters to the API server: watches, caches and writes.
 
 pub mod actuator;
 pub mod call;
 pub mod clock;
+mod custom_kinds;
 mod devices;
 pub mod dra;
 pub mod events;
 pub mod fault;
-mod follow;
 pub mod groups;
-pub mod kin;
 pub mod leader;
 pub mod mirror;
-pub mod others;
+pub mod ownership;
 pub mod patch;
 pub mod place;
 pub mod pod_groups;
+mod ready_pods;
 pub mod reduce;
 pub mod replicas;
 pub mod status;
 pub mod table;
-mod up;
 pub mod watch;
+mod watch_stream;
 pub mod wire;

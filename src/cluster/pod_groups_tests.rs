@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::*;
 use crate::cluster::call::Pace;
-use crate::cluster::leader::Claim;
+use crate::cluster::leader::Leadership;
 use crate::metrics::Metrics;
 
 /// What an API server knows and was asked for.
@@ -104,7 +104,7 @@ fn client(server: &Arc<Mutex<Server>>) -> Client {
 async fn ensured(server: Server, together: Option<u32>, may_be_there: bool) -> (Result<(), Failure>, Server) {
     let server = Arc::new(Mutex::new(server));
     let metrics = Arc::new(Metrics::new().expect("distinct names"));
-    let claim = Claim::until(Instant::now() + Duration::from_secs(60));
+    let claim = Leadership::until(Instant::now() + Duration::from_secs(60));
     let caller = Caller::new(client(&server), claim, metrics, Pace::default());
     let job = Owner { namespace: "ns", name: "j", uid: "job" };
     let outcome = ensure(&caller, job, &PodGroup { name: "g".into(), together, may_be_there }).await;

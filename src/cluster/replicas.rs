@@ -1,4 +1,4 @@
-//! Which pods a Deployment has, of which version, so that a rollout that waits can be told what for.
+//! Pods of Deployments by version, to explain a rollout that waits for quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use super::reduce::pod::PodSeen;
 use super::table::Table;
 use crate::engine::types::{Name, Observed};
 
-/// A namespace, and the name of a Deployment in it.
+/// The namespace and name of a Deployment.
 pub type Key = (Name, Name);
 
-/// The pods of all Deployments, by UID.
+/// The UIDs of the pods of each Deployment.
 #[derive(Debug, Default)]
 pub struct Replicas(BTreeMap<Key, BTreeSet<Name>>);
 
 impl Replicas {
-    /// A pod has become one of a Deployment's, or is no more.
+    /// Moves a pod from one Deployment to another; `None` stands for no Deployment.
     pub fn note(&mut self, pod: &Name, before: Option<&Key>, now: Option<&Key>) {
         if before == now {
             return;
@@ -32,7 +32,7 @@ impl Replicas {
         }
     }
 
-    /// What a pod that waits is to take the place of, in one sentence, if it is part of a rollout.
+    /// A clause about the pods that a waiting pod replaces, if it is part of a rollout.
     #[must_use]
     pub fn rollout(&self, pod: &PodSeen, pods: &Table<PodSeen>) -> Option<String> {
         let managed = pod.managed.as_deref()?;
@@ -50,14 +50,14 @@ impl Replicas {
         let pods = if count == 1 { "pod" } else { "pods" };
         (count > 0).then(|| {
             format!(
-                "it replaces {count} {pods} of {namespace}/{of}, which hold their quota until new ones run, unless \
-                 the Deployment may be without some meanwhile (maxUnavailable)"
+                "it replaces {count} {pods} of {namespace}/{of}, which use quota until their replacements run; \
+                 set maxUnavailable to let the Deployment end some of them first"
             )
         })
     }
 }
 
-/// The Deployment that a pod belongs to.
+/// The Deployment of a pod.
 #[must_use]
 pub fn key(pod: &PodSeen) -> Option<Key> {
     let managed = pod.managed.as_deref()?;

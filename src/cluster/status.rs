@@ -1,4 +1,4 @@
-//! The statuses of teams and pools: written by the leader, seldom, and only when they differ.
+//! Statuses of Teams and NodePools, written by the leader and only when they change.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,21 +20,21 @@ use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
 use crate::engine::types::amount::ResourceList;
 use crate::metrics::{Figures, Metrics};
 
-/// How long one call may take.
+/// The time limit of one call.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What the statuses are made of.
+/// The input of the statuses.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Usage.
+    /// Usage of teams, queues and nodes.
     pub figures: Figures,
-    /// The generation of each team's spec, and what is wrong with it.
+    /// The generation of each team's spec, and its fault, if it has one.
     pub teams: BTreeMap<String, (Option<i64>, Option<Fault>)>,
     /// The generation of each pool's spec.
     pub pools: BTreeMap<String, Option<i64>>,
 }
 
-/// What was last written, so that nothing is written twice.
+/// The statuses as last written; an unchanged status is not written again.
 #[derive(Debug, Default)]
 pub struct Statuses {
     teams: BTreeMap<String, TeamStatus>,
@@ -42,7 +42,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Writes the statuses that are not as `report` has them.
+    /// Writes the statuses that differ from `report`.
     pub async fn write(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
         let now = Time(k8s_openapi::jiff::Timestamp::now());
         self.teams.retain(|name, _| report.teams.contains_key(name));
@@ -87,7 +87,7 @@ fn team_status(
         .iter()
         .filter(|over| match &over.team {
             Some(team) => &**team == name,
-            // The pool's total concerns every team that is promised a part of it.
+            // An overcommitted pool affects every team with a guarantee in it.
             None => report
                 .figures
                 .teams
@@ -97,12 +97,17 @@ fn team_status(
         .map(|over| over.message.as_str())
         .collect();
     let overcommitted = if over.is_empty() {
-        condition(team::CONDITION_OVERCOMMITTED, false, "WithinCapacity", "every promise is covered")
+        condition(
+            team::CONDITION_OVERCOMMITTED,
+            false,
+            "WithinCapacity",
+            "Every guarantee fits the capacity.",
+        )
     } else {
         condition(team::CONDITION_OVERCOMMITTED, true, "MoreGuaranteedThanThereIs", &over.join("; "))
     };
     let ready = match fault {
-        None => condition(team::CONDITION_READY, true, "InForce", "the quota is in force"),
+        None => condition(team::CONDITION_READY, true, "InForce", "The quota is in effect."),
         Some(fault) => condition(team::CONDITION_READY, false, fault.reason, &fault.message),
     };
     TeamStatus {
@@ -136,7 +141,7 @@ fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Condition
     }
 }
 
-/// A condition keeps its time while its status does not change.
+/// Completes a condition: its transition time changes only with its status.
 fn since(mut new: Condition, generation: Option<i64>, before: Option<&TeamStatus>, now: &Time) -> Condition {
     let old = before.and_then(|status| status.conditions.iter().find(|old| old.type_ == new.type_));
     let same = old.filter(|old| old.status == new.status);
@@ -146,14 +151,16 @@ fn since(mut new: Condition, generation: Option<i64>, before: Option<&TeamStatus
 }
 
 fn quantities(list: &ResourceList) -> Quantities {
-    list.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.to_string()))).collect()
+    list.iter()
+        .map(|(resource, amount)| (resource.to_string(), Quantity(amount.quantity(resource))))
+        .collect()
 }
 
 async fn apply<K>(client: &Client, metrics: &Metrics, name: &str, status: &impl Serialize) -> bool
 where
     K: Resource<DynamicType = ()> + Clone + Debug,
 {
-    // What comes back is not looked at: it may be just what cannot be read.
+    // Only the metadata of the answer is read: the spec may be unreadable.
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
     let body = json!({
@@ -163,7 +170,7 @@ where
         Ok(Ok(_)) => "done",
         Ok(Err(kube::Error::Api(answer))) if answer.is_not_found() => "gone",
         Ok(Err(error)) => {
-            tracing::warn!(kind = %K::kind(&()), name, %error, "the status was not written");
+            tracing::warn!(kind = %K::kind(&()), name, %error, "cannot write the status");
             "refused"
         }
         Err(_) => "unanswered",
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_promised_twice_concerns_those_who_are_promised_it() {
+    fn an_overcommitted_pool_affects_only_teams_with_a_guarantee_in_it() {
         let over = Overcommitment { team: None, pool: "h100".into(), message: "too much".into() };
         let status = team_status("vision", None, None, &report(Some(over)), None, &Time(Default::default()));
         assert_eq!(status.conditions[1].status, "False");

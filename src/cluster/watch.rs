@@ -1,4 +1,4 @@
-//! One stream of changes out of the watches.
+//! Merges all watches into one stream of changes.
 
 use std::fmt::Debug;
 
@@ -11,46 +11,46 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
 use super::clock::now;
-use super::follow::{Watched, follow, named};
 use super::mirror::Change;
 use super::reduce::job::job;
 use super::reduce::node::node;
 use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::Flaw;
-use super::{devices, others, pod_groups, wire};
+use super::watch_stream::{Watched, forward, named};
+use super::{custom_kinds, devices, pod_groups, wire};
 use crate::api::node_pool::NodePool;
 use crate::api::team::Team;
 use crate::kinds::Kinds;
 
-/// Starts every watch; they send to `changes` until the set is dropped. Each begins with a list that
-/// is not older than this call.
+/// Starts every watch. They send to `changes` until the set is dropped. Each starts with a list that is not
+/// older than this call.
 #[must_use]
 pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSet<()> {
     let mut watches = JoinSet::new();
-    others::start(client, kinds, changes, &mut watches);
+    custom_kinds::start(client, kinds, changes, &mut watches);
     watches.spawn(pod_groups::follow(client.clone(), changes.clone()));
     devices::start(client, changes, &mut watches);
-    let mut source = Source { client, changes, watches: &mut watches };
-    source.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
-    source.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });
-    source.watch(Watched {
+    let mut starter = Starter { client, changes, watches: &mut watches };
+    starter.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
+    starter.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });
+    starter.watch(Watched {
         key: named::<PartialObjectMeta<Namespace>>,
         read: |object| Ok(team::namespace(object)),
         wrap: Change::Namespace,
     });
-    source.watch(Watched { key: named::<wire::Node>, read: |object| Ok(node(object)), wrap: Change::Node });
-    source.watch(Watched {
+    starter.watch(Watched { key: named::<wire::Node>, read: |object| Ok(node(object)), wrap: Change::Node });
+    starter.watch(Watched {
         key: named::<PriorityClass>,
         read: |object| Ok(team::class(object)),
         wrap: Change::Class,
     });
-    source.watch(Watched {
+    starter.watch(Watched {
         key: |object: &wire::Job| uid(&object.metadata),
         read: |object| Ok(job(object, now())),
         wrap: Change::Job,
     });
-    source.watch(Watched {
+    starter.watch(Watched {
         key: |object: &wire::Pod| uid(&object.metadata),
         read: |object| Ok(pod(object)),
         wrap: Change::Pod,
@@ -77,23 +77,23 @@ fn readable<K>(object: &Guarded<K>) -> Result<&K, Flaw> {
         .map_err(|invalid| Flaw { generation: invalid.metadata.generation, problem: invalid.error.clone() })
 }
 
-/// Where watches read from and send to.
-struct Source<'a> {
+/// Starts watches on built-in and own kinds.
+struct Starter<'a> {
     client: &'a Client,
     changes: &'a Sender<Change>,
     watches: &'a mut JoinSet<()>,
 }
 
-impl Source<'_> {
+impl Starter<'_> {
     fn watch<K, T>(&mut self, watched: Watched<K, T>)
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
         T: Send + 'static,
     {
         let (client, changes) = (self.client.clone(), self.changes.clone());
-        // Kinds that are always there come back after any error.
+        // These kinds are always served, so the watch restarts after any error.
         self.watches.spawn(async move {
-            follow(Api::all(client), &watched, &changes, |_| false).await;
+            forward(Api::all(client), &watched, &changes, |_| false).await;
         });
     }
 }

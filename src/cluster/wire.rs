@@ -1,8 +1,8 @@
-//! Kubernetes objects as far as Sluice reads them.
+//! Kubernetes objects with the fields that Sluice reads.
 //!
-//! The types of `k8s-openapi` hold every field there is: 125 KB for one GPU pod, most of it managed
-//! fields. These decode the same JSON and skip what nobody asks for, which keeps a list of thousands
-//! of pods, and the answer to each write, small and quick to read.
+//! The types of `k8s-openapi` have every field: 125 KB for one GPU pod, most of it managed fields. These types
+//! decode the same JSON and skip unused fields, so lists of thousands of pods and the answers to writes stay small
+//! and decode quickly.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,52 +14,52 @@ use kube::core::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Amounts as they stand in the JSON, by resource.
+/// Amounts by resource, as raw JSON.
 pub type Quantities = BTreeMap<String, Value>;
 
 /// A `batch/v1` Job.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Job {
-    /// Name, marks and version.
+    /// The metadata.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The spec.
     #[serde(default)]
     pub spec: JobSpec,
-    /// How far it has come.
+    /// The status.
     #[serde(default)]
     pub status: JobStatus,
 }
 
-/// What a Job asks for.
+/// The spec of a Job.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobSpec {
-    /// Whether it is held back.
+    /// Whether the Job is suspended.
     pub suspend: Option<bool>,
-    /// How many pods run at once.
+    /// The number of pods that run at once.
     pub parallelism: Option<i64>,
-    /// How many pods must succeed.
+    /// The number of pods that must succeed.
     pub completions: Option<i64>,
-    /// `Indexed` when its pods have numbers.
+    /// `Indexed` if its pods have an index.
     pub completion_mode: Option<String>,
-    /// The longest it may run.
+    /// The active deadline, in seconds.
     pub active_deadline_seconds: Option<i64>,
-    /// Whether rules say which pod failures count.
+    /// Present if the Job has a pod failure policy.
     pub pod_failure_policy: Option<serde::de::IgnoredAny>,
-    /// Its pods.
+    /// The pod template.
     pub template: PodTemplate,
 }
 
-/// The pods of a Job.
+/// The pod template of a Job.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
-    /// What they ask for.
+    /// The spec of its pods.
     pub spec: PodSpec,
 }
 
-/// How far a Job has come.
+/// The status of a Job.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JobStatus {
@@ -69,68 +69,68 @@ pub struct JobStatus {
     pub succeeded: Option<i64>,
     /// Pods that are ending.
     pub terminating: Option<i64>,
-    /// Of an Indexed Job, the indexes that have succeeded, as `0-2,5`.
+    /// The succeeded indexes of an Indexed Job, such as `0-2,5`.
     pub completed_indexes: Option<String>,
-    /// Those that have failed for good, written alike.
+    /// The finally failed indexes, in the same form.
     pub failed_indexes: Option<String>,
-    /// Since when it runs; with every resume anew.
+    /// The time of its last start or resume.
     pub start_time: Option<Time>,
-    /// When it succeeded.
+    /// The time of completion.
     pub completion_time: Option<Time>,
-    /// What its controller says of it.
+    /// The conditions that its controller sets.
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// A statement on an object.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// What is stated.
+    /// The type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Since when.
+    /// The time of the last change of `status`.
     pub last_transition_time: Option<Time>,
-    /// Why, a word.
+    /// The reason, one word.
     pub reason: String,
-    /// Why, a sentence.
+    /// The message.
     pub message: String,
 }
 
 /// A `v1` Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Pod {
-    /// Name, marks and version.
+    /// The metadata.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The spec.
     #[serde(default)]
     pub spec: PodSpec,
-    /// How far it has come.
+    /// The status.
     #[serde(default)]
     pub status: PodStatus,
 }
 
-/// What a pod asks for.
+/// The spec of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// The node it is bound to.
     pub node_name: Option<String>,
-    /// What must be lifted before it is scheduled.
+    /// The gates that keep it from being scheduled.
     pub scheduling_gates: Option<Vec<Gate>>,
-    /// What runs side by side.
+    /// Its containers.
     pub containers: Vec<Container>,
-    /// What runs before.
+    /// Its init containers.
     pub init_containers: Option<Vec<Container>>,
-    /// What the sandbox costs.
+    /// The overhead of its runtime class.
     pub overhead: Option<Quantities>,
-    /// What the pod asks for as a whole.
+    /// The pod-level resources.
     pub resources: Option<Resources>,
     /// Labels its node must carry.
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Where it may go, as it was written.
+    /// The affinity, as raw JSON.
     pub affinity: Option<Value>,
     /// The taints it tolerates.
     pub tolerations: Option<Vec<core::v1::Toleration>>,
@@ -138,7 +138,7 @@ pub struct PodSpec {
     pub priority_class_name: Option<String>,
     /// Its priority, once resolved.
     pub priority: Option<i32>,
-    /// The longest it may run.
+    /// The active deadline, in seconds.
     pub active_deadline_seconds: Option<i64>,
     /// The group that is scheduled as one.
     pub scheduling_group: Option<SchedulingGroup>,
@@ -162,13 +162,13 @@ pub struct Gate {
     pub name: String,
 }
 
-/// A container's part in what a pod needs.
+/// A container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// What it asks for.
+    /// Its requests and limits.
     pub resources: Resources,
-    /// `Always` on an init container makes it run beside the others.
+    /// `Always` on an init container makes it run beside the containers.
     pub restart_policy: Option<String>,
 }
 
@@ -176,41 +176,41 @@ pub struct Container {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {
-    /// What is set aside.
+    /// The requests.
     pub requests: Option<Quantities>,
-    /// What is allowed; stands for the request where that is left out.
+    /// The limits. A missing request equals the limit.
     pub limits: Option<Quantities>,
 }
 
-/// How far a pod has come.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
-    /// Why it is there, a word.
+    /// The reason of the phase, one word.
     pub reason: Option<String>,
-    /// What is said of it.
+    /// Its conditions.
     pub conditions: Option<Vec<Condition>>,
-    /// The claims that were made for it.
+    /// The claims created for it.
     pub resource_claim_statuses: Option<Vec<core::v1::PodResourceClaimStatus>>,
 }
 
 /// A `v1` Node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Node {
-    /// Name, labels and version.
+    /// The metadata.
     #[serde(default, deserialize_with = "slim_metadata")]
     pub metadata: ObjectMeta,
-    /// What was asked for.
+    /// The spec.
     #[serde(default)]
     pub spec: NodeSpec,
-    /// What it offers.
+    /// The status.
     #[serde(default)]
     pub status: NodeStatus,
 }
 
-/// How a node may be used.
+/// The spec of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
@@ -220,17 +220,17 @@ pub struct NodeSpec {
     pub taints: Option<Vec<core::v1::Taint>>,
 }
 
-/// What a node offers and how it is.
+/// The status of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// What pods may request in total.
+    /// The resources that pods may request in total.
     pub allocatable: Option<Quantities>,
-    /// What its kubelet says of it.
+    /// The conditions that its kubelet sets.
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// Makes a slim type stand for the resource whose JSON it decodes.
+/// Implements [`Resource`] for a slim type, as for the full type.
 macro_rules! stands_for {
     ($slim:ty, $full:ty) => {
         impl Resource for $slim {
@@ -261,7 +261,7 @@ stands_for!(Job, batch::v1::Job);
 stands_for!(Pod, core::v1::Pod);
 stands_for!(Node, core::v1::Node);
 
-/// The part of an object's metadata that Sluice reads.
+/// The metadata that Sluice reads.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SlimMetadata {

@@ -1,8 +1,9 @@
-//! Whether a replica is fit to be asked.
+//! Readiness of a replica.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this replica can answer: only with a full view of the cluster, and not while it ends.
+/// Whether this replica can answer requests: its caches are full, it has a certificate, and it is not
+/// shutting down.
 #[derive(Debug, Default)]
 pub struct Readiness {
     lists: AtomicBool,
@@ -11,28 +12,28 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// The first lists are complete; true when that is news.
+    /// Records that the first lists are complete; true on the first call.
     pub fn lists_complete(&self) -> bool {
         !self.lists.swap(true, Ordering::Relaxed)
     }
 
-    /// The webhook has its certificate.
+    /// Records that the webhook has its certificate.
     pub fn webhook_serves(&self) {
         self.webhook.store(true, Ordering::Relaxed);
     }
 
-    /// The end is near.
+    /// Records that the replica shuts down.
     pub fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Why it is not ready; `None` when it is.
+    /// Why the replica is not ready; `None` when it is.
     #[must_use]
     pub fn lacks(&self) -> Option<&'static str> {
         if self.ending.load(Ordering::Relaxed) {
-            Some("it is ending")
+            Some("Sluice is shutting down")
         } else if !self.lists.load(Ordering::Relaxed) {
-            Some("the cluster has not been read yet")
+            Some("the first lists of the cluster are not complete yet")
         } else if !self.webhook.load(Ordering::Relaxed) {
             Some("the webhook has no certificate yet")
         } else {

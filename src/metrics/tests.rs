@@ -15,7 +15,7 @@ fn node(name: &str, free: i64) -> NodeView {
 }
 
 #[test]
-fn a_scrape_shows_fragments_and_series_before_their_first_event() {
+fn a_scrape_has_fragments_and_series_before_their_first_event() {
     let metrics = Metrics::new().expect("distinct names");
     let queue = |team: &str| QueueView {
         team: team.into(),
@@ -53,7 +53,7 @@ fn a_scrape_shows_fragments_and_series_before_their_first_event() {
 }
 
 #[test]
-fn nothing_is_told_as_zero_and_promises_are_told() {
+fn zero_amounts_and_overcommitment_have_series() {
     let metrics = Metrics::new().expect("distinct names");
     let gpus = |count| ResourceList::from([("nvidia.com/gpu".into(), Amount::units(count))]);
     let team = |name: &str, guaranteed, used| TeamView {
@@ -68,7 +68,7 @@ fn nothing_is_told_as_zero_and_promises_are_told() {
     };
     let figures = Figures {
         teams: vec![team("owner", gpus(8), ResourceList::new()), team("guest", ResourceList::new(), gpus(2))],
-        owed: [("owner".into(), Time(1_000))].into(),
+        oldest_within_guarantee: [("owner".into(), Time(1_000))].into(),
         overcommitments: vec![Overcommitment { team: None, pool: "a100".into(), message: String::new() }],
         ..Figures::default()
     };
@@ -85,11 +85,11 @@ fn nothing_is_told_as_zero_and_promises_are_told() {
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
-    assert!(!text.contains(r#"kind="limit""#), "nobody has a limit");
+    assert!(!text.contains(r#"kind="limit""#), "no team has a limit");
 }
 
 #[test]
-fn scrapes_at_the_same_moment_miss_nothing() {
+fn concurrent_scrapes_are_complete() {
     let metrics = Metrics::new().expect("distinct names");
     let nodes = (0..50).map(|n| NodeView { pool: format!("p{n}").into(), ..node("n", 3) }).collect();
     let figures = Figures { nodes, ..Figures::default() };
@@ -104,4 +104,29 @@ fn scrapes_at_the_same_moment_miss_nothing() {
             });
         }
     });
+}
+
+#[test]
+fn accelerators_of_any_vendor_are_counted() {
+    let tpus = |count| ResourceList::from([("google.com/tpu".into(), Amount::units(count))]);
+    let mixed = NodeView { allocatable: tpus(4), free: tpus(1), ..node("n1", 0) };
+    let team = TeamView {
+        team: "vision".into(),
+        pool: "a100".into(),
+        guaranteed: tpus(4),
+        limit: ResourceList::new(),
+        used: ResourceList::new(),
+        borrowed: ResourceList::new(),
+        lent: ResourceList::new(),
+        fair_share: ResourceList::new(),
+    };
+    let figures = Figures { teams: vec![team], nodes: vec![mixed], ..Figures::default() };
+    let scraped = |metrics: Metrics| metrics.scrape(Some(&figures), Time(0)).expect("renders");
+    let metrics = || Metrics::new().expect("distinct names");
+    let by_quota = scraped(metrics());
+    assert!(by_quota.contains(r#"sluice_gpus{kind="allocatable",pool="a100"} 4"#), "{by_quota}");
+    assert!(by_quota.contains(r#"sluice_gpus_free{fragment="1",pool="a100"} 1"#), "{by_quota}");
+    let configured = Accelerators::configured(&["habana.ai/gaudi".to_owned()]);
+    let by_setting = scraped(metrics().counting(configured));
+    assert!(by_setting.contains(r#"sluice_gpus{kind="allocatable",pool="a100"} 0"#), "{by_setting}");
 }

@@ -1,18 +1,18 @@
-//! What can be wrong with a scenario file, as one line that says where.
+//! Errors in scenario files, one line each with file, document and field.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Where in a scenario something was written.
+/// The place of an object in the scenario files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The file, as the caller named it.
+    /// The file name as given.
     pub file: Arc<str>,
-    /// The document in the file, counted from 1; empty documents do not count.
+    /// The number of the document, from 1; empty documents do not count.
     pub document: usize,
-    /// The item in the document, counted from 1, if that is a List.
+    /// The number of the item in a List, from 1.
     pub item: Option<usize>,
-    /// The object, as far as it could be told: `Job team-a/train`.
+    /// The object, as far as known: `Job team-a/train`.
     pub object: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Origin {
 }
 
 impl Origin {
-    /// Where in the file it is.
+    /// The place within the file: `document 2, item 1`.
     #[must_use]
     pub fn place(&self) -> String {
         match self.item {
@@ -45,11 +45,11 @@ pub enum ScenarioError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file has nothing in it.
-    #[error("{file}: there is no object in it")]
+    /// A file has no object.
+    #[error("{file}: contains no object")]
     Empty {
         /// The file.
         file: String,
@@ -59,17 +59,17 @@ pub enum ScenarioError {
     Syntax {
         /// The document in which reading stopped.
         origin: Origin,
-        /// What the parser said, with line and column, without the excerpt.
+        /// The parser's error with line and column.
         message: String,
     },
-    /// An object is not one that a scenario may have.
+    /// An object is invalid in a scenario.
     #[error("{origin}: {field}: {message}")]
     Invalid {
         /// The object.
         origin: Origin,
-        /// The field that is wrong.
+        /// The wrong field.
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
 }

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::{Fault, text};
 
-/// The kind of a list, and the version in which it is written.
+/// The kind of a list and its version.
 pub(super) const LIST: &str = "List";
 const API_VERSION: &str = "v1";
 
-/// The items of a document that is a list, each with its number counted from 1; any other document as it is.
+/// The items of a List, each with its number from 1; any other document as it is.
 pub(super) fn unpack(document: Value) -> Result<Vec<(Option<usize>, Value)>, Fault> {
     let Value::Object(mut list) = document else { return Ok(vec![(None, document)]) };
     if list.get("kind").and_then(Value::as_str) != Some(LIST) {

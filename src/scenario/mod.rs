@@ -1,8 +1,7 @@
-//! Scenario files: the very objects one would `kubectl apply`, with annotations that say when.
+//! Scenario files: objects as for `kubectl apply`, with annotations for their schedule.
 //!
-//! A scenario is read once, checked strictly, and becomes an ordered list of [`Step`]s. The simulator
-//! and the replay on a real cluster both carry out these steps, so that one can be held against the
-//! other.
+//! A scenario is read once, checked strictly, and becomes an ordered list of [`Step`]s. The simulator and the replay
+//! on a real cluster both take these steps, so that their outcomes can be compared.
 
 mod error;
 mod list;
@@ -24,10 +23,10 @@ pub use schedule::{PREFIX, RunningOn};
 
 use crate::api::values::{is_dns_label, is_dns_subdomain};
 
-/// The kinds of objects a scenario may have.
+/// The kinds of objects in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A namespace, which a label gives to a team.
+    /// A namespace; a label assigns it to a team.
     Namespace,
     /// A team.
     Team,
@@ -35,19 +34,19 @@ pub enum Kind {
     NodePool,
     /// A node.
     Node,
-    /// A class of priority.
+    /// A priority class.
     PriorityClass,
-    /// A class of devices that can be claimed.
+    /// A class of claimable devices.
     DeviceClass,
-    /// Devices that a driver offers.
+    /// Devices of a driver.
     ResourceSlice,
-    /// What claims are made from, one for each pod.
+    /// A template of claims, one for each pod.
     ResourceClaimTemplate,
     /// A claim of devices.
     ResourceClaim,
     /// A Job.
     Job,
-    /// A pod of its own.
+    /// A bare pod.
     Pod,
 }
 
@@ -85,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// The group and version in which it is written.
+    /// Its group and version.
     #[must_use]
     pub fn api_version(self) -> &'static str {
         match self {
@@ -99,19 +98,19 @@ impl Kind {
         }
     }
 
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         self.is_workload() || matches!(self, Self::ResourceClaimTemplate | Self::ResourceClaim)
     }
 
-    /// Whether its objects are what somebody wants to run.
+    /// Whether its objects are workloads.
     #[must_use]
     pub fn is_workload(self) -> bool {
         matches!(self, Self::Job | Self::Pod)
     }
 
-    /// Whether its names are one label of the DNS rather than several with dots between them.
+    /// Whether its names are a DNS label rather than a DNS subdomain.
     fn has_short_names(self) -> bool {
         matches!(self, Self::Namespace | Self::Team | Self::NodePool)
     }
@@ -123,51 +122,54 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One object of a scenario; a copy, where a document asks for several.
+/// An object of a scenario, or one of its copies.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Where it was written.
+    /// Its place in the files.
     pub origin: Origin,
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace: `default` when none is written, `None` for kinds without namespaces.
+    /// Its namespace, `default` if unset; `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// The manifest as one would apply it, without the annotations of the scenario.
+    /// The manifest without the scenario's annotations.
     pub manifest: Value,
-    /// How long each of its pods runs; `None` for ever.
+    /// Run time of each pod; `None` for ever.
     pub duration: Option<Duration>,
-    /// Where it runs already when the scenario begins.
+    /// Nodes on which it runs when the scenario starts.
     pub running_on: Option<RunningOn>,
 }
 
 impl Object {
     /// The manifest as a typed object; the error names the field that does not fit the type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, ScenarioError> {
-        serde_path_to_error::deserialize(&self.manifest).map_err(|error| ScenarioError::Invalid {
-            origin: self.origin.clone(),
-            field: error.path().to_string(),
-            message: error.inner().to_string(),
-        })
+        serde_path_to_error::deserialize(&self.manifest)
+            .map_err(|error| self.invalid(&error.path().to_string(), error.inner().to_string()))
+    }
+
+    /// The error of a wrong field, with the object's origin.
+    #[must_use]
+    pub fn invalid(&self, field: &str, message: String) -> ScenarioError {
+        ScenarioError::Invalid { origin: self.origin.clone(), field: field.to_owned(), message }
     }
 }
 
-/// What happens to an object.
+/// A change of an object.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It is created, or changed to this.
+    /// It is created or changed.
     Apply(Arc<Object>),
     /// It is deleted.
     Delete(Arc<Object>),
-    /// The node takes no new pods any more.
+    /// The node is cordoned.
     Cordon(Arc<Object>),
-    /// The node is lost with all that runs on it.
+    /// The node is lost with its pods.
     Fail(Arc<Object>),
 }
 
 impl Change {
-    /// What it happens to.
+    /// The object.
     #[must_use]
     pub fn object(&self) -> &Arc<Object> {
         match self {
@@ -176,16 +178,16 @@ impl Change {
     }
 }
 
-/// One thing that happens, and when.
+/// A change at a time.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The time since the beginning.
+    /// The time since the start.
     pub at: Duration,
-    /// What happens.
+    /// The change.
     pub change: Change,
 }
 
-/// All that happens, in order; what happens at the same time is in the order of the documents.
+/// The steps of a scenario, ordered by time, then by document.
 #[derive(Clone, Debug, Default)]
 pub struct Scenario {
     /// The steps.
@@ -200,7 +202,7 @@ impl Scenario {
         Self::parse(texts.iter().map(|(name, text)| (name.as_str(), text.as_str())))
     }
 
-    /// Reads a scenario from texts, each with the name that errors shall give it.
+    /// Reads a scenario from texts, each with its file name for errors.
     pub fn parse<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ScenarioError> {
         let mut scenario = Self::default();
         for (file, text) in texts {
@@ -224,12 +226,12 @@ impl Scenario {
             }
         }
         scenario.check_nodes()?;
-        scenario.check_twice()?;
+        scenario.check_duplicates()?;
         scenario.steps.sort_by_key(|step| step.at);
         Ok(scenario)
     }
 
-    /// The objects it applies, in order.
+    /// The applied objects, in order.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.steps.iter().filter_map(|step| match &step.change {
             Change::Apply(object) => Some(object),
@@ -260,7 +262,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What runs from the beginning must run on nodes that are there from the beginning.
+    /// Checks that `running-on` names nodes that exist at the start.
     fn check_nodes(&self) -> Result<(), ScenarioError> {
         let nodes: BTreeSet<&str> = self
             .steps
@@ -276,20 +278,15 @@ impl Scenario {
             let unknown =
                 object.running_on.iter().flat_map(RunningOn::nodes).find(|node| !nodes.contains(node));
             if let Some(node) = unknown {
-                return Err(ScenarioError::Invalid {
-                    origin: object.origin.clone(),
-                    field: annotation("running-on"),
-                    message: format!("no node {node} is there from the beginning"),
-                });
+                let message = format!("node {node} does not exist at the start");
+                return Err(object.invalid(&annotation("running-on"), message));
             }
         }
         Ok(())
     }
-}
 
-impl Scenario {
-    /// An object is applied again to change it, which takes time: twice at once is a slip.
-    fn check_twice(&self) -> Result<(), ScenarioError> {
+    /// Checks that no object is applied twice at the same time, which is a mistake.
+    fn check_duplicates(&self) -> Result<(), ScenarioError> {
         let mut first: BTreeMap<(Kind, &Option<String>, &str, Duration), &Origin> = BTreeMap::new();
         for step in &self.steps {
             let Change::Apply(object) = &step.change else { continue };
@@ -297,21 +294,18 @@ impl Scenario {
             if let Some(origin) = first.insert(key, &object.origin) {
                 let (name, file) = (&object.name, &origin.file);
                 let at = format!("{}s", step.at.as_secs_f64());
-                return Err(ScenarioError::Invalid {
-                    origin: object.origin.clone(),
-                    field: "metadata.name".to_owned(),
-                    message: format!("{name:?} is applied at {at} by {} of {file} already", origin.place()),
-                });
+                let message = format!("{name:?} is already applied at {at} by {} of {file}", origin.place());
+                return Err(object.invalid("metadata.name", message));
             }
         }
         Ok(())
     }
 }
 
-/// A field and what is wrong with it.
+/// A field and its problem.
 type Fault = (String, String);
 
-/// One document, read but not yet copied.
+/// A document before its copies are made.
 struct Document {
     kind: Kind,
     namespace: Option<String>,
@@ -321,7 +315,7 @@ struct Document {
 }
 
 impl Document {
-    /// Reads a document, and names it in `origin` as soon as that is possible.
+    /// Reads a document and adds its name to `origin`.
     fn read(origin: &mut Origin, document: Value) -> Result<Self, Fault> {
         let Value::Object(mut manifest) = document else {
             return Err(("(document)".to_owned(), "is not an object".to_owned()));
@@ -331,7 +325,7 @@ impl Document {
         let known = Kind::ALL.into_iter().find(|candidate| candidate.name() == kind);
         let kind = known.ok_or_else(|| {
             let names = Kind::ALL.map(Kind::name).join(", ");
-            ("kind".to_owned(), format!("{kind} cannot be part of a scenario; the kinds are {names}"))
+            ("kind".to_owned(), format!("{kind} is not supported in a scenario; supported kinds: {names}"))
         })?;
         let version = text(&manifest, "apiVersion")?;
         if version != kind.api_version() {
@@ -353,7 +347,7 @@ impl Document {
             Some(Value::String(_)) => {
                 return Err(("metadata.namespace".to_owned(), format!("a {kind} has no namespace")));
             }
-            Some(_) => return Err(("metadata.namespace".to_owned(), "is not a text".to_owned())),
+            Some(_) => return Err(("metadata.namespace".to_owned(), "is not a string".to_owned())),
         };
         origin.object = Some(match &namespace {
             Some(namespace) => format!("{kind} {namespace}/{name}"),
@@ -366,7 +360,7 @@ impl Document {
         Ok(Self { kind, namespace, name, manifest, schedule })
     }
 
-    /// The objects it stands for.
+    /// The document's object, or its copies.
     fn copies(&self, origin: &Origin) -> impl Iterator<Item = Object> {
         let names: Vec<String> = match self.schedule.copies {
             None => vec![self.name.clone()],
@@ -388,7 +382,7 @@ impl Document {
     }
 }
 
-/// Removes the scenario's annotations from the metadata and reads them.
+/// Reads the scenario's annotations and removes them from the metadata.
 fn take_schedule(kind: Kind, metadata: &mut Map<String, Value>) -> Result<schedule::Schedule, Fault> {
     let mut schedule = schedule::Schedule::default();
     let Some(annotations) = metadata.get_mut("annotations") else { return Ok(schedule) };
@@ -397,7 +391,10 @@ fn take_schedule(kind: Kind, metadata: &mut Map<String, Value>) -> Result<schedu
     };
     for (key, value) in annotations.iter() {
         let Value::String(value) = value else {
-            return Err((format!("metadata.annotations[{key}]"), format!("{value} is not a text; quote it")));
+            return Err((
+                format!("metadata.annotations[{key}]"),
+                format!("{value} is not a string; quote it"),
+            ));
         };
         if let Some(key) = key.strip_prefix(PREFIX) {
             schedule.read(kind, key, value).map_err(|fault| (annotation(key), fault))?;
@@ -419,12 +416,12 @@ fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Result<&'a str, Fault> {
     match map.get(key) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
         Some(Value::String(_)) => Err((key.to_owned(), "is empty".to_owned())),
-        Some(_) => Err((key.to_owned(), "is not a text".to_owned())),
+        Some(_) => Err((key.to_owned(), "is not a string".to_owned())),
         None => Err((key.to_owned(), "is missing".to_owned())),
     }
 }
 
-/// Whether an API server takes a name.
+/// Checks a name as the API server does.
 fn check_name(kind: Kind, name: &str) -> Result<(), String> {
     if kind.has_short_names() && !is_dns_label(name) {
         return Err(format!("{name:?} must be 1 to 63 characters of a-z, 0-9 and -"));
@@ -435,7 +432,7 @@ fn check_name(kind: Kind, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The text of a file; of standard input, if that is named `-`.
+/// The text of a file, or of standard input if it is named `-`.
 pub(crate) fn read(file: &Path) -> Result<String, ScenarioError> {
     let text = if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin())
@@ -445,9 +442,9 @@ pub(crate) fn read(file: &Path) -> Result<String, ScenarioError> {
     text.map_err(|source| ScenarioError::Unreadable { file: file.display().to_string(), source })
 }
 
-/// The documents of a file that are not empty.
+/// The documents of a file, without empty ones.
 pub(crate) fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, ScenarioError> {
-    // A scenario is the user's own file: its size is bounded by what the machine holds.
+    // A scenario is the user's own file, so its size has no limit.
     let options = serde_saphyr::options! { budget: None, strict_booleans: true, with_snippet: false };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(1, |location| location.line());
@@ -459,7 +456,7 @@ pub(crate) fn documents(file: &Arc<str>, text: &str) -> Result<Vec<Value>, Scena
     })
 }
 
-/// The number of the document that has this line, empty ones not counted.
+/// The number of the document with this line, not counting empty ones.
 fn document_at(text: &str, line: u64) -> usize {
     let mut documents = 0;
     let mut empty = true;

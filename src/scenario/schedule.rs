@@ -1,4 +1,4 @@
-//! The annotations that say when and how often something happens in a scenario.
+//! The scenario's annotations: times, copies and placement of objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use super::Kind;
 use crate::api::values::duration;
 
-/// What all annotations of a scenario begin with.
+/// The prefix of a scenario's annotations.
 pub const PREFIX: &str = "simulate.sluice.dev/";
 
-/// The most copies one document may ask for: more is a typing error.
+/// The most copies of a document; more is a typing error.
 const MAX_COPIES: usize = 100_000;
 
-/// Where a workload already runs when the scenario begins.
+/// The nodes on which a workload runs when the scenario starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunningOn {
     /// All of its pods on one node.
     Node(String),
-    /// So many pods on each of these nodes.
+    /// Pods by node.
     Pods(BTreeMap<String, u32>),
 }
 
@@ -32,7 +32,7 @@ impl RunningOn {
     }
 }
 
-/// An object's annotations, read.
+/// The schedule of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Schedule {
     pub copies: Option<usize>,
@@ -45,7 +45,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Takes note of one annotation of an object of this kind; the error is what is wrong with it.
+    /// Reads one annotation of an object of this kind; the error is the problem.
     pub fn read(&mut self, kind: Kind, key: &str, value: &str) -> Result<(), String> {
         let workload = kind.is_workload();
         let applies = match key {
@@ -54,13 +54,13 @@ impl Schedule {
             "duration" | "running-on" => workload,
             "cordon-at" | "fail-at" => kind == Kind::Node,
             _ => {
-                return Err("there is no such annotation; known are count, at, duration, running-on, \
-                            delete-at, cordon-at and fail-at"
+                return Err("unknown annotation; known are count, at, duration, running-on, delete-at, \
+                            cordon-at and fail-at"
                     .to_owned());
             }
         };
         if !applies {
-            return Err(format!("a {kind} cannot have this annotation"));
+            return Err(format!("does not apply to a {kind}"));
         }
         match key {
             "at" => self.at = Some(duration(value)?),
@@ -74,7 +74,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Checks what no annotation tells by itself; the error is the annotation and what is wrong.
+    /// Checks annotations against each other; the error is the annotation and its problem.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let at = self.at.unwrap_or_default();
         for (key, later) in
@@ -85,7 +85,7 @@ impl Schedule {
             }
         }
         if self.running_on.is_some() && at > Duration::ZERO {
-            return Err(("running-on", "what runs from the beginning cannot be applied later".to_owned()));
+            return Err(("running-on", "cannot be combined with a later `at`".to_owned()));
         }
         Ok(())
     }

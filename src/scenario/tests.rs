@@ -24,8 +24,8 @@ fn node(annotations: &str) -> String {
     format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n, annotations: {annotations}}}\n")
 }
 
-fn told(scenario: &Scenario) -> Vec<String> {
-    let tell = |step: &Step| {
+fn steps(scenario: &Scenario) -> Vec<String> {
+    let describe = |step: &Step| {
         let (verb, object) = match &step.change {
             Change::Apply(object) => ("apply", object),
             Change::Delete(object) => ("delete", object),
@@ -34,7 +34,7 @@ fn told(scenario: &Scenario) -> Vec<String> {
         };
         format!("{}s {verb} {} {}", step.at.as_secs(), object.kind, object.name)
     };
-    scenario.steps.iter().map(tell).collect()
+    scenario.steps.iter().map(describe).collect()
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn steps_are_ordered_by_time_then_by_document() {
     let nodes = node("{simulate.sluice.dev/count: '2', simulate.sluice.dev/fail-at: 1m30s}");
     let scenario = parse(&format!("---\n{late}---\n# nothing\n---\n{nodes}---\n{TEAM}")).expect("a scenario");
     assert_eq!(
-        told(&scenario),
+        steps(&scenario),
         [
             "0s apply Node n-0",
             "0s apply Node n-1",
@@ -57,7 +57,7 @@ fn steps_are_ordered_by_time_then_by_document() {
 }
 
 #[test]
-fn copies_are_named_and_lose_the_annotations_of_the_scenario() {
+fn copies_are_numbered_and_lose_the_scenarios_annotations() {
     let text =
         job("{simulate.sluice.dev/count: '2', simulate.sluice.dev/duration: 1.5s, sluice.dev/pool: a100}");
     let scenario = parse(&text).expect("a scenario");
@@ -80,7 +80,7 @@ fn a_job_without_namespace_is_in_the_default_one() {
 }
 
 #[test]
-fn what_runs_from_the_beginning_names_its_nodes() {
+fn running_on_names_existing_nodes() {
     let nodes = node("{simulate.sluice.dev/count: '2'}");
     let on = |value: &str| {
         format!("{}---\n{nodes}", job(&format!("{{simulate.sluice.dev/running-on: '{value}'}}")))
@@ -106,22 +106,22 @@ fn what_runs_from_the_beginning_names_its_nodes() {
 }
 
 #[test]
-fn errors_are_one_line_that_names_file_document_and_field() {
+fn errors_are_one_line_with_file_document_and_field() {
     let in_job = |annotations: &str| format!("{TEAM}---\n{}", job(annotations));
     let key = "s.yaml: document 2 (Job a/x): metadata.annotations[simulate.sluice.dev/";
     for (text, expected) in [
-        (in_job("{simulate.sluice.dev/att: 1s}"), format!("{key}att]: there is no such annotation")),
+        (in_job("{simulate.sluice.dev/att: 1s}"), format!("{key}att]: unknown annotation")),
         (in_job("{simulate.sluice.dev/at: soon}"), format!("{key}at]: \"soon\" is not a duration")),
         (in_job("{simulate.sluice.dev/at: -1s}"), format!("{key}at]: \"-1s\" is negative")),
         (in_job("{simulate.sluice.dev/at: 1h-2m}"), format!("{key}at]: \"1h-2m\" is not a duration")),
         (in_job("{simulate.sluice.dev/count: '0'}"), format!("{key}count]: \"0\" is not a number")),
-        (in_job("{simulate.sluice.dev/count: 3}"), format!("{key}count]: 3 is not a text; quote it")),
-        (in_job("{simulate.sluice.dev/fail-at: 1s}"), format!("{key}fail-at]: a Job cannot have")),
+        (in_job("{simulate.sluice.dev/count: 3}"), format!("{key}count]: 3 is not a string; quote it")),
+        (in_job("{simulate.sluice.dev/fail-at: 1s}"), format!("{key}fail-at]: does not apply to a Job")),
         (
             in_job("{simulate.sluice.dev/at: 3s, simulate.sluice.dev/delete-at: 2s}"),
             format!("{key}delete-at]: is before the object is applied"),
         ),
-        ("kind: Secret\n".to_owned(), "s.yaml: document 1 (Secret): kind: Secret cannot be part".to_owned()),
+        ("kind: Secret\n".to_owned(), "s.yaml: document 1 (Secret): kind: Secret is not supported in a scenario".to_owned()),
         ("kind: Job\n".to_owned(), "s.yaml: document 1 (Job): apiVersion: is missing".to_owned()),
         (
             "apiVersion: v1\nkind: Job\n".to_owned(),
@@ -138,14 +138,14 @@ fn errors_are_one_line_that_names_file_document_and_field() {
         (TEAM.replace("name: a", "name: a.b"), "s.yaml: document 1 (Team): metadata.name: \"a.b\" must be".to_owned()),
         (
             in_job("{}") + "---\n" + &job("{}"),
-            "s.yaml: document 3 (Job a/x): metadata.name: \"x\" is applied at 0s by document 2 of s.yaml already"
+            "s.yaml: document 3 (Job a/x): metadata.name: \"x\" is already applied at 0s by document 2 of s.yaml"
                 .to_owned(),
         ),
         (
             format!("{}---\n{}", job("{simulate.sluice.dev/count: '2'}"), job("{}").replace("name: x", "name: x-1")),
-            "s.yaml: document 2 (Job a/x-1): metadata.name: \"x-1\" is applied at 0s by document 1 of".to_owned(),
+            "s.yaml: document 2 (Job a/x-1): metadata.name: \"x-1\" is already applied at 0s by document 1 of".to_owned(),
         ),
-        ("# nothing\n---\n".to_owned(), "s.yaml: there is no object in it".to_owned()),
+        ("# nothing\n---\n".to_owned(), "s.yaml: contains no object".to_owned()),
         ("- 1\n".to_owned(), "s.yaml: document 1: (document): is not an object".to_owned()),
         (format!("{TEAM}---\na: [1\n---\n{TEAM}"), "s.yaml: document 2: ".to_owned()),
         (format!("{TEAM}kind: Team\n"), "s.yaml: document 1: duplicate mapping key: kind".to_owned()),
@@ -156,7 +156,7 @@ fn errors_are_one_line_that_names_file_document_and_field() {
     }
 }
 
-/// A List of the documents of a scenario.
+/// A List of documents.
 fn list(documents: &[&str]) -> String {
     let item = |document: &&str| format!("- {}\n", document.trim().replace('\n', "\n  "));
     let items: String = documents.iter().map(item).collect();
@@ -164,11 +164,11 @@ fn list(documents: &[&str]) -> String {
 }
 
 #[test]
-fn each_item_of_a_list_is_a_document_of_its_own() {
+fn each_item_of_a_list_is_an_object() {
     let jobs = job("{simulate.sluice.dev/count: '2'}");
     let text = format!("{}---\n{}", list(&[TEAM, &jobs]), node("{}"));
     assert_eq!(
-        told(&parse(&text).expect("a scenario")),
+        steps(&parse(&text).expect("a scenario")),
         ["0s apply Team a", "0s apply Job x-0", "0s apply Job x-1", "0s apply Node n"]
     );
     let plain = job("{}");
@@ -180,13 +180,13 @@ fn each_item_of_a_list_is_a_document_of_its_own() {
         ),
         (
             format!("{TEAM}---\n{}", list(&[&plain, &plain])),
-            "s.yaml: document 2, item 2 (Job a/x): metadata.name: \"x\" is applied at 0s by document 2, item 1 of s.yaml",
+            "s.yaml: document 2, item 2 (Job a/x): metadata.name: \"x\" is already applied at 0s by document 2, item 1 of s.yaml",
         ),
         (list(&["1"]), "s.yaml: document 1, item 1: (document): is not an object"),
         (none.replace("[]", "{}"), "s.yaml: document 1 (List): items: is not a list"),
         (none.replace("items: []", ""), "s.yaml: document 1 (List): items: is missing"),
         (none.replace("v1", "batch/v1"), "s.yaml: document 1 (List): apiVersion: batch/v1 is not v1"),
-        (none.to_owned(), "s.yaml: there is no object in it"),
+        (none.to_owned(), "s.yaml: contains no object"),
     ] {
         let error = error(&text);
         assert!(error.starts_with(expected), "expected {expected:?}, got {error:?}");
@@ -194,10 +194,10 @@ fn each_item_of_a_list_is_a_document_of_its_own() {
 }
 
 #[test]
-fn an_object_is_applied_again_later() {
+fn an_object_may_be_applied_again_later() {
     let later = TEAM.replace("name: a", "name: a, annotations: {simulate.sluice.dev/at: 5s}");
     assert_eq!(
-        told(&parse(&format!("{TEAM}---\n{later}")).expect("a scenario")),
+        steps(&parse(&format!("{TEAM}---\n{later}")).expect("a scenario")),
         ["0s apply Team a", "5s apply Team a"]
     );
 }

@@ -1,7 +1,6 @@
-//! The pods of groups as their objects are: gated, released or ended.
+//! Pod objects of groups: gated, released or ended.
 //!
-//! What else a pod does in a simulation is no concern of the mirror's. But whoever comes into a group has to
-//! be told from those who started before.
+//! The mirror needs them to distinguish new pods of a group from started ones.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +11,28 @@ use crate::api::record::Record;
 use crate::cluster::reduce::pod::{PodSeen, pod};
 use crate::engine::types::WorkloadId;
 
-/// All pods of groups.
+/// The pods of all groups.
 #[derive(Debug, Default)]
 pub struct Groups {
     objects: BTreeMap<WorkloadId, Value>,
-    /// Those that have started together, in order.
+    /// Pods that have started together, in order, by group.
     started: BTreeMap<WorkloadId, Vec<WorkloadId>>,
 }
 
 impl Groups {
-    /// A pod was submitted or changed.
-    pub fn note(&mut self, pod: WorkloadId, object: Value) {
+    /// Stores a pod that was submitted or changed.
+    pub fn store(&mut self, pod: WorkloadId, object: Value) {
         self.objects.insert(pod, object);
     }
 
-    /// Whether a pod runs with its group.
+    /// Whether a pod has started with its group.
     #[must_use]
     pub fn has_started(&self, pod: &WorkloadId) -> bool {
         self.started.values().any(|pods| pods.contains(pod))
     }
 
-    /// A pod was deleted; the group it ran in, and its number there.
-    pub fn forget(&mut self, pod: &WorkloadId) -> Option<(WorkloadId, u32)> {
+    /// Removes a deleted pod; returns its running group and its number in it.
+    pub fn remove(&mut self, pod: &WorkloadId) -> Option<(WorkloadId, u32)> {
         self.objects.remove(pod)?;
         self.started.iter().find_map(|(group, pods)| {
             let number = pods.iter().position(|other| other == pod)?;
@@ -41,32 +40,32 @@ impl Groups {
         })
     }
 
-    /// Pods start as their group's record says; what they look like then.
+    /// Starts pods with their group's record; returns the started pods.
     pub fn start(&mut self, group: &WorkloadId, pods: Vec<WorkloadId>, record: &Record) -> Vec<PodSeen> {
-        let note = serde_json::to_string(record).unwrap_or_default();
-        let seen = pods.iter().filter_map(|id| {
+        let record = serde_json::to_string(record).unwrap_or_default();
+        let started = pods.iter().filter_map(|id| {
             let object = self.objects.get_mut(id)?;
-            object["metadata"]["annotations"][names::ADMISSION] = note.clone().into();
+            object["metadata"]["annotations"][names::ADMISSION] = record.clone().into();
             object["spec"]["schedulingGates"] = Value::Null;
-            look(object)
+            seen(object)
         });
-        let seen = seen.collect();
+        let started = started.collect();
         self.started.insert(group.clone(), pods);
-        seen
+        started
     }
 
-    /// The pods of a group have ended; what they look like then.
+    /// Ends the pods of a group; returns the ended pods.
     pub fn end(&mut self, group: &WorkloadId) -> Vec<PodSeen> {
         let pods = self.started.remove(group).unwrap_or_default();
-        let seen = pods.iter().filter_map(|id| {
+        let ended = pods.iter().filter_map(|id| {
             let object = self.objects.get_mut(id)?;
             object["status"] = json!({"phase": "Succeeded"});
-            look(object)
+            seen(object)
         });
-        seen.collect()
+        ended.collect()
     }
 }
 
-fn look(object: &Value) -> Option<PodSeen> {
+fn seen(object: &Value) -> Option<PodSeen> {
     Some(pod(&serde_json::from_value(object.clone()).ok()?))
 }

@@ -1,66 +1,71 @@
-//! The simulator: plays a scenario with the engine that also runs clusters, without a cluster.
+//! The simulator: plays a scenario with the production engine, without a Kubernetes cluster.
 //!
-//! [`world`] is the API server: what is applied goes through the webhook and the reductions of the edge.
-//! [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and
-//! end. [`play`] moves time along; `ledger` and `meter` write down what is told in the end.
+//! [`cluster`] is the simulated API server: objects pass through the webhook and the production conversion to engine
+//! values. [`crate::engine::replay`] is the rest of the cluster: it carries decisions out and lets pods run and end.
+//! [`simulation`] advances time; `recorder` and `utilization` collect the outcome.
 
 mod check;
-mod eta;
+mod cluster;
+mod effect;
+mod expected_start;
 mod groups;
-mod ledger;
-mod meter;
-mod news;
+mod objects;
 mod outcome;
-mod play;
-mod read;
+mod recorder;
 pub mod report;
+mod simulation;
 mod snapshot;
-mod strangers;
 #[cfg(test)]
 mod tests;
-mod world;
+mod units;
+mod unmanaged;
+mod utilization;
 
 use std::time::Duration;
 
 pub use outcome::{
-    AdmissionRow, Clock, Decision, EvictionRow, Held, NodeRow, Outcome, Point, State, Summary, TeamRow,
-    Timeline, WorkloadRow,
+    AdmissionRow, Clock, Decision, EvictionRow, NodeRow, Outcome, Sample, State, Summary, TeamRow, Timeline,
+    Usage, Waits, WorkloadRow,
 };
+pub use units::{gpu_time, span};
 
 pub use snapshot::Snapshot;
 
 use crate::engine::replay::NeverSettles;
 use crate::engine::types::Settings;
 use crate::scenario::{Scenario, ScenarioError};
+use crate::view::Accelerators;
 
-/// How a scenario is played.
-#[derive(Clone, Copy, Debug, Default)]
+/// Options of a simulation.
+#[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// When to stop; without it, when nothing more can happen.
+    /// Simulated time at which to stop; without it, when nothing more can happen.
     pub until: Option<Duration>,
-    /// Whether the decisions are written down.
+    /// Whether to record the decisions.
     pub events: bool,
-    /// Whether looks at the teams over time are kept, for a picture.
+    /// Whether to record usage over time, for charts.
     pub timeline: bool,
-    /// What the owner of the cluster has decided.
+    /// Scheduling options.
     pub settings: Settings,
+    /// Resources that count as GPUs, besides those in quotas.
+    pub accelerators: Accelerators,
 }
 
 /// Why a simulation has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something in the files is wrong.
+    /// An error in the files.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The engine's decisions do not come to rest: a fault of the engine.
+    /// Decisions at one instant do not reach a fixed point: a fault of the engine.
     #[error(transparent)]
     NeverSettles(#[from] NeverSettles),
 }
 
-/// How far a simulation has come.
+/// Progress of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// How many of the scenario's steps have been taken.
+    /// Number of scenario steps done.
     pub steps: usize,
     /// The simulated time.
     pub now: Clock,
@@ -74,8 +79,7 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, Error> {
     run_with(None, scenario, options, &mut |_| ())
 }
 
-/// Plays a scenario, on top of what runs and waits in a cluster if there is a snapshot of one, and tells
-/// how far it has come.
+/// Plays a scenario on top of a cluster snapshot, if there is one, and reports progress.
 ///
 /// # Errors
 /// [`Error`].
@@ -85,9 +89,9 @@ pub fn run_with(
     options: &Options,
     on: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, Error> {
-    let play = match snapshot {
-        Some(snapshot) => play::Play::of(snapshot, options)?,
-        None => play::Play::new(options),
+    let simulation = match snapshot {
+        Some(snapshot) => simulation::Simulation::of(snapshot, options)?,
+        None => simulation::Simulation::new(options),
     };
-    play.run(&scenario.steps, on)
+    simulation.run(&scenario.steps, on)
 }

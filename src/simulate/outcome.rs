@@ -1,4 +1,4 @@
-//! What a simulation tells when it is over: one object, the same in JSON and YAML.
+//! The outcome of a simulation: one object, the same in JSON and YAML.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,24 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::view::Amounts;
+use super::units::{count, span};
+use crate::view::{Accelerators, Amounts};
 
-/// A time since the beginning of the simulation, written in seconds: `90s`, `1.5s`.
+/// A time since the start of the simulation, written in seconds: `90s`, `1.5s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Clock(pub Duration);
 
 impl Clock {
-    /// So many whole seconds.
+    /// A time of whole seconds.
     #[must_use]
     pub fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
+    }
+
+    /// The time in its two largest units, for tables and charts: `1m30s`.
+    #[must_use]
+    pub fn span(self) -> String {
+        span(self.0.as_secs_f64())
     }
 }
 
@@ -37,51 +44,79 @@ impl Serialize for Clock {
     }
 }
 
-/// Everything a simulation came to.
+/// The outcome of a simulation.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// When it ended.
+    /// When the simulation ended.
     pub end: Clock,
-    /// Every Job and bare pod that was ever there, in the order of submission.
+    /// Every Job and bare pod, in order of submission.
     pub workloads: Vec<WorkloadRow>,
-    /// Every team in every pool where it has a quota or holds something.
+    /// Every team in every pool where it has a quota or usage.
     pub teams: Vec<TeamRow>,
     /// Every node.
     pub nodes: Vec<NodeRow>,
-    /// The whole in figures.
+    /// Utilization, waits and evictions of the whole simulation.
     pub summary: Summary,
-    /// The decisions in order, where they were asked for.
+    /// The decisions in order, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Decision>>,
-    /// Of what those who submit would be warned, with file and document; not part of the JSON.
+    /// The webhook's warnings, with file and document; not part of the JSON.
     #[serde(skip)]
     pub warnings: Vec<String>,
-    /// What it looked like over time, where that was asked for; not part of the JSON.
+    /// Usage over time, if requested; not part of the JSON.
     #[serde(skip)]
     pub timeline: Timeline,
+    /// The resources that count as GPUs; not part of the JSON.
+    #[serde(skip)]
+    pub accelerators: Accelerators,
 }
 
-/// Where a workload stands at the end.
+/// The waits of workloads until their first admission, or until now where they still wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waits {
+    /// The mean, in seconds.
+    pub mean: f64,
+    /// The longest, in seconds.
+    pub longest: f64,
+}
+
+impl Outcome {
+    /// The waits of all workloads that Sluice queued; `None` without any.
+    #[must_use]
+    pub fn waits(&self) -> Option<Waits> {
+        let queued = self.workloads.iter().filter(|row| row.is_managed() && row.state != State::Held);
+        let waits = queued.map(|row| {
+            let admitted = row.admissions.first().map(|admission| admission.at);
+            let until = admitted.or(row.finished).unwrap_or(self.end);
+            until.0.saturating_sub(row.submitted.0).as_secs_f64()
+        });
+        let waits: Vec<f64> = waits.collect();
+        let longest = waits.iter().copied().reduce(f64::max)?;
+        Some(Waits { mean: waits.iter().sum::<f64>() / count(waits.len()), longest })
+    }
+}
+
+/// The state of a workload at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum State {
     /// It runs.
     Running,
-    /// It waits, or has been told to stop and will wait again.
+    /// It waits, or is stopping and will wait again.
     #[default]
     Pending,
-    /// Its user holds it back.
+    /// Its user suspends it.
     Held,
     /// All its pods have succeeded.
     Succeeded,
-    /// It ended otherwise: by a rule, with its node, or because it was deleted.
+    /// It ended otherwise: by a rule, by loss of its node, or by deletion.
     Failed,
 }
 
 impl State {
-    /// Whether nothing more can happen to it.
+    /// Whether it has ended.
     #[must_use]
-    pub fn is_over(self) -> bool {
+    pub fn has_ended(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
@@ -102,26 +137,26 @@ pub struct WorkloadRow {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its team; empty where its namespace belongs to none.
+    /// Its team; empty if its namespace belongs to no team.
     pub team: String,
     /// Its queue.
     pub queue: String,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
-    /// When it was submitted.
+    /// Submission time.
     pub submitted: Clock,
-    /// Where it ran, and every change of that.
+    /// Its admissions, and every change of nodes or pods.
     pub admissions: Vec<AdmissionRow>,
-    /// When all its pods had to go.
+    /// Its evictions.
     pub evictions: Vec<EvictionRow>,
-    /// When it ended.
+    /// When the workload ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished: Option<Clock>,
-    /// Why it stands there, as a code.
+    /// The reason code of its state.
     pub reason: String,
-    /// Why it stands there, in one sentence with the numbers and the parties.
+    /// One sentence with the numbers and the workloads involved.
     pub message: String,
-    /// When it is expected to start, if it waits and that can be told.
+    /// Its expected start, if it waits and has an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<Clock>,
 }
@@ -132,20 +167,26 @@ impl WorkloadRow {
     pub fn label(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+
+    /// Whether Sluice manages it.
+    #[must_use]
+    pub fn is_managed(&self) -> bool {
+        !self.team.is_empty()
+    }
 }
 
-/// Where a workload runs from some time on.
+/// Nodes and pods of a workload from some time on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AdmissionRow {
-    /// Since when.
+    /// Start of the admission.
     pub at: Clock,
     /// Pods by node.
     pub nodes: BTreeMap<String, u32>,
-    /// All pods it was granted.
+    /// Number of pods granted.
     pub pods: u32,
-    /// Whether it goes beyond its team's guarantee.
+    /// Whether it borrows.
     pub borrowed: bool,
-    /// The share of a GPU that each pod has, where that is less than it wants most.
+    /// The GPU fraction of each pod, if less than the one it prefers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
 }
@@ -153,12 +194,12 @@ pub struct AdmissionRow {
 /// An eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EvictionRow {
-    /// When it was told to stop.
+    /// When it happened.
     pub at: Clock,
-    /// For whom, `namespace/name`; empty when no preemptor is the cause.
+    /// The preemptor, `namespace/name`; empty without one.
     #[serde(rename = "for")]
     pub preemptor: String,
-    /// The rule.
+    /// The reason code.
     pub reason: String,
 }
 
@@ -170,13 +211,13 @@ pub struct TeamRow {
     pub name: String,
     /// The pool.
     pub pool: String,
-    /// What it is promised.
+    /// Its guarantee.
     pub guaranteed: Amounts,
-    /// What it and the teams below it hold.
+    /// Its usage, with that of the teams below it.
     pub used: Amounts,
-    /// What of that is beyond its guarantee.
+    /// Its usage beyond its guarantee.
     pub borrowed: Amounts,
-    /// What it would hold if the pool were shared out anew.
+    /// Its fair share of the pool.
     pub fair_share: Amounts,
 }
 
@@ -185,74 +226,73 @@ pub struct TeamRow {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// What nobody holds.
+    /// Its free resources.
     pub free: Amounts,
 }
 
-/// The whole in figures.
+/// Utilization, waits and evictions of the whole simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// GPU-seconds held by pods ÷ GPU-seconds that the nodes offered, over the whole run; of `cpu` where
-    /// no node has a GPU.
+    /// GPU-seconds used ÷ GPU-seconds of capacity, over the whole simulation; of `cpu` if no node has a GPU.
     pub utilization: f64,
-    /// The mean time from submission to the first admission, over those admitted.
+    /// The mean time from submission to first admission, over admitted workloads.
     pub mean_wait_seconds: f64,
-    /// How often all pods of a workload had to go.
+    /// Number of evictions.
     pub evictions: u64,
-    /// GPU-seconds of work lost by evictions and shrinking: since the pods started or last saved it.
+    /// GPU-seconds of work lost by evictions and shrinking, since start or last checkpoint.
     pub wasted_gpu_seconds: f64,
 }
 
 /// A decision of the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// When.
+    /// When it was made.
     pub at: Clock,
-    /// What: `Admitted`, `Resized`, `Evicted` or `Failed`.
+    /// `Admitted`, `Resized`, `Evicted` or `Failed`.
     pub action: &'static str,
-    /// The rule's code.
+    /// The reason code of the rule.
     pub rule: &'static str,
-    /// Whom it concerns, `namespace/name`.
+    /// The workload, `namespace/name`.
     pub workload: String,
-    /// The team of that workload.
+    /// Its team.
     pub team: String,
-    /// For whom, `namespace/name`.
+    /// The preemptor, `namespace/name`.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub preemptor: Option<String>,
-    /// Where it runs from now on.
+    /// Pods by node from now on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
     /// The engine's sentence.
     pub message: String,
 }
 
-/// What a simulation looked like over time, thinned out where there is more than a picture can show.
+/// Usage over time, thinned out to the resolution of a chart.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// The resource that is shown.
+    /// The resource: `GPUs`, or `cpu` if no node has a GPU.
     pub resource: String,
-    /// The looks, in order of time.
-    pub points: Vec<Point>,
+    /// The samples, in order of time.
+    pub samples: Vec<Sample>,
 }
 
-/// One look.
+/// Usage at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Point {
-    /// When.
+pub struct Sample {
+    /// The time.
     pub at: Clock,
-    /// What each team holds, by team and pool, with what it is promised.
-    pub teams: BTreeMap<(String, String), Held>,
-    /// How many workloads wait.
+    /// Usage and guarantee by team and pool.
+    pub teams: BTreeMap<(String, String), Usage>,
+    /// Number of waiting workloads.
     pub waiting: usize,
 }
 
-/// What a team holds of the resource shown.
+/// Usage and guarantee of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Held {
-    /// So much.
+pub struct Usage {
+    /// Used amount.
     pub used: f64,
-    /// So much is promised.
+    /// Guaranteed amount.
     pub guaranteed: f64,
 }
 
@@ -265,5 +305,24 @@ mod tests {
         for (milliseconds, text) in [(0, "0s"), (90_000, "90s"), (1500, "1.5s"), (1001, "1.001s")] {
             assert_eq!(Clock(Duration::from_millis(milliseconds)).to_string(), text);
         }
+    }
+
+    #[test]
+    fn waits_include_workloads_that_still_wait() {
+        let row = |submitted, admitted: Option<u64>| WorkloadRow {
+            team: "a".into(),
+            submitted: Clock::seconds(submitted),
+            admissions: admitted
+                .into_iter()
+                .map(|at| AdmissionRow { at: Clock::seconds(at), ..AdmissionRow::default() })
+                .collect(),
+            ..WorkloadRow::default()
+        };
+        let unmanaged = WorkloadRow { team: String::new(), ..row(0, None) };
+        let held = WorkloadRow { state: State::Held, ..row(0, None) };
+        let workloads = vec![row(0, Some(2)), row(10, None), unmanaged, held];
+        let outcome = Outcome { end: Clock::seconds(60), workloads, ..Outcome::default() };
+        assert_eq!(outcome.waits(), Some(Waits { mean: 26.0, longest: 50.0 }));
+        assert_eq!(Outcome::default().waits(), None);
     }
 }

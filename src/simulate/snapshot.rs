@@ -1,4 +1,4 @@
-//! A cluster's dump: `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, with
+//! A snapshot of a cluster: `kubectl get teams,nodepools,nodes,namespaces,priorityclasses,jobs,pods -A -o yaml`, with
 //! `deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims` where devices are claimed.
 
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::scenario::{Kind, Origin, ScenarioError, documents, read};
 /// The objects of a cluster at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The objects of the kinds that matter, with where they were written.
+    /// The objects of the relevant kinds, with their origin.
     pub objects: Vec<(Origin, Kind, Value)>,
-    /// The latest time that any of them speaks of: about when the dump was made.
+    /// The latest time in any object: about the time of the snapshot.
     pub taken: Time,
 }
 
 impl Snapshot {
-    /// Reads a dump from a file, or from standard input if that is named `-`.
+    /// Reads a snapshot from a file, or from standard input if it is named `-`.
     ///
     /// # Errors
     /// [`ScenarioError`] when it cannot be read or is not YAML.
@@ -28,10 +28,10 @@ impl Snapshot {
         Self::parse(&file.display().to_string(), &read(file)?)
     }
 
-    /// Reads a dump: Lists, or objects one by one. Kinds that do not matter are left out.
+    /// Reads a snapshot of Lists or single objects; skips irrelevant kinds.
     ///
     /// # Errors
-    /// [`ScenarioError`] when it is not YAML, or has no object that matters.
+    /// [`ScenarioError`] when it is not YAML, or has no relevant object.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let file: Arc<str> = name.into();
         let mut snapshot = Self { objects: Vec::new(), taken: Time(0) };
@@ -52,7 +52,7 @@ impl Snapshot {
         if snapshot.objects.is_empty() {
             return Err(ScenarioError::Empty { file: name.to_owned() });
         }
-        // What others are told of must be known first.
+        // Teams and pools come before the workloads that depend on them.
         snapshot.objects.sort_by_key(|(_, kind, _)| *kind);
         Ok(snapshot)
     }
@@ -76,7 +76,7 @@ impl Snapshot {
     }
 }
 
-/// The latest time written anywhere in an object.
+/// The latest time in any field of an object.
 fn latest(value: &Value) -> Time {
     match value {
         Value::String(text) if text.len() >= 20 && text.ends_with('Z') => {
@@ -128,7 +128,7 @@ mod tests {
         })
     }
 
-    /// A cluster with one node of two GPUs, all of which a Job runs on, and a Job that waits.
+    /// A cluster of one node with two GPUs, a Job that uses both, and a waiting Job.
     fn dump() -> String {
         let team = |name: &str, gpus: u32| {
             json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": name},
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_in_the_cluster_runs_and_the_scenario_comes_on_top() {
-        let snapshot = Snapshot::parse("dump.yaml", &dump()).expect("a dump");
+    fn a_scenario_plays_on_top_of_a_snapshot() {
+        let snapshot = Snapshot::parse("dump.yaml", &dump()).expect("a snapshot");
         let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: new, namespace: b, annotations: \
                     {simulate.sluice.dev/at: 5s, simulate.sluice.dev/duration: 8s}}\nspec: {template: {spec: \
                     {restartPolicy: Never, containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}}\n";
@@ -169,7 +169,7 @@ mod tests {
         };
         let before = play(&Scenario::default());
         let states: Vec<_> = before.workloads.iter().map(|row| (row.name.as_str(), row.state)).collect();
-        // It began a minute before the dump and says that it runs for a hundred seconds.
+        // It started a minute before the snapshot and has a time limit of 100 s.
         assert_eq!(states, [("runs", State::Succeeded), ("waits", State::Running)]);
         assert_eq!(before.workloads[0].finished.map(|at| at.to_string()).as_deref(), Some("40s"));
         let after = play(&scenario);
@@ -178,16 +178,16 @@ mod tests {
             (runs.evictions[0].at.to_string(), runs.evictions[0].preemptor.as_str()),
             ("5s".into(), "b/new")
         );
-        // A cluster's pods take half a minute to end.
+        // Pods of a snapshot take 30 s to end.
         let new = after.workloads.iter().find(|row| row.name == "new").expect("it was submitted");
         assert_eq!(new.admissions[0].at.to_string(), "35s");
         assert_eq!(new.finished.map(|at| at.to_string()).as_deref(), Some("43s"));
     }
 
     #[test]
-    fn a_dump_that_cannot_be_read_is_told_with_file_document_and_field() {
+    fn an_error_in_a_snapshot_names_file_document_and_field() {
         let text = dump().replace("\"parallelism\":2", "\"parallelism\":\"two\"");
-        let snapshot = Snapshot::parse("dump.yaml", &text).expect("a dump");
+        let snapshot = Snapshot::parse("dump.yaml", &text).expect("a snapshot");
         let played = run_with(Some(&snapshot), &Scenario::default(), &Options::default(), &mut |_| ());
         let error = played.expect_err("parallelism is a number").to_string();
         assert!(error.starts_with("dump.yaml: document 1, item 1 (Job a/"), "{error}");

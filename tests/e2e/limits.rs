@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice::view::{EtaRow, ProspectRow, WorkloadRow};
+use sluice::view::{EtaRow, WhatIfRow, WorkloadRow};
 use sluice_harness::{World, eventually, patience};
 use tokio::process::Command;
 
@@ -46,8 +46,8 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         let eta = expected(world, "next").await?;
         let queue = says(world, &["queue"]).await?;
         ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
-        let explained = says(world, &["explain", "a/next"]).await?;
-        ensure!(explained.contains("Expected    to start in"), "{explained}");
+        let told = says(world, &["explain", "a/next"]).await?;
+        ensure!(told.contains("Expected    start in"), "{told}");
         let same = says(world, &["explain", "job/next", "-n", "a"]).await?;
         ensure!(same.starts_with("Job a/next is Pending"), "{same}");
         let wrong = says(world, &["explain", "po/next", "-n", "a"]).await;
@@ -59,9 +59,9 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         std::fs::write(&file, another.manifest())?;
         let file = file.display().to_string();
         let answer = says(world, &["what-if", "--file", &file, "--output=json"]).await?;
-        let forecast: ProspectRow = serde_json::from_str(&answer)?;
+        let row: WhatIfRow = serde_json::from_str(&answer)?;
         ensure!(
-            forecast.team == "a" && forecast.queue == "patient" && forecast.state == "Pending",
+            row.head.team == "a" && row.head.queue == "patient" && row.head.state == "Pending",
             "{answer}"
         );
         world

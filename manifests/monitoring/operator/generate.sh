@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 cat <<'HEAD'
-# Made of ../rules.yaml by generate.sh.
+# Generated from ../rules.yaml by generate.sh.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

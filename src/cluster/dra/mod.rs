@@ -1,15 +1,17 @@
 //! Devices of dynamic resource allocation (DRA), counted as amounts of a resource.
 //!
-//! A class of devices counts as one resource: the extended resource it names, or else the name that Kubernetes knows
-//! it by. A node has as much of it as drivers say in ResourceSlices and the class selects, a pod asks for as much as
-//! its claims ask of the class, and all else (teams, quotas, places) is as with any resource.
+//! A DeviceClass counts as one resource: the extended resource it names, or else the name that Kubernetes gives it.
+//! A node offers the devices of its ResourceSlices that the class selects. A pod requests the devices that its claims
+//! request of the class. Teams, quotas and placement treat it like any resource.
 
+mod index;
 mod selector;
 mod supply;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::index::remove;
 use self::supply::Supply;
 use super::reduce::claims::{
     Asked, CLASS_PREFIX, ClaimSeen, Claims, DeviceClassSeen, PodClaim, SliceSeen, TemplateSeen,
@@ -18,21 +20,21 @@ use super::table::{Seen, Step, Table};
 use crate::engine::types::amount::{Amount, ResourceList, sum};
 use crate::engine::types::{Name, Node, Observed, Size, Unready, Workload};
 
-/// A message of one of the watches.
+/// A message of a watch on dynamic resource allocation.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// Of a ResourceSlice, by its name.
+    /// A ResourceSlice, by its name.
     Slice(Seen<SliceSeen>),
-    /// Of a DeviceClass, by its name.
+    /// A DeviceClass, by its name.
     Class(Seen<DeviceClassSeen>),
-    /// Of a ResourceClaimTemplate, by namespace and name.
+    /// A ResourceClaimTemplate, by namespace and name.
     Template(Seen<TemplateSeen>),
-    /// Of a ResourceClaim, by namespace and name.
+    /// A ResourceClaim, by namespace and name.
     Claim(Seen<ClaimSeen>),
 }
 
 impl News {
-    /// That there are no such objects.
+    /// The messages of four complete, empty lists.
     #[must_use]
     pub fn nothing() -> [Self; 8] {
         [
@@ -48,22 +50,22 @@ impl News {
     }
 }
 
-/// The key of an object that has a namespace.
+/// The key of a namespaced object.
 #[must_use]
 pub fn key(namespace: &str, name: &str) -> Name {
     format!("{namespace}/{name}").as_str().into()
 }
 
-/// What is to be counted anew.
+/// The objects to count again.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Concerns {
-    /// Nodes that offer something else.
+pub struct Affected {
+    /// Nodes with changed devices.
     pub nodes: BTreeSet<Name>,
-    /// Workloads and pods that may ask for something else, by UID.
-    pub users: BTreeSet<Name>,
+    /// Workloads and pods with requests that may have changed, by UID.
+    pub dependents: BTreeSet<Name>,
 }
 
-/// What somebody's count depends on.
+/// An input of a device count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Classes,
@@ -71,78 +73,79 @@ enum Source {
     Claim(Name),
 }
 
-/// All that is known of claimed devices.
+/// The cache of claimed devices.
 #[derive(Debug, Default)]
 pub struct Dra {
     supply: Supply,
     templates: Table<TemplateSeen>,
     claims: Table<ClaimSeen>,
-    /// Who asks for what comes from where.
-    users: BTreeMap<Source, BTreeSet<Name>>,
+    /// The workloads and pods with counts that depend on each input, by UID.
+    dependents: BTreeMap<Source, BTreeSet<Name>>,
 }
 
 impl Dra {
-    /// Whether every first list has been read to its end.
+    /// Whether every first list is complete.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.supply.complete() && self.templates.complete() && self.claims.complete()
     }
 
-    /// Takes note of a message; whom it concerns.
-    pub fn take(&mut self, news: News) -> Concerns {
+    /// Applies a message; returns the objects to count again.
+    pub fn take(&mut self, news: News) -> Affected {
         match news {
-            News::Slice(seen) => Concerns { nodes: self.supply.take_slice(seen), ..Concerns::default() },
+            News::Slice(seen) => Affected { nodes: self.supply.take_slice(seen), ..Affected::default() },
             News::Class(seen) => match self.supply.take_class(seen) {
-                None => Concerns::default(),
-                Some(nodes) => {
-                    Concerns { nodes, users: self.users.get(&Source::Classes).cloned().unwrap_or_default() }
-                }
+                None => Affected::default(),
+                Some(nodes) => Affected {
+                    nodes,
+                    dependents: self.dependents.get(&Source::Classes).cloned().unwrap_or_default(),
+                },
             },
             News::Template(seen) => {
                 let steps = self.templates.take(seen);
                 let same = |name: &Name, before: &TemplateSeen| self.templates.get(name) == Some(before);
-                self.concerned(changed(steps, same).into_iter().map(Source::Template))
+                self.affected(changed(steps, same).into_iter().map(Source::Template))
             }
             News::Claim(seen) => {
                 let steps = self.claims.take(seen);
                 let same = |name: &Name, before: &ClaimSeen| self.claims.get(name) == Some(before);
-                self.concerned(changed(steps, same).into_iter().map(Source::Claim))
+                self.affected(changed(steps, same).into_iter().map(Source::Claim))
             }
         }
     }
 
-    fn concerned(&self, sources: impl Iterator<Item = Source>) -> Concerns {
-        let users = sources.filter_map(|source| self.users.get(&source)).flatten().cloned();
-        Concerns { users: users.collect(), ..Concerns::default() }
+    fn affected(&self, sources: impl Iterator<Item = Source>) -> Affected {
+        let dependents = sources.filter_map(|source| self.dependents.get(&source)).flatten().cloned();
+        Affected { dependents: dependents.collect(), ..Affected::default() }
     }
 
-    /// Adds what drivers offer on a node to what it lists itself.
+    /// Adds the devices that drivers offer on a node to its allocatable resources.
     pub fn offer(&mut self, node: &mut Node) {
         self.supply.offer(node);
     }
 
-    /// The same for a node to which it has been done before.
+    /// Updates a node that [`Self::offer`] changed before.
     pub fn offer_again(&mut self, node: &mut Node) {
         self.supply.offer_again(node);
     }
 
-    /// Forgets a node.
-    pub fn forget(&mut self, node: &Name) {
-        self.supply.forget(node);
+    /// Drops a deleted node.
+    pub fn remove_node(&mut self, node: &Name) {
+        self.supply.remove_node(node);
     }
 
-    /// Takes note of what somebody's count depends on.
+    /// Updates the inputs of the count of a workload or pod.
     pub fn note(&mut self, user: &Name, before: Option<&Claims>, now: Option<&Claims>) {
         for source in before.map(sources).unwrap_or_default() {
-            remove(&mut self.users, &source, user);
+            remove(&mut self.dependents, &source, user);
         }
         for source in now.map(sources).unwrap_or_default() {
-            self.users.entry(source).or_default().insert(user.clone());
+            self.dependents.entry(source).or_default().insert(user.clone());
         }
     }
 
-    /// Fills in what the claims of a workload ask for. What cannot be counted is not queued; if it runs already,
-    /// it keeps what was counted.
+    /// Adds the devices that the claims of a workload request. A workload with claims that cannot be counted is not
+    /// queued; a running one keeps its last count.
     pub fn count(&self, claims: &mut Claims, workload: &mut Workload) {
         match self.asked(claims) {
             Ok(asked) => {
@@ -168,12 +171,15 @@ impl Dra {
         }
     }
 
-    /// What pods request, with what they claim; the error says why that cannot be told.
+    /// The requests of a pod with its claimed devices.
+    ///
+    /// # Errors
+    /// Why the claimed devices cannot be counted.
     pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
         Ok(self.by_resource(&sum(&claims.plain, &self.asked(claims)?)))
     }
 
-    /// What a pod of this UID holds, with what it was given by claims.
+    /// The usage of the pod with this UID, with the devices of its claims.
     pub fn held(&self, pod: &Name, claims: &mut Claims) -> ResourceList {
         let mut held = ResourceList::new();
         let mut known = true;
@@ -184,7 +190,7 @@ impl Dra {
                 None => {}
             }
         }
-        // Of what is known only in part, what was counted before is nearer the truth, if anything was.
+        // If some claims are unknown, the earlier count is closer.
         if known || claims.counted.is_none() {
             claims.counted = Some(held);
         }
@@ -192,7 +198,7 @@ impl Dra {
         self.by_resource(&sum(&claims.plain, claims.counted.as_ref().unwrap_or(&none)))
     }
 
-    /// What a pod has been given by one claim, or is to be given. A claim that pods share is its first user's.
+    /// The devices of one claim of a pod, allocated or requested. A shared claim is charged to its first pod.
     fn given(&self, pod: &Name, namespace: &str, claim: &PodClaim) -> Option<&Asked> {
         if let Some(shared) = &claim.shared {
             let claim = self.claims.get(&key(namespace, shared))?;
@@ -203,7 +209,7 @@ impl Dra {
         made.map(|claim| &claim.asked).or_else(|| template().map(|template| &template.asked))
     }
 
-    /// What each pod of a workload asks for by claims: where they differ, the largest of each.
+    /// The devices that each pod of a workload requests; the maximum per resource where pods differ.
     fn asked(&self, claims: &Claims) -> Result<ResourceList, Name> {
         let mut most = ResourceList::new();
         for role in &claims.roles {
@@ -223,9 +229,8 @@ impl Dra {
 
     fn asked_by(&self, namespace: &str, claim: &PodClaim) -> Result<Option<&Vec<(Name, u64)>>, Name> {
         if let Some(shared) = &claim.shared {
-            let why = format!(
-                "ResourceClaim {shared} is one that pods share; name a ResourceClaimTemplate instead"
-            );
+            let why =
+                format!("ResourceClaim {shared} is shared between pods; use a ResourceClaimTemplate instead");
             return Err(why.as_str().into());
         }
         let Some(name) = &claim.template else { return Ok(None) };
@@ -245,34 +250,34 @@ impl Dra {
     fn add(&self, to: &mut ResourceList, devices: &[(Name, u64)]) {
         for (class, count) in devices {
             let amount = Amount::units(i64::try_from(*count).unwrap_or(i64::MAX).min(MOST));
-            let entry = to.entry(self.supply.resource_of(class)).or_default();
-            *entry = *entry + amount;
+            let total = to.entry(self.supply.resource_of(class)).or_default();
+            *total = *total + amount;
         }
     }
 
-    /// Requests with the resource of each class under the one name it is counted by.
+    /// Requests with each class under its resource's name.
     fn by_resource(&self, requests: &ResourceList) -> ResourceList {
         let mut renamed = ResourceList::new();
         for (resource, amount) in requests {
             let class = resource.strip_prefix(CLASS_PREFIX);
             let resource = class.map_or_else(|| resource.clone(), |class| self.supply.resource_of(class));
-            let entry = renamed.entry(resource).or_default();
-            *entry = *entry + *amount;
+            let total = renamed.entry(resource).or_default();
+            *total = *total + *amount;
         }
         renamed
     }
 }
 
-/// More devices than any claim can have.
+/// A limit for arithmetic; more devices than any claim can have.
 const MOST: i64 = 1 << 20;
 
-/// The keys of what is another than before.
+/// The keys of objects that differ from before.
 fn changed<T>(steps: Vec<Step<T>>, same: impl Fn(&Name, &T) -> bool) -> Vec<Name> {
-    let news = |step: Step<T>| match step {
+    let changed = |step: Step<T>| match step {
         Step::Put(name, Some(before)) if same(&name, &before) => None,
         Step::Put(name, _) | Step::Gone(name, _) => Some(name),
     };
-    steps.into_iter().filter_map(news).collect()
+    steps.into_iter().filter_map(changed).collect()
 }
 
 fn sources(claims: &Claims) -> BTreeSet<Source> {
@@ -283,16 +288,6 @@ fn sources(claims: &Claims) -> BTreeSet<Source> {
         claims.map(|name| Source::Claim(key(name))).chain(template).collect::<Vec<_>>()
     });
     each.chain([Source::Classes]).collect()
-}
-
-/// Takes a name out of an index.
-fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Name>>, key: &K, name: &Name) {
-    if let Some(names) = index.get_mut(key) {
-        names.remove(name);
-        if names.is_empty() {
-            index.remove(key);
-        }
-    }
 }
 
 #[cfg(test)]

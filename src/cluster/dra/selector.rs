@@ -1,7 +1,7 @@
-//! Selectors of devices: expressions in CEL, with what Kubernetes adds to that language for them.
+//! Device selectors: CEL expressions with the extensions of Kubernetes.
 //!
-//! A selector sees `device.driver`, `device.attributes` and `device.capacity`, the latter two by domain and name. A
-//! domain that the device does not speak of has no names, so that asking whether it has one is no error.
+//! A selector sees `device.driver`, `device.attributes` and `device.capacity`; the latter two are maps by domain and
+//! name. An unknown domain is an empty map, so a test for a name in it is not an error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use cel::{Context, DeclarationError, Env, ExecutionError, Program, Value};
 use super::values::{Domains, Quantity, Version, add_ordered};
 use crate::cluster::reduce::claims::{Attribute, Device};
 
-/// The language of selectors.
+/// The CEL environment of selectors.
 #[derive(Clone)]
 pub struct Language(Arc<Env>);
 
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Language {
     }
 }
 
-/// A selector that is well-formed.
+/// A compiled selector.
 #[derive(Debug)]
 pub struct Selector(Program);
 
@@ -36,18 +36,18 @@ impl Default for Language {
 }
 
 impl Language {
-    /// Reads a selector.
+    /// Compiles a selector.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The syntax or type error.
     pub fn read(&self, expression: &str) -> Result<Selector, String> {
         self.0.compile(expression).map(Selector).map_err(|error| error.to_string())
     }
 
-    /// A device as selectors see it, from the driver of that name.
+    /// Converts a device of a driver into the form that selectors see.
     ///
     /// # Errors
-    /// What of it cannot be understood; it then matches no selector.
+    /// The attribute or capacity that cannot be converted. Such a device matches no selector.
     pub fn show(&self, driver: &str, device: &Device) -> Result<Shown<'static>, String> {
         let mut attributes = BTreeMap::new();
         for (name, attribute) in &device.attributes {
@@ -71,18 +71,18 @@ impl Language {
     }
 }
 
-/// A device as selectors see it.
+/// A device in the form that selectors see.
 pub struct Shown<'v>(Context<'v, 'v>);
 
 impl Shown<'_> {
-    /// Whether a selector selects it.
+    /// Whether a selector selects the device.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// Why the expression cannot be evaluated.
     pub fn matches(&self, selector: &Selector) -> Result<bool, String> {
         match selector.0.execute(&self.0) {
             Ok(Value::Bool(matches)) => Ok(matches),
-            Ok(other) => Err(format!("it gives {other:?}, not true or false")),
+            Ok(other) => Err(format!("the expression returns {other:?}, not true or false")),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -90,7 +90,7 @@ impl Shown<'_> {
 
 type Names = HashMap<CelMapKey<'static>, Box<dyn Val>>;
 
-/// Files a value under its domain, which is the driver's unless the name has one.
+/// Stores a value under the domain in its name, or else under the driver's.
 fn put(domains: &mut BTreeMap<String, Names>, driver: &str, name: &str, value: Box<dyn Val>) {
     let (domain, name) = name.split_once('/').unwrap_or((driver, name));
     domains.entry(domain.to_owned()).or_default().insert(key(name), value);
@@ -120,7 +120,7 @@ fn value(attribute: &Attribute) -> Result<Box<dyn Val>, String> {
         Attribute::Ints(values) => list(values, |value| Ok(Box::new(CelInt::from(*value)))),
         Attribute::Texts(values) => list(values, text),
         Attribute::Versions(values) => list(values, version),
-        Attribute::Unknown => Err("a kind of value that is not known".to_owned()),
+        Attribute::Unknown => Err("unknown type of value".to_owned()),
     }
 }
 
@@ -169,7 +169,7 @@ fn part<'b, 'v>(
     Ok(CowVal::owned(CelInt::from(part)))
 }
 
-/// Whether the first is the second, or a list that has it.
+/// Whether the first argument equals the second, or is a list that contains it.
 fn includes<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let [within, sought] = args.as_slice() else {
         return Err(ExecutionError::missing_argument_or_target());
@@ -181,7 +181,7 @@ fn includes<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executi
     Ok(CowVal::owned(CelBool::from(found)))
 }
 
-/// `cel.bind(name, value, expression)`: a loop over nothing, whose result is seen with `name` set.
+/// `cel.bind(name, value, expression)`: a comprehension over an empty list, with `name` as its accumulator.
 fn bind(
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_mean_what_they_mean_to_the_scheduler() {
+    fn selectors_evaluate_as_in_kube_scheduler() {
         for (expression, expected) in [
             ("device.driver == 'gpu.example.com'", true),
             ("device.driver == 'other'", false),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_evaluated_is_an_error_and_not_a_match() {
+    fn an_expression_that_cannot_be_evaluated_is_an_error() {
         for expression in [
             "device.driver ==",
             "device.attributes['elsewhere.example.com'].type == 'gpu'",

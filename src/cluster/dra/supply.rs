@@ -1,54 +1,54 @@
-//! What there is to be claimed: the devices that drivers offer and classes select, by node.
+//! Devices to claim: those that drivers offer and classes select, by node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::remove;
+use super::index::remove;
 use super::selector::{Language, Selector};
 use crate::cluster::reduce::claims::{CLASS_PREFIX, Device, DeviceClassSeen, SliceSeen};
 use crate::cluster::table::{Seen, Step, Table};
 use crate::engine::types::amount::{Amount, ResourceList, sum};
 use crate::engine::types::{Name, Node};
 
-/// All devices that are offered.
+/// All offered devices.
 #[derive(Debug, Default)]
 pub struct Supply {
     language: Language,
     slices: Table<SliceSeen>,
     classes: Table<DeviceClassSeen>,
-    /// What each class selects by; nothing of a class that cannot be read.
+    /// The selectors of each readable class.
     selectors: BTreeMap<Name, Vec<Selector>>,
-    /// Of each device of a slice, the classes that select it.
+    /// For each device of a slice, the classes that select it.
     selected: BTreeMap<Name, Vec<BTreeSet<Name>>>,
     /// The slices of each pool.
     pools: BTreeMap<(Name, Name), BTreeSet<Name>>,
     /// The slices of each node.
     of_node: BTreeMap<Name, BTreeSet<Name>>,
-    /// What has been added to what each node lists itself.
+    /// The resources added to each node.
     added: BTreeMap<Name, BTreeSet<Name>>,
-    /// What has been said in the log.
-    told: BTreeSet<String>,
+    /// Problems already logged.
+    logged: BTreeSet<String>,
 }
 
 impl Supply {
-    /// Whether the first lists have been read to their ends.
+    /// Whether the first lists are complete.
     pub fn complete(&self) -> bool {
         self.slices.complete() && self.classes.complete()
     }
 
-    /// Whether there is such a class.
+    /// Whether a class exists.
     pub fn knows(&self, class: &str) -> bool {
         self.classes.get(class).is_some()
     }
 
-    /// The resource that the devices of a class count as.
+    /// The resource of a class.
     pub fn resource_of(&self, class: &str) -> Name {
         let named = self.classes.get(class).and_then(|class| class.resource.clone());
         named.unwrap_or_else(|| format!("{CLASS_PREFIX}{class}").as_str().into())
     }
 
-    /// Takes note of a slice; the nodes that may have something else.
+    /// Applies a message about a slice; returns the nodes with devices that may have changed.
     pub fn take_slice(&mut self, seen: Seen<SliceSeen>) -> BTreeSet<Name> {
-        let mut touched = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for step in self.slices.take(seen) {
             let (name, before) = match step {
                 Step::Put(name, before) => (name, before),
@@ -62,7 +62,7 @@ impl Supply {
                 remove(&mut self.pools, &before.pool, &name);
                 if let Some(node) = &before.node {
                     remove(&mut self.of_node, node, &name);
-                    touched.insert((before.pool.clone(), Some(node.clone())));
+                    changed.insert((before.pool.clone(), Some(node.clone())));
                 }
             }
             match now {
@@ -71,8 +71,8 @@ impl Supply {
                     if let Some(node) = &now.node {
                         self.of_node.entry(node.clone()).or_default().insert(name.clone());
                     }
-                    touched.insert((now.pool.clone(), now.node.clone()));
-                    self.look_at_slice(&name, None);
+                    changed.insert((now.pool.clone(), now.node.clone()));
+                    self.select_devices(&name, None);
                 }
                 None => {
                     self.selected.remove(&name);
@@ -80,15 +80,16 @@ impl Supply {
             }
         }
         let mut nodes = BTreeSet::new();
-        for (pool, node) in touched {
-            // One slice decides whether the others of its pool are out of date.
+        for (pool, node) in changed {
+            // A slice of a newer generation invalidates the older slices of its pool.
             let slices = self.pools.get(&pool).into_iter().flatten().filter_map(|name| self.slices.get(name));
             nodes.extend(slices.filter_map(|slice| slice.node.clone()).chain(node));
         }
         nodes
     }
 
-    /// Takes note of a class; the nodes that may have something else, if anything has changed.
+    /// Applies a message about a class; returns the nodes with devices that may have changed, or `None` if nothing
+    /// changed.
     pub fn take_class(&mut self, seen: Seen<DeviceClassSeen>) -> Option<BTreeSet<Name>> {
         let mut any = false;
         for step in self.classes.take(seen) {
@@ -111,23 +112,23 @@ impl Supply {
     fn selectors_changed(&mut self, name: &Name) {
         self.selectors.remove(name);
         let itself = format!("DeviceClass {name} ");
-        self.told.retain(|what| !what.starts_with(&itself));
+        self.logged.retain(|what| !what.starts_with(&itself));
         if let Some(class) = self.classes.get(name) {
             let read = |text: &String| self.language.read(text);
             let selectors = class.selectors.as_ref().ok_or("a selector is not in CEL".to_owned());
             match selectors.and_then(|texts| texts.iter().map(read).collect::<Result<Vec<_>, _>>()) {
                 Ok(selectors) => drop(self.selectors.insert(name.clone(), selectors)),
-                Err(problem) => self.tell(format!("DeviceClass {name} selects nothing"), &problem),
+                Err(problem) => self.log_once(format!("DeviceClass {name} selects nothing"), &problem),
             }
         }
         let slices: Vec<Name> = self.selected.keys().cloned().collect();
         for slice in slices {
-            self.look_at_slice(&slice, Some(name));
+            self.select_devices(&slice, Some(name));
         }
     }
 
-    /// Finds out which of all classes, or whether this one, selects each device of a slice.
-    fn look_at_slice(&mut self, name: &Name, only: Option<&Name>) {
+    /// Evaluates all classes, or only one, on each device of a slice.
+    fn select_devices(&mut self, name: &Name, only: Option<&Name>) {
         let slice = self.slices.get(name).filter(|slice| slice.node.is_some());
         let mut selected = self.selected.remove(name).unwrap_or_default();
         let Some(slice) = slice else { return };
@@ -161,13 +162,13 @@ impl Supply {
         }
         self.selected.insert(name.clone(), selected);
         for (what, problem) in problems {
-            self.tell(what, &problem);
+            self.log_once(what, &problem);
         }
     }
 
-    /// The devices of a slice. One that several classes select counts for each of their resources, because claims of
-    /// these are counted apart; but once where they have the same resource. Of those that share counters only what
-    /// can all be had at once counts: whole devices, as a rule, and not the parts they can be cut into.
+    /// The devices of a slice by resource. A device counts once for each resource of the classes that select it. Of
+    /// devices that share counters, only those that can all be allocated at once count: whole devices as a rule, not
+    /// their partitions.
     fn counted(&self, name: &Name, slice: &SliceSeen) -> ResourceList {
         let scarce = self.scarce(slice);
         let mut counted = ResourceList::new();
@@ -183,7 +184,7 @@ impl Supply {
         counted
     }
 
-    /// The resources that the devices of a slice count as.
+    /// The resources of each device of a slice.
     fn resources<'a>(
         &'a self,
         name: &Name,
@@ -197,7 +198,7 @@ impl Supply {
             .map(|(device, classes)| (device, classes.iter().map(|class| self.resource_of(class)).collect()))
     }
 
-    /// Which sets of counters of a pool are not enough for all devices of a resource.
+    /// The counter sets of a pool that do not cover all devices of a resource, by resource.
     fn scarce<'a>(&'a self, of: &'a SliceSeen) -> BTreeSet<(Name, &'a str)> {
         if of.devices.iter().all(|device| device.takes.is_empty()) {
             return BTreeSet::new();
@@ -224,7 +225,7 @@ impl Supply {
         short.map(|((resource, counter), _)| (resource, counter.0.as_str())).collect()
     }
 
-    /// What a node has by its slices, of pools that are whole in their newest generation.
+    /// The devices of a node, from pools with all slices of their newest generation.
     fn amounts(&self, node: &Name) -> ResourceList {
         let mut amounts = ResourceList::new();
         for name in self.of_node.get(node).into_iter().flatten() {
@@ -242,8 +243,8 @@ impl Supply {
         amounts
     }
 
-    /// Adds what a node has by its slices to what it lists as allocatable itself. Of what it lists, that stands:
-    /// there kube-scheduler asks the device plugin too, and devices offered both ways are the same ones.
+    /// Adds the devices of a node to its allocatable resources. A resource that the node lists itself keeps its
+    /// amount: a device plugin offers the same devices, and kube-scheduler uses that amount.
     pub fn offer(&mut self, node: &mut Node) {
         let mut added = BTreeSet::new();
         for (resource, amount) in self.amounts(&node.name) {
@@ -260,7 +261,7 @@ impl Supply {
         }
     }
 
-    /// The same for a node to which it has been done before.
+    /// Updates a node that [`Self::offer`] changed before.
     pub fn offer_again(&mut self, node: &mut Node) {
         for resource in self.added.remove(&node.name).unwrap_or_default() {
             node.allocatable.remove(&resource);
@@ -268,16 +269,16 @@ impl Supply {
         self.offer(node);
     }
 
-    /// Forgets a node.
-    pub fn forget(&mut self, node: &Name) {
+    /// Drops a deleted node.
+    pub fn remove_node(&mut self, node: &Name) {
         self.added.remove(node);
     }
 
-    /// Says once of each what is wrong with it.
-    fn tell(&mut self, what: String, problem: &str) {
-        if !self.told.contains(&what) {
+    /// Logs a problem, once per object.
+    fn log_once(&mut self, what: String, problem: &str) {
+        if !self.logged.contains(&what) {
             tracing::warn!(what, problem, "devices are not counted");
-            self.told.insert(what);
+            self.logged.insert(what);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How devices are counted: on nodes, in workloads, in pods.
+//! Counts of devices on nodes, in workloads and in pods.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn class(name: &str, resource: Option<&str>, selector: &str) -> Change {
     Change::Devices(News::Class(Seen::Object(name.into(), seen)))
 }
 
-/// A slice of the node's own pool, with so many GPUs and a device that is none.
+/// A slice of the node's own pool, with `gpus` GPUs and one device that is not a GPU.
 fn slice(name: &str, node: &str, generation: i64, of: i64, gpus: usize) -> Change {
     let device = |kind: &str, index: usize| json!({"name": format!("{kind}-{index}"), "attributes": {"type": {"string": kind}}});
     let mut devices: Vec<Value> = (0..gpus).map(|index| device("gpu", index)).collect();
@@ -81,8 +81,8 @@ fn labelled() -> Mirror {
     mirror
 }
 
-/// What the last of these says a node offers, a workload asks for or a pod holds.
-fn told(events: &[Event]) -> String {
+/// The amounts in the last event: of a node, a workload or a pod.
+fn amounts(events: &[Event]) -> String {
     match events.last() {
         None => "nothing new".to_owned(),
         Some(Event::NodeApplied(node)) => format!("{} offers {}", node.name, describe(&node.allocatable)),
@@ -96,11 +96,11 @@ fn told(events: &[Event]) -> String {
 }
 
 #[test]
-fn a_node_offers_the_devices_of_whole_pools_in_their_newest_generation() {
+fn a_node_offers_the_devices_of_complete_pools_in_their_newest_generation() {
     let mut mirror = Mirror::default();
     mirror.take(class("gpu", Some("example.com/gpu"), GPU));
     mirror.take(slice("s0", "n0", 1, 1, 2));
-    let mut after = |change| told(&mirror.take(change));
+    let mut after = |change| amounts(&mirror.take(change));
     assert_eq!(after(node("n0", json!({"cpu": 4}))), "n0 offers cpu 4, example.com/gpu 2");
     assert_eq!(after(node("n0", json!({"cpu": 4}))), "nothing new");
     assert_eq!(after(slice("s0", "n0", 2, 2, 3)), "n0 offers cpu 4", "one of two slices is missing");
@@ -116,14 +116,14 @@ fn a_node_offers_the_devices_of_whole_pools_in_their_newest_generation() {
         after(node("n0", json!({"cpu": 4, "example.com/gpu": 1}))),
         "n0 offers cpu 4, example.com/gpu 1"
     );
-    assert_eq!(after(slice("s3", "n0", 4, 1, 8)), "nothing new", "what the node lists itself stands");
+    assert_eq!(after(slice("s3", "n0", 4, 1, 8)), "nothing new", "an amount in the node's own list stays");
 }
 
 #[test]
-fn classes_say_what_counts_and_as_what() {
+fn classes_define_which_devices_count_and_as_which_resource() {
     let mut mirror = Mirror::default();
     mirror.take(slice("s0", "n0", 1, 1, 2));
-    let mut after = |change| told(&mirror.take(change));
+    let mut after = |change| amounts(&mirror.take(change));
     assert_eq!(after(node("n0", json!({"cpu": 4}))), "n0 offers cpu 4", "no class, no devices");
     assert_eq!(after(class("gpu", None, GPU)), "n0 offers cpu 4, deviceclass.resource.kubernetes.io/gpu 2");
     assert_eq!(after(class("gpu", Some("x/gpu"), GPU)), "n0 offers cpu 4, x/gpu 2");
@@ -137,17 +137,17 @@ fn classes_say_what_counts_and_as_what() {
     assert_eq!(
         after(class("any", None, "unheardOf(device)")),
         "n0 offers cpu 4, x/gpu 2",
-        "told, not counted"
+        "logged, not counted"
     );
     let gone = Change::Devices(News::Class(Seen::Deleted("gpu".into())));
     assert_eq!(after(gone), "n0 offers cpu 4");
 }
 
 #[test]
-fn a_job_asks_for_what_its_claims_ask_for() {
+fn a_job_requests_the_devices_of_its_claims() {
     let mut mirror = labelled();
     let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
-    let mut after = |change| told(&mirror.take(change));
+    let mut after = |change| amounts(&mirror.take(change));
     assert_eq!(after(held(claims.clone(), json!({"cpu": 2}))), "there is no ResourceClaimTemplate t");
     assert_eq!(after(template("t", &[("gpu", 2)])), "there is no DeviceClass gpu");
     assert_eq!(after(class("gpu", Some("x/gpu"), GPU)), "asks for cpu 2, x/gpu 2");
@@ -156,20 +156,20 @@ fn a_job_asks_for_what_its_claims_ask_for() {
     assert_eq!(after(gone), "there is no ResourceClaimTemplate t");
     assert_eq!(after(template("t", &[("gpu", 4)])), "asks for cpu 2, x/gpu 5");
     let shared = json!([{"name": "gpu", "resourceClaimName": "c"}]);
-    assert!(after(held(shared, json!({}))).starts_with("ResourceClaim c is one that pods share"));
+    assert!(after(held(shared, json!({}))).starts_with("ResourceClaim c is shared between pods"));
 }
 
 #[test]
-fn a_class_asked_for_by_its_own_name_counts_as_its_resource() {
+fn a_class_requested_by_its_own_name_counts_as_its_resource() {
     let mut mirror = labelled();
-    let mut after = |change| told(&mirror.take(change));
+    let mut after = |change| amounts(&mirror.take(change));
     let by_class = "deviceclass.resource.kubernetes.io/gpu";
     assert_eq!(after(held(json!([]), json!({by_class: 1}))), format!("asks for {by_class} 1"));
     assert_eq!(after(class("gpu", Some("x/gpu"), GPU)), "asks for x/gpu 1");
 }
 
 #[test]
-fn what_runs_keeps_what_was_counted_when_its_template_goes() {
+fn a_running_job_keeps_its_count_when_its_template_is_deleted() {
     let mut mirror = labelled();
     mirror.take(class("gpu", Some("x/gpu"), GPU));
     mirror.take(template("t", &[("gpu", 2)]));
@@ -177,33 +177,33 @@ fn what_runs_keeps_what_was_counted_when_its_template_goes() {
     let record = r#"{"pool":"p","nodes":{"n0":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
     let marks = json!({"sluice.dev/held": "true", "sluice.dev/admission": record});
     let running = || job(marks.clone(), false, claims.clone(), json!({"cpu": 1}));
-    assert_eq!(told(&mirror.take(running())), "asks for cpu 1, x/gpu 2");
+    assert_eq!(amounts(&mirror.take(running())), "asks for cpu 1, x/gpu 2");
     let gone = Change::Devices(News::Template(Seen::Deleted(key("ns", "t"))));
-    assert_eq!(told(&mirror.take(gone)), "nothing new");
-    assert_eq!(told(&mirror.take(running())), "nothing new");
+    assert_eq!(amounts(&mirror.take(gone)), "nothing new");
+    assert_eq!(amounts(&mirror.take(running())), "nothing new");
 }
 
 #[test]
-fn a_pod_holds_what_its_claims_were_given() {
+fn a_pod_uses_the_devices_allocated_to_its_claims() {
     let mut mirror = labelled();
     mirror.take(class("gpu", Some("x/gpu"), GPU));
     mirror.take(template("t", &[("gpu", 2)]));
     let own = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
     let made = json!([{"name": "gpu", "resourceClaimName": "p-gpu-1"}]);
-    let mut after = |change| told(&mirror.take(change));
+    let mut after = |change| amounts(&mirror.take(change));
     assert_eq!(after(pod("p", own.clone(), json!([]))), "p holds cpu 1, x/gpu 2");
     assert_eq!(after(pod("p", own, made)), "nothing new", "the claim itself is not known yet");
     assert_eq!(after(claim("p-gpu-1", &[("gpu", 3)], "p")), "p holds cpu 1, x/gpu 3");
     let gone = Change::Devices(News::Template(Seen::Deleted(key("ns", "t"))));
     assert_eq!(after(gone), "nothing new", "the claim says it all");
-    // A claim that pods share is held by the first of them.
+    // A shared claim is charged to its first pod.
     let shared = || json!([{"name": "gpu", "resourceClaimName": "c"}]);
     assert_eq!(after(claim("c", &[("gpu", 1)], "q")), "nothing new");
     assert_eq!(after(pod("q", shared(), json!([]))), "q holds cpu 1, x/gpu 1");
     assert_eq!(after(pod("r", shared(), json!([]))), "r holds cpu 1");
     let events = mirror.take(claim("c", &[("gpu", 1)], "r"));
     assert_eq!(
-        (told(&events[..1]), told(&events)),
+        (amounts(&events[..1]), amounts(&events)),
         ("q holds cpu 1".to_owned(), "r holds cpu 1, x/gpu 1".to_owned())
     );
 }
@@ -219,13 +219,13 @@ fn a_group_waits_for_the_template_of_its_pods() {
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
     });
     let seen = reduce::pod::pod(&serde_json::from_value(object).expect("a pod"));
-    let mut after = |change| told(&mirror.take(change));
+    let mut after = |change| amounts(&mirror.take(change));
     assert_eq!(after(Change::Pod(Seen::Object("p".into(), seen))), "there is no ResourceClaimTemplate t");
     assert_eq!(after(template("t", &[("gpu", 1)])), "asks for x/gpu 1");
 }
 
 #[test]
-fn devices_that_share_counters_count_where_all_can_be_had_at_once() {
+fn devices_that_share_counters_count_if_all_can_be_allocated_at_once() {
     let mut mirror = Mirror::default();
     mirror.take(class("gpu", Some("x/gpu"), GPU));
     mirror.take(class("part", Some("x/part"), "device.attributes['d'].type == 'part'"));
@@ -257,6 +257,6 @@ fn devices_that_share_counters_count_where_all_can_be_had_at_once() {
     {
         mirror.take(Change::Devices(News::Slice(Seen::Object(name.into(), seen(spec)))));
     }
-    // The parts of the first GPU do not all fit on it.
-    assert_eq!(told(&mirror.take(node("n0", json!({"cpu": 4})))), "n0 offers cpu 4, x/gpu 2, x/part 1");
+    // The first GPU cannot be split into all of its partitions at once.
+    assert_eq!(amounts(&mirror.take(node("n0", json!({"cpu": 4})))), "n0 offers cpu 4, x/gpu 2, x/part 1");
 }

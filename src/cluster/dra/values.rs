@@ -1,4 +1,4 @@
-//! The values that Kubernetes adds to CEL for devices: quantities, versions, and maps by domain.
+//! CEL values that Kubernetes adds for devices: quantities, versions, and maps by domain.
 
 use std::any::Any;
 use std::cmp::Ordering;
@@ -23,30 +23,30 @@ static QUANTITY: Type = Type::new_unspecified_type("kubernetes.Quantity");
 static VERSION: Type = Type::new_unspecified_type("kubernetes.Semver");
 
 impl Quantity {
-    /// Reads one.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// A sentence that quotes the text.
+    /// The problem, with the text.
     pub fn read(text: &str) -> Result<Self, String> {
         Amount::parse(text).map(Self).map_err(|error| error.to_string())
     }
 }
 
 impl Version {
-    /// Reads one.
+    /// Parses a version.
     ///
     /// # Errors
-    /// A sentence.
+    /// The problem.
     pub fn read(text: &str) -> Result<Self, String> {
         semver::Version::parse(text).map(Self).map_err(|error| error.to_string())
     }
 }
 
-/// Something that is written as text and has an order.
+/// A value with a text form and an order.
 pub trait Ordered: StaticVal + Sized {
-    /// Reads one from text.
+    /// Parses the text form.
     fn parse(text: &str) -> Result<Self, String>;
-    /// Which of two is the larger.
+    /// Compares two values.
     fn order(&self, other: &Self) -> Ordering;
 }
 
@@ -68,7 +68,7 @@ impl Ordered for Version {
     }
 }
 
-/// Makes a type a value of the language.
+/// Makes a type a CEL value.
 macro_rules! value {
     ($type:ty, $name:ident) => {
         impl Val for $type {
@@ -94,10 +94,10 @@ macro_rules! value {
 value!(Quantity, QUANTITY);
 value!(Version, VERSION);
 
-/// Declares the function that reads such values, called `name`, and what compares them.
+/// Declares the parse function `name` and the comparison methods of a type.
 ///
 /// # Errors
-/// When there is something of that name.
+/// If the name is declared already.
 pub fn add_ordered<T: Ordered>(env: &mut Env, name: &str) -> Result<(), DeclarationError> {
     let own = || T::cel_type().to_owned();
     env.add_overload(name, &format!("string_to_{name}"), vec![STRING_TYPE.to_owned()], read::<T>)?;
@@ -117,7 +117,7 @@ pub fn add_ordered<T: Ordered>(env: &mut Env, name: &str) -> Result<(), Declarat
     })
 }
 
-/// The one argument as text.
+/// The first argument as text.
 pub fn text<'a>(args: &'a [CowVal<'_, '_>]) -> Option<&'a str> {
     args.first().and_then(|arg| arg.downcast_ref::<CelString<'_>>()).map(CelString::inner)
 }
@@ -137,7 +137,7 @@ fn compare<T: Ordered>(args: &[CowVal<'_, '_>]) -> Result<Ordering, ExecutionErr
     }
 }
 
-/// What a device says of itself, by domain and name. A domain it does not speak of has no names.
+/// The attributes or capacities of a device, by domain and name. An unknown domain is an empty map.
 #[derive(Clone, Debug, Default)]
 pub struct Domains {
     known: CelMap<'static>,
@@ -145,7 +145,7 @@ pub struct Domains {
 }
 
 impl Domains {
-    /// Of these.
+    /// Builds the map from the names of each domain.
     #[must_use]
     pub fn of(domains: BTreeMap<String, HashMap<CelMapKey<'static>, Box<dyn Val>>>) -> Self {
         let known = domains.into_iter().map(|(domain, names)| {

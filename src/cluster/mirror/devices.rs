@@ -1,18 +1,18 @@
-//! What is known of claimed devices, as amounts on the nodes, workloads and pods that it concerns.
+//! Claimed devices as amounts of nodes, workloads and pods.
 
-use super::super::dra::{Concerns, News};
+use super::super::dra::{Affected, News};
 use super::super::reduce::claims::{ClaimSeen, Claims, DeviceClassSeen, SliceSeen, TemplateSeen};
 use super::super::reduce::pod::PodSeen;
 use super::super::table::{Seen, Step, Versioned};
 use super::fill::keep_counted;
-use super::{Makers, Mirror};
+use super::{Mirror, OwnerTable};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Event, Name, Node};
 
 impl Mirror {
-    /// Takes note of a message about claimed devices, and counts anew what it concerns.
+    /// Applies a message about claimed devices and recounts the affected nodes, workloads and pods.
     pub(super) fn take_devices(&mut self, news: News) {
-        let Concerns { nodes, users } = self.dra.take(news);
+        let Affected { nodes, dependents } = self.dra.take(news);
         for name in nodes {
             let Some(node) = self.nodes.get_mut(&name) else { continue };
             let before = node.allocatable.clone();
@@ -21,17 +21,20 @@ impl Mirror {
                 self.events.push(Event::NodeApplied(node.clone()));
             }
         }
-        for uid in users {
-            self.look_again(uid);
+        for uid in dependents {
+            self.apply_again(uid);
         }
     }
 
-    /// What pods request of which nothing else is known, with what they claim; the error says why that cannot be told.
+    /// The requests of a pod with its claimed devices.
+    ///
+    /// # Errors
+    /// Why the claimed devices cannot be counted.
     pub fn requests_with(&self, claims: &Claims) -> Result<ResourceList, Name> {
         self.dra.requests_with(claims)
     }
 
-    /// A look at a node with the devices that drivers offer there.
+    /// Adds the devices that drivers offer on a node.
     pub(super) fn with_devices(&mut self, mut seen: Seen<Node>) -> Seen<Node> {
         if let Seen::Object(_, node) = &mut seen {
             self.dra.offer(node);
@@ -39,24 +42,24 @@ impl Mirror {
         seen
     }
 
-    /// Has somebody looked at as if it had been seen once more.
-    fn look_again(&mut self, uid: Name) {
+    /// Applies a cached object again, as if the watch had sent it.
+    fn apply_again(&mut self, uid: Name) {
         if let Some(seen) = self.jobs.get(&uid) {
             let step = Step::Put(uid, Some(seen.clone()));
-            return self.job_steps(Makers::Jobs, vec![step]);
+            return self.job_steps(OwnerTable::Jobs, vec![step]);
         }
         if let Some(seen) = self.pods.get(&uid) {
             let step = Step::Put(uid, Some(seen.clone()));
             return self.pod_steps(vec![step]);
         }
-        let place = self.kin.tables.iter().position(|table| table.get(&uid).is_some());
-        let seen = place.and_then(|place| self.kin.tables[place].get(&uid).cloned());
+        let place = self.ownership.tables.iter().position(|table| table.get(&uid).is_some());
+        let seen = place.and_then(|place| self.ownership.tables[place].get(&uid).cloned());
         if let (Some(place), Some(seen)) = (place, seen) {
-            self.job_steps(Makers::Others(place), vec![Step::Put(uid, Some(seen))]);
+            self.job_steps(OwnerTable::Custom(place), vec![Step::Put(uid, Some(seen))]);
         }
     }
 
-    /// Counts what a pod holds by claims.
+    /// Counts the claimed devices of a pod.
     pub(super) fn count_pod(&mut self, uid: &Name, before: Option<&PodSeen>) {
         let claimed_before = before.and_then(|before| before.claims.as_deref());
         let of_workload = before.and_then(|before| before.managed.as_ref()?.claims.as_deref());
@@ -72,12 +75,12 @@ impl Mirror {
     }
 }
 
-/// What a pod claims, be it only as a workload that waits.
+/// The claims of a pod, running or waiting.
 fn claims_of(seen: &PodSeen) -> Option<&Claims> {
     seen.claims.as_deref().or_else(|| seen.managed.as_ref()?.claims.as_deref())
 }
 
-/// Sluice does not write these: what the watch says comes in order.
+/// Kinds that Sluice does not write need no version: their watch messages arrive in order.
 macro_rules! in_order {
     ($($kind:ty),*) => {$(impl Versioned for $kind {
         fn version(&self) -> u64 {

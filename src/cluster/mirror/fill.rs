@@ -1,4 +1,4 @@
-//! What a look at a workload leaves open, filled in from what is known besides.
+//! Completes a workload with the parts that its own object does not have.
 
 use super::super::dra::Dra;
 use super::super::reduce::Managed;
@@ -8,7 +8,7 @@ use super::super::table::Table;
 use crate::directory::Membership;
 use crate::engine::types::Observed;
 
-/// Fills in the team and the default queue of the namespace, and the value of the class.
+/// Sets the team and default queue of the namespace, the value of the PriorityClass, and claimed devices.
 pub(super) fn complete(
     namespaces: &Table<NamespaceSeen>,
     classes: &Table<ClassSeen>,
@@ -23,7 +23,7 @@ pub(super) fn complete(
         managed.workload.shape.requests.clone_from(&claims.plain);
         managed.workload.sizes.clone_from(&claims.sizes);
     }
-    // Where kube-scheduler counts whole devices, so must Sluice, or it would admit more than there is.
+    // kube-scheduler counts whole devices here. Sluice must too, or it would admit more than the nodes offer.
     if let Some((device, amount)) = &managed.facts.whole_device {
         managed.workload.shape.requests.insert(device.clone(), *amount);
     }
@@ -39,13 +39,13 @@ pub(super) fn complete(
     }
 }
 
-/// Whether a gang that is admitted says that fewer pods are left to succeed than were; nothing if it is none.
+/// Whether an admitted gang has fewer pods left than it was admitted with; `None` if it is not an admitted gang.
 pub(super) fn thinned(managed: &Managed) -> Option<bool> {
     let Observed::Admitted(admission) = &managed.workload.state else { return None };
     managed.facts.gang.as_ref().map(|_| managed.workload.pods < admission.pods)
 }
 
-/// A Job suspended by its user carries no time of that; the first look at it stands.
+/// Keeps the first time at which a Job was seen suspended by its user: the object does not record that time.
 pub(super) fn keep_since(now: &mut Managed, before: Option<&Managed>) {
     if let (Observed::Leaving { since, .. }, Some(Observed::Leaving { since: first, .. })) =
         (&mut now.workload.state, before.map(|managed| &managed.workload.state))
@@ -55,7 +55,7 @@ pub(super) fn keep_since(now: &mut Managed, before: Option<&Managed>) {
     }
 }
 
-/// What the same claims came to when that was last known is remembered.
+/// Keeps the last known device counts while the claims are the same.
 pub(super) fn keep_counted(now: Option<&mut Claims>, before: Option<&Claims>) {
     let (Some(now), Some(before)) = (now, before) else { return };
     let asked = |claims: &Claims| -> Vec<_> {

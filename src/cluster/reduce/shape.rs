@@ -234,7 +234,7 @@ mod tests {
                 json!({"containers": [needs("100E"), needs("1")]}),
                 "cpu 70368744177665",
             ),
-            ("the very large too", json!({"containers": [needs("9P")]}), "cpu 64Ti"),
+            ("the very large too", json!({"containers": [needs("9P")]}), "cpu 70368744177664"),
         ] {
             assert_eq!(counted(spec), expected, "{why}");
         }

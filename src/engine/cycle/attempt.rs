@@ -9,7 +9,7 @@ use crate::cycle::{blocked, evict, reserve, smaller_size};
 use crate::explain;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, may_borrow, pool_names};
 use crate::placement::{self, Capacity};
-use crate::preemption::{self, Masked, Nominated, Preemptor, Scene, Take, Victims};
+use crate::preemption::{self, Masked, Nominated, Preemptor, SearchInput, Take, Victims};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{BorrowingPreemptions, Victim};
 use crate::state::cluster::ClusterState;
@@ -169,14 +169,14 @@ fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked], p
         before.cloned().unwrap_or(BorrowingPreemptions { at, ..BorrowingPreemptions::default() });
     let taken = (before.count < MAX_BORROWING_PREEMPTIONS).then_some(&before.victims);
     let preemptor = Preemptor::of(waiting, pool, nodes, taken);
-    let scene = Scene {
+    let input = SearchInput {
         cluster: state,
         pending: &scheduler.queue.pending,
         run_times: &scheduler.prediction.run_times,
         nominated: &nominated,
         masked,
     };
-    let found = preemption::search(scene, preemptor, &barred, now);
+    let found = preemption::search(input, preemptor, &barred, now);
     scheduler.cursor.awaits_start |= found.skipped;
     scheduler.cursor.wake = [scheduler.cursor.wake, found.retry_at].into_iter().flatten().min();
     scheduler.cursor.effort.searches += 1;

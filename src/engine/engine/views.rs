@@ -180,7 +180,8 @@ pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
             for (index, promised) in children_of(team).nonzero() {
                 if promised > cover.get(index) {
                     let name = state.resources.name(index);
-                    let (promised, cover) = (Amount::milli(promised), Amount::milli(cover.get(index)));
+                    let [promised, cover] =
+                        [promised, cover.get(index)].map(|milli| Amount::milli(milli).quantity(name));
                     found.push(Overcommitment {
                         team: team.map(|team| state.quotas.team(team).name.clone()),
                         pool: pool_name.clone(),

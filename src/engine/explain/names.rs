@@ -14,7 +14,12 @@ pub fn asked(state: &ClusterState, amount: &Vector) -> String {
 }
 
 pub fn named(state: &ClusterState, index: usize, milli: i64) -> String {
-    format!("{} {}", Amount::milli(milli), state.resources.name(index))
+    format!("{} {}", quantity(state, index, milli), state.resources.name(index))
+}
+
+/// An amount of a resource without its name.
+pub fn quantity(state: &ClusterState, index: usize, milli: i64) -> String {
+    Amount::milli(milli).quantity(state.resources.name(index))
 }
 
 /// `namespace/name` of a workload.
@@ -31,7 +36,7 @@ pub fn usage(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -
         .governed()
         .filter(|(index, _)| total.get(*index) > 0)
         .map(|(index, guaranteed)| {
-            let used = Amount::milli(quota_usage.settled(index));
+            let used = quantity(state, index, quota_usage.settled(index));
             format!("{used} of {} in use", named(state, index, guaranteed))
         })
         .collect();

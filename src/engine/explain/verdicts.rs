@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::explain::names::{asked, label, named, usage};
+use crate::explain::names::{asked, label, named, quantity, usage};
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::Reservation;
@@ -81,8 +81,8 @@ pub fn no_pool(pools: &[Name]) -> Verdict {
 
 /// The queue's limit is reached.
 pub fn queue_limit(state: &ClusterState, queue: &Queue, index: usize) -> Verdict {
-    let cap = queue.limit.get(state.resources.name(index)).copied().unwrap_or_default();
     let name = state.resources.name(index);
+    let cap = queue.limit.get(name).copied().unwrap_or_default().quantity(name);
     pending(Reason::QueueLimit, format!("queue {} would exceed its limit of {cap} {name}", queue.name))
 }
 
@@ -95,10 +95,10 @@ pub fn team_limit(state: &ClusterState, team: TeamId, pool: PoolId, index: usize
         format!(
             "team {} holds {} of its limit of {} in pool {} and this asks for {} more",
             state.quotas.team(team).name,
-            Amount::milli(quota_usage.held.get(index)),
+            quantity(state, index, quota_usage.held.get(index)),
             named(state, index, cap),
             state.quotas.pool_name(pool),
-            Amount::milli(total.get(index)),
+            quantity(state, index, total.get(index)),
         ),
     )
 }

@@ -156,10 +156,26 @@ impl std::ops::Mul<u32> for Amount {
     }
 }
 
+/// The largest binary suffixes that Kubernetes knows for bytes.
+const BINARY: [(i64, &str); 4] = [(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+
+impl Amount {
+    /// The shortest exact quantity of this resource: binary suffixes are for bytes only, so devices and cores are
+    /// plain numbers.
+    #[must_use]
+    pub fn quantity(self, resource: &str) -> String {
+        let bytes = ["memory", "storage", "hugepages-"].iter().any(|bytes| resource.contains(bytes));
+        if bytes && !resource.contains('/') || self.0 % 1000 != 0 {
+            return self.to_string();
+        }
+        (self.0 / 1000).to_string()
+    }
+}
+
 impl fmt::Display for Amount {
-    /// The shortest exact quantity: `1500m`, `20`, `64Gi`.
+    /// The shortest exact quantity where the resource is not known: `1500m`, `20`, `64Gi`. Where it is, see
+    /// [`Amount::quantity`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const BINARY: [(i64, &str); 4] = [(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
         if self.0 % 1000 != 0 {
             return write!(f, "{}m", self.0);
         }
@@ -189,8 +205,11 @@ pub fn sum(left: &ResourceList, right: &ResourceList) -> ResourceList {
 /// The list as people write it: `cpu 4, nvidia.com/gpu 2`; `nothing` when it is empty.
 #[must_use]
 pub fn describe(list: &ResourceList) -> String {
-    let parts: Vec<String> =
-        list.iter().filter(|(_, a)| **a != Amount::ZERO).map(|(n, a)| format!("{n} {a}")).collect();
+    let parts: Vec<String> = list
+        .iter()
+        .filter(|(_, a)| **a != Amount::ZERO)
+        .map(|(n, a)| format!("{n} {}", a.quantity(n)))
+        .collect();
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
@@ -245,5 +264,24 @@ mod tests {
         ] {
             assert_eq!(Amount::parse(text).map(|a| a.to_string()), Ok(shown.to_owned()));
         }
+    }
+
+    #[test]
+    fn devices_are_described_in_plain_digits() {
+        let list: ResourceList = [
+            ("cpu", "1500m"),
+            ("hugepages-2Mi", "4Mi"),
+            ("example.com/gpu-memory", "1048576"),
+            ("memory", "64Gi"),
+            ("nvidia.com/gpu", "109951162777600"),
+            ("requests.storage", "2Ti"),
+        ]
+        .map(|(resource, amount)| (resource.into(), Amount::parse(amount).expect("an amount")))
+        .into();
+        assert_eq!(
+            describe(&list),
+            "cpu 1500m, example.com/gpu-memory 1048576, hugepages-2Mi 4Mi, memory 64Gi, \
+             nvidia.com/gpu 109951162777600, requests.storage 2Ti"
+        );
     }
 }

@@ -1,12 +1,28 @@
 //! The nouns of scheduling: what goes into the engine, what comes out of it, and the numbers both are made of.
 
+mod action;
 pub mod amount;
-mod decision;
+mod event;
 pub(crate) mod ids;
-mod model;
+mod node;
 pub mod ratio;
+mod settings;
 pub mod submission;
+mod team;
+#[cfg(test)]
+mod tests;
+mod time;
 pub mod vector;
+mod verdict;
+mod view;
+mod workload;
 
-pub use decision::*;
-pub use model::*;
+pub use action::*;
+pub use event::*;
+pub use node::*;
+pub use settings::*;
+pub use team::*;
+pub use time::*;
+pub use verdict::*;
+pub use view::*;
+pub use workload::*;

@@ -1,10 +1,11 @@
-//! A picture of one value over time, as inline SVG.
+//! A chart of one value over time, as inline SVG.
 
 use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::scale::{amounts, number, span, times};
+use super::super::units::{number, span};
+use super::scale::{amounts, times};
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 150.0;
@@ -13,34 +14,34 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 22.0;
 
-/// Something that happened at one time.
+/// An event on the time axis.
 pub struct Mark {
-    /// When, in seconds.
+    /// Its time in seconds.
     pub at: f64,
-    /// What.
+    /// Its description.
     pub text: String,
 }
 
-/// What is to be drawn; times in seconds.
+/// A chart; times in seconds.
 pub struct Chart {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// The same in a sentence, for those who do not see it.
+    /// A sentence for screen readers.
     pub description: String,
-    /// The value from each time on.
+    /// Steps: the value from each time on.
     pub values: Vec<(f64, f64)>,
-    /// A dashed line to hold it against; may be empty.
+    /// A dashed line for comparison; may be empty.
     pub line: Vec<(f64, f64)>,
-    /// What happened.
+    /// Its events.
     pub marks: Vec<Mark>,
-    /// The largest value there is room for, at least.
+    /// The least height of the value axis.
     pub most: f64,
-    /// Where time ends.
+    /// End of the time axis.
     pub end: f64,
 }
 
 impl Chart {
-    /// The picture with its caption.
+    /// The chart with its caption.
     pub fn draw(&self) -> Markup {
         let most =
             self.values.iter().chain(&self.line).map(|(_, value)| *value).fold(self.most.max(1.0), f64::max);
@@ -91,7 +92,7 @@ impl Chart {
     }
 }
 
-/// At which of its ends a text stands where it is, so that it stays within the picture.
+/// The anchor of a label, so that it stays within the chart.
 fn anchor(x: f64) -> &'static str {
     match x {
         x if x < LEFT + NEAR => "start",
@@ -100,11 +101,5 @@ fn anchor(x: f64) -> &'static str {
     }
 }
 
-/// About half the width of a text.
+/// About half the width of a label.
 const NEAR: f64 = 16.0;
-
-/// A count as a number to draw.
-#[expect(clippy::cast_precision_loss, reason = "drawn, a few hundred pixels high")]
-pub fn count(number: usize) -> f64 {
-    number as f64
-}

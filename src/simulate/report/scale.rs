@@ -1,10 +1,8 @@
-//! How times and amounts are written and divided for the eye.
+//! Marks on the axes of charts.
 
-const MINUTE: f64 = 60.0;
-const HOUR: f64 = 60.0 * MINUTE;
-const DAY: f64 = 24.0 * HOUR;
+use super::super::units::{DAY, HOUR, MINUTE};
 
-/// Steps of time that people count in, in seconds.
+/// Round steps of time, in seconds.
 const STEPS: [f64; 24] = [
     0.1,
     0.5,
@@ -32,47 +30,20 @@ const STEPS: [f64; 24] = [
     28.0 * DAY,
 ];
 
-/// More marks on the axis of time are hard to read.
+/// The most marks on the time axis.
 const MOST_TIMES: f64 = 9.0;
 
-/// More marks on the axis of amounts are hard to read.
+/// The most marks on the value axis.
 const MOST_AMOUNTS: f64 = 4.0;
 
-/// A span of seconds in its two largest units: `8s`, `20.5s`, `1m30s`, `2d3h`.
-pub fn span(seconds: f64) -> String {
-    if seconds < MINUTE {
-        return format!("{}s", number(seconds));
-    }
-    // Rounded first, or 59.9 would be left of a minute.
-    let whole = seconds.round();
-    let units = [(DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (1.0, "s")];
-    let first = units.iter().position(|(unit, _)| whole >= *unit).unwrap_or(0);
-    let mut text = String::new();
-    let mut left = whole;
-    for (unit, name) in units.iter().skip(first).take(2) {
-        let count = (left / unit).floor();
-        left -= count * unit;
-        if count > 0.0 {
-            text.push_str(&format!("{count}{name}"));
-        }
-    }
-    text
-}
-
-/// A number with at most one decimal.
-pub fn number(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map(ToOwned::to_owned).unwrap_or(text)
-}
-
-/// The times to mark between the beginning and `end`, in seconds.
+/// The times to mark up to `end`, in seconds.
 pub fn times(end: f64) -> Vec<f64> {
     let coarse = STEPS.last().copied().unwrap_or(DAY);
     let step = STEPS.into_iter().find(|step| end / step < MOST_TIMES);
     marks(end, step.unwrap_or_else(|| coarse * (end / coarse / MOST_TIMES).ceil()))
 }
 
-/// The whole amounts to mark between nothing and `most`.
+/// The whole amounts to mark up to `most`.
 pub fn amounts(most: f64) -> Vec<f64> {
     let mut unit = 1.0;
     loop {
@@ -91,25 +62,11 @@ fn marks(end: f64, step: f64) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::units::span;
     use super::*;
 
     #[test]
-    fn spans_are_told_in_two_units() {
-        for (seconds, text) in [
-            (0.0, "0s"),
-            (20.5, "20.5s"),
-            (60.0, "1m"),
-            (90.0, "1m30s"),
-            (3_599.7, "1h"),
-            (7_260.0, "2h1m"),
-            (391_482.0, "4d12h"),
-        ] {
-            assert_eq!(span(seconds), text, "{seconds}");
-        }
-    }
-
-    #[test]
-    fn axes_are_marked_at_round_numbers() {
+    fn axes_have_marks_at_round_numbers() {
         assert_eq!(times(8.0), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
         assert_eq!(times(3_600.0).iter().map(|at| span(*at)).collect::<Vec<_>>()[..3], ["0s", "10m", "20m"]);
         assert_eq!(times(391_482.0).iter().map(|at| span(*at)).collect::<Vec<_>>()[..3], ["0s", "1d", "2d"]);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A class of devices, and four of which the class selects three.
+/// A device class, and four devices of which it selects three.
 const DEVICES: &str = "---
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -34,7 +34,7 @@ fn template(namespace: &str, notes: &str) -> String {
     )
 }
 
-/// A Job each of whose pods claims a device.
+/// A Job with one claimed device per pod.
 fn claiming(label: &str, notes: &str) -> String {
     let claims = "|      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]";
     job_of(label, 1, 0, notes, claims)
@@ -55,7 +55,7 @@ fn claimed_devices_count_as_on_a_cluster() {
         let options = Options { until: Some(Duration::from_secs(seconds)), ..Options::default() };
         outcome(&scenario, &options)
     };
-    // The small device is none of the class: three run, the fourth waits.
+    // The class does not select the small device: three Jobs run, the fourth waits.
     let before = at(15);
     let states: Vec<State> = before.workloads.iter().map(|row| row.state).collect();
     assert_eq!(states, [State::Running, State::Running, State::Running, State::Pending, State::Pending]);
@@ -66,7 +66,7 @@ fn claimed_devices_count_as_on_a_cluster() {
         ("NoRoom", "Uncounted")
     );
     assert!(before.workloads[4].message.contains("there is no ResourceClaimTemplate one"));
-    // With its template the owner can be counted, and takes back what is borrowed of it.
+    // Once the template exists, the owner's claim is counted and it reclaims its guarantee.
     let after = at(25);
     let owner = &after.workloads[4];
     assert_eq!((owner.state, owner.admissions[0].at.to_string()), (State::Running, "20s".to_owned()));
@@ -74,41 +74,42 @@ fn claimed_devices_count_as_on_a_cluster() {
 }
 
 #[test]
-fn devices_come_and_go_and_are_claimed_without_sluice_too() {
+fn unmanaged_pods_claim_devices_that_arrive_later() {
     let bare = node("n0", 0, "").replace("nvidia.com/gpu: 0", "cpu: 8");
     let late = DEVICES.replacen(
         "metadata: {name: n0}",
         "metadata: {name: n0, annotations: {simulate.sluice.dev/at: 5s}}",
         1,
     );
-    let foreign = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: foreign, namespace: default}\n\
+    let unmanaged = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: unmanaged, namespace: default}\n\
                    spec: {resourceClaims: [{name: gpu, resourceClaimTemplateName: one}], containers: [{name: main}]}\n";
     let parts = [
         bare,
         late,
         template("a", ""),
         template("default", ""),
-        foreign.into(),
+        unmanaged.into(),
         claiming("a/x", &notes(&[("count", "3")])),
     ];
-    let told = told(&outcome(&parts, &Options { until: Some(Duration::from_secs(9)), ..Options::default() }));
-    assert_eq!(told[0], "default/foreign; 5s on n0=1; Running", "{told:?}");
-    let running = told.iter().filter(|row| row.ends_with("Running")).count();
-    assert_eq!(running, 3, "{told:?}");
-    let lost = [parts[..3].concat(), foreign.into()];
+    let rows =
+        histories(&outcome(&parts, &Options { until: Some(Duration::from_secs(9)), ..Options::default() }));
+    assert_eq!(rows[0], "default/unmanaged; 5s on n0=1; Running", "{rows:?}");
+    let running = rows.iter().filter(|row| row.ends_with("Running")).count();
+    assert_eq!(running, 3, "{rows:?}");
+    let lost = [parts[..3].concat(), unmanaged.into()];
     let error = error(&lost);
     assert!(
-        error.contains("(Pod default/foreign): spec.resourceClaims: there is no ResourceClaimTemplate one"),
+        error.contains("(Pod default/unmanaged): spec.resourceClaims: there is no ResourceClaimTemplate one"),
         "{error}"
     );
 }
 
 #[test]
-fn a_dump_has_its_devices_too() {
+fn a_snapshot_includes_devices() {
     let ready = "status: {conditions: [{type: Ready, status: \"True\"}], allocatable: {cpu: 8}}";
     let bare = node("n0", 0, "").replace("status: {allocatable: {nvidia.com/gpu: 0}}", ready);
     let dump = format!("{TEAMS}{bare}{DEVICES}{}", template("a", ""));
-    let snapshot = Snapshot::parse("dump.yaml", &dump).expect("a dump");
+    let snapshot = Snapshot::parse("dump.yaml", &dump).expect("a snapshot");
     let jobs = claiming("a/x", &notes(&[("count", "4")]));
     let scenario = Scenario::parse([("s.yaml", jobs.as_str())]).expect("a scenario");
     let played = run_with(Some(&snapshot), &scenario, &Options::default(), &mut |_| ()).expect("an outcome");

@@ -1,9 +1,9 @@
-//! What a simulation does not take.
+//! Objects that a simulation refuses.
 
 use super::*;
 
 #[test]
-fn what_an_api_server_would_refuse_is_told_with_file_document_and_field() {
+fn objects_that_an_api_server_refuses_are_errors_with_file_document_and_field() {
     for (part, expected) in [
         (
             job("nowhere/x", 1, ""),
@@ -53,21 +53,21 @@ fn what_an_api_server_would_refuse_is_told_with_file_document_and_field() {
         ),
         (
             job("a/x", 1, "").replace("      restartPolicy: Never\n", ""),
-            "s.yaml: document 6 (Job a/x): spec.template.spec.restartPolicy: is missing; for the pods of a Job it must be",
+            "s.yaml: document 6 (Job a/x): spec.template.spec.restartPolicy: is missing; for a Job it must be",
         ),
         (
             job("a/x", 1, "").replace("Never", "Always"),
-            "s.yaml: document 6 (Job a/x): spec.template.spec.restartPolicy: \"Always\" is not for the pods of a Job",
+            "s.yaml: document 6 (Job a/x): spec.template.spec.restartPolicy: \"Always\" is not allowed for a Job",
         ),
         (
             job("a/x", 1, "").replace("limits", "requests"),
             "s.yaml: document 6 (Job a/x): spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: is missing; \
-             of nvidia.com/gpu the limit must be as large as the request, 1",
+             the limit of nvidia.com/gpu must equal the request, 1",
         ),
         (
             job("a/x", 1, "").replace("limits", "requests: {nvidia.com/gpu: 2}, limits"),
             "s.yaml: document 6 (Job a/x): spec.template.spec.containers[0].resources.requests[nvidia.com/gpu]: \
-             2 must be as large as the limit, 1",
+             2 must equal the limit, 1",
         ),
         (
             job("a/x", 1, "").replace("{nvidia.com/gpu: 1}", "{cpu: 500m}, requests: {cpu: 1}"),
@@ -103,13 +103,13 @@ fn what_an_api_server_would_refuse_is_told_with_file_document_and_field() {
 }
 
 #[test]
-fn requests_and_limits_that_an_api_server_takes_are_taken() {
+fn requests_and_limits_that_an_api_server_accepts_are_accepted() {
     let resources =
         "{requests: {cpu: 1, memory: 1Gi, nvidia.com/gpu: '2'}, limits: {cpu: 2, nvidia.com/gpu: 2}}";
-    let taken = job("a/x", 1, "").replace("{limits: {nvidia.com/gpu: 1}}", resources);
+    let accepted = job("a/x", 1, "").replace("{limits: {nvidia.com/gpu: 1}}", resources);
     let outcome = outcome(
-        &[node("n0", 2, "").replace("gpu: 2}", "gpu: 2, cpu: 8, memory: 8Gi}"), taken],
+        &[node("n0", 2, "").replace("gpu: 2}", "gpu: 2, cpu: 8, memory: 8Gi}"), accepted],
         &Options::default(),
     );
-    assert_eq!(told(&outcome), ["a/x; 0s on n0=1; Running"]);
+    assert_eq!(histories(&outcome), ["a/x; 0s on n0=1; Running"]);
 }

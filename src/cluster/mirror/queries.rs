@@ -1,0 +1,221 @@
+//! Queries on the cache, for writes, the webhook and the HTTP API.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use super::super::events::reference;
+use super::super::fault::{Fault, fault};
+use super::super::reduce::Managed;
+use super::super::reduce::pod::PodSeen;
+use super::super::reduce::team::{NamespaceSeen, PoolSeen};
+use super::Mirror;
+use super::fill::complete;
+use crate::directory::{Directory, Places};
+use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
+
+impl Mirror {
+    /// Whether every first list is complete.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.directory_complete()
+            && self.nodes.complete()
+            && self.classes.complete()
+            && self.jobs.complete()
+            && self.pods.complete()
+            && self.ownership.complete()
+            && self.dra.complete()
+    }
+
+    fn directory_complete(&self) -> bool {
+        let listed = self.namespaces.complete() && self.teams.complete() && self.pools.complete();
+        listed && self.pod_groups.is_some()
+    }
+
+    /// The directory for the webhook, if it has changed since the last call.
+    pub fn directory(&mut self) -> Option<Directory> {
+        if !take(&mut self.directory_changed) {
+            return None;
+        }
+        let labelled = |(name, seen): (&Name, &NamespaceSeen)| Some((name.clone(), seen.membership.clone()?));
+        Some(Directory {
+            complete: self.directory_complete(),
+            places: self.places.clone(),
+            namespaces: self.namespaces.iter().filter_map(labelled).collect(),
+            teams: self.teams.iter().map(|(name, seen)| (name.clone(), seen.team.clone())).collect(),
+            queue_priority_classes: self
+                .teams
+                .iter()
+                .flat_map(|(team, seen)| {
+                    seen.classes
+                        .iter()
+                        .map(move |(queue, class)| ((team.clone(), queue.clone()), class.clone()))
+                })
+                .collect(),
+            pools: self.pools.iter().map(|(name, _)| name.clone()).collect(),
+            shares: self
+                .pools
+                .iter()
+                .filter(|(_, seen)| !seen.shares.is_empty())
+                .map(|(name, seen)| (name.clone(), seen.shares.clone()))
+                .collect(),
+            kinds: self.ownership.kinds().clone(),
+            pod_groups: self.pod_groups(),
+        })
+    }
+
+    /// Whether Sluice creates a PodGroup for a gang.
+    #[must_use]
+    pub fn pod_groups(&self) -> bool {
+        self.pod_groups == Some(true)
+    }
+
+    /// A managed workload and the resource version its patches require.
+    #[must_use]
+    pub fn workload(&self, id: &WorkloadId) -> Option<(&Managed, u64)> {
+        let job = self.jobs.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        let other =
+            || self.ownership.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version)));
+        let group = || self.groups.get(id).map(|managed| (managed, 0));
+        job.or_else(other)
+            .or_else(group)
+            .or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
+    }
+
+    /// The workload that an object not yet submitted would become.
+    #[must_use]
+    pub fn completed_workload(&self, mut managed: Managed) -> Workload {
+        complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
+        managed.workload
+    }
+
+    /// The pods of a pod group, oldest first; empty for other workloads.
+    pub fn members(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
+        let seen = self.groups.members(id).filter_map(|uid| self.pods.get(uid));
+        seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
+    }
+
+    /// A clause about the pods that a waiting pod replaces, if it is part of a Deployment's rollout.
+    #[must_use]
+    pub fn rollout(&self, id: &WorkloadId) -> Option<String> {
+        self.replicas.rollout(self.pods.get(&id.0)?, &self.pods)
+    }
+
+    /// The objects of a workload: the pods of a pod group, else a single object.
+    #[must_use]
+    pub fn references(&self, workload: &Workload) -> Vec<ObjectReference> {
+        let pods: Vec<ObjectReference> =
+            self.members(&workload.id).map(|(managed, _)| reference(&managed.workload)).collect();
+        if workload.kind == WorkloadKind::PodGroup { pods } else { vec![reference(workload)] }
+    }
+
+    /// The pods of an admitted pod group that are still gated, with their resource versions.
+    pub fn still_gated(&self, id: &WorkloadId) -> impl Iterator<Item = (&Managed, u64)> {
+        let seen = self.groups.still_gated(id).iter().filter_map(|(uid, _)| self.pods.get(uid));
+        seen.filter_map(|seen| Some((seen.managed.as_deref()?, seen.version)))
+    }
+
+    /// The admitted pod groups with gated pods.
+    pub fn partly_admitted(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.groups.with_still_gated()
+    }
+
+    /// The workload of the pod group that contains a pod with this name.
+    #[must_use]
+    pub fn group_of(&self, namespace: &str, pod: &str) -> Option<&WorkloadId> {
+        let named =
+            |managed: &Managed| *managed.workload.namespace == *namespace && *managed.workload.name == *pod;
+        self.groups.ids().find(|id| self.members(id).any(|(managed, _)| named(managed)))
+    }
+
+    /// The names of a workload's pods that have not ended.
+    #[must_use]
+    pub fn pods_of(&self, id: &WorkloadId) -> Vec<Name> {
+        let pods = self.pods_of.get(id).into_iter().flatten();
+        pods.filter_map(|uid| Some(self.pods.get(uid)?.name.clone())).collect()
+    }
+
+    /// The pods of a workload that have not ended, by UID.
+    pub fn pods_with_uid(&self, id: &WorkloadId) -> impl Iterator<Item = (&Name, &PodSeen)> {
+        let pods = self.pods_of.get(id).into_iter().flatten();
+        pods.filter_map(|uid| Some((uid, self.pods.get(uid)?)))
+    }
+
+    /// A cached pod.
+    #[must_use]
+    pub fn pod(&self, uid: &Name) -> Option<&PodSeen> {
+        self.pods.get(uid)
+    }
+
+    /// A cached node.
+    #[must_use]
+    pub fn node(&self, name: &Name) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// The places of pods, shared with the webhook.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Takes the Jobs with a change that may affect the places of their pods.
+    pub fn take_dirty_jobs(&mut self) -> BTreeSet<WorkloadId> {
+        take(&mut self.dirty_jobs)
+    }
+
+    /// The names of a workload's pods that have not ended, by node.
+    #[must_use]
+    pub fn pods_by_node(&self, id: &WorkloadId) -> BTreeMap<Name, Vec<Name>> {
+        let mut nodes: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+        let pods = self.pods_of.get(id).into_iter().flatten();
+        for seen in pods.filter_map(|uid| self.pods.get(uid)) {
+            if let Some(node) = seen.holds.as_ref().and_then(|pod| pod.node.clone()) {
+                nodes.entry(node).or_default().push(seen.name.clone());
+            }
+        }
+        nodes
+    }
+
+    /// The stopped Jobs without pods, so their templates can be restored. A Job controller that never reported a Job
+    /// as running does not report it as stopped either; such a Job is stopped after [`SETTLE`].
+    pub fn restorable(&self, now: Time) -> impl Iterator<Item = &WorkloadId> {
+        let over = move |state: &Observed| match state {
+            Observed::Leaving { stopped, since, .. } => *stopped || since.after(SETTLE) <= now,
+            _ => false,
+        };
+        self.leaving.iter().filter(move |id| {
+            let stopped = self.workload(id).is_some_and(|(managed, _)| {
+                over(&managed.workload.state)
+                    && managed.facts.active == 0
+                    && managed.facts.terminating == 0
+                    && !managed.workload.team.is_empty()
+            });
+            stopped && !self.pods_of.contains_key(*id)
+        })
+    }
+
+    /// The queue of a workload: the one it names, else the first of its team.
+    #[must_use]
+    pub fn queue_of(&self, workload: &Workload) -> Name {
+        let first = || self.teams.get(&workload.team).and_then(|seen| seen.team.queues.first());
+        let chosen = workload.queue.clone().or_else(|| first().map(|queue| queue.name.clone()));
+        chosen.unwrap_or_else(|| "".into())
+    }
+
+    /// The teams, including unreadable ones, with generation and fault.
+    pub fn teams(&self) -> impl Iterator<Item = (&Name, Option<i64>, Option<Fault>)> {
+        let sound = self.teams.iter().filter(|(name, _)| self.teams.flaw(name).is_none());
+        let sound = sound.map(|(name, seen)| (name, seen.generation));
+        let flawed = self.teams.flaws().map(|(name, flaw)| (name, flaw.generation));
+        sound
+            .chain(flawed)
+            .map(|(name, generation)| (name, generation, fault(name, &self.teams, &self.pools)))
+    }
+
+    /// The node pools.
+    pub fn pools(&self) -> impl Iterator<Item = (&Name, &PoolSeen)> {
+        self.pools.iter()
+    }
+}

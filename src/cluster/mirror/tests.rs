@@ -1,0 +1,328 @@
+//! Engine events of single changes.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::reduce::job::job;
+use crate::cluster::reduce::pod::pod;
+use crate::directory::Membership;
+use crate::engine::types::{SETTLE, Time, Workload};
+
+const RECORD: &str = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+const EVICTED: &str = r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#;
+
+fn job_seen(version: u32, patch: Value) -> JobSeen {
+    let mut object = json!({
+        "metadata": {"name": "j", "namespace": "ns", "uid": "job", "resourceVersion": version.to_string(),
+            "annotations": {"sluice.dev/held": "true"}},
+        "spec": {"suspend": true, "template": {"spec": {"containers": []}}},
+    });
+    json_patch::merge(&mut object, &patch);
+    job(&serde_json::from_value(object).expect("a Job"), Time(0))
+}
+
+fn saw_job(version: u32, patch: Value) -> Change {
+    let seen = job_seen(version, patch);
+    Change::Job(Seen::Object(seen.uid.clone(), seen))
+}
+
+fn saw_pod(version: u32, phase: &str) -> Change {
+    let owner =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);
+    let object = json!({
+        "metadata": {"name": "j-0", "namespace": "ns", "uid": "pod", "resourceVersion": version.to_string(),
+            "ownerReferences": owner},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": phase},
+    });
+    let seen = pod(&serde_json::from_value(object).expect("a pod"));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+fn saw_namespace(team: Option<&str>) -> Change {
+    let membership = team.map(|team| Membership { team: team.into(), queue: Some("night".into()) });
+    Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership }))
+}
+
+/// The workload of the only event.
+fn applied(events: &[Event]) -> &Workload {
+    match events {
+        [Event::WorkloadApplied(workload)] => workload,
+        other => panic!("not one workload: {other:?}"),
+    }
+}
+
+fn labelled() -> Mirror {
+    let mut mirror = Mirror::default();
+    assert!(mirror.take(saw_namespace(Some("vision"))).is_empty());
+    mirror
+}
+
+#[test]
+fn a_job_belongs_to_the_team_of_its_namespace() {
+    let mut mirror = labelled();
+    let events = mirror.take(saw_job(1, json!({})));
+    let workload = applied(&events);
+    assert_eq!((&*workload.team, workload.queue.as_deref()), ("vision", Some("night")));
+    let events = mirror.take(saw_namespace(Some("speech")));
+    assert_eq!(&*applied(&events).team, "speech");
+    assert!(matches!(mirror.take(saw_namespace(None))[..], [Event::WorkloadRemoved(_)]));
+    let events = mirror.take(saw_namespace(Some("vision")));
+    assert_eq!(&*applied(&events).team, "vision");
+}
+
+#[test]
+fn a_namespace_without_a_team_is_left_alone() {
+    let mut mirror = Mirror::default();
+    assert!(mirror.take(saw_job(1, json!({}))).is_empty());
+    assert!(mirror.take(Change::Job(Seen::Deleted("job".into()))).is_empty());
+}
+
+#[test]
+fn priority_follows_the_classes() {
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, json!({})));
+    let class = |name: &str, value, global_default| {
+        let seen = ClassSeen { name: name.into(), value, global_default };
+        Change::Class(Seen::Object(name.into(), seen))
+    };
+    let events = mirror.take(class("usual", 50, true));
+    assert_eq!(applied(&events).priority, 50);
+    let spec = json!({"spec": {"template": {"spec": {"priorityClassName": "high"}}}});
+    let events = mirror.take(saw_job(2, spec));
+    assert_eq!(applied(&events).priority, 0, "a class that does not exist yet");
+    let events = mirror.take(class("high", 900, false));
+    assert_eq!(applied(&events).priority, 900);
+}
+
+#[test]
+fn an_irrelevant_change_causes_no_event() {
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, json!({})));
+    assert!(mirror.take(saw_job(2, json!({"status": {"ready": 1}}))).is_empty());
+    let seen = mirror.workload(&WorkloadId("job".into())).map(|(_, version)| version);
+    assert_eq!(seen, Some(2), "but the next patch requires the new version");
+}
+
+#[test]
+fn a_late_watch_event_does_not_revert_an_own_write() {
+    let mut mirror = labelled();
+    mirror.take(saw_job(1, json!({})));
+    let admitted =
+        json!({"metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false}});
+    let events = mirror.take_own_job(job_seen(7, admitted.clone()));
+    assert!(matches!(applied(&events).state, Observed::Admitted(_)));
+    assert!(mirror.take(saw_job(3, json!({"status": {"ready": 1}}))).is_empty(), "from before the write");
+    assert!(mirror.take(saw_job(7, admitted)).is_empty(), "the write itself");
+    assert!(matches!(mirror.take(Change::Job(Seen::Deleted("job".into())))[..], [Event::WorkloadRemoved(_)]));
+}
+
+#[test]
+fn a_stopped_job_is_restored_when_it_has_no_pods_left() {
+    let mut mirror = labelled();
+    mirror.take(saw_pod(1, "Running"));
+    let evicted = Time("2026-11-21T09:00:00Z".parse::<jiff::Timestamp>().expect("a time").as_millisecond());
+    let restorable = |mirror: &Mirror| mirror.restorable(evicted).count();
+    let leaving = |active, terminating| {
+        json!({
+            "metadata": {"annotations": {"sluice.dev/admission": RECORD, "sluice.dev/eviction": EVICTED}},
+            "status": {"active": active, "terminating": terminating, "conditions": [
+                {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T09:00:01Z"}]},
+        })
+    };
+    mirror.take(saw_job(2, leaving(1, 0)));
+    assert_eq!(restorable(&mirror), 0, "not confirmed");
+    mirror.take(saw_job(3, leaving(0, 1)));
+    assert_eq!(restorable(&mirror), 0, "a pod is ending");
+    mirror.take(saw_job(4, leaving(0, 0)));
+    assert_eq!(restorable(&mirror), 0, "the pod is still seen");
+    assert_eq!(mirror.pods_of(&WorkloadId("job".into())), ["j-0".into()]);
+    assert!(matches!(mirror.take(saw_pod(5, "Failed"))[..], [Event::PodRemoved(_)]));
+    assert_eq!(restorable(&mirror), 1);
+    // A Job evicted before its controller reported it as running still has the Suspended condition of its creation.
+    let mut never = leaving(0, 0);
+    never["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-11-21T08:00:00Z");
+    mirror.take(saw_job(6, never));
+    assert_eq!(restorable(&mirror), 0, "its controller may have seen no more than the admission");
+    assert_eq!(mirror.restorable(evicted.after(SETTLE)).count(), 1);
+    mirror.take(saw_job(7, json!({})));
+    assert_eq!(restorable(&mirror), 0, "queued again");
+}
+
+#[test]
+fn pods_missing_from_a_new_list_are_removed() {
+    let mut mirror = labelled();
+    mirror.take(saw_pod(1, "Running"));
+    mirror.take(Change::Pod(Seen::ListBegins));
+    assert!(matches!(mirror.take(Change::Pod(Seen::ListEnds))[..], [Event::PodRemoved(_)]));
+    assert!(mirror.pods_of(&WorkloadId("job".into())).is_empty());
+}
+
+#[test]
+fn the_directory_is_complete_once_all_its_lists_are() {
+    let mut mirror = labelled();
+    assert!(mirror.directory().is_some_and(|directory| !directory.complete));
+    assert!(mirror.directory().is_none(), "nothing changed");
+    for seen in
+        [Change::Team(Seen::ListEnds), Change::Pool(Seen::ListEnds), Change::Namespace(Seen::ListEnds)]
+    {
+        mirror.take(seen);
+    }
+    assert!(
+        mirror.directory().is_some_and(|directory| !directory.complete),
+        "whether PodGroups are served is unknown"
+    );
+    mirror.take(Change::PodGroups(true));
+    let directory = mirror.directory().expect("changed");
+    assert!(directory.complete && directory.pod_groups);
+    assert_eq!(directory.namespaces.len(), 1);
+}
+
+#[test]
+fn a_gpu_fraction_of_a_pod_that_requests_a_whole_device_counts_as_one() {
+    let mut mirror = labelled();
+    let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
+    let asks = |version, containers: Value| {
+        saw_job(
+            version,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/gpu-fraction": "0.5"}},
+                "spec": {"template": {"spec": {"containers": containers}}},
+            }),
+        )
+    };
+    let gpus = |events: Vec<Event>| applied(&events).shape.requests["nvidia.com/gpu"].to_string();
+    assert_eq!(gpus(mirror.take(asks(1, containers))), "1");
+    assert_eq!(gpus(mirror.take(asks(2, json!([])))), "500m");
+}
+
+#[test]
+fn the_places_of_pods_outlive_the_cache_as_long_as_their_jobs_exist() {
+    let record = RECORD.replacen('{', r#"{"done":"","#, 1);
+    let admitted = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": record}},
+        "spec": {"suspend": false, "completionMode": "Indexed", "template": {"spec": {
+            "schedulingGates": [{"name": "sluice.dev/placement"}]}}},
+    });
+    let mut first = labelled();
+    let places = first.places().clone();
+    first.take(saw_job(1, admitted.clone()));
+    let known = || places.of("job").is_some_and(|seats| seats.node_of(0).is_some());
+    assert!(known());
+    let list = |listed: Option<Value>| {
+        let mut next = Mirror::new(Kinds::default(), places.clone());
+        next.take(Change::Job(Seen::ListBegins));
+        assert!(known(), "the list may have it");
+        listed.map(|change| next.take(saw_job(2, change)));
+        next.take(Change::Job(Seen::ListEnds));
+    };
+    list(Some(admitted));
+    assert!(known());
+    list(None);
+    assert!(!known(), "it is deleted");
+    first.take(saw_job(3, json!({})));
+    assert!(!known(), "it waits again");
+}
+
+/// A pod of the Job, with the given index.
+fn saw_gang_pod(version: u32, number: u32, patch: Value) -> Change {
+    let owner =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);
+    let mut object = json!({
+        "metadata": {"name": format!("j-{number}"), "namespace": "ns", "uid": format!("pod-{number}"),
+            "resourceVersion": version.to_string(), "ownerReferences": owner},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    json_patch::merge(&mut object, &patch);
+    let seen = pod(&serde_json::from_value(object).expect("a pod"));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+/// The reported numbers of ready and succeeded pods of the Job.
+fn ready_pods(events: &[Event]) -> Option<(u32, u32)> {
+    events.iter().find_map(|event| match event {
+        Event::PodsReady(pods) if &*pods.workload.0 == "job" => Some((pods.ready, pods.succeeded)),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_ready_pods_of_a_gang_are_reported() {
+    let record = r#"{"pool":"p","nodes":{"n1":3},"pods":3,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+    let admitted = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": record}},
+        "spec": {"suspend": false, "parallelism": 3, "completions": 3},
+    });
+    let mut mirror = labelled();
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(1, 0, json!({})))), None, "its Job is not known yet");
+    assert_eq!(ready_pods(&mirror.take(saw_job(2, admitted))), Some((1, 0)));
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(3, 1, not_ready))), None, "nothing has changed");
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(4, 1, json!({})))), Some((2, 0)));
+    assert_eq!(
+        ready_pods(&mirror.take(saw_gang_pod(5, 1, json!({"metadata": {"labels": {"a": "b"}}})))),
+        None
+    );
+    let succeeded = json!({"status": {"phase": "Succeeded"}});
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(6, 0, succeeded.clone()))), Some((1, 1)));
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(7, 0, succeeded))), None, "once");
+    let ending = json!({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}});
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(8, 1, ending))), Some((0, 1)), "it is about to end");
+}
+
+#[test]
+fn the_readiness_of_a_single_pod_is_not_reported() {
+    let mut mirror = labelled();
+    let admitted = json!({
+        "metadata": {"annotations": {"sluice.dev/admission": RECORD}}, "spec": {"suspend": false},
+    });
+    assert_eq!(ready_pods(&mirror.take(saw_job(1, admitted))), None);
+    assert_eq!(ready_pods(&mirror.take(saw_gang_pod(2, 0, json!({})))), None);
+}
+
+#[test]
+fn a_gang_with_succeeded_pods_is_known_until_it_starts_again() {
+    let mut mirror = labelled();
+    let places = mirror.directory().expect("changed").places;
+    let mut thinned_after = |version, suspend: bool, succeeded: u32, pods: u32| {
+        let record = RECORD.replace(r#"1},"pods":1"#, &format!(r#"{pods}}},"pods":{pods}"#));
+        mirror.take(saw_job(
+            version,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/admission": record}},
+                "spec": {"suspend": suspend, "parallelism": 3, "completions": 3, "template": {"spec": {
+                    "schedulingGroup": {"podGroupName": "sluice-j-0815"}}}},
+                "status": {"succeeded": succeeded},
+            }),
+        ));
+        places.thinned("job")
+    };
+    assert!(!thinned_after(1, false, 0, 3));
+    assert!(thinned_after(2, false, 1, 3));
+    assert!(!thinned_after(3, true, 1, 3), "it is stopped");
+    mirror.take(saw_job(4, json!({})));
+    assert!(!places.thinned("job"), "it waits");
+}
+
+#[test]
+fn a_succeeded_pod_counts_before_the_status_of_its_job_shows_it() {
+    let mut mirror = labelled();
+    let places = mirror.directory().expect("changed").places;
+    let admitted = |version| {
+        let group = json!({"schedulingGroup": {"podGroupName": "sluice-j-0815"}});
+        saw_job(
+            version,
+            json!({
+                "metadata": {"annotations": {"sluice.dev/admission": RECORD}},
+                "spec": {"suspend": false, "template": {"spec": group}},
+            }),
+        )
+    };
+    mirror.take(admitted(1));
+    mirror.take(saw_pod(2, "Running"));
+    assert!(!places.thinned("job"));
+    mirror.take(saw_pod(3, "Succeeded"));
+    mirror.take(admitted(4));
+    assert!(places.thinned("job"));
+}

@@ -1,0 +1,37 @@
+//! The handles and options of the controller.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use kube::Client;
+
+use super::readiness::Readiness;
+use crate::cluster::events::Notices;
+use crate::cluster::leader::Leadership;
+use crate::directory::SharedDirectory;
+use crate::engine::types::Settings;
+use crate::kinds::Kinds;
+use crate::metrics::Metrics;
+
+/// Handles and options, shared by all sessions.
+#[derive(Clone)]
+pub struct Context {
+    /// The client of the API server.
+    pub client: Client,
+    /// Whether this process leads.
+    pub leadership: Leadership,
+    /// The directory that the webhook reads.
+    pub directory: SharedDirectory,
+    /// Every metric.
+    pub metrics: Arc<Metrics>,
+    /// The queue of Kubernetes Events to publish.
+    pub notices: Notices,
+    /// The number of writes in flight.
+    pub busy: Arc<AtomicUsize>,
+    /// Scheduling options.
+    pub settings: Settings,
+    /// The custom kinds: kinds besides Job and Pod with objects that are workloads.
+    pub kinds: Kinds,
+    /// Set when the first lists are complete.
+    pub ready: Arc<Readiness>,
+}

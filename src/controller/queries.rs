@@ -1,0 +1,152 @@
+//! What people and monitoring ask, answered by the loop from what it knows at that moment.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cluster::mirror::Mirror;
+use crate::cluster::reduce::Managed;
+use crate::cluster::status::Report;
+use crate::engine::Engine;
+use crate::engine::types::{Name, Observed, Workload};
+use crate::metrics::Figures;
+use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
+
+/// With more workloads than this no copies of the engine are made: they would take the memory, and making them
+/// the time, of decisions.
+const MOST_COPIED: usize = 50_000;
+
+/// A question with the place for its answer.
+#[derive(Debug)]
+pub enum Question {
+    /// Teams and queues.
+    Teams(oneshot::Sender<Teams>),
+    /// Nodes, with these resources counted as GPUs besides those in quotas.
+    Nodes(Accelerators, oneshot::Sender<Vec<NodeRow>>),
+    /// The workloads of a team, or all.
+    Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
+    /// The workloads of a name in a namespace: a Job, a Pod, or both.
+    Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
+    /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
+    /// where it knows more than [`MOST_COPIED`] workloads.
+    Engine(oneshot::Sender<Option<Box<Engine>>>),
+    /// The same, and what an object would be that has not been submitted.
+    Candidate(Box<Managed>, oneshot::Sender<Option<Candidate>>),
+    /// What the metrics are read off; `None` until the first lists are complete.
+    Figures(oneshot::Sender<Option<Figures>>),
+    /// What the statuses are made of; `None` unless this process leads.
+    Report(oneshot::Sender<Option<Report>>),
+}
+
+/// A workload that is not there, and the engine that it would come to.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The engine as it stands.
+    pub engine: Box<Engine>,
+    /// The workload.
+    pub workload: Workload,
+    /// The name of the queue it would be in.
+    pub queue: Name,
+}
+
+/// Puts questions to the loop.
+#[derive(Clone, Debug)]
+pub struct Asker(mpsc::Sender<Question>);
+
+impl Asker {
+    /// An asker and where its questions come out.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<Question>) {
+        let (sender, receiver) = mpsc::channel(64);
+        (Self(sender), receiver)
+    }
+
+    /// Asks; `None` when the loop has ended.
+    pub async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.send(question(sender)).await.ok()?;
+        receiver.await.ok()
+    }
+}
+
+/// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
+pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
+    let row = |workload: &Workload| {
+        let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
+        if workload.state == Observed::Queued
+            && let Some(rollout) = mirror.rollout(&workload.id)
+        {
+            row.head.message = format!("{}; {rollout}", row.head.message);
+        }
+        row
+    };
+    match question {
+        Question::Teams(to) => drop(to.send(teams(engine))),
+        Question::Nodes(accelerators, to) => {
+            let accelerators = accelerators.with_quotas_of(&engine.teams());
+            let names: BTreeMap<&str, &Workload> = engine.workloads().map(|w| (&*w.id.0, w)).collect();
+            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names, &accelerators)).collect();
+            drop(to.send(rows));
+        }
+        Question::Workloads(team, to) => {
+            let mut chosen: Vec<&Workload> =
+                engine.workloads().filter(|w| team.as_deref().is_none_or(|team| team == &*w.team)).collect();
+            chosen.sort_by_key(|workload| (workload.submitted, &workload.namespace, &workload.name));
+            drop(to.send(chosen.into_iter().map(row).collect()));
+        }
+        Question::Workload(namespace, name, to) => {
+            let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
+            let mut found: Vec<&Workload> = found.collect();
+            // Of a pod of a group people ask by its own name.
+            let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
+            found.extend(group.and_then(|id| engine.workload(id)));
+            drop(to.send(found.into_iter().map(row).collect()));
+        }
+        Question::Engine(to) => drop(to.send(copy(engine, mirror))),
+        Question::Candidate(managed, to) => {
+            let workload = mirror.completed_workload(*managed);
+            let queue = mirror.queue_of(&workload);
+            drop(to.send(copy(engine, mirror).map(|engine| Candidate { engine, workload, queue })));
+        }
+        Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
+        Question::Report(to) => {
+            let report = (leads && mirror.complete()).then(|| Report {
+                figures: figures(engine),
+                teams: mirror
+                    .teams()
+                    .map(|(name, generation, fault)| (name.to_string(), (generation, fault)))
+                    .collect(),
+                pools: mirror.pools().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
+            });
+            drop(to.send(report));
+        }
+    }
+}
+
+/// The engine as it stands, if the lists are complete and it is not too large to have several of.
+fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
+    let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
+    fits.then(|| Box::new(engine.clone()))
+}
+
+fn figures(engine: &Engine) -> Figures {
+    Figures {
+        teams: engine.teams(),
+        queues: engine.queues(),
+        nodes: engine.nodes(),
+        oldest_within_guarantee: engine.oldest_within_guarantee(),
+        overcommitments: engine.overcommitments(),
+    }
+}
+
+fn teams(engine: &Engine) -> Teams {
+    let told = |over: crate::engine::types::Overcommitment| match over.team {
+        Some(team) => format!("{team} in {}: {}", over.pool, over.message),
+        None => format!("{}: {}", over.pool, over.message),
+    };
+    Teams {
+        teams: engine.teams().into_iter().map(TeamRow::from).collect(),
+        queues: engine.queues().into_iter().map(QueueRow::from).collect(),
+        overcommitments: engine.overcommitments().into_iter().map(told).collect(),
+    }
+}

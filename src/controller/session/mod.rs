@@ -1,0 +1,440 @@
+//! A session: the engine and the cache, filled from one listing of the cluster, and the writes they cause.
+
+mod reports;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::context::Context;
+use super::decisions::{
+    Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
+    still_holds, write_on,
+};
+use super::pod_groups;
+use super::pod_placement::PodPlacement;
+use super::queries::{Question, answer};
+use super::retries::Retries;
+use super::unschedulable::Unschedulable;
+use crate::api::record::{Eviction, timestamp};
+use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose, Write};
+use crate::cluster::clock::now;
+use crate::cluster::events::Notices;
+use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::patch;
+use crate::cluster::place;
+use crate::cluster::watch;
+use crate::directory::Directory;
+use crate::engine::Engine;
+use crate::engine::types::Action;
+use crate::engine::types::{Event, Name, Time, WorkloadId, WorkloadKind};
+use crate::metrics::Metrics;
+
+/// The capacity of the watch channel; a full channel slows the watches, not the loop.
+const CHANGES: usize = 4096;
+/// The most arrivals in one batch, so that decisions are not delayed.
+const BATCH: usize = 4096;
+/// The most writes of one decision while its object keeps changing.
+const TRIES: u32 = 10;
+
+/// The engine with its inputs and writes.
+pub struct Session {
+    engine: Engine,
+    mirror: Mirror,
+    changes: mpsc::Receiver<Change>,
+    outcomes: mpsc::UnboundedReceiver<Outcome>,
+    first: Option<Arrival>,
+    actuator: Actuator,
+    leads: bool,
+    lost_track: bool,
+    decisions: BTreeMap<WorkloadId, Decision>,
+    last_number: u64,
+    restores: Retries,
+    releases: Retries,
+    placing: PodPlacement,
+    unschedulable: Unschedulable,
+    metrics: Arc<Metrics>,
+    notices: Notices,
+    _watches: JoinSet<()>,
+}
+
+/// A message for the loop.
+enum Arrival {
+    Change(Change),
+    Outcome(Outcome),
+}
+
+impl Session {
+    /// Starts the watches, with an empty engine and cache.
+    pub fn begin(context: &Context, leads: bool) -> Self {
+        let (changes_in, changes) = mpsc::channel(CHANGES);
+        let (outcomes_in, outcomes) = mpsc::unbounded_channel();
+        let actuator = Actuator::new(
+            context.client.clone(),
+            context.leadership.clone(),
+            Arc::clone(&context.metrics),
+            Arc::clone(&context.busy),
+            outcomes_in,
+        );
+        // While the cluster is listed again, the webhook uses the old pod places.
+        let places = context.directory.load().places.clone();
+        places.forget_expected();
+        Self {
+            engine: Engine::with_settings(context.settings),
+            mirror: Mirror::new(context.kinds.clone(), places),
+            changes,
+            outcomes,
+            first: None,
+            actuator,
+            leads,
+            lost_track: false,
+            decisions: BTreeMap::new(),
+            last_number: 0,
+            restores: Retries::default(),
+            releases: Retries::default(),
+            placing: PodPlacement::default(),
+            unschedulable: Unschedulable::default(),
+            metrics: Arc::clone(&context.metrics),
+            notices: context.notices.clone(),
+            _watches: watch::start(&context.client, &context.kinds, &changes_in),
+        }
+    }
+
+    /// Whether this session makes decisions.
+    pub fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// Whether leadership expired during a write. The outcome of that write is unknown, so this session must not
+    /// decide again, even if leadership returns.
+    pub fn lost_track(&self) -> bool {
+        self.lost_track
+    }
+
+    /// Stops deciding. Writes in flight end with the leadership.
+    pub fn stand_down(&mut self) {
+        self.leads = false;
+        self.lost_track = false;
+    }
+
+    /// Whether every first list is complete.
+    pub fn complete(&self) -> bool {
+        self.mirror.complete()
+    }
+
+    /// The directory for the webhook, if it has changed and its lists are complete. It does not depend on the
+    /// long lists of Jobs and pods.
+    pub fn directory(&mut self) -> Option<Directory> {
+        self.mirror.directory().filter(|directory| directory.complete)
+    }
+
+    /// Waits for the next arrival; false when every channel is closed. Safe to cancel.
+    pub async fn arrived(&mut self) -> bool {
+        if self.first.is_some() {
+            return true;
+        }
+        self.first = tokio::select! {
+            Some(outcome) = self.outcomes.recv() => Some(Arrival::Outcome(outcome)),
+            Some(change) = self.changes.recv() => Some(Arrival::Change(change)),
+            else => None,
+        };
+        self.first.is_some()
+    }
+
+    /// Handles the arrivals in the channels, up to [`BATCH`]; false when there was none.
+    pub fn take_waiting(&mut self) -> bool {
+        let mut worked = false;
+        for _ in 0..BATCH {
+            let arrival = self
+                .first
+                .take()
+                .or_else(|| self.outcomes.try_recv().ok().map(Arrival::Outcome))
+                .or_else(|| self.changes.try_recv().ok().map(Arrival::Change));
+            match arrival {
+                Some(Arrival::Change(change)) => {
+                    let events = self.mirror.take(change);
+                    self.apply(events);
+                }
+                Some(Arrival::Outcome(outcome)) => self.finish_write(outcome),
+                None => break,
+            }
+            worked = true;
+        }
+        worked
+    }
+
+    fn apply(&mut self, events: Vec<Event>) {
+        let now = now();
+        for event in events {
+            self.unschedulable.note(&event, now);
+            self.engine.apply(event, now);
+        }
+    }
+
+    /// When to run the next cycle if nothing arrives before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        if !self.leads {
+            return None;
+        }
+        let deadlines =
+            [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
+        deadlines.into_iter().chain([self.engine.next_deadline()]).flatten().min()
+    }
+
+    /// Runs one scheduling cycle and starts its writes, if this session leads.
+    pub fn decide(&mut self, now: Time) {
+        let dirty = self.mirror.take_dirty_jobs();
+        if !self.leads {
+            return;
+        }
+        let due = self.placing.run(&self.mirror, dirty, |id| self.decisions.contains_key(id), now);
+        for write in due.writes {
+            self.actuator.start(write);
+        }
+        for pods in due.misplaced {
+            self.engine.apply(Event::PodsMisplaced(pods), now);
+        }
+        for action in self.engine.plan(now).actions {
+            let Some((managed, _)) = self.mirror.workload(action.workload()) else {
+                self.failed(action.workload().clone(), "the object no longer exists".into());
+                continue;
+            };
+            let about = managed.workload.clone();
+            let first = !managed.facts.has_eviction;
+            let id = about.id.clone();
+            self.retire(&id);
+            self.last_number += 1;
+            let decided = Decision { number: self.last_number, action, about, first, tries: 0 };
+            self.decisions.insert(id.clone(), decided);
+            self.write(&id, now);
+        }
+        self.restore(now);
+        self.release(now);
+        self.unschedulable.report(&self.engine, &self.mirror, &self.notices, now);
+    }
+
+    /// Starts the write of a decision, against the current version of the object.
+    fn write(&mut self, id: &WorkloadId, now: Time) {
+        let Some(decided) = self.decisions.get_mut(id) else { return };
+        let Some((managed, version)) = self.mirror.workload(id) else {
+            self.decisions.remove(id);
+            return;
+        };
+        decided.tries += 1;
+        let note = |preemptor: Option<&WorkloadId>, reason: &str| {
+            let label = |id: &WorkloadId| {
+                self.mirror.workload(id).map_or_else(
+                    || id.to_string(),
+                    |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
+                )
+            };
+            let preemptor = preemptor.map(label).unwrap_or_default();
+            Eviction { at: timestamp(now), preemptor, reason: reason.to_owned() }
+        };
+        let mut write = match &decided.action {
+            action if managed.workload.kind == WorkloadKind::PodGroup => {
+                let members: Vec<pod_groups::Member<'_>> = self.mirror.members(id).collect();
+                pod_groups::write_of(managed, action, &members, timestamp(now))
+            }
+            Action::Admit { admission, message, .. } => {
+                let pin = place::pin(&self.mirror, managed, admission);
+                if let Some(seats) = pin.seats(&managed.facts, admission.into()) {
+                    self.mirror.places().expect(&id.0, seats);
+                }
+                let may_be_there = !decided.first || decided.tries > 1;
+                let group = pod_group_of(managed, admission, may_be_there);
+                let group = group.filter(|_| self.mirror.pod_groups());
+                Write { group, ..admission_of(managed, version, admission, pin, message) }
+            }
+            Action::Evict { preemptor, reason, message, .. } => {
+                let note = note(preemptor.as_ref(), reason.code());
+                eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
+            }
+            Action::Resize { admission, message, .. } => {
+                resize_of(managed, version, admission, message, || self.mirror.pods_by_node(id))
+            }
+            Action::Fail { reason, message, .. } => {
+                failure_of(managed, version, *reason, message, timestamp(now))
+            }
+        };
+        write.decision = decided.number;
+        self.actuator.start(write);
+    }
+
+    /// Retires an earlier decision on the workload. The watch may show the effect of its write, and the engine may
+    /// decide on that, before the write is answered.
+    fn retire(&mut self, id: &WorkloadId) {
+        let Some(before) = self.decisions.remove(id) else { return };
+        if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
+            self.report(&before);
+        }
+    }
+
+    fn failed(&mut self, workload: WorkloadId, message: String) {
+        tracing::debug!(%workload, message, "decision not applied");
+        self.decisions.remove(&workload);
+        self.engine.apply(Event::WriteFailed { workload, message }, now());
+    }
+
+    /// Handles the outcome of a write.
+    fn finish_write(&mut self, outcome: Outcome) {
+        let Outcome { id, purpose, decision, end } = outcome;
+        if matches!(purpose, Purpose::Place | Purpose::Remake { .. }) {
+            self.finish_placement(&id.0, end);
+            return;
+        }
+        if matches!(purpose, Purpose::Restore | Purpose::Release) {
+            self.finish_retry(id, purpose, end);
+            return;
+        }
+        let superseded = self.decisions.get(&id).is_none_or(|decided| decided.number != decision);
+        // A second write of the same decision expects the places again.
+        if !matches!(end, End::Done(_)) {
+            self.mirror.places().settled(&id.0);
+        }
+        match end {
+            // A superseded decision contributes only the newer object.
+            End::Moved(look) if superseded => self.observe(look),
+            End::Gone | End::Refused(_) if superseded => {}
+            End::Done(look) => {
+                let decided = if superseded { None } else { self.decisions.remove(&id) };
+                if let Some(decided) = decided {
+                    self.report(&decided);
+                }
+                self.observe(look);
+                self.mirror.places().settled(&id.0);
+            }
+            End::Moved(look) => {
+                self.observe(look);
+                self.resolve_conflict(id);
+            }
+            End::Gone => {
+                self.decisions.remove(&id);
+            }
+            End::Refused(message) => {
+                tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
+                if purpose == Purpose::Evict {
+                    self.report_blocked_eviction(&id, &message);
+                }
+                self.failed(id, message);
+            }
+            End::Abandoned => {
+                self.lost_track = true;
+                self.failed(id, "this replica is no longer the leader".into());
+            }
+        }
+    }
+
+    /// Handles the outcome of a write without a decision. It is retried while it is wanted.
+    fn finish_retry(&mut self, id: WorkloadId, purpose: Purpose, end: End) {
+        let mut ended = false;
+        match end {
+            End::Done(look) => {
+                ended = true;
+                self.observe(look);
+            }
+            End::Moved(look) => self.observe(look),
+            End::Gone => ended = true,
+            End::Refused(message) => {
+                tracing::warn!(workload = %id, ?purpose, message, "the API server refused a write");
+            }
+            End::Abandoned => self.lost_track = true,
+        }
+        let retries = if purpose == Purpose::Restore { &mut self.restores } else { &mut self.releases };
+        // The write may have left out some pods of a group.
+        if ended && self.mirror.still_gated(&id).next().is_none() {
+            retries.ended(&id);
+        } else {
+            retries.failed(&id, now());
+        }
+    }
+
+    /// Handles the outcome of a write on a pod of a Job.
+    fn finish_placement(&mut self, pod: &Name, end: End) {
+        match end {
+            End::Done(look) | End::Moved(look) => {
+                self.observe(look);
+                self.placing.ended(pod);
+            }
+            End::Gone => self.placing.ended(pod),
+            End::Refused(message) => {
+                tracing::warn!(%pod, message, "the API server refused to place a pod");
+                self.placing.failed(pod, now());
+            }
+            End::Abandoned => {
+                self.lost_track = true;
+                self.placing.failed(pod, now());
+            }
+        }
+    }
+
+    /// Caches the object in a write's answer, as if the watch had sent it.
+    fn observe(&mut self, look: Look) {
+        let events = match look {
+            Look::Job(seen) => self.mirror.take_own_job(seen),
+            Look::Pod(seen) => self.mirror.take_own_pod(seen),
+            Look::Other(kind, seen) => self.mirror.take_own_custom(&kind, seen),
+            Look::Pods(seen) => seen.into_iter().flat_map(|seen| self.mirror.take_own_pod(seen)).collect(),
+        };
+        self.apply(events);
+    }
+
+    /// Handles a conflict: the object has changed since the decision. If the change is the decision's own effect,
+    /// the decision is done; if the decision still holds, it is written again; else it is reverted.
+    fn resolve_conflict(&mut self, id: WorkloadId) {
+        let Some(decided) = self.decisions.get(&id) else { return };
+        let Some((managed, _)) = self.mirror.workload(&id) else {
+            self.decisions.remove(&id);
+            return;
+        };
+        if carried_out(decided, managed) {
+            if let Some(decided) = self.decisions.remove(&id) {
+                self.report(&decided);
+            }
+        } else if decided.tries < TRIES && still_holds(decided, managed) {
+            self.write(&id, now());
+        } else {
+            self.failed(id, "the object has changed since the decision".into());
+        }
+    }
+
+    /// Restores the pod templates of stopped Jobs without pods.
+    fn restore(&mut self, now: Time) {
+        let wanted =
+            self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
+        for id in self.restores.due(&wanted, now) {
+            let Some((managed, version)) = self.mirror.workload(&id) else { continue };
+            let patch = patch::restore(&managed.facts, version);
+            let write = write_on(managed, Purpose::Restore, Deed::Patch(patch), String::new());
+            self.actuator.start(write);
+            self.restores.started(id);
+        }
+    }
+
+    /// Ungates the remaining pods of admitted groups: a write was refused, or the previous leader ended before its
+    /// last write.
+    fn release(&mut self, now: Time) {
+        let all = self.mirror.partly_admitted();
+        let wanted = all.filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
+        for id in self.releases.due(&wanted, now) {
+            let Some((managed, _)) = self.mirror.workload(&id) else { continue };
+            let Some(record) = record(managed) else { continue };
+            let still_gated: Vec<pod_groups::Member<'_>> = self.mirror.still_gated(&id).collect();
+            self.actuator.start(pod_groups::release_of(managed, &still_gated, &record));
+            self.releases.started(id);
+        }
+    }
+
+    /// Answers a question from the current state.
+    pub fn answer(&self, question: Question) {
+        answer(question, &self.engine, &self.mirror, self.leads);
+    }
+
+    /// Waits for the writes in flight; false when the outcome of some is unknown.
+    pub async fn finish(self, at_most: Duration) -> bool {
+        self.actuator.finish(at_most).await
+    }
+}

@@ -1,0 +1,87 @@
+//! What happens in the cluster, as the engine learns it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::types::amount::ResourceList;
+use crate::types::node::{Node, Pool};
+use crate::types::team::Team;
+use crate::types::workload::{Name, Workload, WorkloadId};
+
+/// One change in the cluster. The same events in the same order give the same decisions (law 10).
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "events are made, applied and dropped one at a time")]
+pub enum Event {
+    /// A team was created or changed.
+    TeamApplied(Team),
+    /// A team was deleted.
+    TeamRemoved(Name),
+    /// A node pool was created or changed.
+    PoolApplied(Pool),
+    /// A node pool was deleted; its nodes belong to another pool that selects them, or to the default pool.
+    PoolRemoved(Name),
+    /// A node was created or changed.
+    NodeApplied(Node),
+    /// A node was deleted.
+    NodeRemoved(Name),
+    /// A workload was created or changed.
+    WorkloadApplied(Workload),
+    /// A workload was deleted. Its remaining pods are charged until they are gone.
+    WorkloadRemoved(WorkloadId),
+    /// A pod that is neither Succeeded nor Failed was created, bound or changed.
+    PodApplied(Pod),
+    /// A pod was removed or reached a terminal phase; it is not charged any more.
+    PodRemoved(PodId),
+    /// Pods of a running workload are not on the nodes of its admission and will not get there by themselves.
+    PodsMisplaced(MisplacedPods),
+    /// The number of ready pods of a workload changed; it is zero until reported.
+    PodsReady(PodsReady),
+    /// The write of an action failed; the engine decides again after a pause.
+    WriteFailed {
+        /// The workload of the action.
+        workload: WorkloadId,
+        /// The answer of the API server, for the verdict.
+        message: String,
+    },
+}
+
+/// A pod's identity, as [`WorkloadId`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodId(pub Arc<str>);
+
+/// A pod that is charged: scheduled or about to be, and not in a terminal phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its identity.
+    pub id: PodId,
+    /// The workload that owns it, if any; it may be unknown to the engine.
+    pub workload: Option<WorkloadId>,
+    /// The node it is bound to; a pod without one is charged to its team's quota only.
+    pub node: Option<Name>,
+    /// Its requests.
+    pub requests: ResourceList,
+}
+
+/// The real nodes of a workload's pods, where they differ from its admission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MisplacedPods {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// Running or bound pods by node, without ending ones.
+    pub there: BTreeMap<Name, u32>,
+    /// Pods that cannot start on their node, by node.
+    pub stuck: BTreeMap<Name, u32>,
+    /// The reason given by kube-scheduler or by the node's state.
+    pub message: String,
+}
+
+/// The number of ready pods of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodsReady {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// Pods that are ready now.
+    pub ready: u32,
+    /// Pods that have succeeded so far, in all observed runs.
+    pub succeeded: u32,
+}

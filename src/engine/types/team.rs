@@ -1,0 +1,109 @@
+//! Teams, their quotas and their queues.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::types::amount::ResourceList;
+use crate::types::workload::Name;
+
+/// A team: its quotas and its queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Team {
+    /// Its name.
+    pub name: Name,
+    /// The team above it, if any.
+    pub parent: Option<Name>,
+    /// Its quota in each pool it names; a pool it does not name guarantees nothing.
+    pub quotas: BTreeMap<Name, Quota>,
+    /// Its weight in fair shares; a team of weight zero borrows only what no other team asks for.
+    pub weight: u32,
+    /// Its queues, the default first; never empty.
+    pub queues: Vec<Queue>,
+    /// Whether its users take turns: at equal priority, the user with the least usage comes first.
+    pub fair_users: bool,
+}
+
+/// The quota of a team in one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// The amounts that the team can always reclaim. A resource in no list is not limited.
+    pub guaranteed: ResourceList,
+    /// The most usage, own and borrowed. A resource that is not listed has no cap.
+    pub limit: ResourceList,
+    /// The most that it lends while idle. Not listed: its whole guarantee.
+    pub lendable: ResourceList,
+}
+
+/// A class of service inside a team.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Its name, unique in the team.
+    pub name: Name,
+    /// A higher priority comes first inside the team.
+    pub priority: i32,
+    /// Whether its workloads may be evicted. Workloads that may not must fit the guarantee.
+    pub preemptible: bool,
+    /// The most usage of the queue. A resource that is not listed has no cap.
+    pub limit: ResourceList,
+    /// The run time during which borrowing preemptors do not evict a workload.
+    pub min_runtime: Duration,
+    /// The wait after which a workload gets a reservation even if its start cannot be predicted.
+    pub reserve_after: Duration,
+    /// The time limit of workloads that state none.
+    pub default_time_limit: Option<Duration>,
+    /// The longest a workload may wait, if bounded.
+    pub max_wait: Option<Duration>,
+    /// The action after `max_wait`.
+    pub on_max_wait: OnMaxWait,
+    /// The longest a workload may run, if bounded; then it fails.
+    pub max_runtime: Option<Duration>,
+    /// What happens when a workload loses pods with their node.
+    pub on_pod_loss: OnPodLoss,
+    /// The time after admission within which all pods of a workload with several must be ready, if bounded;
+    /// otherwise the whole workload is queued again.
+    pub ready_timeout: Option<Duration>,
+}
+
+impl Queue {
+    /// The queue of a team that defines none: preemptible, no minimum run time.
+    #[must_use]
+    pub fn fallback() -> Self {
+        Self {
+            name: "default".into(),
+            priority: 0,
+            preemptible: true,
+            limit: ResourceList::new(),
+            min_runtime: Duration::ZERO,
+            reserve_after: Duration::from_secs(600),
+            default_time_limit: None,
+            max_wait: None,
+            on_max_wait: OnMaxWait::Notify,
+            max_runtime: None,
+            on_pod_loss: OnPodLoss::Replace,
+            ready_timeout: None,
+        }
+    }
+}
+
+/// The action when a workload has waited for its queue's `max_wait`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMaxWait {
+    /// The verdict says so; nothing else changes.
+    #[default]
+    Notify,
+    /// The workload comes before all workloads of its team that have not waited that long.
+    RaisePriority,
+    /// The workload fails.
+    Fail,
+}
+
+/// What happens when a workload loses pods with their node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPodLoss {
+    /// The lost pods are replaced within the same topology domain; without capacity there, the whole
+    /// workload is queued again.
+    #[default]
+    Replace,
+    /// The whole workload is queued again.
+    Restart,
+}

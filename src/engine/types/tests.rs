@@ -1,0 +1,53 @@
+//! Every list of codes is complete.
+
+use crate::types::*;
+
+/// Holds `ALL` of an enum to its variants: the match refuses to compile while the list lacks one.
+macro_rules! assert_complete {
+    ($codes:ident: $($variant:ident),+ $(,)?) => {
+        for code in $codes::ALL {
+            match code {
+                $($codes::$variant => assert_eq!(code.code(), stringify!($variant)),)+
+            }
+        }
+        assert_eq!($codes::ALL, [$($codes::$variant),+]);
+    };
+}
+
+#[test]
+fn every_list_of_codes_is_complete() {
+    assert_complete!(ResizeCause: Grown, Shrunk, Replaced, Moved);
+    assert_complete!(FailReason: MaxWait, MaxRuntime);
+    assert_complete!(
+        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, NotPlaced, NotReady,
+    );
+    assert_complete!(
+        Reason:
+        HeldByUser,
+        Incomplete,
+        UnlikePods,
+        Uncounted,
+        NotYetConsidered,
+        Guaranteed,
+        Borrowed,
+        NoNodeFits,
+        NoRoom,
+        NotPlaced,
+        NotReady,
+        Fragmented,
+        TeamLimit,
+        QueueLimit,
+        NotPreemptibleOverGuarantee,
+        LendingLimit,
+        WaitingForEviction,
+        RoomHeld,
+        Reserved,
+        Evicted,
+        UnknownTeam,
+        UnknownQueue,
+        WaitedTooLong,
+        Failing,
+        WriteRefused,
+        Finished,
+    );
+}

@@ -1,0 +1,104 @@
+//! Figures about teams, queues, reservations and nodes.
+
+use std::collections::BTreeMap;
+
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::time::Time;
+use crate::types::workload::{Name, WorkloadId};
+
+/// The figures of one team in one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TeamView {
+    /// The team.
+    pub team: Name,
+    /// The pool.
+    pub pool: Name,
+    /// Its guarantee.
+    pub guaranteed: ResourceList,
+    /// Its limit, where it has one.
+    pub limit: ResourceList,
+    /// The usage of the team and the teams below it.
+    pub used: ResourceList,
+    /// Its usage beyond its guarantee.
+    pub borrowed: ResourceList,
+    /// The part of its idle guarantee that other teams use.
+    pub lent: ResourceList,
+    /// Its fair part of the pool: its usage if the whole pool were divided again by the present demand.
+    pub fair_share: ResourceList,
+}
+
+/// The figures of one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueView {
+    /// The team.
+    pub team: Name,
+    /// The queue.
+    pub queue: Name,
+    /// The number of waiting workloads.
+    pub pending: usize,
+    /// The submission time of the oldest waiting workload.
+    pub oldest: Option<Time>,
+    /// The number of running workloads.
+    pub running: usize,
+}
+
+/// Capacity reserved for a workload that cannot start yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationView {
+    /// The workload it is for.
+    pub owner: WorkloadId,
+    /// The pool.
+    pub pool: Name,
+    /// Pods by node.
+    pub nodes: BTreeMap<Name, u32>,
+    /// The latest expected start; `None` if it cannot be predicted.
+    pub start: Option<Time>,
+}
+
+/// The figures of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// The node.
+    pub name: Name,
+    /// Its pool.
+    pub pool: Name,
+    /// Whether new pods may be bound to it.
+    pub schedulable: bool,
+    /// Its allocatable amounts.
+    pub allocatable: ResourceList,
+    /// The amounts that are free now.
+    pub free: ResourceList,
+    /// The number of pods of each workload on the node.
+    pub workloads: Vec<(WorkloadId, u32)>,
+    /// The devices that pods use in fractions, in the order in which they became shared.
+    pub shared: Vec<SharedDevice>,
+}
+
+/// A device that pods use in fractions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDevice {
+    /// The resource that counts it.
+    pub resource: Name,
+    /// The fraction used by each workload, or by each pod without a workload.
+    pub shares: Vec<(Name, Amount)>,
+}
+
+/// A guarantee that is not covered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overcommitment {
+    /// The parent team that does not cover its children's guarantees; `None` if the nodes do not cover all.
+    pub team: Option<Name>,
+    /// The pool.
+    pub pool: Name,
+    /// One sentence with the numbers.
+    pub message: String,
+}
+
+/// How much was searched for victims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Searches.
+    pub searches: u64,
+    /// Searches that ended at their bound, so a better set may exist.
+    pub bounded: u64,
+}

@@ -1,0 +1,204 @@
+//! Forecasts on request: the expected start of waiting workloads, and the what-if result of a Job.
+//!
+//! Decisions never wait for a forecast. The control loop hands out a copy of its engine, and a separate thread
+//! replays it forward within a time budget. A new copy is requested only when the last forecast has expired; the
+//! longer it took to make, the longer it is valid.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::record::timestamp;
+use crate::cluster::clock::now;
+use crate::cluster::reduce::{self, Managed};
+use crate::cluster::wire;
+use crate::controller::{Asker, Candidate, Question};
+use crate::directory::Directory;
+use crate::engine::Engine;
+use crate::engine::replay::forecast::{Bounds, Case, forecast_while, what_if_while};
+use crate::engine::types::Time;
+use crate::view::{EtaRow, WhatIfRow, WorkloadRow};
+use crate::webhook::offline::stored;
+
+/// The shortest time between two forecasts.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Validity of a forecast as a multiple of its cost: forecasts take at most a twentieth of one processor.
+const VALIDITY: u32 = 20;
+/// How long each of the three replays of a forecast may take.
+const BUDGET: Duration = Duration::from_secs(2);
+/// How long an answer waits for a new forecast before it uses an older one.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The UID of a Job that does not exist.
+const WHAT_IF_UID: &str = "what-if";
+
+/// Kind, namespace and name of a workload.
+type Key = (String, String, String);
+
+/// The expected starts of one forecast.
+#[derive(Debug)]
+struct ExpectedStarts {
+    etas: BTreeMap<Key, EtaRow>,
+    began: Instant,
+    cost: Duration,
+}
+
+impl ExpectedStarts {
+    fn has_expired(&self) -> bool {
+        self.began.elapsed() > PERIOD.max(self.cost.saturating_mul(VALIDITY))
+    }
+}
+
+/// Makes forecasts from copies of the engine.
+#[derive(Clone, Debug)]
+pub struct Forecaster {
+    asker: Asker,
+    newest: watch::Sender<Option<Arc<ExpectedStarts>>>,
+    /// One forecast at a time.
+    forecasts: Arc<Semaphore>,
+    /// One what-if replay at a time.
+    what_ifs: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+/// Why there is no what-if result.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// The object is not acceptable: one sentence for its author.
+    #[error("{0}")]
+    Refused(String),
+    /// The cluster's state is not available, or too large to copy.
+    #[error("no forecast: Sluice is starting or stopping, or the cluster has too many workloads to replay")]
+    Unknown,
+}
+
+impl Forecaster {
+    /// Makes forecasts from the engine behind `asker`, until `stop`.
+    #[must_use]
+    pub fn new(asker: Asker, stop: CancellationToken) -> Self {
+        let one = || Arc::new(Semaphore::new(1));
+        Self { asker, newest: watch::Sender::new(None), forecasts: one(), what_ifs: one(), stop }
+    }
+
+    /// Fills in the expected start of each waiting workload.
+    pub async fn fill_in(&self, rows: &mut [WorkloadRow]) {
+        if !rows.iter().any(WorkloadRow::waits) {
+            return;
+        }
+        let Some(starts) = self.newest().await else { return };
+        for row in rows.iter_mut().filter(|row| row.waits()) {
+            let key = (row.kind.clone(), row.head.namespace.clone(), row.head.name.clone());
+            row.eta = starts.etas.get(&key).copied();
+        }
+    }
+
+    /// The newest forecast; a new one if the last has expired and the new one arrives within [`PATIENCE`].
+    async fn newest(&self) -> Option<Arc<ExpectedStarts>> {
+        let mut newest = self.newest.subscribe();
+        let last = newest.borrow_and_update().clone();
+        if last.as_deref().is_none_or(ExpectedStarts::has_expired) {
+            self.refresh();
+            // After a timeout the older forecast is used: it carries its own time.
+            let _ = timeout(PATIENCE, newest.changed()).await;
+        }
+        newest.borrow().clone()
+    }
+
+    /// Starts a forecast unless one is under way.
+    fn refresh(&self) {
+        let Ok(permit) = Arc::clone(&self.forecasts).try_acquire_owned() else { return };
+        let Self { asker, newest, stop, .. } = self.clone();
+        tokio::spawn(async move {
+            let began = Instant::now();
+            let made = match asker.ask(Question::Engine).await.flatten() {
+                Some(engine) => {
+                    let made =
+                        tokio::task::spawn_blocking(move || expected_starts(&engine, now(), &stop)).await;
+                    made.inspect_err(|error| tracing::error!(%error, "forecast failed")).ok()
+                }
+                None => None,
+            };
+            newest.send_modify(|newest| {
+                if let Some(etas) = made {
+                    *newest = Some(Arc::new(ExpectedStarts { etas, began, cost: began.elapsed() }));
+                }
+            });
+            drop(permit);
+        });
+    }
+
+    /// The what-if result of a Job: its state, start and victims if it were submitted now to these teams.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub async fn what_if(&self, directory: &Directory, object: Value) -> Result<WhatIfRow, Unanswered> {
+        let managed = converted(directory, object, now()).map_err(Unanswered::Refused)?;
+        let _permit = self.what_ifs.acquire().await.map_err(|_| Unanswered::Unknown)?;
+        let asked = self.asker.ask(|to| Question::Candidate(managed, to)).await.flatten();
+        let Candidate { engine, workload, queue } = asked.ok_or(Unanswered::Unknown)?;
+        let stop = self.stop.clone();
+        let result = tokio::task::spawn_blocking(move || {
+            let at = now();
+            let mut go_on = within_budget(&stop);
+            let result =
+                what_if_while(&engine, workload.clone(), at, Bounds::default(), &mut |case| go_on(case));
+            WhatIfRow::new(&engine, &workload, &queue, &result, at)
+        });
+        result.await.map_err(|_| Unanswered::Unknown)
+    }
+}
+
+/// The expected start of each waiting workload.
+fn expected_starts(engine: &Engine, now: Time, stop: &CancellationToken) -> BTreeMap<Key, EtaRow> {
+    let mut go_on = within_budget(stop);
+    let forecast = forecast_while(engine, now, Bounds::default(), &mut |case| go_on(case));
+    let rows = forecast.etas.iter().filter_map(|(id, eta)| {
+        let workload = engine.workload(id)?;
+        let key = (workload.kind.to_string(), workload.namespace.to_string(), workload.name.to_string());
+        Some((key, EtaRow::new(eta, now)))
+    });
+    rows.collect()
+}
+
+/// Lets each replay run for its budget, and stops all of them on shutdown.
+fn within_budget(stop: &CancellationToken) -> impl FnMut(Case) -> bool + use<'_> {
+    let mut current: Option<(Case, Instant)> = None;
+    move |case| {
+        let began = match current {
+            Some((known, began)) if known == case => began,
+            _ => Instant::now(),
+        };
+        current = Some((case, began));
+        began.elapsed() < BUDGET && !stop.is_cancelled()
+    }
+}
+
+/// The workload that a Job submitted at `now` would become.
+fn converted(directory: &Directory, mut object: Value, now: Time) -> Result<Box<Managed>, String> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let [version, kind, namespace] = ["/apiVersion", "/kind", "/metadata/namespace"].map(text);
+    if (version.as_str(), kind.as_str()) != ("batch/v1", "Job") {
+        return Err(format!("expected a Job of batch/v1, got {kind:?} of {version:?}"));
+    }
+    if !directory.namespaces.contains_key(&*namespace) {
+        return Err(format!(
+            "namespace {namespace:?} belongs to no team, so Sluice does not queue its Jobs; label it sluice.dev/team"
+        ));
+    }
+    // A status would make it look like a Job that has run.
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    let (mut object, _) = stored(directory, "", None, object)?;
+    object["metadata"]["uid"] = WHAT_IF_UID.into();
+    object["metadata"]["creationTimestamp"] = timestamp(now).to_string().into();
+    let job: wire::Job = serde_path_to_error::deserialize(object).map_err(|error| error.to_string())?;
+    reduce::job::job(&job, now).managed.ok_or_else(|| "Sluice would not manage this Job".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! From the cluster's objects to the HTTP answers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tower::ServiceExt;
+
+use super::*;
+use crate::api::names;
+use crate::api::record::time;
+use crate::cluster::dra;
+use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::reduce::team::NamespaceSeen;
+use crate::cluster::table::Seen;
+use crate::controller::{Readiness, answer};
+use crate::directory::{Membership, SharedDirectory};
+use crate::http::{HttpState, router};
+use crate::metrics::Metrics;
+use crate::view::Accelerators;
+
+/// A cluster of one GPU and team `a`, with its control loop and HTTP routes.
+struct Cluster {
+    router: Router,
+    /// Number of engine copies handed out.
+    copies: Arc<AtomicUsize>,
+}
+
+fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("an object")
+}
+
+fn template() -> Value {
+    json!({"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}})
+}
+
+/// A queued Job, or one that has been running for this long with this time limit.
+fn job(name: &str, runs: Option<(Duration, &str)>) -> Change {
+    let mut object = json!({
+        "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": timestamp(now()).to_string(),
+            "annotations": {names::HELD: "true"}},
+        "spec": {"suspend": runs.is_none(), "template": template()},
+    });
+    if let Some((ago, limit)) = runs {
+        let since = timestamp(Time(now().0 - i64::try_from(ago.as_millis()).expect("not long ago")));
+        let record = json!({"pool": "default", "nodes": {"n": 1}, "pods": 1, "borrowed": false, "at": since});
+        object["metadata"]["annotations"][names::ADMISSION] = record.to_string().into();
+        if !limit.is_empty() {
+            object["metadata"]["annotations"][names::TIME_LIMIT] = limit.into();
+        }
+    }
+    let seen = reduce::job::job(&read(object), now());
+    Change::Job(Seen::Object(seen.uid.clone(), seen))
+}
+
+/// The pod of the running Job.
+fn pod() -> Change {
+    let owner =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "runs", "uid": "runs", "controller": true}]);
+    let mut spec = template()["spec"].clone();
+    spec["nodeName"] = "n".into();
+    let object = json!({
+        "metadata": {"name": "runs-0", "namespace": "a", "uid": "runs-0", "ownerReferences": owner},
+        "spec": spec, "status": {"phase": "Running"},
+    });
+    let seen = reduce::pod::pod(&read(object));
+    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+}
+
+impl Cluster {
+    /// A cluster in which `runs` runs and the others wait.
+    fn new(runs: Change, waiting: Vec<Change>) -> Self {
+        let team = read(json!({
+            "apiVersion": "sluice.dev/v1alpha1", "kind": "Team", "metadata": {"name": "a"},
+            "spec": {"quotas": [{"guaranteed": {"nvidia.com/gpu": 1}}]},
+        }));
+        let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "1"});
+        let node = json!({"metadata": {"name": "n"}, "status": {"capacity": amounts, "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        let membership = Some(Membership { team: "a".into(), queue: None });
+        let mut changes = vec![
+            Change::Team(Seen::Object("a".into(), reduce::team::team(&team).expect("a team"))),
+            Change::Namespace(Seen::Object("a".into(), NamespaceSeen { name: "a".into(), membership })),
+            Change::Node(Seen::Object("n".into(), reduce::node::node(&read(node)))),
+        ];
+        changes.extend([runs, pod()]);
+        changes.extend(waiting);
+        changes.extend([
+            Change::Namespace(Seen::ListEnds),
+            Change::Team(Seen::ListEnds),
+            Change::Pool(Seen::ListEnds),
+            Change::Node(Seen::ListEnds),
+            Change::Class(Seen::ListEnds),
+            Change::Job(Seen::ListEnds),
+            Change::Pod(Seen::ListEnds),
+        ]);
+        changes.push(Change::PodGroups(false));
+        changes.extend(dra::News::nothing().map(Change::Devices));
+        let (mut mirror, mut engine) = (Mirror::default(), Engine::new());
+        for event in changes.into_iter().flat_map(|change| mirror.take(change)) {
+            engine.apply(event, now());
+        }
+        assert_eq!(engine.plan(now()).actions, [], "no workload can start");
+        let directory = SharedDirectory::default();
+        directory.store(mirror.directory().expect("a directory"));
+        let (asker, mut questions) = Asker::new();
+        let copies = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&copies);
+        tokio::spawn(async move {
+            while let Some(question) = questions.recv().await {
+                if matches!(question, Question::Engine(_)) {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+                answer(question, &engine, &mirror, true);
+            }
+        });
+        let router = router(HttpState {
+            forecaster: Forecaster::new(asker.clone(), CancellationToken::new()),
+            asker,
+            accelerators: Accelerators::default(),
+            directory,
+            metrics: Arc::new(Metrics::new().expect("distinct names")),
+            ready: Arc::new(Readiness::default()),
+        });
+        Self { router, copies }
+    }
+
+    async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let response = self.router.clone().oneshot(request).await.expect("infallible");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, serde_json::from_slice(&body).expect("JSON"))
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.call(Request::get(path).body(Body::empty()).expect("a request")).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        answer
+    }
+
+    async fn what_if(&self, object: &Value) -> (StatusCode, Value) {
+        let request = Request::post("/api/v1/what-if").header(header::CONTENT_TYPE, "application/json");
+        self.call(request.body(Body::from(object.to_string())).expect("a request")).await
+    }
+}
+
+/// Seconds from now to a time in an answer.
+fn ahead(text: &Value) -> i64 {
+    let at: jiff::Timestamp = text.as_str().and_then(|text| text.parse().ok()).expect("a time");
+    (time(at).0 - now().0) / 1_000
+}
+
+#[tokio::test]
+async fn a_workload_behind_a_time_limit_has_an_expected_start() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, vec![job("waits", None)]);
+    let rows = cluster.get("/api/v1/workloads").await;
+    assert!(rows[0]["eta"].is_null(), "{rows}");
+    let eta = &rows[1]["eta"];
+    for bound in ["likely", "late"] {
+        assert!((2_990..=3_000).contains(&ahead(&eta[bound])), "{bound}: {eta}");
+    }
+    assert!((0..=3_000).contains(&ahead(&eta["early"])), "{eta}");
+    // A second request at once gets the same forecast.
+    let again = cluster.get("/api/v1/workloads/a/waits").await;
+    assert_eq!(again[0]["eta"], *eta);
+    assert_eq!(cluster.copies.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn without_a_time_limit_there_is_no_estimate() {
+    let running = job("runs", Some((Duration::ZERO, "")));
+    let cluster = Cluster::new(running, vec![job("waits", None)]);
+    let rows = cluster.get("/api/v1/workloads").await;
+    let eta = &rows[1]["eta"];
+    assert!(eta["foretold"].is_string() && eta["likely"].is_null() && eta["late"].is_null(), "{rows}");
+}
+
+#[tokio::test]
+async fn no_forecast_is_made_when_no_workload_waits() {
+    let cluster = Cluster::new(job("runs", Some((Duration::ZERO, "1h"))), Vec::new());
+    cluster.get("/api/v1/workloads").await;
+    assert_eq!(cluster.copies.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn what_if_answers_for_a_job_that_does_not_exist() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, Vec::new());
+    let candidate = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "new", "namespace": "a"},
+        "spec": {"template": template()},
+    });
+    let (status, result) = cluster.what_if(&candidate).await;
+    assert_eq!(status, StatusCode::OK, "{result}");
+    assert_eq!(result["state"], "Pending");
+    assert_eq!(result["reason"], "NoRoom", "{result}");
+    assert_eq!(result["nodes"], json!({"n": 1}));
+    assert!((2_990..=3_000).contains(&ahead(&result["eta"]["likely"])), "{result}");
+    // Nothing was submitted.
+    assert_eq!(cluster.get("/api/v1/workloads").await.as_array().map(Vec::len), Some(1));
+    for (path, value, problem) in [
+        ("/kind", json!("Pod"), "expected a Job"),
+        ("/metadata/namespace", json!("unlabelled"), "belongs to no team"),
+        ("/spec/template/spec/containers", json!("none"), "spec.template.spec.containers"),
+    ] {
+        let mut wrong = candidate.clone();
+        *wrong.pointer_mut(path).expect("it is there") = value;
+        let (status, answer) = cluster.what_if(&wrong).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(error.contains(problem), "{error}");
+    }
+}

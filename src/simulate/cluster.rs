@@ -1,0 +1,489 @@
+//! The simulated API server: turns applied and deleted objects into effects on the simulation.
+//!
+//! Objects pass through the production webhook, conversion and mirror, so the engine gets the events it would get on
+//! a real cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::core::PartialObjectMeta;
+use serde_json::Value;
+
+use super::check;
+use super::effect::Effect;
+use super::groups::Groups;
+use super::objects::{self, deadline, decode_value, life, longest, node_as_kubelet, refuse_running};
+use super::snapshot::Snapshot;
+use super::unmanaged::UnmanagedWorkload;
+use crate::api::node_pool::NodePool;
+use crate::api::record::Record;
+use crate::api::team::Team;
+use crate::cluster::dra;
+use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::reduce;
+use crate::cluster::reduce::claims::Claims;
+use crate::cluster::table::Seen;
+use crate::cluster::wire;
+use crate::directory::Directory;
+use crate::engine::replay::Life;
+use crate::engine::types::{Admission, Event, Name, PodShape, Time, Workload, WorkloadId, WorkloadKind};
+use crate::scenario::{Kind, Object, ScenarioError};
+use crate::webhook::offline::stored;
+
+/// Properties of a workload that the mirror does not keep.
+#[derive(Clone, Debug)]
+struct Known {
+    object: Arc<Object>,
+    life: Life,
+    shape: PodShape,
+    submitted: Time,
+}
+
+/// All objects of the simulated cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    mirror: Mirror,
+    directory: Directory,
+    namespaces: BTreeSet<String>,
+    classes: BTreeMap<String, (i32, bool)>,
+    known: BTreeMap<WorkloadId, Known>,
+    groups: Groups,
+    nodes: BTreeMap<String, Value>,
+    /// Jobs and Pods of the snapshot, by namespace and name.
+    in_snapshot: BTreeSet<(Kind, String, String)>,
+    checker: check::Checker,
+    /// The webhook's warnings, once for each document.
+    warnings: BTreeSet<String>,
+}
+
+/// Namespaces and priority classes of every cluster.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const CLASSES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+
+impl Cluster {
+    /// An empty cluster.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut mirror = Mirror::default();
+        for change in empty_lists() {
+            mirror.take(change);
+        }
+        Self {
+            mirror,
+            directory: Directory::default(),
+            namespaces: NAMESPACES.iter().map(|name| (*name).to_owned()).collect(),
+            classes: CLASSES.iter().map(|(name, value)| ((*name).to_owned(), (*value, false))).collect(),
+            known: BTreeMap::new(),
+            groups: Groups::default(),
+            nodes: BTreeMap::new(),
+            in_snapshot: BTreeSet::new(),
+            checker: check::Checker::default(),
+            warnings: BTreeSet::new(),
+        }
+    }
+
+    /// The identity of a Job or Pod.
+    #[must_use]
+    pub fn id(object: &Object) -> WorkloadId {
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let suffix = if object.kind == Kind::Pod { " (Pod)" } else { "" };
+        WorkloadId(format!("{namespace}/{}{suffix}", object.name).into())
+    }
+
+    /// Restores a snapshot's objects; returns the events for the engine.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<Vec<Event>, ScenarioError> {
+        let mut events = Vec::new();
+        for (origin, kind, value) in &snapshot.objects {
+            let object = Object {
+                origin: origin.clone(),
+                kind: *kind,
+                namespace: value["metadata"]["namespace"].as_str().map(ToOwned::to_owned),
+                name: value["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+                manifest: value.clone(),
+                duration: None,
+                running_on: None,
+            };
+            let name: Name = object.name.as_str().into();
+            let change = match kind {
+                Kind::Job => {
+                    let seen = reduce::job::job(&decode_value(&object, value.clone())?, snapshot.taken);
+                    Change::Job(Seen::Object(seen.uid.clone(), seen))
+                }
+                Kind::Pod => {
+                    let seen = reduce::pod::pod(&decode_value(&object, value.clone())?);
+                    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+                }
+                Kind::Node => {
+                    self.nodes.insert(object.name.clone(), value.clone());
+                    Change::Node(Seen::Object(
+                        name,
+                        reduce::node::node(&decode_value(&object, value.clone())?),
+                    ))
+                }
+                _ => self.definition(&object, false)?,
+            };
+            if matches!(kind, Kind::Job | Kind::Pod) {
+                self.in_snapshot.insert((*kind, object.namespace.unwrap_or_default(), object.name));
+            }
+            events.extend(self.mirror.take(change));
+        }
+        Ok(events)
+    }
+
+    /// The webhook's warnings, with file and document.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.iter().cloned().collect()
+    }
+
+    /// The queue of a workload.
+    #[must_use]
+    pub fn queue_of(&self, workload: &Workload) -> Name {
+        self.mirror.queue_of(workload)
+    }
+
+    /// Applies an object; `submitted` is the submission time of a workload.
+    pub fn apply(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<Effect>, ScenarioError> {
+        match object.kind {
+            Kind::Node => {
+                self.checker.node(object)?;
+                self.nodes.insert(object.name.clone(), node_as_kubelet(&object.manifest));
+                self.node(object)
+            }
+            Kind::Job | Kind::Pod => self.submit(object, submitted),
+            _ => {
+                let change = self.definition(object, true)?;
+                Ok(self.take(change))
+            }
+        }
+    }
+
+    /// Reads an object that is neither a node nor a workload; with `strictly` an unknown field is an error.
+    fn definition(&mut self, object: &Object, strictly: bool) -> Result<Change, ScenarioError> {
+        if let Some(news) = objects::devices(&self.checker, object, strictly)? {
+            return Ok(Change::Devices(news));
+        }
+        let name: Name = object.name.as_str().into();
+        Ok(match object.kind {
+            Kind::Team => {
+                let team: Team = self.checker.decode(object, strictly)?;
+                check::converted(object, crate::engine::types::Team::try_from(&team))?;
+                let seen = reduce::team::team(&team).map_err(|problem| object.invalid("spec", problem))?;
+                Change::Team(Seen::Object(name, seen))
+            }
+            Kind::NodePool => {
+                let pool: NodePool = self.checker.decode(object, strictly)?;
+                check::converted(object, crate::engine::types::Pool::try_from(&pool))?;
+                let seen = reduce::team::pool(&pool).map_err(|problem| object.invalid("spec", problem))?;
+                Change::Pool(Seen::Object(name, seen))
+            }
+            Kind::PriorityClass => {
+                let class: PriorityClass = self.checker.decode(object, strictly)?;
+                let seen = reduce::team::class(&class);
+                self.classes.insert(object.name.clone(), (seen.value, seen.global_default));
+                Change::Class(Seen::Object(name, seen))
+            }
+            _ => {
+                self.checker.decode::<Namespace>(object, strictly)?;
+                self.namespaces.insert(object.name.clone());
+                let metadata: PartialObjectMeta<_> = object.decode()?;
+                Change::Namespace(Seen::Object(name, reduce::team::namespace(&metadata)))
+            }
+        })
+    }
+
+    /// Deletes an object; without effect if it does not exist.
+    pub fn delete(&mut self, object: &Object) -> Vec<Effect> {
+        if let Some(news) = objects::devices_deleted(object) {
+            return self.take(Change::Devices(news));
+        }
+        let name: Name = object.name.as_str().into();
+        match object.kind {
+            Kind::Job | Kind::Pod => self.delete_workload(&Self::id(object)),
+            Kind::Team => self.take(Change::Team(Seen::Deleted(name))),
+            Kind::NodePool => self.take(Change::Pool(Seen::Deleted(name))),
+            Kind::PriorityClass => {
+                self.classes.remove(&object.name);
+                self.take(Change::Class(Seen::Deleted(name)))
+            }
+            Kind::Node => {
+                self.nodes.remove(&object.name);
+                self.take(Change::Node(Seen::Deleted(name)))
+            }
+            _ => self.delete_namespace(&name),
+        }
+    }
+
+    /// Cordons a node.
+    pub fn cordon(&mut self, object: &Object) -> Result<Vec<Effect>, ScenarioError> {
+        match self.nodes.get_mut(&object.name) {
+            Some(node) => {
+                node["spec"]["unschedulable"] = true.into();
+                self.node(object)
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Deletes a namespace with its workloads.
+    fn delete_namespace(&mut self, name: &Name) -> Vec<Effect> {
+        let inside = |known: &Known| known.object.namespace.as_deref() == Some(name);
+        let ids: Vec<WorkloadId> =
+            self.known.iter().filter(|(_, known)| inside(known)).map(|(id, _)| id.clone()).collect();
+        let mut effects: Vec<Effect> = ids.iter().flat_map(|id| self.delete_workload(id)).collect();
+        self.namespaces.remove(&**name);
+        effects.extend(self.take(Change::Namespace(Seen::Deleted(name.clone()))));
+        effects
+    }
+
+    fn delete_workload(&mut self, id: &WorkloadId) -> Vec<Effect> {
+        let Some(known) = self.known.remove(id) else { return Vec::new() };
+        let managed = self.mirror.workload(id).is_some();
+        let member = self.groups.remove(id);
+        let gone = Seen::Deleted(id.0.clone());
+        let effects = self.take(if known.object.kind == Kind::Job {
+            Change::Job(gone)
+        } else {
+            Change::Pod(Seen::Deleted(id.0.clone()))
+        });
+        match member {
+            Some((group, number)) => vec![Effect::MemberDeleted { group, number }],
+            None if managed => effects,
+            None => vec![Effect::UnmanagedDeleted(id.clone())],
+        }
+    }
+
+    fn node(&mut self, object: &Object) -> Result<Vec<Effect>, ScenarioError> {
+        let manifest = self.nodes.get(&object.name).cloned().unwrap_or_default();
+        let node: wire::Node = decode_value(object, manifest)?;
+        let seen = reduce::node::node(&node);
+        Ok(self.take(Change::Node(Seen::Object(object.name.as_str().into(), seen))))
+    }
+
+    /// Creates or changes a Job or a pod.
+    fn submit(&mut self, object: &Arc<Object>, submitted: Time) -> Result<Vec<Effect>, ScenarioError> {
+        self.checker.workload(object)?;
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        if !self.namespaces.contains(namespace) {
+            return Err(object.invalid("metadata.namespace", format!("there is no Namespace {namespace:?}")));
+        }
+        if let Some(directory) = self.mirror.directory() {
+            self.directory = directory;
+        }
+        let id = Self::id(object);
+        if self.in_snapshot.contains(&(object.kind, namespace.to_owned(), object.name.clone())) {
+            return Err(object.invalid("metadata.name", "already exists in the snapshot".to_owned()));
+        }
+        let bound = object.manifest["spec"]["nodeName"].is_string() && object.kind == Kind::Pod;
+        if bound || !self.directory.namespaces.contains_key(namespace) {
+            return self.submit_unmanaged(object, id);
+        }
+        let mut manifest = self.admitted(object, &id)?;
+        self.resolve_class(object, &mut manifest)?;
+        manifest["metadata"]["uid"] = (*id.0).into();
+        let life = life(object);
+        let submitted = self.known.get(&id).map_or(submitted, |known| known.submitted);
+        if self.groups.has_started(&id) {
+            return Ok(Vec::new());
+        }
+        let mut member = None;
+        let (change, managed) = if object.kind == Kind::Job {
+            let seen = reduce::job::job(&decode_value(object, manifest)?, submitted);
+            let managed = seen.managed.clone();
+            (Change::Job(Seen::Object(id.0.clone(), seen)), managed)
+        } else {
+            let mut seen = reduce::pod::pod(&decode_value(object, manifest.clone())?);
+            if let Some(managed) = seen.managed.as_deref_mut() {
+                managed.workload.submitted = submitted;
+            }
+            if seen.group.is_some() {
+                refuse_running(object)?;
+                member = Some(manifest);
+            }
+            let managed = seen.managed.clone();
+            (Change::Pod(Seen::Object(id.0.clone(), seen)), managed)
+        };
+        let shape = managed.map(|managed| managed.workload.shape).unwrap_or_default();
+        self.known.insert(id.clone(), Known { object: Arc::clone(object), life, shape, submitted });
+        let effects = self.take(change);
+        let Some(manifest) = member else { return Ok(effects) };
+        self.groups.store(id.clone(), manifest);
+        let Some((managed, _)) = self.mirror.workload(&id) else { return Ok(effects) };
+        let (pod, queue) = (managed.workload.clone(), self.mirror.queue_of(&managed.workload));
+        Ok([Effect::Member(pod, queue)].into_iter().chain(effects).collect())
+    }
+
+    /// Starts the pods of a group; pods submitted later start alone.
+    pub fn started(&mut self, id: &WorkloadId, admission: &Admission) {
+        let members: Vec<WorkloadId> = self.members(id).collect();
+        let record = Record::of_group(&id.0, admission, members.iter().map(|id| &*id.0));
+        for seen in self.groups.start(id, members, &record) {
+            self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen)));
+        }
+    }
+
+    /// Ends the pods of a group; pods submitted later form a new group.
+    pub fn ended(&mut self, id: &WorkloadId) {
+        for seen in self.groups.end(id) {
+            self.mirror.take(Change::Pod(Seen::Object(seen.uid.clone(), seen)));
+        }
+    }
+
+    fn members(&self, id: &WorkloadId) -> impl Iterator<Item = WorkloadId> {
+        self.mirror.members(id).map(|(managed, _)| managed.workload.id.clone())
+    }
+
+    /// The object as the API server stores it after the webhook's answer.
+    fn admitted(&mut self, object: &Object, id: &WorkloadId) -> Result<Value, ScenarioError> {
+        let mut manifest = object.manifest.clone();
+        // On a real cluster the API server knows the user; a scenario names it in an annotation.
+        let annotations = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let user = annotations.and_then(|annotations| annotations.remove(USER)).unwrap_or_default();
+        let user = user.as_str().unwrap_or_default();
+        let refused = |problem: String| check::refused(object, &problem);
+        let Some(known) = self.known.get(id) else {
+            let (object_stored, warnings) = stored(&self.directory, user, None, manifest).map_err(refused)?;
+            self.warnings.extend(warnings.iter().map(|warning| {
+                let warning = warning.strip_prefix("sluice: ").unwrap_or(warning);
+                format!("{}: {warning}", object.origin)
+            }));
+            return Ok(object_stored);
+        };
+        let (before, _) =
+            stored(&self.directory, user, None, known.object.manifest.clone()).map_err(refused)?;
+        let queued = before.pointer("/metadata/annotations/sluice.dev~1held").is_some();
+        let held = manifest["spec"]["suspend"] == Value::Bool(true);
+        if queued && held {
+            return Ok(stored(&self.directory, user, None, manifest).map_err(refused)?.0);
+        }
+        // Applying a manifest again does not release a Job that Sluice holds; it releases one that its user had
+        // suspended, if the manifest does not suspend it.
+        manifest["spec"]["suspend"] = (queued || held).into();
+        let mut after = before.clone();
+        json_patch::merge(&mut after, &manifest);
+        Ok(stored(&self.directory, user, Some(&before), after).map_err(refused)?.0)
+    }
+
+    /// Resolves the priority class, as the API server does for each pod.
+    fn resolve_class(&self, object: &Object, manifest: &mut Value) -> Result<(), ScenarioError> {
+        let spec = if object.kind == Kind::Job { "/spec/template/spec" } else { "/spec" };
+        let Some(spec) = manifest.pointer_mut(spec) else { return Ok(()) };
+        let value = match spec["priorityClassName"].as_str().filter(|class| !class.is_empty()) {
+            Some(class) => match self.classes.get(class) {
+                Some((value, _)) => *value,
+                None => {
+                    let prefix = if object.kind == Kind::Job { "spec.template.spec" } else { "spec" };
+                    let field = format!("{prefix}.priorityClassName");
+                    return Err(object.invalid(&field, format!("there is no PriorityClass {class:?}")));
+                }
+            },
+            None => self.classes.values().find(|(_, default)| *default).map_or(0, |(value, _)| *value),
+        };
+        if object.kind == Kind::Pod {
+            spec["priority"] = value.into();
+        }
+        Ok(())
+    }
+
+    fn submit_unmanaged(
+        &mut self,
+        object: &Arc<Object>,
+        id: WorkloadId,
+    ) -> Result<Vec<Effect>, ScenarioError> {
+        let job: wire::Job;
+        let pod: wire::Pod;
+        let (spec, at, numbers) = if object.kind == Kind::Job {
+            job = decode_value(object, object.manifest.clone())?;
+            let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
+            let pods = count(job.spec.parallelism).unwrap_or(1);
+            let completions = count(job.spec.completions).unwrap_or(pods);
+            (
+                &job.spec.template.spec,
+                "spec.template.spec",
+                (pods, completions, job.spec.suspend == Some(true)),
+            )
+        } else {
+            pod = decode_value(object, object.manifest.clone())?;
+            (&pod.spec, "spec", (1, 1, false))
+        };
+        let mut shape = reduce::shape::shape(spec, spec.affinity.as_ref());
+        let namespace = object.namespace.as_deref().unwrap_or_default().into();
+        let claims = reduce::claims::claims(spec, None);
+        if let Some(claims) = Claims::of_template(&namespace, vec![claims], &shape.requests, &[]) {
+            let wrong = |why: Name| object.invalid(&format!("{at}.resourceClaims"), why.to_string());
+            shape.requests = self.mirror.requests_with(&claims).map_err(wrong)?;
+        }
+        let (pods, completions, held) = numbers;
+        let bound = spec.node_name.as_deref().filter(|_| object.kind == Kind::Pod).map(Name::from);
+        let life = life(object);
+        let known = Known { object: Arc::clone(object), life, shape: shape.clone(), submitted: Time(0) };
+        self.known.insert(id.clone(), known);
+        let workload = UnmanagedWorkload { id, shape, pods, completions, life, held, bound };
+        Ok(vec![Effect::Unmanaged(workload)])
+    }
+
+    /// Passes a change to the mirror; returns its effects.
+    fn take(&mut self, change: Change) -> Vec<Effect> {
+        let events = self.mirror.take(change);
+        events.into_iter().map(|event| self.effect(event)).collect()
+    }
+
+    /// Whether pods of a workload claim devices.
+    fn claims(&self, id: &WorkloadId) -> bool {
+        let parts = self.mirror.workload(id).into_iter().chain(self.mirror.members(id));
+        parts.into_iter().any(|(managed, _)| managed.claims.is_some())
+    }
+
+    fn effect(&self, event: Event) -> Effect {
+        match event {
+            Event::WorkloadApplied(workload) => {
+                let queue = self.mirror.queue_of(&workload);
+                let members: Vec<WorkloadId> = self.members(&workload.id).collect();
+                let known = self.known.get(members.first().unwrap_or(&workload.id));
+                let all = members.iter().filter_map(|id| Some(self.known.get(id)?.life));
+                let life = longest(all).or_else(|| known.map(|known| known.life)).unwrap_or_default();
+                let workload = match known {
+                    // The mirror has counted claimed devices.
+                    Some(known) => Workload {
+                        // A group counts as submitted when it is complete, which the mirror knows.
+                        submitted: if members.is_empty() { known.submitted } else { workload.submitted },
+                        shape: match self.claims(&workload.id) {
+                            true => PodShape { requests: workload.shape.requests, ..known.shape.clone() },
+                            false => known.shape.clone(),
+                        },
+                        resizable: workload.kind == WorkloadKind::Job,
+                        ..workload
+                    },
+                    None => workload,
+                };
+                let deadline = known.and_then(|known| deadline(&known.object));
+                Effect::Submitted { workload, life, deadline, queue, members }
+            }
+            Event::WorkloadRemoved(id) => Effect::Deleted(id),
+            other => Effect::Event(other),
+        }
+    }
+}
+
+/// The annotation with the submitting user; on a real cluster the webhook writes it.
+const USER: &str = "sluice.dev/user";
+
+/// The changes that report complete, empty lists of every kind.
+fn empty_lists() -> Vec<Change> {
+    fn empty<T>() -> [Seen<T>; 2] {
+        [Seen::ListBegins, Seen::ListEnds]
+    }
+    let mut changes: Vec<Change> = Vec::new();
+    changes.extend(empty().map(Change::Namespace));
+    changes.extend(empty().map(Change::Team));
+    changes.extend(empty().map(Change::Pool));
+    changes.extend(empty().map(Change::Node));
+    changes.extend(empty().map(Change::Class));
+    changes.extend(empty().map(Change::Job));
+    changes.extend(empty().map(Change::Pod));
+    changes.push(Change::PodGroups(false));
+    changes.extend(dra::News::nothing().map(Change::Devices));
+    changes
+}

@@ -1,0 +1,402 @@
+//! Advances time: at each instant first ends of pods, then steps of the scenario, then decisions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cluster::Cluster;
+use super::effect::Effect;
+use super::expected_start::expected_starts;
+use super::outcome::{Clock, NodeRow, Outcome, TeamRow};
+use super::recorder::{GroupChange, Recorder, Submission};
+use super::snapshot::Snapshot;
+use super::unmanaged::{self, UnmanagedWorkloads};
+use super::utilization::UtilizationMeter;
+use super::{Error, Options, Progress};
+use crate::engine::Engine;
+use crate::engine::replay::{Life, Run};
+use crate::engine::types::amount::ResourceList;
+use crate::engine::types::{Name, Observed, Time, Workload, WorkloadId};
+use crate::scenario::{Change, Kind, Object, RunningOn, ScenarioError, Step};
+use crate::view::{Accelerators, amounts};
+
+/// Workloads submitted at one instant get submission times within this span, in the order of the documents. The
+/// engine's deadlines are checked at this resolution.
+const GRAIN: Duration = Duration::from_millis(100);
+
+/// How many instants with only engine deadlines may follow the last step and pod end: teams that alternate would do
+/// so for ever.
+const MOST_IDLE: u32 = 1000;
+
+/// Termination time of a snapshot's pods.
+const USUAL_GRACE: Duration = Duration::from_secs(30);
+
+/// A simulation in progress.
+pub struct Simulation {
+    options: Options,
+    began: Time,
+    run: Run,
+    cluster: Cluster,
+    recorder: Recorder,
+    unmanaged: UnmanagedWorkloads,
+    meter: UtilizationMeter,
+    /// Time of the last event.
+    end: Duration,
+}
+
+impl Simulation {
+    /// A simulation of an empty cluster.
+    pub fn new(options: &Options) -> Self {
+        let engine = Engine::with_settings(options.settings);
+        Self {
+            options: options.clone(),
+            began: Time(0),
+            run: Run::new(engine, Time(0)).with_grain(GRAIN),
+            cluster: Cluster::new(),
+            recorder: Recorder::new(Time(0), options.events, options.accelerators.clone()),
+            unmanaged: UnmanagedWorkloads::default(),
+            meter: UtilizationMeter::new(options.timeline, options.accelerators.clone()),
+            end: Duration::ZERO,
+        }
+    }
+
+    /// A simulation that starts with a cluster's snapshot. Running workloads end at their time limit, and run for
+    /// ever without one.
+    pub fn of(snapshot: &Snapshot, options: &Options) -> Result<Self, ScenarioError> {
+        let began = snapshot.taken;
+        let mut engine = Engine::with_settings(options.settings);
+        let mut cluster = Cluster::new();
+        for event in cluster.restore(snapshot)? {
+            engine.apply(event, began);
+        }
+        let workloads: Vec<Workload> = engine.workloads().cloned().collect();
+        let mut simulation = Self {
+            began,
+            run: Run::new(engine, began).with_grain(GRAIN),
+            cluster,
+            recorder: Recorder::new(began, options.events, options.accelerators.clone()),
+            ..Self::new(options)
+        };
+        simulation.learn_accelerators();
+        for workload in workloads.iter().filter(|workload| workload.state != Observed::Finished) {
+            let life = Life { run: workload.time_limit, completions: None, grace: USUAL_GRACE };
+            simulation.run.adopt(&workload.id, life);
+            let submission = Submission {
+                kind: workload.kind.to_string(),
+                namespace: workload.namespace.to_string(),
+                name: workload.name.to_string(),
+                at: workload.submitted,
+            };
+            let queue = simulation.cluster.queue_of(workload);
+            simulation.recorder.submitted(submission, workload, &queue);
+            if let Observed::Admitted(admission) = &workload.state {
+                simulation.recorder.placed(&workload.id, admission);
+            }
+        }
+        simulation.meter.read_capacity(&simulation.run);
+        simulation.meter.read_usage(Duration::ZERO, &simulation.run);
+        Ok(simulation)
+    }
+
+    /// Plays all steps and their consequences.
+    pub fn run(mut self, steps: &[Step], on: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+        let mut taken = 0;
+        let mut idle = 0;
+        while let Some(now) = self.next(steps.get(taken)) {
+            if self.options.until.is_some_and(|until| now > until) {
+                break;
+            }
+            let due = steps[taken..].iter().take_while(|step| step.at <= now).count();
+            let happened = self.instant(now, &steps[taken..taken + due])?;
+            taken += due;
+            on(Progress { steps: taken, now: Clock(now) });
+            if happened {
+                self.end = now;
+            }
+            let quiet = taken == steps.len() && !self.run.is_moving() && self.unmanaged.next().is_none();
+            idle = if quiet { idle + 1 } else { 0 };
+            if idle > MOST_IDLE && self.options.until.is_none() {
+                break;
+            }
+        }
+        if let Some(until) = self.options.until {
+            self.end = until;
+        }
+        Ok(self.outcome())
+    }
+
+    /// The time of the next event.
+    fn next(&self, step: Option<&Step>) -> Option<Duration> {
+        let ends = [self.run.next(), self.unmanaged.next()];
+        let ends = ends.into_iter().flatten().map(|at| at.since(self.began));
+        ends.chain(step.map(|step| step.at)).min()
+    }
+
+    /// Plays one instant; true if anything happened.
+    fn instant(&mut self, now: Duration, steps: &[Step]) -> Result<bool, Error> {
+        let at = self.began.after(now);
+        let mut happened = !steps.is_empty() || self.unmanaged.next().is_some_and(|end| end <= at);
+        let recorder = &mut self.recorder;
+        let mut note = |time: Time, happening: &_| {
+            happened = true;
+            recorder.note(time, happening);
+        };
+        self.run.reach(at, &mut note)?;
+        self.update_groups();
+        self.unmanaged.end_due(&mut self.run, &mut |id, change| self.recorder.changed(id, at, change));
+        self.take(now, steps)?;
+        self.unmanaged.start_pods(&mut self.run, &mut |id, change| self.recorder.changed(id, at, change));
+        let recorder = &mut self.recorder;
+        let mut note = |time: Time, happening: &_| {
+            happened = true;
+            recorder.note(time, happening);
+        };
+        self.run.settle(&mut note)?;
+        self.update_groups();
+        if happened {
+            self.meter.advance(now);
+            if steps.iter().any(|step| !step.change.object().kind.is_workload()) {
+                self.meter.read_capacity(&self.run);
+            }
+            self.meter.read_usage(now, &self.run);
+        }
+        Ok(happened)
+    }
+
+    /// Updates the pods of groups that have started or ended.
+    fn update_groups(&mut self) {
+        for (group, change) in self.recorder.take_group_changes() {
+            match change {
+                GroupChange::Started(admission) => self.cluster.started(&group, &admission),
+                GroupChange::Ended => self.cluster.ended(&group),
+            }
+        }
+    }
+
+    /// Takes the steps of one instant: objects that workloads depend on first, then the rest, each in order.
+    fn take(&mut self, now: Duration, steps: &[Step]) -> Result<(), Error> {
+        let first =
+            |step: &&Step| matches!(&step.change, Change::Apply(object) if !object.kind.is_workload());
+        let submitted =
+            |step: &&Step| matches!(&step.change, Change::Apply(object) if object.kind.is_workload());
+        let all = steps.iter().filter(submitted).count();
+        for step in steps.iter().filter(first) {
+            self.step(step, self.began.after(now))?;
+        }
+        if steps.iter().any(|step| step.change.object().kind == Kind::Team) {
+            self.learn_accelerators();
+        }
+        let mut before = 0;
+        for step in steps.iter().filter(|step| !first(step)) {
+            let age = age(before, all);
+            before += usize::from(submitted(&step));
+            self.step(step, Time(self.began.after(now).0 - age))?;
+        }
+        Ok(())
+    }
+
+    /// Counts the device resources in the teams' quotas as GPUs.
+    fn learn_accelerators(&mut self) {
+        let accelerators = self.accelerators();
+        self.recorder.count(accelerators.clone());
+        self.meter.count(accelerators);
+    }
+
+    fn accelerators(&self) -> Accelerators {
+        self.options.accelerators.with_quotas_of(&self.run.engine().teams())
+    }
+
+    fn step(&mut self, step: &Step, submitted: Time) -> Result<(), ScenarioError> {
+        let now = self.run.now();
+        match &step.change {
+            Change::Apply(object) => {
+                let id = Cluster::id(object);
+                if object.kind.is_workload() && self.recorder.has_ended(&id) {
+                    return Ok(());
+                }
+                let effects = self.cluster.apply(object, submitted)?;
+                self.handle(effects, Some(object));
+                if let Some(running) = &object.running_on {
+                    self.place(object, &id, running, submitted)?;
+                }
+            }
+            Change::Delete(object) => {
+                let effects = self.cluster.delete(object);
+                self.handle(effects, None);
+                match object.kind {
+                    Kind::Job | Kind::Pod => self.recorder.deleted(&Cluster::id(object), now),
+                    Kind::Node => self.lose_node(&object.name),
+                    _ => {}
+                }
+            }
+            Change::Cordon(object) => {
+                let effects = self.cluster.cordon(object)?;
+                self.handle(effects, None);
+            }
+            Change::Fail(object) => {
+                let effects = self.cluster.delete(object);
+                self.handle(effects, None);
+                self.lose_node(&object.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn lose_node(&mut self, node: &str) {
+        let (recorder, now) = (&mut self.recorder, self.run.now());
+        self.unmanaged.lose_node(node, &mut |id, change| recorder.changed(id, now, change));
+    }
+
+    /// Applies the effects of a step.
+    fn handle(&mut self, effects: Vec<Effect>, object: Option<&Arc<Object>>) {
+        let now = self.run.now();
+        let submission = |namespace: &Name, name: &Name, kind: String| Submission {
+            kind,
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+            at: now,
+        };
+        for effect in effects {
+            match effect {
+                Effect::Event(event) => self.run.apply(event),
+                Effect::Member(pod, queue) => {
+                    let submission = submission(&pod.namespace, &pod.name, pod.kind.to_string());
+                    self.recorder.submitted(submission, &pod, &queue);
+                }
+                Effect::MemberDeleted { group, number } => self.run.forgo(&group, number),
+                Effect::Submitted { workload, life, deadline, queue, members } => {
+                    if self.recorder.has_ended(&workload.id) {
+                        continue;
+                    }
+                    let submission =
+                        submission(&workload.namespace, &workload.name, workload.kind.to_string());
+                    if members.is_empty() {
+                        self.recorder.submitted(submission, &workload, &queue);
+                    } else {
+                        self.recorder.group(&workload, members);
+                    }
+                    let id = workload.id.clone();
+                    self.run.submit(workload, life);
+                    self.run.set_deadline(&id, deadline);
+                }
+                Effect::Deleted(id) => {
+                    self.recorder.deleted(&id, now);
+                    self.run.delete(&id);
+                }
+                Effect::Unmanaged(workload) => {
+                    let Some(object) = object else { continue };
+                    let submission = Submission {
+                        kind: object.kind.to_string(),
+                        namespace: object.namespace.clone().unwrap_or_default(),
+                        name: object.name.clone(),
+                        at: now,
+                    };
+                    self.recorder.submitted_unmanaged(submission, &workload);
+                    let nodes = nodes_of(object.running_on.as_ref(), workload.pods);
+                    let id = workload.id.clone();
+                    self.unmanaged.add(&mut self.run, workload, &nodes);
+                    if !nodes.is_empty() {
+                        self.recorder.changed(&id, now, unmanaged::Change::Runs(nodes));
+                    }
+                }
+                Effect::UnmanagedDeleted(id) => {
+                    self.recorder.deleted(&id, now);
+                    self.unmanaged.delete(now, &id);
+                }
+            }
+        }
+    }
+
+    /// Places a workload that has been running since before the start.
+    fn place(
+        &mut self,
+        object: &Object,
+        id: &WorkloadId,
+        running: &RunningOn,
+        since: Time,
+    ) -> Result<(), ScenarioError> {
+        let wrong =
+            |message: String| object.invalid("metadata.annotations[simulate.sluice.dev/running-on]", message);
+        let Some(workload) = self.run.workload(id) else { return Ok(()) };
+        let (wanted, least) = (workload.pods, workload.min_pods.unwrap_or(workload.pods));
+        let nodes = nodes_of(Some(running), wanted);
+        let pods: u32 = nodes.values().sum();
+        if pods > wanted {
+            return Err(wrong(format!("names {pods} pods, but it runs {wanted} at once")));
+        }
+        // Fewer pods than its minimum: it has lost some of the pods it was granted.
+        let granted = if pods < least { wanted } else { pods };
+        let nodes: BTreeMap<Name, u32> =
+            nodes.into_iter().map(|(node, pods)| (node.as_str().into(), pods)).collect();
+        match self.run.place(id, nodes, granted, since) {
+            Some(admission) => {
+                self.recorder.placed(id, &admission);
+                Ok(())
+            }
+            None => Err(wrong("the workload is suspended".to_owned())),
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.meter.advance(self.end);
+        let accelerators = self.accelerators();
+        let expected_starts = expected_starts(&self.run, self.run.now().max(self.began.after(self.end)));
+        let engine = self.run.engine();
+        let teams = engine.teams().into_iter().map(|view| {
+            let listed: Vec<&Name> = view.guaranteed.keys().chain(view.limit.keys()).collect();
+            let full = |list: &ResourceList| {
+                let mut full = list.clone();
+                for resource in &listed {
+                    full.entry((*resource).clone()).or_default();
+                }
+                amounts(&full)
+            };
+            TeamRow {
+                name: view.team.to_string(),
+                pool: view.pool.to_string(),
+                guaranteed: amounts(&view.guaranteed),
+                used: full(&view.used),
+                borrowed: full(&view.borrowed),
+                fair_share: amounts(&view.fair_share),
+            }
+        });
+        let nodes = engine.nodes().into_iter().map(|view| {
+            let mut free = view.free.clone();
+            for resource in view.allocatable.keys() {
+                free.entry(resource.clone()).or_default();
+            }
+            NodeRow { name: view.name.to_string(), free: amounts(&free) }
+        });
+        let (teams, nodes) = (teams.collect(), nodes.collect());
+        let (workloads, mut summary, events) =
+            self.recorder.close(&self.run, &self.unmanaged, &expected_starts);
+        summary.utilization = self.meter.utilization();
+        Outcome {
+            end: Clock(self.end),
+            workloads,
+            teams,
+            nodes,
+            summary,
+            events,
+            timeline: self.meter.timeline(),
+            warnings: self.cluster.warnings(),
+            accelerators,
+        }
+    }
+}
+
+/// Milliseconds by which the submission with this number of earlier ones is older than the last of `all`.
+fn age(before: usize, all: usize) -> i64 {
+    let most = GRAIN.as_millis().saturating_sub(1);
+    let (after, span) = (all.saturating_sub(before + 1) as u128, all.saturating_sub(1) as u128);
+    let age = if span <= most { after } else { after * most / span };
+    i64::try_from(age).unwrap_or(0)
+}
+
+fn nodes_of(running: Option<&RunningOn>, pods: u32) -> BTreeMap<String, u32> {
+    match running {
+        None => BTreeMap::new(),
+        Some(RunningOn::Node(node)) => [(node.clone(), pods)].into(),
+        Some(RunningOn::Pods(nodes)) => nodes.clone(),
+    }
+}

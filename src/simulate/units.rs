@@ -1,0 +1,76 @@
+//! Times and numbers as people write them.
+
+pub const MINUTE: f64 = 60.0;
+pub const HOUR: f64 = 60.0 * MINUTE;
+pub const DAY: f64 = 24.0 * HOUR;
+
+/// Seconds in their two largest units: `8s`, `20.5s`, `1m30s`, `2d3h`.
+#[must_use]
+pub fn span(seconds: f64) -> String {
+    if seconds < MINUTE {
+        return format!("{}s", number(seconds));
+    }
+    // Rounded first, or 59.9 s would remain of a minute.
+    let whole = seconds.round();
+    let units = [(DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (1.0, "s")];
+    let first = units.iter().position(|(unit, _)| whole >= *unit).unwrap_or(0);
+    let mut text = String::new();
+    let mut left = whole;
+    for (unit, name) in units.iter().skip(first).take(2) {
+        let count = (left / unit).floor();
+        left -= count * unit;
+        if count > 0.0 {
+            text.push_str(&format!("{count}{name}"));
+        }
+    }
+    text
+}
+
+/// GPU-seconds, from an hour on as GPU-hours: `24 GPU-s`, `708.6 GPU-h`.
+#[must_use]
+pub fn gpu_time(gpu_seconds: f64) -> String {
+    if gpu_seconds < HOUR {
+        format!("{gpu_seconds:.0} GPU-s")
+    } else {
+        format!("{} GPU-h", number(gpu_seconds / HOUR))
+    }
+}
+
+/// A count as a floating-point number, for means and charts.
+#[expect(clippy::cast_precision_loss, reason = "a count of workloads, shown to people")]
+pub fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// A number with at most one decimal.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map(ToOwned::to_owned).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, text) in [
+            (0.0, "0s"),
+            (20.5, "20.5s"),
+            (60.0, "1m"),
+            (90.0, "1m30s"),
+            (3_599.7, "1h"),
+            (7_260.0, "2h1m"),
+            (391_482.0, "4d12h"),
+        ] {
+            assert_eq!(span(seconds), text, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn gpu_time_is_in_hours_from_one_hour_on() {
+        for (seconds, text) in [(0.0, "0 GPU-s"), (24.2, "24 GPU-s"), (2_550_853.0, "708.6 GPU-h")] {
+            assert_eq!(gpu_time(seconds), text);
+        }
+    }
+}

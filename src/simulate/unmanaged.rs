@@ -1,0 +1,205 @@
+//! Unmanaged workloads: Jobs and pods of unlabelled namespaces, and pods that name their node.
+//!
+//! Each pod starts on the first node by name that admits it and has capacity. The engine sees these pods as usage of
+//! their nodes.
+
+use std::collections::BTreeMap;
+
+use crate::engine::replay::{Life, Run};
+use crate::engine::types::{Event, Name, Pod, PodId, PodShape, Time, WorkloadId};
+
+/// A Job or pod that Sluice does not manage.
+#[derive(Clone, Debug)]
+pub struct UnmanagedWorkload {
+    /// Its identity.
+    pub id: WorkloadId,
+    /// Requests and constraints of each pod.
+    pub shape: PodShape,
+    /// Number of pods that run at once.
+    pub pods: u32,
+    /// Number of pods that must succeed.
+    pub completions: u32,
+    /// Run time and grace of its pods.
+    pub life: Life,
+    /// Whether its user suspends it.
+    pub held: bool,
+    /// The node it names.
+    pub bound: Option<Name>,
+}
+
+/// An unmanaged workload with its running pods by node.
+#[derive(Debug)]
+struct Entry {
+    workload: UnmanagedWorkload,
+    pods: BTreeMap<PodId, Name>,
+    created: u32,
+    succeeded: u32,
+    deleted: bool,
+}
+
+impl Entry {
+    /// Number of pods still to start.
+    fn needed(&self) -> u32 {
+        if self.workload.held || self.deleted {
+            return 0;
+        }
+        let running = u32::try_from(self.pods.len()).unwrap_or(u32::MAX);
+        let missing = self.workload.completions.saturating_sub(self.succeeded);
+        missing.min(self.workload.pods).saturating_sub(running)
+    }
+}
+
+/// A change of an unmanaged workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Pods have started; all its pods by node.
+    Runs(BTreeMap<String, u32>),
+    /// All its pods have succeeded.
+    Succeeded,
+    /// A pod without a controller was lost with its node.
+    Lost,
+}
+
+/// All unmanaged workloads.
+#[derive(Debug, Default)]
+pub struct UnmanagedWorkloads {
+    entries: BTreeMap<WorkloadId, Entry>,
+    ends: BTreeMap<(Time, u64), (WorkloadId, PodId)>,
+    waiting: Vec<WorkloadId>,
+    timers: u64,
+}
+
+impl UnmanagedWorkloads {
+    /// When the next pod ends.
+    #[must_use]
+    pub fn next(&self) -> Option<Time> {
+        self.ends.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Adds or changes a workload; `nodes` are the nodes on which it runs already.
+    pub fn add(&mut self, run: &mut Run, workload: UnmanagedWorkload, nodes: &BTreeMap<String, u32>) {
+        let id = workload.id.clone();
+        let entry = self.entries.entry(id.clone()).or_insert_with(|| Entry {
+            workload: workload.clone(),
+            pods: BTreeMap::new(),
+            created: 0,
+            succeeded: 0,
+            deleted: false,
+        });
+        entry.workload = workload;
+        for (node, pods) in nodes {
+            for _ in 0..*pods {
+                self.start(run, &id, node.as_str().into());
+            }
+        }
+        if !self.waiting.contains(&id) {
+            self.waiting.push(id);
+        }
+    }
+
+    /// Deletes a workload; its pods end after their grace.
+    pub fn delete(&mut self, now: Time, id: &WorkloadId) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.deleted = true;
+        let at = now.after(entry.workload.life.grace);
+        let pods: Vec<PodId> = entry.pods.keys().cloned().collect();
+        self.ends.retain(|_, (other, _)| other != id);
+        for pod in pods {
+            self.timers += 1;
+            self.ends.insert((at, self.timers), (id.clone(), pod));
+        }
+    }
+
+    /// Ends the pods that are due.
+    pub fn end_due(&mut self, run: &mut Run, on: &mut dyn FnMut(&WorkloadId, Change)) {
+        let now = run.now();
+        while self.next().is_some_and(|at| at <= now) {
+            let Some((_, (id, pod))) = self.ends.pop_first() else { return };
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.pods.remove(&pod);
+            run.apply(Event::PodRemoved(pod));
+            if entry.deleted {
+                if entry.pods.is_empty() {
+                    self.entries.remove(&id);
+                }
+                continue;
+            }
+            entry.succeeded += 1;
+            if entry.succeeded >= entry.workload.completions && entry.pods.is_empty() {
+                self.entries.remove(&id);
+                on(&id, Change::Succeeded);
+            } else if entry.needed() > 0 && !self.waiting.contains(&id) {
+                self.waiting.push(id);
+            }
+        }
+    }
+
+    /// Removes a lost node's pods; Jobs replace theirs.
+    pub fn lose_node(&mut self, node: &str, on: &mut dyn FnMut(&WorkloadId, Change)) {
+        let there = |entry: &Entry| entry.pods.values().any(|other| &**other == node);
+        let ids: Vec<WorkloadId> =
+            self.entries.iter().filter(|(_, entry)| there(entry)).map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.pods.retain(|_, other| &**other != node);
+            let left: Vec<PodId> = entry.pods.keys().cloned().collect();
+            self.ends.retain(|_, (other, pod)| *other != id || left.contains(pod));
+            let is_pod = id.0.ends_with(" (Pod)");
+            if is_pod || entry.deleted {
+                self.entries.remove(&id);
+                if is_pod {
+                    on(&id, Change::Lost);
+                }
+            } else if !self.waiting.contains(&id) {
+                self.waiting.push(id);
+            }
+        }
+    }
+
+    /// Starts the pods that fit.
+    pub fn start_pods(&mut self, run: &mut Run, on: &mut dyn FnMut(&WorkloadId, Change)) {
+        let mut waiting = Vec::new();
+        for id in std::mem::take(&mut self.waiting) {
+            let Some(entry) = self.entries.get(&id) else { continue };
+            let (mut needed, before) = (entry.needed(), entry.created);
+            while needed > 0 {
+                let Some(entry) = self.entries.get(&id) else { break };
+                let bound = entry.workload.bound.clone();
+                let Some(node) = bound.or_else(|| run.room_for(&entry.workload.shape)) else { break };
+                self.start(run, &id, node);
+                needed -= 1;
+            }
+            let Some(entry) = self.entries.get(&id) else { continue };
+            if entry.created > before {
+                let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
+                for node in entry.pods.values() {
+                    *nodes.entry(node.to_string()).or_default() += 1;
+                }
+                on(&id, Change::Runs(nodes));
+            }
+            if needed > 0 {
+                waiting.push(id);
+            }
+        }
+        self.waiting = waiting;
+    }
+
+    fn start(&mut self, run: &mut Run, id: &WorkloadId, node: Name) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let pod = PodId(format!("{id}/{}", entry.created).into());
+        entry.created += 1;
+        entry.pods.insert(pod.clone(), node.clone());
+        if let Some(duration) = entry.workload.life.run {
+            self.timers += 1;
+            self.ends.insert((run.now().after(duration), self.timers), (id.clone(), pod.clone()));
+        }
+        let requests = entry.workload.shape.requests.clone();
+        run.apply(Event::PodApplied(Pod { id: pod, workload: None, node: Some(node), requests }));
+    }
+
+    /// Whether a workload runs; `None` for an unknown identity.
+    #[must_use]
+    pub fn runs(&self, id: &WorkloadId) -> Option<bool> {
+        self.entries.get(id).map(|entry| !entry.pods.is_empty())
+    }
+}

@@ -1,0 +1,67 @@
+use serde_json::json;
+
+use super::*;
+use crate::engine::types::amount::Amount;
+
+fn node_view(resource: &str, all: i64, free: i64) -> NodeView {
+    let list = |count| ResourceList::from([(resource.into(), Amount::units(count))]);
+    NodeView {
+        name: "n1".into(),
+        pool: "default".into(),
+        schedulable: true,
+        allocatable: list(all),
+        free: list(free),
+        workloads: Vec::new(),
+        shared: Vec::new(),
+    }
+}
+
+#[test]
+fn a_node_counts_the_accelerators_of_any_vendor() {
+    let accelerators = Accelerators::default().with_quotas(["google.com/tpu"]);
+    let row = NodeRow::new(&node_view("google.com/tpu", 8, 3), &BTreeMap::new(), &accelerators);
+    assert_eq!((row.gpus, row.gpus_free), (8, 3));
+    let row = NodeRow::new(&node_view("google.com/tpu", 8, 3), &BTreeMap::new(), &Accelerators::default());
+    assert_eq!((row.gpus, row.gpus_free), (0, 0), "in no quota and not configured");
+}
+
+#[test]
+fn amounts_of_devices_are_plain_numbers() {
+    let list: ResourceList = [
+        ("nvidia.com/gpu", "99999999999999"),
+        ("google.com/tpu", "1048576"),
+        ("memory", "64Gi"),
+        ("cpu", "1048576"),
+    ]
+    .map(|(resource, amount)| (resource.into(), Amount::parse(amount).expect("an amount")))
+    .into();
+    let written: Vec<(String, String)> = amounts(&list).into_iter().collect();
+    let expected = [
+        ("cpu", "1048576"),
+        ("google.com/tpu", "1048576"),
+        ("memory", "64Gi"),
+        ("nvidia.com/gpu", "99999999999999"),
+    ];
+    assert_eq!(written, expected.map(|(resource, amount)| (resource.to_owned(), amount.to_owned())));
+}
+
+#[test]
+fn rows_of_workloads_are_flat_json() {
+    let head = json!({
+        "namespace": "a", "name": "x", "team": "a", "queue": "default", "state": "Pending",
+        "reason": "NoRoom", "message": "needs 2 GPUs",
+    });
+    let mut row = json!({
+        "kind": "Job", "priority": 0, "pods": 1, "requests": {}, "nodes": {}, "borrowed": false,
+        "submitted": "2026-11-21T10:00:00Z",
+    });
+    json_patch::merge(&mut row, &head);
+    let read: WorkloadRow = serde_json::from_value(row.clone()).expect("a row");
+    assert_eq!(serde_json::to_value(&read).expect("JSON"), row);
+    let mut row = json!({
+        "eta": {"foretold": "2026-11-21T10:00:00Z"}, "nodes": {}, "borrowed": false, "displaced": [],
+    });
+    json_patch::merge(&mut row, &head);
+    let read: WhatIfRow = serde_json::from_value(row.clone()).expect("a row");
+    assert_eq!(serde_json::to_value(&read).expect("JSON"), row);
+}
