@@ -177,7 +177,8 @@ impl<'a> Search<'a> {
         for below_guarantee in [false, true] {
             occupants.retain(|Occupant { under_min_runtime, lost, amount, levels, info }| {
                 let (held, own) = (info.staying_total(), info.team == preemptor.team);
-                let falls_below = !own && quotas.would_fall_below_guarantee(preemptor.pool, levels, &held, &hypothetical);
+                let falls_below =
+                    !own && quotas.would_fall_below_guarantee(preemptor.pool, levels, &held, &hypothetical);
                 if missing <= 0 || falls_below != below_guarantee {
                     return true;
                 }

@@ -87,8 +87,8 @@ impl<'a> Search<'a> {
                 cluster.quotas.beyond_guarantee(preemptor.pool, &borrower.levels, &info.need, hypothetical)
             };
         let min_runtime_end = min_runtime_end(cluster, info, started);
-        let under_min_runtime =
-            self.now < min_runtime_end && !(self.follow_up && self.may_run_until(info, started, min_runtime_end));
+        let under_min_runtime = self.now < min_runtime_end
+            && !(self.follow_up && self.may_run_until(info, started, min_runtime_end));
         // The minimum run time holds within a team and against a borrowing preemptor (law 5).
         if evictable && under_min_runtime && (own || self.basis == Basis::Borrowing) {
             excluded.retry_at = [excluded.retry_at, Some(min_runtime_end)].into_iter().flatten().min();

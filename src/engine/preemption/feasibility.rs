@@ -167,8 +167,12 @@ impl Search<'_> {
         candidate.evictable
             && (candidate.own
                 || quotas.beyond_guarantee(pool, &candidate.levels, &part.amount, hypothetical)
-                    && (!quotas.would_fall_below_guarantee(pool, &candidate.levels, &part.amount, hypothetical)
-                        || below_guarantee && !candidate.is_covered(self.cluster)))
+                    && (!quotas.would_fall_below_guarantee(
+                        pool,
+                        &candidate.levels,
+                        &part.amount,
+                        hypothetical,
+                    ) || below_guarantee && !candidate.is_covered(self.cluster)))
     }
 
     /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.

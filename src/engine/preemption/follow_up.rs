@@ -13,7 +13,7 @@ use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::feasibility::{Outcome, Part};
 use crate::preemption::preemptor::{Preemptor, SearchInput};
 use crate::preemption::search::{Assumptions, Basis, Search, request_of};
-use crate::state::rules::{lending_allows, occupy, min_runtime_end};
+use crate::state::rules::{lending_allows, min_runtime_end, occupy};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, TeamId};
 use crate::types::ratio::Ratio;

@@ -23,7 +23,7 @@ pub struct QuotaUsage {
     pub held: Vector,
     pub(super) terminating: Vector,
     pub(super) nominated: Vector,
-    /// Past borrowed usage, decayed over time ([`crate::state::quotas::QuotaTree::accrue`]).
+    /// Past borrowed usage, decayed over time (`QuotaTree::accrue`).
     pub(super) past: Vector,
     /// Cached results, valid until the next change.
     pub(super) share: Cell<Option<Ratio>>,
