@@ -107,7 +107,7 @@ fn wake(scheduler: &mut Scheduler) {
     let mut reordered: BTreeSet<TeamId> = BTreeSet::new();
     for (team, user) in scheduler.state.quotas.users.take_dirty() {
         let state = &scheduler.state;
-        scheduler.queue.pending.weigh(team, &user, |pools| state.part_of(team, Some(&user), pools));
+        scheduler.queue.pending.weigh(team, &user, |pools| state.user_share(team, Some(&user), pools));
         scheduler.queue.order.stale.insert(team);
         reordered.insert(team);
     }

@@ -95,7 +95,7 @@ pub fn missing_for_preemption(
     let (quotas, team, total) = (&scheduler.state.quotas, waiting.team, &waiting.total);
     // What those below hold counts as its own too, and what those above hold counts as nobody's else.
     let above = &quotas.team(team).path[1..];
-    if quotas.stands_above(team)
+    if quotas.has_children(team)
         || above.iter().any(|at| scheduler.queue.reclaimable.lowest(pool, *at).is_some())
     {
         return None;

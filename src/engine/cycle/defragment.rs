@@ -66,7 +66,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 
 /// Whether nobody leaves for anybody, and everybody has been looked at who might start.
 fn is_at_rest(scheduler: &Scheduler) -> bool {
-    scheduler.nominations.all.is_empty() && !scheduler.has_more() && scheduler.state.going().next().is_none()
+    scheduler.nominations.all.is_empty()
+        && !scheduler.has_more()
+        && scheduler.state.stopping().next().is_none()
 }
 
 /// What a look at those who run brought to light.
@@ -106,9 +108,9 @@ fn look(scheduler: &Scheduler, budget: Defragmentation, now: Time) -> Look {
             continue;
         }
         let Phase::Running(admission) = &info.phase else { continue };
-        let old_enough = rules::old_enough(state, info, admission.at);
-        if old_enough > now {
-            later = [later, Some(old_enough)].into_iter().flatten().min();
+        let min_runtime_end = rules::min_runtime_end(state, info, admission.at);
+        if min_runtime_end > now {
+            later = [later, Some(min_runtime_end)].into_iter().flatten().min();
             continue;
         }
         if rules::unsaved(info, admission.at, now) > budget.most_lost {
@@ -131,7 +133,7 @@ fn movable(scheduler: &Scheduler, info: &WorkloadInfo) -> bool {
         // One that has grown would have to shrink.
         && info.usage.pods == info.least_pods()
         // One that accepted less asks for more again.
-        && !info.is_cut()
+        && !info.is_reduced()
         && !scheduler.pauses(&info.workload.id)
 }
 

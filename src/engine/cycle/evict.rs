@@ -23,7 +23,7 @@ pub fn take(
 ) -> Option<Victim> {
     let info = scheduler.state.get(take.id())?;
     let Phase::Running(admission) = info.phase.clone() else { return None };
-    let (place, before) = (info.place, admission.clone());
+    let (place, before) = (info.index, admission.clone());
     match &take {
         Take::Whole(id) => {
             let reason = if info.team == preemptor.team {

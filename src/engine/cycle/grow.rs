@@ -20,7 +20,7 @@ use crate::{explain, placement};
 /// Lets those grow for whom there is room, after everybody who waits had a chance to start.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     if scheduler.cursor.grown == scheduler.cursor.generation && plan.actions.is_empty()
-        || scheduler.state.short().next().is_none()
+        || scheduler.state.growable().next().is_none()
     {
         return;
     }
@@ -33,7 +33,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         .collect();
     // Whoever starts by a decision that is already being written grows once it runs.
     let mut open: BTreeMap<WorkloadId, Admission> = BTreeMap::new();
-    for id in scheduler.state.short() {
+    for id in scheduler.state.growable() {
         match scheduler.state.get(id).map(|info| &info.phase) {
             Some(Phase::Running(admission)) if !scheduler.pauses(id) => {
                 open.insert(id.clone(), admission.clone());

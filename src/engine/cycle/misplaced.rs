@@ -67,7 +67,7 @@ pub fn lift(scheduler: &mut Scheduler, now: Time) {
 
 /// Has a workload keep off these nodes, and asks it anew.
 fn set(scheduler: &mut Scheduler, id: &WorkloadId, avoided_nodes: AvoidedNodes) {
-    scheduler.state.set_strayed(id, avoided_nodes);
+    scheduler.state.set_avoided_nodes(id, avoided_nodes);
     scheduler.cursor.generation += 1;
     scheduler.cursor.external_changes += 1;
     requeue::queue_up(scheduler, id);

@@ -57,7 +57,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
         user: state.quotas.user_of(info.team, workload.user.as_ref()).map(|(_, user)| user),
     };
     let priority = state.priority_of(info);
-    let rank = Rank::new(priority, workload, info.place).raised(info.raised);
-    let held = state.part_of(info.team, key.user.as_ref(), &key.pools);
+    let rank = Rank::new(priority, workload, info.index).raised(info.raised);
+    let held = state.user_share(info.team, key.user.as_ref(), &key.pools);
     scheduler.queue.pending.insert(info.team, key, rank, held);
 }

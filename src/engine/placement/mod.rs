@@ -144,7 +144,7 @@ pub fn is_on_its_way(state: &ClusterState, request: &Request<'_>, kept: &Placeme
             request.need.nonzero().all(|(resource, _)| settled.untouched(resource) >= 0)
         };
         most < u64::from(request.pods)
-            && fitting.ask().demand.shares().is_empty()
+            && fitting.ask().demand.fractions().is_empty()
             && kept.keys().all(|node| fitting.admits(*node) && backed(node))
     })
 }
@@ -234,7 +234,7 @@ fn roomy_sites(
         if fitting.count() != nodes.len() {
             return None;
         }
-        let same = fitting.roomy().iter().copied().filter(|node| freed.get(node).is_none());
+        let same = fitting.with_headroom().iter().copied().filter(|node| freed.get(node).is_none());
         let mut sites: Vec<Site> = same.map(|node| Site { node, fits: fitting.settled(node) }).collect();
         for node in freed.nodes().filter(|node| fitting.admits(*node)) {
             let fits = with_space(state, node, room, |space| space.fits(&fitting.ask().demand));
@@ -262,7 +262,7 @@ fn with_space<T>(
     let info = state.nodes.get(node);
     match room {
         Capacity::Now => work(info.now()),
-        Capacity::Settled(freed) => match freed.room(&state.nodes, node) {
+        Capacity::Settled(freed) => match freed.settled_space(&state.nodes, node) {
             Some(space) => work(&space),
             None => work(info.settled()),
         },

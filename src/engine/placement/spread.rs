@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::capacity::packing::{Ask, Cost, State};
+use crate::capacity::packing::{Ask, Cost, PackingState};
 use crate::placement::domains::{Site, capacity, group, tightest, value};
 use crate::placement::{Capacity, Placement, Request, with_space};
 use crate::state::cluster::ClusterState;
@@ -184,7 +184,7 @@ impl<'a> Spread<'a> {
             .map(|node| {
                 let cost = match self.plain_state(node) {
                     Some(state) => *known
-                        .entry(state.place)
+                        .entry(state.slot)
                         .or_insert_with(|| cluster.nodes.packing().cost_in(state, self.ask, pods)),
                     None => with_space(cluster, node, self.room, |space| match cluster.nodes.state(node) {
                         Some(state) => cluster.nodes.packing().cost(state, space, self.ask, pods),
@@ -199,7 +199,7 @@ impl<'a> Spread<'a> {
     }
 
     /// The state of a node, if its room now is the room that counts.
-    fn plain_state(&self, node: NodeId) -> Option<State> {
+    fn plain_state(&self, node: NodeId) -> Option<PackingState> {
         let info = self.state.nodes.get(node);
         let same = match self.room {
             Capacity::Now => true,

@@ -55,7 +55,7 @@ impl WaitingWorkload {
         let pods = info.least_pods();
         Some(Self {
             id: id.clone(),
-            place: info.place,
+            place: info.index,
             team: info.team,
             user: state.quotas.user_of(info.team, info.workload.user.as_ref()),
             shape: Arc::clone(&info.shape),

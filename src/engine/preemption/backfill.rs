@@ -136,7 +136,7 @@ impl Search<'_> {
         let mut waiting: Vec<(&WorkloadInfo, usize)> =
             victims.map(|part| (self.candidates[part.candidate].info, 1)).collect();
         let nominated = |info: &WorkloadInfo| self.nominated.iter().any(|other| other.id == info.workload.id);
-        let stopping = self.cluster.going().filter(|info| info.usage.pool == pool && !nominated(info));
+        let stopping = self.cluster.stopping().filter(|info| info.usage.pool == pool && !nominated(info));
         waiting.extend(stopping.take(MAX_CLASSES).map(|info| (info, 1)));
         waiting.extend(self.waiting_classes().take(MAX_CLASSES));
         waiting

@@ -131,7 +131,7 @@ impl ReclaimableTeams {
     fn of(cluster: &ClusterState, pool: PoolId) -> Self {
         let (quotas, unchanged) = (&cluster.quotas, Hypothetical::new());
         let mut teams = Self { all: Vec::new(), beyond_guarantee: Vec::new() };
-        for team in cluster.totals.yielding_teams(pool) {
+        for team in cluster.totals.reclaimable_teams(pool) {
             let path = &quotas.team(team).path;
             let Some(root) = path.last() else { continue };
             teams.all.push((*root, team));

@@ -52,7 +52,7 @@ impl Candidate<'_> {
         pool: PoolId,
         hypothetical: &Hypothetical,
     ) -> bool {
-        !self.own && cluster.quotas.straddles(pool, &self.levels, &self.amount, hypothetical)
+        !self.own && cluster.quotas.would_fall_below_guarantee(pool, &self.levels, &self.amount, hypothetical)
     }
 }
 

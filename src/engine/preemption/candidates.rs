@@ -68,9 +68,9 @@ impl Search<'_> {
         let siblings = cluster.reclaimable(preemptor.pool, preemptor.team);
         let lower = siblings.filter(|sibling| cluster.priority_of(sibling) < preemptor.priority);
         for sibling in lower.filter(|sibling| !self.assumptions.gone.contains(&sibling.workload.id)) {
-            quotas.assume(&mut hypothetical, sibling.team, &sibling.keeps(), -1);
+            quotas.assume(&mut hypothetical, sibling.team, &sibling.staying_total(), -1);
         }
-        quotas.stands_above(preemptor.team)
+        quotas.has_children(preemptor.team)
             || quotas.own_guarantee_would_hold(preemptor.pool, preemptor.team, preemptor.total, &hypothetical)
     }
 

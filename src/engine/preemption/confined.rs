@@ -67,7 +67,7 @@ impl<'a> Search<'a> {
                     .collect();
                 if self.gains_capacity(node, &there) {
                     nodes.insert(node);
-                    candidates.extend(there.into_iter().map(|candidate| (candidate.info.place, candidate)));
+                    candidates.extend(there.into_iter().map(|candidate| (candidate.info.index, candidate)));
                 }
                 true
             });
@@ -176,8 +176,9 @@ impl<'a> Search<'a> {
         let (mut price, mut hypothetical) = ((0, false, 0_i128), self.assumptions.hypothetical.clone());
         for below_guarantee in [false, true] {
             occupants.retain(|Occupant { under_min_runtime, lost, amount, levels, info }| {
-                let (held, own) = (info.keeps(), info.team == preemptor.team);
-                let falls_below = !own && quotas.straddles(preemptor.pool, levels, &held, &hypothetical);
+                let (held, own) = (info.staying_total(), info.team == preemptor.team);
+                let falls_below =
+                    !own && quotas.would_fall_below_guarantee(preemptor.pool, levels, &held, &hypothetical);
                 if missing <= 0 || falls_below != below_guarantee {
                     return true;
                 }

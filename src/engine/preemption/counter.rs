@@ -86,7 +86,7 @@ impl<'a> Search<'a> {
                 borrowers.iter().flat_map(|(team, levels)| {
                     let evictable = |other: &&WorkloadInfo| {
                         self.runs_preemptible(other)
-                            && quotas.beyond_guarantee(pool, levels, &other.keeps(), &with)
+                            && quotas.beyond_guarantee(pool, levels, &other.staying_total(), &with)
                     };
                     cluster.holders(pool, *team).filter(evictable)
                 })
@@ -112,7 +112,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             let Some(next) = gone.find(|other| root(other.team) == root(waiting.team)) else { return false };
-            quotas.assume(&mut without, next.team, &next.keeps(), -1);
+            quotas.assume(&mut without, next.team, &next.staying_total(), -1);
         }
     }
 

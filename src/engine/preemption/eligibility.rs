@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::preemption::borrowers::Borrower;
 use crate::preemption::candidate::{Candidate, Eligibility, Excluded};
 use crate::preemption::search::{Basis, Search};
-use crate::state::rules::{old_enough, work_lost};
+use crate::state::rules::{min_runtime_end, work_lost};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, Time};
 
@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
             own: info.team == self.preemptor.team,
             evictable,
             levels: Rc::clone(&borrower.levels),
-            amount: info.keeps(),
+            amount: info.staying_total(),
             priority: self.cluster.priority_of(info),
             started: admission.at,
             under_min_runtime,
@@ -86,12 +86,12 @@ impl<'a> Search<'a> {
             } else {
                 cluster.quotas.beyond_guarantee(preemptor.pool, &borrower.levels, &info.need, hypothetical)
             };
-        let old_enough = old_enough(cluster, info, started);
-        let under_min_runtime =
-            self.now < old_enough && !(self.follow_up && self.may_run_until(info, started, old_enough));
+        let min_runtime_end = min_runtime_end(cluster, info, started);
+        let under_min_runtime = self.now < min_runtime_end
+            && !(self.follow_up && self.may_run_until(info, started, min_runtime_end));
         // The minimum run time holds within a team and against a borrowing preemptor (law 5).
         if evictable && under_min_runtime && (own || self.basis == Basis::Borrowing) {
-            excluded.retry_at = [excluded.retry_at, Some(old_enough)].into_iter().flatten().min();
+            excluded.retry_at = [excluded.retry_at, Some(min_runtime_end)].into_iter().flatten().min();
             evictable = false;
         }
         Eligibility { evictable, under_min_runtime }

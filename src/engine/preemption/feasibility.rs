@@ -127,7 +127,7 @@ impl Search<'_> {
             hypothetical: self.assumptions.hypothetical.clone(),
         };
         // A workload at a smaller size requests its full size again once it has stopped, so it cannot move.
-        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_cut();
+        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_reduced();
         let (own, mut left): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
             let candidate = &self.candidates[part.candidate];
             candidate.own && candidate.evictable
@@ -167,8 +167,12 @@ impl Search<'_> {
         candidate.evictable
             && (candidate.own
                 || quotas.beyond_guarantee(pool, &candidate.levels, &part.amount, hypothetical)
-                    && (!quotas.straddles(pool, &candidate.levels, &part.amount, hypothetical)
-                        || below_guarantee && !candidate.is_covered(self.cluster)))
+                    && (!quotas.would_fall_below_guarantee(
+                        pool,
+                        &candidate.levels,
+                        &part.amount,
+                        hypothetical,
+                    ) || below_guarantee && !candidate.is_covered(self.cluster)))
     }
 
     /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.

@@ -13,7 +13,7 @@ use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::feasibility::{Outcome, Part};
 use crate::preemption::preemptor::{Preemptor, SearchInput};
 use crate::preemption::search::{Assumptions, Basis, Search, request_of};
-use crate::state::rules::{lending_allows, occupy, old_enough};
+use crate::state::rules::{lending_allows, min_runtime_end, occupy};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, TeamId};
 use crate::types::ratio::Ratio;
@@ -56,7 +56,7 @@ struct RequeuedVictim<'a> {
 
 impl<'a> RequeuedVictim<'a> {
     fn of(info: &'a WorkloadInfo) -> Self {
-        let (pods, (shape, need)) = (info.least_pods(), info.in_full());
+        let (pods, (shape, need)) = (info.least_pods(), info.preferred_pod());
         Self { info, shape, need, pods, total: Vector::default().plus(need, i64::from(pods)) }
     }
 }
@@ -167,14 +167,14 @@ impl Search<'_> {
     ) {
         let RequeuedVictim { info, need, total, .. } = victim;
         self.cluster.quotas.assume(&mut assumptions.hypothetical, info.team, total, 1);
-        if placement != info.usage.staying() || info.is_cut() {
+        if placement != info.usage.staying() || info.is_reduced() {
             occupy(&mut assumptions.freed, need, placement);
             return;
         }
         let id = &info.workload.id;
         assumptions.gone.retain(|gone| gone != id);
         for (node, pods) in placement {
-            assumptions.freed.keep(*node, id, need, *pods);
+            assumptions.freed.revert(*node, id, need, *pods);
         }
     }
 
@@ -315,7 +315,7 @@ impl Search<'_> {
     /// Whether a set takes a sibling that has not run for its minimum run time yet.
     fn takes_young_siblings(&self, outcome: &Outcome) -> bool {
         outcome.parts.iter().map(|part| &self.candidates[part.candidate]).any(|candidate| {
-            candidate.own && self.now < old_enough(self.cluster, candidate.info, candidate.started)
+            candidate.own && self.now < min_runtime_end(self.cluster, candidate.info, candidate.started)
         })
     }
 }

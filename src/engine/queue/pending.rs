@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::state::users::{Part, UserOf};
+use crate::state::users::{UserOf, UserShare};
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId, WorkloadIndex};
 use crate::types::ratio::Ratio;
 use crate::types::{Name, PodShape, Size, Topology, Verdict, WorkloadId};
@@ -91,7 +91,7 @@ struct Class {
     key: ClassKey,
     waiting: BTreeSet<Rank>,
     /// What their user holds, where users take turns.
-    held: Part,
+    held: UserShare,
     status: Status,
     /// Why the first could not start when it was looked at last.
     refusal: Option<Verdict>,
@@ -136,7 +136,7 @@ pub struct Pending {
 impl Pending {
     /// Puts a workload in its place; it is taken out of any other first. It is to be looked at if it is
     /// the first of its kind, or was changed. `held` is what its user holds, where users take turns.
-    pub fn insert(&mut self, team: TeamId, key: ClassKey, rank: Rank, held: Part) {
+    pub fn insert(&mut self, team: TeamId, key: ClassKey, rank: Rank, held: UserShare) {
         let known = self.index.get(&team).and_then(|classes| classes.get(&key)).copied();
         if let Some((class, old)) = self.places.get(rank.id()) {
             if Some(*class) == known && *old == rank {
@@ -191,7 +191,7 @@ impl Pending {
     }
 
     /// Puts all that a user has waiting where it belongs by what the user holds of its first pool.
-    pub fn weigh(&mut self, team: TeamId, user: &Name, held: impl Fn(&[Name]) -> Part) {
+    pub fn weigh(&mut self, team: TeamId, user: &Name, held: impl Fn(&[Name]) -> UserShare) {
         let classes = self.users.get(&(team, user.clone()));
         for class in classes.into_iter().flatten().copied().collect::<Vec<_>>() {
             let Some(known) = self.classes.get(&class) else { continue };

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use crate::state::users::Part;
+use crate::state::users::UserShare;
 use crate::types::ids::{Priority, WorkloadIndex};
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Time, Workload, WorkloadId};
@@ -15,7 +15,7 @@ pub struct Rank {
     raised: Reverse<bool>,
     priority: Reverse<Priority>,
     /// What its user holds; nothing inside a class, where all are of one user.
-    held: Part,
+    held: UserShare,
     submission_order: SubmissionOrder,
     id: WorkloadId,
     /// Where its entry is; ranks differ before this.
@@ -38,7 +38,7 @@ impl Rank {
 
     /// This rank when its user holds so much.
     #[must_use]
-    pub fn holding(self, held: Part) -> Self {
+    pub fn holding(self, held: UserShare) -> Self {
         Self { held, ..self }
     }
 
