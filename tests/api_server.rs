@@ -197,7 +197,7 @@ async fn without_a_webhook_the_policies_hold_workloads_in_labelled_namespaces_on
         let refusal = kubectl.refused(&arguments).await?;
         ensure!(refusal.contains(said), "{arguments:?}: {refusal}");
     }
-    // Sluice is down, so the Job cannot be queued: its user is told to retry, and it does not run.
+    // Sluice is down, so the Job cannot be queued: the refusal says to retry, and it does not run.
     let refusal = kubectl.refused(&patch("job/own", unsuspend)).await?;
     ensure!(refusal.contains("can be released while Sluice is up"), "{refusal}");
     refuses(&kubectl, &bound, "spec.nodeName must not be set").await?;

@@ -69,7 +69,7 @@ impl Asker {
     }
 }
 
-/// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
+/// Answers from the engine and the cache. It does not matter whether the caller still waits for the answer.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
     let row = |workload: &Workload| {
         let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));

@@ -47,7 +47,7 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         let queue = says(world, &["queue"]).await?;
         ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
         let told = says(world, &["explain", "a/next"]).await?;
-        ensure!(told.contains("Expected    start in"), "{told}");
+        ensure!(explained.contains("Expected    start in"), "{told}");
         let same = says(world, &["explain", "job/next", "-n", "a"]).await?;
         ensure!(same.starts_with("Job a/next is Pending"), "{same}");
         let wrong = says(world, &["explain", "po/next", "-n", "a"]).await;

@@ -51,7 +51,7 @@ pub fn instant(time: &MetaTime) -> Time {
     Time(time.0.as_millisecond())
 }
 
-/// The time of creation; the epoch on an object that no API server has seen.
+/// The time of creation; the Unix epoch on an object that no API server has seen.
 pub(super) fn created(metadata: &ObjectMeta) -> Time {
     metadata.creation_timestamp.as_ref().map_or(Time(0), instant)
 }
