@@ -20,10 +20,12 @@
 //! team: no workload of another team is evicted for a sibling that could start there.
 //!
 //! ```text
-//!   owners ─▶ review ─▶ admissible ─▶ mask, whole
+//!   owners ─▶ review ──────▶ whole ─▶ mask ─▶ binding
+//!   admissible ─▶ siblings ─▶ beside ─▲
 //! ```
 
 pub mod admissible;
+pub mod beside;
 pub mod binding;
 pub mod mask;
 pub mod owners;

@@ -1,6 +1,6 @@
 //! What a reservation means to workloads of its own team, beside the reserved capacity.
 
-use crate::cycle::reserve::admissible::place_beside;
+use crate::cycle::reserve::beside::place_beside;
 use crate::cycle::reserve::binding::{backfills, binding, stands_before, within_own_guarantee};
 use crate::explain;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
