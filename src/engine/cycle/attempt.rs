@@ -1,4 +1,4 @@
-//! The attempt of one waiting workload: it is admitted, capacity is freed for it, or it is told why neither is possible.
+//! The attempt to start one waiting workload: it is admitted, capacity is freed for it, or it is refused with a reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::types::{Name, Plan, Time, Verdict, WorkloadId};
 struct Options {
     /// Each pool with its eligible nodes, in the workload's order.
     pools: Vec<(PoolId, Arc<[NodeId]>)>,
-    /// The pools whose free capacity is kept from the workload, with the reservation's verdict.
+    /// The pools in which a reservation withholds free capacity, with the verdict that names it.
     withheld: BTreeMap<PoolId, Verdict>,
 }
 

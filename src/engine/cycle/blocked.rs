@@ -1,4 +1,4 @@
-//! What must change before a workload that was refused can start, so that it is not attempted in vain.
+//! The conditions that must change before a refused workload can start, so that it is not attempted in vain.
 //!
 //! A start needs limits, guarantee or borrowable capacity, and headroom. Any one of these that is missing is enough as
 //! a condition. Preemption needs at least one of three things: lower priorities in the workload's own team, its own
@@ -17,7 +17,7 @@ use crate::state::rules;
 use crate::types::WorkloadId;
 use crate::types::ids::PoolId;
 
-/// What blocks a waiting workload that cannot start now.
+/// The conditions that block a waiting workload which cannot start now.
 pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     let Scheduler { state, queue: WaitQueue { headroom, reclaimable, .. }, reservations, .. } = scheduler;
     let Some(info) = state.get(id) else { return Blocked::Unknown };
@@ -58,7 +58,7 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     }
 }
 
-/// What keeps a workload from starting in a pool without preemption; `None` when no condition is known.
+/// The conditions that block a start in a pool without preemption; `None` when none is known.
 fn missing_for_start(
     state: &ClusterState,
     headroom: &mut Headroom,
@@ -80,7 +80,7 @@ fn missing_for_start(
     (headroom.total(fit) < pods).then(|| vec![Condition::Headroom(fit, pods)])
 }
 
-/// What keeps a workload from preempting in a pool, besides its team's own usage; `None` when it may preempt.
+/// The conditions that block preemption in a pool, besides the team's own usage; `None` when preemption may succeed.
 pub fn missing_for_preemption(
     state: &ClusterState,
     reclaimable: &Reclaimable,

@@ -65,7 +65,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 }
 
 /// The elastic workloads that may grow now, with their admissions: those that run, and those `admitted` in this plan.
-/// A workload whose admission is being written grows once it runs.
+/// A workload with an admission that is still being written grows once it runs.
 fn growing(scheduler: &Scheduler, admitted: &BTreeMap<WorkloadId, usize>) -> BTreeMap<WorkloadId, Admission> {
     let may_grow = |id: &WorkloadId| match &scheduler.state.get(id)?.phase {
         Phase::Running(admission) if !scheduler.pauses(id) => Some((id.clone(), admission.clone())),

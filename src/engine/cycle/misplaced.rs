@@ -52,7 +52,7 @@ pub fn clear(scheduler: &mut Scheduler, node: &Name) {
     }
 }
 
-/// Allows all nodes to the workloads whose pause is over.
+/// Allows all nodes again to workloads at the end of their pause.
 pub fn lift(scheduler: &mut Scheduler, now: Time) {
     while let Some(id) = scheduler.retries.misplaced.take_due(now) {
         let Some(avoided) = avoided(&scheduler.state, &id) else { continue };

@@ -31,7 +31,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     let mut plan = Plan::default();
     // 1. Let time pass: decay past usage, and count stops as done that no object confirmed in time.
     events::advance(scheduler, now);
-    // 2. Requeue workloads whose pause is over, and allow avoided nodes again.
+    // 2. End pauses: requeue workloads, and allow avoided nodes again.
     requeue::end_pauses(scheduler, now);
     misplaced::lift(scheduler, now);
     pods_ready::lift(scheduler, now);
@@ -43,11 +43,11 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     misplaced::run(scheduler, now, &mut plan);
     pods_ready::run(scheduler, now, &mut plan);
     node_loss::run(scheduler, now, &mut plan);
-    // 6. Admit preemptors whose nominated capacity has become free.
+    // 6. Admit preemptors once their nominated capacity is free.
     nominate::progress(scheduler, now, &mut plan);
     // 7. Attempt the waiting workloads in order: admit, preempt, or say why not.
     attempts::run(scheduler, now, &mut plan);
-    // 8. Let running elastic workloads grow into what no waiting workload can use.
+    // 8. Let running elastic workloads grow into capacity that no waiting workload can use.
     if !scheduler.cursor.cut_short {
         grow::run(scheduler, now, &mut plan);
     }

@@ -32,7 +32,7 @@ pub fn nominate_for(
     reserve::release(scheduler, &waiting.id);
 }
 
-/// Admits the workloads whose nominated capacity is free, and ends nominations whose capacity will not become free.
+/// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free.
 pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     for nomination in std::mem::take(&mut scheduler.nominations.all) {
         match nomination.info(&scheduler.state).map(|info| &info.phase) {
@@ -71,7 +71,7 @@ fn progress_one(
     let remaining: Vec<&Victim> =
         nomination.victims.iter().filter(|victim| still_runs(&scheduler.state, victim)).collect();
     let freed = freed_by(&scheduler.state, &remaining);
-    // A victim whose eviction was not written is kept while its pause lasts. After that the search is made again,
+    // While the pause after a failed write lasts, the victim stays chosen. After that the search is made again,
     // because the choice may be wrong by then.
     let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
     let placement = Capacity::Settled(&freed).place(&scheduler.state, &waiting, pool, &nodes);

@@ -32,7 +32,7 @@ pub fn note(scheduler: &mut Scheduler, reported: &PodsReady) {
     }
 }
 
-/// Ends the rest of a waiting workload whose object has changed.
+/// Ends the rest of a waiting workload after a change of its object.
 pub fn clear_changed(scheduler: &mut Scheduler, workload: &Workload) {
     let waits = |workload: &Workload| matches!(workload.state, Observed::Queued | Observed::OnHold);
     let before = scheduler.state.get(&workload.id).map(|info| &info.workload);
@@ -42,7 +42,7 @@ pub fn clear_changed(scheduler: &mut Scheduler, workload: &Workload) {
     }
 }
 
-/// Requeues the gangs whose rest is over.
+/// Requeues gangs at the end of their rest.
 pub fn lift(scheduler: &mut Scheduler, now: Time) {
     while let Some(id) = scheduler.retries.gangs.take_rested(now) {
         scheduler.cursor.generation += 1;

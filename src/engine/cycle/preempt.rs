@@ -67,7 +67,7 @@ fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnItsWay 
     }
 }
 
-/// Searches victims whose capacity lets the workload start, and charges the search to the cycle's budget.
+/// Searches victims that free enough capacity for a workload, and charges the search to the cycle's budget.
 fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<Victims> {
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;

@@ -50,7 +50,7 @@ fn start_generation(scheduler: &mut Scheduler) {
     pending.wake_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
 }
 
-/// Brings the order within a team up to date for the users whose usage changed. A class that stands before the owner
+/// Brings the order within a team up to date for users with changed usage. A class that stands before the owner
 /// of a reservation now may take the reserved capacity, so it is woken.
 fn reorder_users(scheduler: &mut Scheduler) {
     let WaitQueue { order, pending, .. } = &mut scheduler.queue;

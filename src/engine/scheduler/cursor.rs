@@ -1,4 +1,4 @@
-//! How far the scheduling cycle has come, and what has changed since.
+//! The progress of the scheduling cycle, and the changes since.
 
 use crate::types::{Effort, Time};
 

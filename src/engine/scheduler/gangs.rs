@@ -1,4 +1,4 @@
-//! Workloads whose pods must all become ready in time, and the rests of those that did not.
+//! Gangs: all pods of such a workload must become ready in time, else it rests before the next run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -152,7 +152,7 @@ impl Gangs {
         self.resting.insert((until, id.clone()));
     }
 
-    /// Removes a gang whose rest is over at `now`, the earliest first.
+    /// Removes a gang from the resting ones if its rest is over at `now`, the earliest first.
     pub fn take_rested(&mut self, now: Time) -> Option<WorkloadId> {
         self.resting.first().filter(|(until, _)| *until <= now)?;
         let (_, id) = self.resting.pop_first()?;
