@@ -9,7 +9,7 @@ use crate::scheduler::retries::Failure;
 use crate::state::workload::Phase;
 use crate::types::{Time, WorkloadId};
 
-/// Requeues workloads whose pause after a failed write is over.
+/// Requeues workloads at the end of their pause after a failed write.
 pub fn end_pauses(scheduler: &mut Scheduler, now: Time) {
     let over = |failure: &Failure| failure.until.is_some_and(|until| until <= now);
     let failures = &scheduler.retries.failures;

@@ -36,5 +36,5 @@ mod select;
 mod sets;
 mod single_node;
 
-pub use preemptor::{Masked, Nominated, Preemptor, SearchInput, Take, Victims};
+pub use preemptor::{Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
 pub use select::search;

@@ -41,7 +41,7 @@ pub fn admissible(
     Ok(found)
 }
 
-/// Notes the reservations of other teams whose capacity a workload takes although it could not leave them whole.
+/// Notes the reservations of other teams that lose capacity to a workload, because it could not leave them whole.
 pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: PoolId, placement: &Placement) {
     let respected = binding_copies(scheduler, waiting, pool);
     let mut others = not_binding(scheduler, waiting, pool, &respected);
