@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::types::amount::ResourceList;
+use crate::types::name::Name;
 use crate::types::node::{Node, Pool};
 use crate::types::team::Team;
-use crate::types::workload::{Name, Workload, WorkloadId};
+use crate::types::workload::{Workload, WorkloadId};
 
 /// One change in the cluster. The same events in the same order give the same decisions (law 10).
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ mod action;
 pub mod amount;
 mod event;
 pub(crate) mod ids;
+mod name;
 mod node;
 pub mod ratio;
 mod settings;
@@ -19,6 +20,7 @@ mod workload;
 
 pub use action::*;
 pub use event::*;
+pub use name::*;
 pub use node::*;
 pub use settings::*;
 pub use team::*;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::types::amount::ResourceList;
-use crate::types::workload::Name;
+use crate::types::name::Name;
 
 /// The pool of all nodes that no [`Pool`] selects.
 pub const DEFAULT_POOL: &str = "default";

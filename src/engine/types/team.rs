@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::types::amount::ResourceList;
-use crate::types::workload::Name;
+use crate::types::name::Name;
 
 /// A team: its quotas and its queues.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::types::amount::{Amount, ResourceList};
+use crate::types::name::Name;
 use crate::types::time::Time;
-use crate::types::workload::{Name, WorkloadId};
+use crate::types::workload::WorkloadId;
 
 /// The figures of one team in one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use crate::types::name::Name;
 use std::time::Duration;
 
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::node::{NodeTerm, Toleration};
 use crate::types::time::Time;
-
-/// The name of a team, queue, pool, node, label or namespace; cheap to clone.
-pub type Name = Arc<str>;
 
 /// The time after which an unconfirmed stop counts as done: longer than a Job controller that saw the
 /// admission needs to see the eviction too.
