@@ -6,8 +6,8 @@ use crate::cycle::attempt::try_start;
 use crate::cycle::blocked::blocked_on;
 use crate::cycle::reserve;
 use crate::queue::WaitQueue;
+use crate::queue::class::Blocked;
 use crate::queue::order::{First, first_in_order};
-use crate::queue::pending::Blocked;
 use crate::scheduler::Scheduler;
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId};
 use crate::types::{Plan, Time, Verdict, WorkloadId};
@@ -80,8 +80,8 @@ fn next(scheduler: &mut Scheduler, asked: &mut Asked) -> Option<WorkloadId> {
 
 /// Lets some of those be looked at who could not be helped before; false if there are none.
 fn go_on(scheduler: &mut Scheduler) -> bool {
-    scheduler.queue.pending.wake_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE) > 0
-        || scheduler.queue.pending.wake_may_preempt(scheduler.cursor.generation, MAY_PREEMPT_AT_ONCE)
+    scheduler.queue.pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE) > 0
+        || scheduler.queue.pending.requeue_may_preempt(scheduler.cursor.generation, MAY_PREEMPT_AT_ONCE)
 }
 
 /// Finds out who may be able to start by what has happened since the last time.
@@ -89,8 +89,8 @@ fn wake(scheduler: &mut Scheduler) {
     if std::mem::take(&mut scheduler.cursor.requeue_all) {
         scheduler.queue.reclaimable.rebuild(&scheduler.state);
         scheduler.state.quotas.users.mark_all_dirty();
-        scheduler.queue.pending.wake_all();
-        scheduler.queue.order.renew();
+        scheduler.queue.pending.requeue_all();
+        scheduler.queue.order.mark_all_stale();
     }
     if scheduler.cursor.generation != scheduler.cursor.seen_generation {
         scheduler.cursor.seen_generation = scheduler.cursor.generation;
@@ -100,14 +100,14 @@ fn wake(scheduler: &mut Scheduler) {
             .values()
             .filter_map(|reservation| scheduler.queue.pending.class_of(&reservation.owner));
         for class in holders.collect::<Vec<ClassId>>() {
-            scheduler.queue.pending.wake(class);
+            scheduler.queue.pending.requeue(class);
         }
-        scheduler.queue.pending.wake_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
+        scheduler.queue.pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
     }
     let mut reordered: BTreeSet<TeamId> = BTreeSet::new();
     for (team, user) in scheduler.state.quotas.users.take_dirty() {
         let state = &scheduler.state;
-        scheduler.queue.pending.weigh(team, &user, |pools| state.part_of(team, Some(&user), pools));
+        scheduler.queue.pending.set_user_usage(team, &user, |pools| state.part_of(team, Some(&user), pools));
         scheduler.queue.order.stale.insert(team);
         reordered.insert(team);
     }
@@ -117,11 +117,11 @@ fn wake(scheduler: &mut Scheduler) {
     let overtaking: Vec<ClassId> = reservations
         .flat_map(|(_, reservation)| scheduler.queue.pending.ahead_of(&reservation.owner))
         .collect();
-    overtaking.into_iter().for_each(|class| scheduler.queue.pending.wake(class));
+    overtaking.into_iter().for_each(|class| scheduler.queue.pending.requeue(class));
     let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
     for change in headroom.catch_up(&scheduler.state) {
         // For whom there was enough before is in the order, or has been looked at.
-        order.stale.extend(pending.teams_waiting_for(change.room, change.before, change.total));
+        order.stale.extend(pending.teams_waiting_for(change.shape, change.before, change.total));
     }
     let mut classes: BTreeSet<ClassId> = BTreeSet::new();
     for (pool, team) in scheduler.state.quotas.take_dirty() {
@@ -133,7 +133,7 @@ fn wake(scheduler: &mut Scheduler) {
         classes.extend(
             share.into_iter().flat_map(|share| scheduler.queue.pending.blocked_on_share(pool, share)),
         );
-        scheduler.queue.order.stale_root(&scheduler.state, path.last().copied());
+        scheduler.queue.order.mark_root_stale(&scheduler.state, path.last().copied());
     }
     for (team, queue) in scheduler.state.quotas.take_dirty_queues() {
         classes.extend(scheduler.queue.pending.blocked_on_queue(team, &queue));
@@ -188,7 +188,7 @@ impl Asked {
                 }
             }
             let Some((first, class)) = first_in_order(&firsts) else { continue };
-            if before.is_some_and(|before| before.goes_before(first)) {
+            if before.is_some_and(|before| before.precedes(first)) {
                 next = Next::NobodyYet;
                 continue;
             }

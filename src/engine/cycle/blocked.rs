@@ -7,8 +7,8 @@
 //! rule it out, nothing is watched and anything that makes room lets it be looked at again.
 
 use crate::placement::waiting::{WaitingWorkload, find_pool, may_borrow, pool_names};
+use crate::queue::class::{Blocked, Condition};
 use crate::queue::headroom::Headroom;
-use crate::queue::pending::{Blocked, Condition};
 use crate::scheduler::Scheduler;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules;

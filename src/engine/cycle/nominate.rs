@@ -116,5 +116,5 @@ fn is_on_its_way(scheduler: &Scheduler, nomination: &Nomination) -> bool {
         |info: &WorkloadInfo| info.shape == nomination.shape && info.workload.topology == nomination.topology;
     nomination.info(&scheduler.state).is_some_and(same)
         && !nomination.victims.iter().any(|victim| stays(scheduler, victim))
-        && placement::is_on_its_way(&scheduler.state, &request, &nomination.placement)
+        && placement::fits_once_settled(&scheduler.state, &request, &nomination.placement)
 }

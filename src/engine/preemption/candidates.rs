@@ -204,7 +204,7 @@ impl<'a> Search<'a> {
         // With the nodes that have room already.
         if preemptor.pods > 1 {
             let room = Capacity::Settled(&self.state.freed);
-            let sites = placement::roomy(cluster, &self.nodes, &self.request(), room);
+            let sites = placement::nodes_that_fit(cluster, &self.nodes, &self.request(), room);
             nodes.extend(sites.into_iter().take(wanted));
         }
         let mut chosen: Vec<NodeId> = nodes.into_iter().collect();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::placement::{self, Capacity};
 use crate::preemption::Search;
 use crate::preemption::feasibility::{Part, request_of};
-use crate::queue::pending::Wanted;
+use crate::queue::class::Demand;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules::free_pods;
@@ -19,7 +19,7 @@ use crate::types::vector::Vector;
 /// Those who ask for the same and wait although the guarantees of their teams hold them.
 #[derive(Debug)]
 pub struct Alike {
-    wanted: Wanted,
+    wanted: Demand,
     /// What each of them asks for.
     total: Vector,
     /// Their teams, once somebody has asked.

@@ -207,7 +207,7 @@ impl Search<'_> {
         let dirty: BTreeSet<NodeId> =
             self.candidates.iter().flat_map(|c| c.info.usage.staying().keys().copied()).collect();
         let room = Capacity::Settled(&self.state.freed);
-        let roomy = placement::roomy(self.cluster, &self.nodes, &self.request(), room);
+        let roomy = placement::nodes_that_fit(self.cluster, &self.nodes, &self.request(), room);
         let admitted = dirty.into_iter().filter(|node| self.admits(*node));
         let within: BTreeSet<NodeId> = if self.confined {
             let nodes: BTreeSet<NodeId> = self.nodes.iter().copied().collect();

@@ -56,7 +56,7 @@ impl Nomination {
     ) -> Self {
         Self {
             id: waiting.id.clone(),
-            place: waiting.place,
+            place: waiting.index,
             team: waiting.team,
             user: waiting.user.clone(),
             pool,
