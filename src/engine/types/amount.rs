@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn malformed_quantities_are_refused() {
         for text in ["", "m", "1.2.3", "1 Gi", "1Gib", "abc", "1e", "--1", "1-2", "."] {
             assert!(matches!(Amount::parse(text), Err(AmountError::Malformed(_))), "{text}");
         }
