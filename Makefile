@@ -39,7 +39,7 @@ lint:
 # Property tests draw the same cases every time, so a failure means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## run unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test reference --test rooms --test simulate --test scenarios
+	cargo test --workspace --lib --bins --examples --test engine --test manifests --test reference --test rooms --test words --test simulate --test scenarios
 
 soak: export PROPTEST_CASES ?= 5000
 soak: ## check the laws on many more random worlds, with a new seed each time

@@ -7,8 +7,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use sluice::api::names;
-use sluice::cluster::patch::{self, Failure, Grant, Pin};
-use sluice::cluster::reduce::{self, Managed};
+use sluice::cluster::target::{self, Failure, Grant, Managed, Operation, Pin};
 use sluice::cluster::wire;
 use sluice::engine::types::{Admission, Observed, Time, WorkloadKind};
 use sluice_harness::{Cluster, Kubectl, User, eventually, install, patience};
@@ -198,7 +197,7 @@ async fn without_a_webhook_the_policies_hold_workloads_in_labelled_namespaces_on
         let refusal = kubectl.refused(&arguments).await?;
         ensure!(refusal.contains(said), "{arguments:?}: {refusal}");
     }
-    // Sluice is down, so the Job cannot be queued: its user is told to retry, and it does not run.
+    // Sluice is down, so the Job cannot be queued: the refusal says to retry, and it does not run.
     let refusal = kubectl.refused(&patch("job/own", unsuspend)).await?;
     ensure!(refusal.contains("can be released while Sluice is up"), "{refusal}");
     refuses(&kubectl, &bound, "spec.nodeName must not be set").await?;
@@ -296,10 +295,10 @@ impl Writer {
     async fn managed(&self, object: &str) -> Result<(Managed, u64)> {
         let text = self.admin.ok(&["get", object, "--namespace=vision", "-o", "json"]).await?;
         let (managed, version) = if object.starts_with("job/") {
-            let seen = reduce::job::job(&serde_json::from_str::<wire::Job>(&text)?, Time(0));
+            let seen = target::job::job(&serde_json::from_str::<wire::Job>(&text)?, Time(0));
             (seen.managed, seen.version)
         } else {
-            let seen = reduce::pod::pod(&serde_json::from_str::<wire::Pod>(&text)?);
+            let seen = target::pod::pod(&serde_json::from_str::<wire::Pod>(&text)?);
             (seen.managed, seen.version)
         };
         Ok((*managed.with_context(|| format!("{object} is not managed"))?, version))
@@ -341,13 +340,11 @@ impl Writer {
             at: Time(1_800_000_000_000),
         };
         self.patch(&format!("job/{name}"), None, |managed, version| {
-            let (kind, record) = (managed.workload.kind.clone(), (&admission).into());
+            let record = (&admission).into();
             let grant = if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All };
             match &managed.workload.state {
-                Observed::Queued => {
-                    patch::admit(kind, &managed.facts, version, &record, grant, Pin::Template)
-                }
-                _ => patch::resize(&managed.facts, version, &record, grant),
+                Observed::Queued => managed.admit(version, &record, grant, Pin::Template),
+                _ => managed.resize(version, &record, grant),
             }
         })
         .await
@@ -356,9 +353,9 @@ impl Writer {
     async fn fail(&self, object: &str, reason: &str) -> Result<()> {
         let at = "2026-11-21T09:00:00Z".parse()?;
         let why = Failure { reason, message: "longer than its queue allows", at };
-        self.patch(object, Some("status"), |managed, version| match &managed.workload.kind {
-            WorkloadKind::Job => patch::fail_job(&managed.facts, version, &why),
-            _ => patch::fail_held_pod(&managed.facts, version, &why),
+        self.patch(object, Some("status"), |managed, version| match managed.fail(version, &why) {
+            Operation::PatchStatus(patch) => patch,
+            other => panic!("not a patch of the status: {other:?}"),
         })
         .await
     }
@@ -433,7 +430,7 @@ async fn failed_and_resized_workloads_end_or_continue_as_written() -> Result<()>
     ];
     let all = admin.ok(&pods).await?;
     let (stays, goes): (Vec<_>, Vec<_>) = all.lines().enumerate().partition(|(index, _)| *index == 1);
-    let marks = Patch::Strategic(patch::first_to_go(
+    let marks = Patch::Strategic(target::pod::delete_first(
         "2026-11-21T09:00:00Z".parse()?,
         "capacity for another workload",
     ));

@@ -8,11 +8,11 @@ use serde::Serialize;
 /// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Tables.
+    /// Text tables.
     Table,
-    /// JSON.
+    /// One JSON document.
     Json,
-    /// YAML.
+    /// One YAML document.
     Yaml,
 }
 

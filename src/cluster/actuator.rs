@@ -1,13 +1,12 @@
-//! Every write on a workload: bounded in number, each only while leading, each until it is known how
-//! it ended.
+//! Every write on a workload: bounded in number, each only while leading, each until its outcome is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, Request, Status};
-use kube::{Client, Resource};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,36 +16,37 @@ use super::call::{Caller, Failure, Pace, unsendable};
 use super::clock::now;
 use super::leader::Leadership;
 use super::pod_groups::{self, Owner, PodGroup};
-use super::reduce::job::{JobSeen, job};
-use super::reduce::other::other;
-use super::reduce::pod::{PodSeen, pod};
 use super::reduce::uid;
+use super::target::custom::custom;
+use super::target::job::job;
+use super::target::pod::{self, PodSeen, pod};
+use super::target::{JobSeen, Operation, Resource};
 use super::{patch, wire};
 use crate::api::names;
-use crate::engine::types::{Name, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, WorkloadId};
 use crate::kinds::{Kind, Watched};
 use crate::metrics::Metrics;
 
-/// What a write is for.
+/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Let a workload run.
     Admit,
-    /// Let a running Job go on with other pods.
+    /// Let a running Job continue with other pods.
     Resize,
-    /// Tell a workload to stop.
+    /// Stop a workload.
     Evict,
     /// End a workload as failed.
     Fail,
     /// Give a stopped Job its user's template back.
     Restore,
-    /// Let pods run that an admission of their group has not reached yet.
+    /// Let pods run that the admission of their group has not reached yet.
     Release,
-    /// Let a pod of a Job go to its place.
+    /// Give a pod of a Job its node.
     Place,
-    /// Have the Job controller make a pod of a Job anew.
+    /// Have the Job controller replace a pod.
     Remake {
-        /// Whether its node is gone, so that nobody is left to end it.
+        /// Whether its node is gone, so that no kubelet can end it.
         lost: bool,
     },
 }
@@ -71,25 +71,23 @@ impl Purpose {
 pub struct Write {
     /// The workload.
     pub id: WorkloadId,
-    /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its entry of the table, if it is of another kind.
-    pub other: Option<Arc<Kind>>,
-    /// Its namespace.
+    /// The API resource of its object.
+    pub resource: Resource,
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
-    /// Which decision it carries out; its outcome says so again.
+    /// The number of the decision it carries out; the outcome repeats it.
     pub decision: u64,
-    /// What is done.
-    pub deed: Deed,
-    /// The pods to be marked first as disrupted, and why. Where a Job shrinks, it loses these.
+    /// The write itself.
+    pub task: Task,
+    /// The pods to be marked as disrupted first. A Job that shrinks loses these.
     pub disrupted: Vec<Name>,
-    /// The sentence they are marked with.
+    /// The message of that mark.
     pub message: String,
-    /// The PodGroup that must be there first.
+    /// The PodGroup that must exist first.
     pub group: Option<PodGroup>,
 }
 
@@ -100,16 +98,12 @@ impl Write {
     }
 }
 
-/// What is done to an object.
+/// The objects that a write changes.
 #[derive(Clone, Debug)]
-pub enum Deed {
-    /// It is changed.
-    Patch(json_patch::Patch),
-    /// Its status is changed.
-    PatchStatus(json_patch::Patch),
-    /// The API server is asked to end it, which its disruption budget may forbid.
-    Evict,
-    /// It is several objects: one after the other until one write has been made, then the others at once.
+pub enum Task {
+    /// The object of the workload.
+    Single(Operation),
+    /// Several objects: one after the other until the first write succeeds, then the rest at once.
     Each(Vec<Write>),
 }
 
@@ -118,27 +112,27 @@ pub enum Deed {
 pub struct Outcome {
     /// The workload.
     pub id: WorkloadId,
-    /// What for.
+    /// The purpose of the write.
     pub purpose: Purpose,
-    /// Which decision it was to carry out.
+    /// The number of the decision it carried out.
     pub decision: u64,
-    /// How.
+    /// The end of the write.
     pub end: End,
 }
 
-/// What became of a write, for certain.
+/// The certain end of a write.
 #[derive(Debug)]
 pub enum End {
-    /// It was made, and this is the object.
+    /// It was made; the object after it.
     Done(Look),
-    /// The object is no longer what the write was decided on, perhaps by this very write whose first
-    /// answer was lost; this is what it is now.
+    /// The object has changed since the decision, perhaps by this very write, the first answer to which was
+    /// lost; the object now.
     Moved(Look),
     /// The object is gone.
     Gone,
     /// The API server refused it.
     Refused(String),
-    /// This process no longer leads, and what became of the write is not known.
+    /// This process no longer leads, and the end of the write is not known.
     Abandoned,
 }
 
@@ -147,11 +141,11 @@ pub enum End {
 pub enum Look {
     /// A Job.
     Job(JobSeen),
-    /// An object of another kind, with the entry of the table.
+    /// An object of a custom kind, with its entry of the table.
     Other(Arc<Kind>, JobSeen),
     /// A pod.
     Pod(PodSeen),
-    /// The objects of one workload, as far as they are there.
+    /// The existing pods of one workload.
     Pods(Vec<PodSeen>),
 }
 
@@ -182,7 +176,7 @@ pub struct Actuator {
 }
 
 impl Actuator {
-    /// An actuator that reports to `outcomes`; `waiting` counts what it has still to do.
+    /// An actuator that reports to `outcomes`; `waiting` counts the unfinished writes.
     #[must_use]
     pub fn new(
         client: Client,
@@ -203,7 +197,7 @@ impl Actuator {
         self.writes.spawn(async move {
             let _under_way = under_way;
             let end = carry_out(&caller, &write).await;
-            // Nobody listens when the session has ended; the next one reads everything anew.
+            // The receiver is gone when the session has ended; the next session reads everything again.
             let Write { id, purpose, decision, .. } = write;
             let _ = outcomes.send(Outcome { id, purpose, decision, end });
         });
@@ -248,41 +242,42 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
     {
         return failed(failure);
     }
-    match &write.deed {
-        Deed::Each(writes) => all_or_none(caller, writes).await,
-        deed => single(caller, write, deed).await,
+    match &write.task {
+        Task::Each(writes) => all_or_none(caller, writes).await,
+        Task::Single(_) => single(caller, write).await,
     }
 }
 
-async fn single(caller: &Caller, write: &Write, deed: &Deed) -> End {
-    let (patch, on_status) = match deed {
-        Deed::Evict => return evict(caller, write).await.unwrap_or_else(failed),
-        Deed::Each(_) => return End::Refused("a pod of a group is not a group".to_owned()),
-        Deed::Patch(patch) => (patch, false),
-        Deed::PatchStatus(patch) => (patch, true),
+/// Makes the write on one object.
+async fn single(caller: &Caller, write: &Write) -> End {
+    let (patch, on_status) = match &write.task {
+        Task::Single(Operation::Patch(patch)) => (patch, false),
+        Task::Single(Operation::PatchStatus(patch)) => (patch, true),
+        Task::Single(Operation::Evict) => return evict(caller, write).await.unwrap_or_else(failed),
+        Task::Each(_) => return End::Refused("a pod of a group is not a group".to_owned()),
     };
-    let made = match &write.other {
-        Some(kind) => {
+    let part = on_status.then_some("status");
+    let made = match &write.resource {
+        Resource::Custom(kind) => {
             let watched = Watched::of(kind);
-            let look = |object: &DynamicObject| Look::Other(Arc::clone(kind), other(&watched, object, now()));
-            change(caller, write, &watched.resource, patch, on_status, look).await
+            let look =
+                |object: &DynamicObject| Look::Other(Arc::clone(kind), custom(&watched, object, now()));
+            change(caller, write, &watched.resource, (patch, part), look).await
         }
-        None if write.kind.is_pods() => {
-            change::<wire::Pod>(caller, write, &(), patch, on_status, look_at_pod).await
-        }
-        None => change::<wire::Job>(caller, write, &(), patch, on_status, look_at_job).await,
+        Resource::Pod => change::<wire::Pod>(caller, write, &(), (patch, part), look_at_pod).await,
+        Resource::Job => change::<wire::Job>(caller, write, &(), (patch, part), look_at_job).await,
     };
     made.unwrap_or_else(failed)
 }
 
-/// Makes the writes on the objects of one workload. What stands in the way of all of them shows with the
-/// first, before anything is done. Whom an admission has not reached then it reaches later; of those who
-/// are to stop, one that does not means that the decision has not been carried out.
+/// Makes the writes on the pods of one workload. An obstacle to all of them shows with the first, before any
+/// change. An admission reaches pods that it misses now later. A pod that does not stop means that the decision
+/// has not been carried out.
 async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
     let mut seen = Vec::new();
     let mut rest = writes.iter();
     for write in rest.by_ref() {
-        match single(caller, write, &write.deed).await {
+        match single(caller, write).await {
             End::Done(look) => {
                 seen.extend(look.pods());
                 break;
@@ -296,7 +291,7 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
         }
     }
     let rest: Vec<&Write> = rest.collect();
-    let ends = futures::future::join_all(rest.iter().map(|write| single(caller, write, &write.deed))).await;
+    let ends = futures::future::join_all(rest.iter().map(|write| single(caller, write))).await;
     let mut left_out = None;
     let mut abandoned = false;
     for (end, write) in ends.into_iter().zip(rest) {
@@ -308,7 +303,7 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
             }
             End::Moved(look) => {
                 seen.extend(look.pods());
-                "it has changed meanwhile".to_owned()
+                "the pod has changed since the decision".to_owned()
             }
             End::Refused(message) => message,
             End::Abandoned => {
@@ -316,7 +311,7 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
                 continue;
             }
         };
-        tracing::debug!(pod = %write.name, message, "a pod of a group was left out");
+        tracing::debug!(pod = %write.name, message, "pod of a group not written");
         let lets_run = matches!(write.purpose, Purpose::Admit | Purpose::Release);
         if !lets_run {
             left_out = Some(format!("{}: {message}", write.name));
@@ -345,25 +340,23 @@ fn look_at_pod(object: &wire::Pod) -> Look {
     Look::Pod(pod(object))
 }
 
-/// Makes the change, or looks at what the object is instead.
+/// Patches the object or a part of it, or reads the object where the patch no longer applies.
 async fn change<K>(
     caller: &Caller,
     write: &Write,
     kind: &K::DynamicType,
-    patch: &json_patch::Patch,
-    on_status: bool,
+    (patch, part): (&json_patch::Patch, Option<&str>),
     look: impl Fn(&K) -> Look,
 ) -> Result<End, Failure>
 where
-    K: Resource + DeserializeOwned,
+    K: kube::Resource + DeserializeOwned,
 {
     let object = requests::<K>(write, kind);
     let versioned = patch::is_versioned(patch);
     let patch = Patch::Json::<()>(patch.clone());
-    let request = if on_status {
-        object.patch_subresource("status", &write.name, &params(), &patch)
-    } else {
-        object.patch(&write.name, &params(), &patch)
+    let request = match part {
+        Some(part) => object.patch_subresource(part, &write.name, &params(), &patch),
+        None => object.patch(&write.name, &params(), &patch),
     };
     let request = request.map_err(unsendable)?;
     match caller.until_known::<K>(Some(write.purpose.label()), versioned, request).await {
@@ -371,26 +364,26 @@ where
         Err(Failure::Moved) => {
             let request = object.get(&write.name, &GetParams::default()).map_err(unsendable)?;
             let seen = look(&caller.until_known::<K>(None, false, request).await?);
-            // Another object of the same name is not the one that was decided on.
+            // Another object of the same name is not the object of the decision.
             if seen.is_of(&write.id) { Ok(End::Moved(seen)) } else { Ok(End::Gone) }
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// Has the API server end a pod by its Eviction API, and looks at what it is then. That may be asked again
-/// without harm: a pod that is ending goes on ending.
+/// Ends a pod by the Eviction API, and reads the pod afterwards. The request can be repeated without harm: a pod
+/// that is ending goes on ending.
 async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
     let object = requests::<wire::Pod>(write, &());
-    let body = serde_json::to_vec(&patch::eviction(&write.namespace, &write.name, &write.id.0));
+    let body = serde_json::to_vec(&pod::eviction(&write.namespace, &write.name, &write.id.0));
     let body = body.map_err(|error| Failure::Refused(error.to_string()))?;
     let request = object.create_subresource("eviction", &write.name, &PostParams::default(), body);
     let request = request.map_err(unsendable)?;
     match caller.until_known::<Status>(Some(write.purpose.label()), true, request).await {
-        // A refusal may come with a code that says it was done.
+        // A refusal may come with the code of success.
         Ok(answer) if answer.is_failure() => return Err(Failure::Refused(answer.message)),
         Ok(_) | Err(Failure::Moved) => {}
-        // It has ended meanwhile, by this eviction or by itself.
+        // It has ended, by this eviction or by itself.
         Err(Failure::Gone) => return Ok(End::Done(Look::Pods(Vec::new()))),
         Err(failure) => return Err(failure),
     }
@@ -405,11 +398,11 @@ async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
     }
 }
 
-/// Takes a pod out of its Job's books and deletes it. Once the first is done, so must be the second: a pod
-/// that nobody counts would not count as succeeded either.
+/// Removes a pod from the count of its Job and deletes it. The second step must follow the first: a pod that is
+/// not counted would not count as succeeded either.
 async fn remake(caller: &Caller, write: &Write, lost: bool) -> Result<(), Failure> {
     let (pods, label) = (requests::<wire::Pod>(write, &()), Some(write.purpose.label()));
-    let disown = Patch::Strategic(patch::disown(&write.id.0));
+    let disown = Patch::Strategic(pod::disown(&write.id.0));
     let request = pods.patch(&write.name, &params(), &disown).map_err(unsendable)?;
     caller.until_known::<IgnoredAny>(label, true, request).await?;
     let delete = DeleteParams {
@@ -421,11 +414,11 @@ async fn remake(caller: &Caller, write: &Write, lost: bool) -> Result<(), Failur
     caller.until_known::<IgnoredAny>(label, true, request).await.map(|_| ())
 }
 
-/// Marks one pod.
+/// Marks one pod as disrupted.
 async fn mark_disrupted(caller: &Caller, write: &Write, name: &str) -> Result<(), Failure> {
     let condition = match write.purpose {
-        Purpose::Resize => patch::first_to_go,
-        _ => patch::disruption,
+        Purpose::Resize => pod::delete_first,
+        _ => pod::disruption,
     };
     let condition = Patch::Strategic(condition(jiff::Timestamp::now(), &write.message));
     let request = requests::<wire::Pod>(write, &()).patch_subresource("status", name, &params(), &condition);
@@ -433,7 +426,7 @@ async fn mark_disrupted(caller: &Caller, write: &Write, name: &str) -> Result<()
     caller.until_known::<IgnoredAny>(Some("disruption"), false, request).await.map(|_| ())
 }
 
-fn requests<K: Resource>(write: &Write, kind: &K::DynamicType) -> Request {
+fn requests<K: kube::Resource>(write: &Write, kind: &K::DynamicType) -> Request {
     Request::new(K::url_path(kind, Some(&write.namespace)))
 }
 

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use super::clock::now;
 use super::mirror::Change;
-use super::reduce::other::other;
 use super::reduce::uid;
 use super::table::Seen;
+use super::target::custom::custom;
 use super::watch_stream::{pauses, withdrawn};
 
 use crate::kinds::{Kinds, Watched};
@@ -77,7 +77,7 @@ async fn watch(api: &Api<DynamicObject>, place: usize, watched: &Watched, change
             Ok(watcher::Event::InitDone) => Seen::ListEnds,
             Ok(watcher::Event::Delete(object)) => Seen::Deleted(uid(&object.metadata)),
             Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                Seen::Object(uid(&object.metadata), other(watched, &object, now()))
+                Seen::Object(uid(&object.metadata), custom(watched, &object, now()))
             }
             Err(error) => {
                 tracing::warn!(kind = watched.resource.kind, %error, "watch failed; restarting");

@@ -20,6 +20,7 @@ pub mod reduce;
 pub mod replicas;
 pub mod status;
 pub mod table;
+pub mod target;
 pub mod watch;
 mod watch_stream;
 pub mod wire;

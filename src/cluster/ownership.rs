@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::reduce::Managed;
-use super::reduce::job::JobSeen;
-use super::reduce::pod::PodSeen;
-use super::reduce::roles::has_device;
+use super::reduce::shape::has_device;
 use super::table::{Seen, Table};
+use super::target::JobSeen;
+use super::target::Managed;
+use super::target::pod::PodSeen;
 use crate::engine::types::{Name, WorkloadId};
 use crate::kinds::Kinds;
 
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::reduce::{job::job, other::other, pod::pod};
+    use crate::cluster::target::{custom::custom, job::job, pod::pod};
     use crate::engine::types::Time;
 
     fn owner(kind: &str, api_version: &str, uid: &str) -> Value {
@@ -131,7 +131,7 @@ mod tests {
         };
         let place = kinds.watched().iter().position(|watched| is(&watched)).expect("it is in the table");
         let object = serde_json::from_value(object).expect("an object");
-        (place, other(&kinds.watched()[place], &object, Time(0)))
+        (place, custom(&kinds.watched()[place], &object, Time(0)))
     }
 
     /// Caches an object and records its owner.

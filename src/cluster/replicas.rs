@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reduce::pod::PodSeen;
 use super::table::Table;
+use super::target::pod::PodSeen;
 use crate::engine::types::{Name, Observed};
 
 /// The namespace and name of a Deployment.
@@ -36,13 +36,13 @@ impl Replicas {
     #[must_use]
     pub fn rollout(&self, pod: &PodSeen, pods: &Table<PodSeen>) -> Option<String> {
         let managed = pod.managed.as_deref()?;
-        let own = managed.facts.replica.as_deref()?;
+        let own = managed.replica()?;
         let (namespace, of) = key(pod)?;
         let older = |seen: &&PodSeen| {
             let managed = seen.managed.as_deref();
             managed.is_some_and(|managed| {
                 matches!(managed.workload.state, Observed::Admitted(_))
-                    && managed.facts.replica.as_deref().is_some_and(|other| other.version != own.version)
+                    && managed.replica().is_some_and(|other| other.version != own.version)
             })
         };
         let all = self.0.get(&(namespace.clone(), of.clone()))?.iter();
@@ -61,6 +61,6 @@ impl Replicas {
 #[must_use]
 pub fn key(pod: &PodSeen) -> Option<Key> {
     let managed = pod.managed.as_deref()?;
-    let replica = managed.facts.replica.as_deref()?;
+    let replica = managed.replica()?;
     Some((managed.workload.namespace.clone(), replica.of.clone()))
 }

@@ -1,4 +1,4 @@
-//! What one watch leaves in memory, and what a new list says has gone in the meantime.
+//! The objects of one watch, and the objects that a new list no longer has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use crate::engine::types::Name;
 /// One message of a watch, in the order of the stream.
 #[derive(Clone, Debug)]
 pub enum Seen<T> {
-    /// A list begins: what it does not name is gone.
+    /// A list begins; objects that are not in it are gone.
     ListBegins,
-    /// An object in a list, or one that was created or changed.
+    /// An object in a list, or a created or changed one.
     Object(Name, T),
-    /// An object that exists but cannot be read; what was known of it stays.
+    /// An object that exists but cannot be read; its last readable version stays.
     Unreadable(Name, Flaw),
     /// An object was deleted.
     Deleted(Name),
@@ -19,7 +19,7 @@ pub enum Seen<T> {
     ListEnds,
 }
 
-/// What is wrong with an object that cannot be read.
+/// The reason why an object cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// The generation of its spec.
@@ -28,20 +28,20 @@ pub struct Flaw {
     pub problem: String,
 }
 
-/// What a message changed.
+/// The change by a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<T> {
-    /// The object under this key is new or another than before.
+    /// The object under this key is new or changed; with the object before.
     Put(Name, Option<T>),
-    /// It is gone.
+    /// The object is gone.
     Gone(Name, T),
 }
 
-/// Something that knows which of two looks at the same object is the later.
+/// A value of which the later of two versions is known.
 pub trait Versioned {
-    /// The version; larger is later. 0 when looks arrive in order anyway.
+    /// The version; larger is later. 0 when versions arrive in order anyway.
     fn version(&self) -> u64;
-    /// Whether there is anything to keep.
+    /// Whether the object is to be kept.
     fn worth_keeping(&self) -> bool {
         true
     }
@@ -63,10 +63,10 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Versioned> Table<T> {
-    /// Takes note of one message.
+    /// Applies one message.
     ///
-    /// A look that is older than what is known is dropped: the answer to our own write arrives before
-    /// the watch tells of the changes that came before it.
+    /// An object older than the known one is dropped: the answer to Sluice's own write arrives before the watch
+    /// reports the changes that came before it.
     pub fn take(&mut self, seen: Seen<T>) -> Vec<Step<T>> {
         match seen {
             Seen::ListBegins => {
@@ -120,7 +120,7 @@ impl<T: Versioned> Table<T> {
         }
     }
 
-    /// Takes the answer to our own write; nothing when the object has been deleted since.
+    /// Applies the answer to a write of Sluice; without effect when the object has been deleted since.
     pub fn take_own(&mut self, key: Name, object: T) -> Vec<Step<T>> {
         if self.live.contains_key(&key) { self.put(key, object).into_iter().collect() } else { Vec::new() }
     }
@@ -137,7 +137,7 @@ impl<T> Table<T> {
         self.live.get_mut(key)
     }
 
-    /// What is wrong with the object under a key as it is now.
+    /// Why the object under a key cannot be read.
     pub fn flaw(&self, key: &str) -> Option<&Flaw> {
         self.flaws.get(key)
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_list_tells_what_has_gone() {
+    fn objects_that_a_new_list_does_not_have_are_gone() {
         let mut table = Table::default();
         for seen in [Seen::ListBegins, object("a", 1), object("b", 2)] {
             table.take(seen);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_stays_as_it_was() {
+    fn an_object_that_cannot_be_read_stays_as_it_was() {
         let mut table = Table::default();
         table.take(object("a", 1));
         let flaw = Flaw { generation: Some(2), problem: "p".into() };
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_from_before_our_own_write_are_dropped() {
+    fn objects_older_than_the_last_write_are_dropped() {
         let mut table = Table::default();
         table.take(object("a", 5));
         assert_eq!(table.take_own("a".into(), Thing(9)), [Step::Put("a".into(), Some(Thing(5)))]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_does_not_bring_back_what_was_deleted() {
+    fn an_answer_does_not_bring_back_a_deleted_object() {
         let mut table = Table::default();
         table.take(object("a", 5));
         table.take(Seen::Deleted("a".into()));

@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 
 use super::clock::now;
 use super::mirror::Change;
-use super::reduce::job::job;
 use super::reduce::node::node;
-use super::reduce::pod::pod;
 use super::reduce::{team, uid};
 use super::table::Flaw;
+use super::target::job::job;
+use super::target::pod::pod;
 use super::watch_stream::{Watched, forward, named};
 use super::{custom_kinds, devices, pod_groups, wire};
 use crate::api::node_pool::NodePool;

@@ -1,17 +1,15 @@
 //! Decisions in flight: the write for each, and whether it still holds after its object changed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::api::record::{Eviction, Record};
-use crate::cluster::actuator::{Deed, Purpose, Write};
-use crate::cluster::patch::{self, Failure, Grant, Pin};
+use crate::cluster::actuator::{Purpose, Task, Write};
 use crate::cluster::pod_groups::PodGroup;
-use crate::cluster::reduce::{Facts, Managed};
+use crate::cluster::target::{Facts, Failure, Grant, Managed, Operation, Pin};
 use crate::engine::types::{Action, FailReason};
-use crate::engine::types::{Admission, Name, Observed, Workload, WorkloadKind};
+use crate::engine::types::{Admission, Name, Observed, Workload};
 
 /// A decision with a write in flight.
 pub struct Decision {
@@ -83,17 +81,16 @@ pub fn places(admission: &Admission) -> String {
 }
 
 /// A write on a workload with the defaults of every purpose.
-pub fn write_on(managed: &Managed, purpose: Purpose, deed: Deed, message: String) -> Write {
+pub fn write_on(managed: &Managed, purpose: Purpose, task: Task, message: String) -> Write {
     let workload = &managed.workload;
     Write {
         id: workload.id.clone(),
-        kind: workload.kind.clone(),
-        other: managed.facts.other.as_ref().map(|other| Arc::clone(&other.kind)),
+        resource: managed.resource(),
         namespace: workload.namespace.clone(),
         name: workload.name.clone(),
         purpose,
         decision: 0,
-        deed,
+        task,
         disrupted: Vec::new(),
         message,
         group: None,
@@ -116,7 +113,7 @@ pub fn admission_of(
 /// The PodGroup that an admitted Job's pods name; `None` if Sluice named none. Its `minCount` is the number of
 /// admitted pods if they must start together.
 pub fn pod_group_of(managed: &Managed, admission: &Admission, may_be_there: bool) -> Option<PodGroup> {
-    let gang = managed.facts.gang.as_deref()?;
+    let gang = managed.gang()?;
     let together = gang.together.then_some(admission.pods);
     Some(PodGroup { name: gang.group.clone(), together, may_be_there })
 }
@@ -130,8 +127,8 @@ pub fn admission_by(
     (grants, pin): (Grant, Pin),
     message: &str,
 ) -> Write {
-    let patch = patch::admit(managed.workload.kind.clone(), &managed.facts, version, record, grants, pin);
-    write_on(managed, purpose, Deed::Patch(patch), message.to_owned())
+    let operation = Operation::Patch(managed.admit(version, record, grants, pin));
+    write_on(managed, purpose, Task::Single(operation), message.to_owned())
 }
 
 fn grants(managed: &Managed, admission: &Admission) -> Grant {
@@ -147,14 +144,14 @@ pub fn resize_of(
     pods: impl FnOnce() -> BTreeMap<Name, Vec<Name>>,
 ) -> Write {
     let record = Record::from(admission);
-    let patch = patch::resize(&managed.facts, version, &record, grants(managed, admission));
-    let mut write = write_on(managed, Purpose::Resize, Deed::Patch(patch), message.to_owned());
+    let operation = Operation::Patch(managed.resize(version, &record, grants(managed, admission)));
+    let mut write = write_on(managed, Purpose::Resize, Task::Single(operation), message.to_owned());
     // With all pods on one node, any of them may end.
     let matters = match &managed.workload.state {
         Observed::Admitted(before) => before.pods > admission.pods && before.nodes.len() > 1,
         _ => false,
     };
-    if matters || managed.facts.has_failure_policy {
+    if matters || managed.has_failure_policy() {
         write.disrupted = excess(pods(), admission);
     }
     write
@@ -178,15 +175,8 @@ pub fn failure_of(
     message: &str,
     at: Timestamp,
 ) -> Write {
-    let facts = &managed.facts;
     let why = Failure { reason: reason.code(), message, at };
-    let operation = match &managed.workload.kind {
-        WorkloadKind::Other { .. } => Deed::Patch(patch::fail_other(facts, version, &why)),
-        WorkloadKind::Job => Deed::PatchStatus(patch::fail_job(facts, version, &why)),
-        _ if facts.held => Deed::PatchStatus(patch::fail_held_pod(facts, version, &why)),
-        _ => Deed::Patch(patch::fail_running_pod(facts, version, &why)),
-    };
-    write_on(managed, Purpose::Fail, operation, message.to_owned())
+    write_on(managed, Purpose::Fail, Task::Single(managed.fail(version, &why)), message.to_owned())
 }
 
 /// The write that evicts a workload: a Job is suspended, a pod is evicted through the Eviction API. A pod is
@@ -198,12 +188,9 @@ pub fn eviction_of(
     message: &str,
     pods: impl FnOnce() -> Vec<Name>,
 ) -> Write {
-    if managed.workload.kind.is_pods() {
-        return write_on(managed, Purpose::Evict, Deed::Evict, message.to_owned());
-    }
-    let patch = patch::evict(&managed.facts, version, note);
-    let mut write = write_on(managed, Purpose::Evict, Deed::Patch(patch), message.to_owned());
-    if managed.facts.has_failure_policy {
+    let task = Task::Single(managed.evict(version, note));
+    let mut write = write_on(managed, Purpose::Evict, task, message.to_owned());
+    if managed.has_failure_policy() {
         write.disrupted = pods();
     }
     write
@@ -215,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::api::names;
-    use crate::cluster::reduce::job::job;
+    use crate::cluster::target::job::job;
     use crate::engine::types::EvictReason;
     use crate::engine::types::{Time, WorkloadId};
 

@@ -4,9 +4,8 @@ use jiff::Timestamp;
 
 use super::decisions::{admission_by, failure_of, write_on};
 use crate::api::record::Record;
-use crate::cluster::actuator::{Deed, Purpose, Write};
-use crate::cluster::patch::{Grant, Pin};
-use crate::cluster::reduce::Managed;
+use crate::cluster::actuator::{Purpose, Task, Write};
+use crate::cluster::target::{Grant, Managed, Operation, Pin};
 use crate::engine::types::Action;
 use crate::engine::types::Observed;
 
@@ -30,8 +29,9 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
         // A group has a fixed size: Sluice neither creates nor moves its pods.
         Action::Resize { message, .. } => each(managed, Purpose::Resize, Vec::new(), message),
         Action::Evict { message, .. } => {
+            let evict = || Task::Single(Operation::Evict);
             let writes =
-                living().map(|(member, _)| write_on(member, Purpose::Evict, Deed::Evict, message.clone()));
+                living().map(|(member, _)| write_on(member, Purpose::Evict, evict(), message.clone()));
             each(managed, Purpose::Evict, writes.collect(), message)
         }
         Action::Fail { reason, message, .. } => {
@@ -50,7 +50,7 @@ pub fn release_of(managed: &Managed, still_gated: &[Member<'_>], record: &Record
 }
 
 fn each(managed: &Managed, purpose: Purpose, writes: Vec<Write>, message: &str) -> Write {
-    write_on(managed, purpose, Deed::Each(writes), message.to_owned())
+    write_on(managed, purpose, Task::Each(writes), message.to_owned())
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::api::names;
-    use crate::cluster::reduce::pod::pod;
+    use crate::cluster::target::pod::pod;
     use crate::engine::types::{Admission, Name, Time, WorkloadId};
 
     fn member(uid: &str) -> Managed {
@@ -83,11 +83,11 @@ mod tests {
             Admission { pool: "p".into(), nodes, pods: 3, borrowed: false, share: None, at: Time(7) };
         let action = Action::Admit { workload: group.workload.id.clone(), admission, message: "why".into() };
         let write = write_of(&group, &action, &members, Timestamp::UNIX_EPOCH);
-        let Deed::Each(writes) = write.deed else { panic!("not one for each: {write:?}") };
+        let Task::Each(writes) = write.task else { panic!("not one for each: {write:?}") };
         let names: Vec<&Name> = writes.iter().map(|write| &write.name).collect();
         assert_eq!(names, [&"a".into(), &"b".into(), &"c".into()]);
         for (write, node) in writes.iter().zip(["n1", "n1", "n2"]) {
-            let Deed::Patch(patch) = &write.deed else { panic!("not a patch: {write:?}") };
+            let Task::Single(Operation::Patch(patch)) = &write.task else { panic!("not a patch: {write:?}") };
             let patch = serde_json::to_string(patch).expect("a patch");
             let pin =
                 format!(r#""matchFields":[{{"key":"metadata.name","operator":"In","values":["{node}"]}}]"#);

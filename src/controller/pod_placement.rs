@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::cluster::actuator::{Deed, Purpose, Write};
+use crate::cluster::actuator::{Purpose, Task, Write};
 use crate::cluster::mirror::Mirror;
-use crate::cluster::patch;
 use crate::cluster::place::{Duties, duties};
-use crate::engine::types::{MisplacedPods, Name, Time, WorkloadId, WorkloadKind, backoff};
+use crate::cluster::target::{Operation, Resource};
+use crate::engine::types::{MisplacedPods, Name, Time, WorkloadId, backoff};
 
 /// The pause after the first failed write; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -188,16 +188,15 @@ impl PodPlacement {
 fn write(mirror: &Mirror, pod: &Name, node: Option<&Name>, purpose: Purpose) -> Option<Write> {
     let seen = mirror.pod(pod)?;
     let way = seen.way.as_deref()?;
-    let patch = node.map(|node| patch::seat(pod, way, node)).unwrap_or_default();
+    let patch = node.map(|node| way.place(pod, node)).unwrap_or_default();
     Some(Write {
         id: WorkloadId(pod.clone()),
-        kind: WorkloadKind::Pod,
+        resource: Resource::Pod,
         namespace: way.namespace.clone(),
         name: seen.name.clone(),
         purpose,
         decision: 0,
-        deed: Deed::Patch(patch),
-        other: None,
+        task: Task::Single(Operation::Patch(patch)),
         disrupted: Vec::new(),
         message: String::new(),
         group: None,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::mirror::Mirror;
-use crate::cluster::reduce::Managed;
 use crate::cluster::status::Report;
+use crate::cluster::target::Managed;
 use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
@@ -69,7 +69,7 @@ impl Asker {
     }
 }
 
-/// Answers from the engine and the mirror. That nobody waits for the answer any more is no matter.
+/// Answers from the engine and the cache. It does not matter whether the caller still waits for the answer.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
     let row = |workload: &Workload| {
         let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::record::timestamp;
 use crate::cluster::clock::now;
-use crate::cluster::reduce::{self, Managed};
+use crate::cluster::target::{self, Managed};
 use crate::cluster::wire;
 use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;
@@ -197,7 +197,7 @@ fn converted(directory: &Directory, mut object: Value, now: Time) -> Result<Box<
     object["metadata"]["uid"] = WHAT_IF_UID.into();
     object["metadata"]["creationTimestamp"] = timestamp(now).to_string().into();
     let job: wire::Job = serde_path_to_error::deserialize(object).map_err(|error| error.to_string())?;
-    reduce::job::job(&job, now).managed.ok_or_else(|| "Sluice would not manage this Job".to_owned())
+    target::job::job(&job, now).managed.ok_or_else(|| "Sluice would not manage this Job".to_owned())
 }
 
 #[cfg(test)]

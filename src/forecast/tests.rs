@@ -14,6 +14,7 @@ use crate::api::names;
 use crate::api::record::time;
 use crate::cluster::dra;
 use crate::cluster::mirror::{Change, Mirror};
+use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
 use crate::controller::{Readiness, answer};
@@ -52,7 +53,7 @@ fn job(name: &str, runs: Option<(Duration, &str)>) -> Change {
             object["metadata"]["annotations"][names::TIME_LIMIT] = limit.into();
         }
     }
-    let seen = reduce::job::job(&read(object), now());
+    let seen = target::job::job(&read(object), now());
     Change::Job(Seen::Object(seen.uid.clone(), seen))
 }
 
@@ -66,7 +67,7 @@ fn pod() -> Change {
         "metadata": {"name": "runs-0", "namespace": "a", "uid": "runs-0", "ownerReferences": owner},
         "spec": spec, "status": {"phase": "Running"},
     });
-    let seen = reduce::pod::pod(&read(object));
+    let seen = target::pod::pod(&read(object));
     Change::Pod(Seen::Object(seen.uid.clone(), seen))
 }
 

@@ -25,6 +25,7 @@ use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::claims::Claims;
 use crate::cluster::table::Seen;
+use crate::cluster::target;
 use crate::cluster::wire;
 use crate::directory::Directory;
 use crate::engine::replay::Life;
@@ -109,11 +110,11 @@ impl Cluster {
             let name: Name = object.name.as_str().into();
             let change = match kind {
                 Kind::Job => {
-                    let seen = reduce::job::job(&decode_value(&object, value.clone())?, snapshot.taken);
+                    let seen = target::job::job(&decode_value(&object, value.clone())?, snapshot.taken);
                     Change::Job(Seen::Object(seen.uid.clone(), seen))
                 }
                 Kind::Pod => {
-                    let seen = reduce::pod::pod(&decode_value(&object, value.clone())?);
+                    let seen = target::pod::pod(&decode_value(&object, value.clone())?);
                     Change::Pod(Seen::Object(seen.uid.clone(), seen))
                 }
                 Kind::Node => {
@@ -290,11 +291,11 @@ impl Cluster {
         }
         let mut member = None;
         let (change, managed) = if object.kind == Kind::Job {
-            let seen = reduce::job::job(&decode_value(object, manifest)?, submitted);
+            let seen = target::job::job(&decode_value(object, manifest)?, submitted);
             let managed = seen.managed.clone();
             (Change::Job(Seen::Object(id.0.clone(), seen)), managed)
         } else {
-            let mut seen = reduce::pod::pod(&decode_value(object, manifest.clone())?);
+            let mut seen = target::pod::pod(&decode_value(object, manifest.clone())?);
             if let Some(managed) = seen.managed.as_deref_mut() {
                 managed.workload.submitted = submitted;
             }

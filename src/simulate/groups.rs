@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::names;
 use crate::api::record::Record;
-use crate::cluster::reduce::pod::{PodSeen, pod};
+use crate::cluster::target::pod::{PodSeen, pod};
 use crate::engine::types::WorkloadId;
 
 /// The pods of all groups.

@@ -46,8 +46,8 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         let eta = expected(world, "next").await?;
         let queue = says(world, &["queue"]).await?;
         ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
-        let told = says(world, &["explain", "a/next"]).await?;
-        ensure!(told.contains("Expected    start in"), "{told}");
+        let explained = says(world, &["explain", "a/next"]).await?;
+        ensure!(explained.contains("Expected    start in"), "{explained}");
         let same = says(world, &["explain", "job/next", "-n", "a"]).await?;
         ensure!(same.starts_with("Job a/next is Pending"), "{same}");
         let wrong = says(world, &["explain", "po/next", "-n", "a"]).await;

@@ -6,6 +6,7 @@ use super::*;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
+use crate::cluster::target;
 use crate::directory::Membership;
 use crate::engine::types::amount::describe;
 use crate::engine::types::{Event, Time};
@@ -55,7 +56,7 @@ fn job(annotations: Value, suspend: bool, claims: Value, limits: Value) -> Chang
             "containers": [{"resources": {"limits": limits}}], "resourceClaims": claims,
         }}},
     });
-    let seen = reduce::job::job(&serde_json::from_value(object).expect("a Job"), Time(0));
+    let seen = target::job::job(&serde_json::from_value(object).expect("a Job"), Time(0));
     Change::Job(Seen::Object(seen.uid.clone(), seen))
 }
 
@@ -69,7 +70,7 @@ fn pod(uid: &str, claims: Value, made: Value) -> Change {
         "spec": {"nodeName": "n0", "containers": [{"resources": {"requests": {"cpu": 1}}}], "resourceClaims": claims},
         "status": {"resourceClaimStatuses": made},
     });
-    let seen = reduce::pod::pod(&serde_json::from_value(object).expect("a pod"));
+    let seen = target::pod::pod(&serde_json::from_value(object).expect("a pod"));
     Change::Pod(Seen::Object(seen.uid.clone(), seen))
 }
 
@@ -218,7 +219,7 @@ fn a_group_waits_for_the_template_of_its_pods() {
         "spec": {"containers": [], "schedulingGates": [{"name": "sluice.dev/admission"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
     });
-    let seen = reduce::pod::pod(&serde_json::from_value(object).expect("a pod"));
+    let seen = target::pod::pod(&serde_json::from_value(object).expect("a pod"));
     let mut after = |change| amounts(&mirror.take(change));
     assert_eq!(after(Change::Pod(Seen::Object("p".into(), seen))), "there is no ResourceClaimTemplate t");
     assert_eq!(after(template("t", &[("gpu", 1)])), "asks for x/gpu 1");

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reduce::pod::PodSeen;
-use super::reduce::{Managed, group};
 use super::table::Table;
+use super::target::pod::PodSeen;
+use super::target::{Managed, pod_group};
 use crate::engine::types::{Name, Observed, Workload, WorkloadId};
 
 /// The namespace and name of a group.
@@ -189,7 +189,7 @@ impl Group {
                 self.waiting = None;
             }
             pods.sort_by(|left, right| age(left).cmp(&age(right)));
-            if let Some(managed) = group::admitted(&id, name, &pods) {
+            if let Some(managed) = pod_group::admitted(&id, name, &pods) {
                 let members = pods.iter().map(|pod| pod.uid.clone()).collect();
                 let still_gated = still_gated.remove(&id).unwrap_or_default();
                 found.insert(id, Together { managed, members, still_gated });
@@ -199,7 +199,7 @@ impl Group {
             Some(first) => {
                 let id =
                     self.waiting.get_or_insert_with(|| WorkloadId(format!("group/{}", first.uid).into()));
-                if let Some(managed) = group::gathering(id, name, &waiting, running) {
+                if let Some(managed) = pod_group::gathering(id, name, &waiting, running) {
                     let members = waiting.iter().map(|pod| pod.uid.clone()).collect();
                     found.insert(id.clone(), Together { managed, members, still_gated: Vec::new() });
                 }

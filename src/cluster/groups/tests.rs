@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::names;
 use crate::cluster::mirror::{Change, Mirror};
-use crate::cluster::reduce::pod::pod;
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
+use crate::cluster::target::pod::pod;
 use crate::directory::Membership;
 use crate::engine::types::{Event, Observed, Unready, Workload, WorkloadId, WorkloadKind};
 

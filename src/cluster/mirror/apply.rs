@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::super::reduce::job::JobSeen;
-use super::super::reduce::pod::PodSeen;
 use super::super::replicas;
 use super::super::table::{Step, Table};
+use super::super::target::pod::PodSeen;
+use super::super::target::{JobSeen, Managed};
 use super::fill::{complete, keep_counted, keep_since, thinned};
 use super::{Mirror, OwnerTable, group_of, workload_event};
 use crate::engine::types::{Event, Name, Observed, Pod, PodId, WorkloadId};
@@ -48,7 +48,7 @@ impl Mirror {
                     let now = now.and_then(|seen| seen.managed.as_deref());
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
-                    self.places.put(&uid, now.and_then(|now| now.facts.seats.as_ref()));
+                    self.places.put(&uid, now.and_then(Managed::seats));
                     match now.and_then(thinned) {
                         Some(true) => self.places.thin(&uid, true),
                         // A cached pod may have succeeded already.

@@ -2,8 +2,8 @@
 
 use super::super::dra::{Affected, News};
 use super::super::reduce::claims::{ClaimSeen, Claims, DeviceClassSeen, SliceSeen, TemplateSeen};
-use super::super::reduce::pod::PodSeen;
 use super::super::table::{Seen, Step, Versioned};
+use super::super::target::pod::PodSeen;
 use super::fill::keep_counted;
 use super::{Mirror, OwnerTable};
 use crate::engine::types::amount::ResourceList;

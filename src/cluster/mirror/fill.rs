@@ -1,10 +1,10 @@
 //! Completes a workload with the parts that its own object does not have.
 
 use super::super::dra::Dra;
-use super::super::reduce::Managed;
 use super::super::reduce::claims::Claims;
 use super::super::reduce::team::{ClassSeen, NamespaceSeen};
 use super::super::table::Table;
+use super::super::target::Managed;
 use crate::directory::Membership;
 use crate::engine::types::Observed;
 
@@ -42,7 +42,7 @@ pub(super) fn complete(
 /// Whether an admitted gang has fewer pods left than it was admitted with; `None` if it is not an admitted gang.
 pub(super) fn thinned(managed: &Managed) -> Option<bool> {
     let Observed::Admitted(admission) = &managed.workload.state else { return None };
-    managed.facts.gang.as_ref().map(|_| managed.workload.pods < admission.pods)
+    managed.gang().map(|_| managed.workload.pods < admission.pods)
 }
 
 /// Keeps the first time at which a Job was seen suspended by its user: the object does not record that time.

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::super::events::reference;
 use super::super::fault::{Fault, fault};
-use super::super::reduce::Managed;
-use super::super::reduce::pod::PodSeen;
 use super::super::reduce::team::{NamespaceSeen, PoolSeen};
+use super::super::target::Managed;
+use super::super::target::pod::PodSeen;
 use super::Mirror;
 use super::fill::complete;
 use crate::directory::{Directory, Places};
@@ -187,10 +187,7 @@ impl Mirror {
         };
         self.leaving.iter().filter(move |id| {
             let stopped = self.workload(id).is_some_and(|(managed, _)| {
-                over(&managed.workload.state)
-                    && managed.facts.active == 0
-                    && managed.facts.terminating == 0
-                    && !managed.workload.team.is_empty()
+                over(&managed.workload.state) && !managed.counts_pods() && !managed.workload.team.is_empty()
             });
             stopped && !self.pods_of.contains_key(*id)
         })

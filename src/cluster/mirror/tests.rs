@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::reduce::job::job;
-use crate::cluster::reduce::pod::pod;
+use crate::cluster::target::job::job;
+use crate::cluster::target::pod::pod;
 use crate::directory::Membership;
 use crate::engine::types::{SETTLE, Time, Workload};
 

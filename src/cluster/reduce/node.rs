@@ -5,7 +5,7 @@ use super::name;
 use super::shape::{names, offered};
 use crate::engine::types::{Node, Taint};
 
-/// Reduces a node.
+/// Converts a node.
 #[must_use]
 pub fn node(node: &wire::Node) -> Node {
     let ready = node.status.conditions.as_deref().unwrap_or_default();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_keeps_what_binds() {
+    fn a_node_keeps_the_taints_that_repel_pods() {
         let node = read(
             json!({"taints": [
                 {"key": "gpu", "value": "a", "effect": "NoSchedule"},

@@ -1,4 +1,4 @@
-//! What one pod needs: requests as the scheduler counts them, selectors, affinity, tolerations.
+//! The shape of a pod: requests as the scheduler counts them, selectors, affinity, tolerations.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::api::affinity::REQUIRED_TERMS;
 use crate::engine::types::amount::{Amount, AmountError, ResourceList, sum};
 use crate::engine::types::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
 
-/// What a pod of this spec needs, with `affinity` as its user wrote it.
+/// The shape of a pod of this spec, with `affinity` as its user wrote it.
 #[must_use]
 pub fn shape(spec: &PodSpec, affinity: Option<&Value>) -> PodShape {
     PodShape {
@@ -20,8 +20,8 @@ pub fn shape(spec: &PodSpec, affinity: Option<&Value>) -> PodShape {
     }
 }
 
-/// What the scheduler counts for a pod: its containers together, or the largest moment of its start
-/// if that is more; what the pod states as a whole overrides; the sandbox comes on top.
+/// The requests that kube-scheduler counts for a pod: the sum of its containers, or the largest sum during its
+/// start if that is more. Requests of the pod as a whole override these. The overhead of the sandbox is added.
 #[must_use]
 pub fn requests(spec: &PodSpec) -> ResourceList {
     let mut running = ResourceList::new();
@@ -55,19 +55,26 @@ pub fn requests(spec: &PodSpec) -> ResourceList {
     total
 }
 
-/// Whether a pod can state this resource as a whole.
+/// Whether there are devices among the requests: resources with a vendor's name.
+#[must_use]
+pub fn has_device(requests: &ResourceList) -> bool {
+    requests.keys().any(|resource| resource.contains('/'))
+}
+
+/// Whether a pod can request this resource as a whole.
 fn pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
-/// A container's requests; a limit stands for the request that was left out, as the API server fills
-/// it in when the pod is made (but not in the template of a Job).
+/// A container's requests; a limit stands for a missing request, as the API server fills it in when the pod is
+/// made (but not in the template of a Job).
 fn asked(resources: &Resources) -> ResourceList {
     let mut asked = requested(resources.limits.as_ref());
     asked.extend(requested(resources.requests.as_ref()));
     asked
 }
 
+/// Raises each amount to at least the other.
 fn raise(to: &mut ResourceList, at_least: &ResourceList) {
     for (resource, amount) in at_least {
         let entry = to.entry(resource.clone()).or_default();
@@ -75,11 +82,11 @@ fn raise(to: &mut ResourceList, at_least: &ResourceList) {
     }
 }
 
-/// More than a node has of anything, and little enough that what many pods ask for adds up exactly.
+/// More than a node has of any resource, and small enough that the requests of many pods add up exactly.
 const LARGEST_REQUEST: Amount = Amount::units(1 << 46);
 
-/// What is asked for. A user may write any number: one that is too large to be counted still asks for
-/// more than there is.
+/// Requested amounts. A user may write any number; one that is too large to count becomes the largest request,
+/// which no node can hold.
 fn requested(quantities: Option<&Quantities>) -> ResourceList {
     read(quantities, |amount| match amount {
         Ok(amount) => Some(amount.min(LARGEST_REQUEST)),
@@ -88,7 +95,7 @@ fn requested(quantities: Option<&Quantities>) -> ResourceList {
     })
 }
 
-/// What is offered; an amount that cannot be counted is left out.
+/// Offered amounts; an amount that cannot be counted is left out.
 #[must_use]
 pub fn offered(quantities: Option<&Quantities>) -> ResourceList {
     read(quantities, Result::ok)
@@ -128,8 +135,8 @@ fn toleration(from: &k8s_openapi::api::core::v1::Toleration) -> Toleration {
 
 /// The alternatives of the required node affinity in `affinity`.
 ///
-/// A term without requirements matches no node; where only such terms are left, one that nothing can
-/// satisfy stands for them, because no terms at all would mean any node.
+/// A term without requirements matches no node. Where only such terms are left, one term that no node satisfies
+/// stands for them, because an empty list of terms would match every node.
 fn node_terms(affinity: &Value) -> Vec<NodeTerm> {
     let Some(terms) = affinity.pointer(REQUIRED_TERMS).and_then(Value::as_array) else {
         return Vec::new();
@@ -230,7 +237,7 @@ mod tests {
             ),
             ("zero is nothing", json!({"containers": [needs("0")]}), "nothing"),
             (
-                "the absurd is more than there is",
+                "an absurd amount is more than any node has",
                 json!({"containers": [needs("100E"), needs("1")]}),
                 "cpu 70368744177665",
             ),
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations_keep_the_meaning_of_what_is_left_out() {
+    fn tolerations_keep_the_meaning_of_missing_fields() {
         let read = |value: Value| toleration(&serde_json::from_value(value).expect("a toleration"));
         let expected = |key: Option<&str>, value: Option<&str>, effect: Option<&str>| Toleration {
             key: key.map(Name::from),

@@ -1,4 +1,4 @@
-//! Teams, pools, namespaces and priority classes as the mirror keeps them.
+//! Teams, pools, namespaces and priority classes as the cache keeps them.
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -14,7 +14,7 @@ use crate::directory::Membership;
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Pool, Team};
 
-/// A team, with what the webhook and the status need beside the engine's part.
+/// A team: the engine's part, and the fields that the webhook and the status need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TeamSeen {
     /// The engine's part.
@@ -30,7 +30,7 @@ pub struct TeamSeen {
 pub struct PoolSeen {
     /// The engine's part.
     pub pool: Pool,
-    /// What its nodes offer for a share of a GPU.
+    /// The resources that its nodes offer for GPU fractions.
     pub shares: ResourceList,
     /// The generation of its spec.
     pub generation: Option<i64>,
@@ -41,7 +41,7 @@ pub struct PoolSeen {
 pub struct NamespaceSeen {
     /// Its name.
     pub name: Name,
-    /// What its labels say; `None` without the team label.
+    /// The team and queue in its labels; `None` without the team label.
     pub membership: Option<Membership>,
 }
 
@@ -52,11 +52,11 @@ pub struct ClassSeen {
     pub name: Name,
     /// Its value.
     pub value: i32,
-    /// Whether it is for pods that name no class.
+    /// Whether it is the class of pods that name none.
     pub global_default: bool,
 }
 
-/// Reduces a team.
+/// Converts a team.
 ///
 /// # Errors
 /// A sentence that names the field.
@@ -71,7 +71,7 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
     })
 }
 
-/// Reduces a node pool.
+/// Converts a node pool.
 ///
 /// # Errors
 /// A sentence that names the field.
@@ -84,7 +84,7 @@ pub fn pool(object: &NodePool) -> Result<PoolSeen, String> {
     })
 }
 
-/// Reduces a namespace.
+/// Converts a namespace.
 #[must_use]
 pub fn namespace(object: &PartialObjectMeta<Namespace>) -> NamespaceSeen {
     let metadata = &object.metadata;
@@ -93,7 +93,7 @@ pub fn namespace(object: &PartialObjectMeta<Namespace>) -> NamespaceSeen {
     NamespaceSeen { name: name(metadata.name.as_ref()), membership }
 }
 
-/// Reduces a PriorityClass.
+/// Converts a PriorityClass.
 #[must_use]
 pub fn class(object: &PriorityClass) -> ClassSeen {
     ClassSeen {

@@ -20,12 +20,12 @@ use super::queries::{Question, answer};
 use super::retries::Retries;
 use super::unschedulable::Unschedulable;
 use crate::api::record::{Eviction, timestamp};
-use crate::cluster::actuator::{Actuator, Deed, End, Look, Outcome, Purpose, Write};
+use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Task, Write};
 use crate::cluster::clock::now;
 use crate::cluster::events::Notices;
 use crate::cluster::mirror::{Change, Mirror};
-use crate::cluster::patch;
 use crate::cluster::place;
+use crate::cluster::target::Operation;
 use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -241,7 +241,7 @@ impl Session {
             }
             Action::Admit { admission, message, .. } => {
                 let pin = place::pin(&self.mirror, managed, admission);
-                if let Some(seats) = pin.seats(&managed.facts, admission.into()) {
+                if let Some(seats) = managed.seats_by(admission.into(), pin) {
                     self.mirror.places().expect(&id.0, seats);
                 }
                 let may_be_there = !decided.first || decided.tries > 1;
@@ -407,8 +407,8 @@ impl Session {
             self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
         for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
-            let patch = patch::restore(&managed.facts, version);
-            let write = write_on(managed, Purpose::Restore, Deed::Patch(patch), String::new());
+            let task = Task::Single(Operation::Patch(managed.restore(version)));
+            let write = write_on(managed, Purpose::Restore, task, String::new());
             self.actuator.start(write);
             self.restores.started(id);
         }

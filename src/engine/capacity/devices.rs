@@ -1,18 +1,18 @@
-//! Which of a node's devices are shared, and by whom.
+//! The shared devices of one node, and the holders of their fractions.
 //!
-//! A share stays on the device it was put on until its pod is gone. Devices given away whole need
-//! no record: one is like the other.
+//! A fraction stays on its device until its pod is gone. Devices that one pod holds whole are interchangeable
+//! and need no record.
 
-use crate::capacity::space::{DEVICE, Shared};
+use crate::capacity::space::{DEVICE, SharedDevice};
 use crate::types::vector::Vector;
 use crate::types::{Name, PodId, WorkloadId};
 
-/// Whose pods hold room on a node.
+/// A holder of capacity on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// The pods of a workload.
     Workload(WorkloadId),
-    /// A pod that belongs to no workload the engine manages.
+    /// A pod of no workload that the engine manages.
     Pod(PodId),
 }
 
@@ -27,27 +27,28 @@ impl Holder {
     }
 }
 
-/// One share of a device.
+/// A fraction of one device.
 #[derive(Clone, Debug)]
-struct Seat {
-    /// Whose it is; `None` when it is kept for a claimant.
+struct Fraction {
+    /// `None` for nominated capacity.
     holder: Option<Holder>,
-    share: i64,
+    milli: i64,
     /// Its pod has been told to stop.
-    going: bool,
+    terminating: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Device {
     resource: usize,
-    seats: Vec<Seat>,
+    fractions: Vec<Fraction>,
 }
 
 impl Device {
-    /// What is left beside the seats that count; `None` when none does.
-    fn left(&self, counts: impl Fn(usize, &Seat) -> bool) -> Option<i64> {
-        let seats = self.seats.iter().enumerate().filter(|(index, seat)| counts(*index, seat));
-        let mut taken = seats.map(|(_, seat)| seat.share).peekable();
+    /// The rest of the device beside the fractions that `counts` selects; `None` when it selects none.
+    fn left(&self, counts: impl Fn(usize, &Fraction) -> bool) -> Option<i64> {
+        let fractions =
+            self.fractions.iter().enumerate().filter(|(index, fraction)| counts(*index, fraction));
+        let mut taken = fractions.map(|(_, fraction)| fraction.milli).peekable();
         taken.peek()?;
         Some(DEVICE - taken.sum::<i64>())
     }
@@ -58,44 +59,49 @@ impl Device {
 pub struct Devices(Vec<Device>);
 
 impl Devices {
-    /// The devices on which shares are held now, with what is left of each.
-    pub fn unheld(&self) -> Vec<Shared> {
-        self.view(|_, _, seat| seat.holder.is_some())
+    /// The devices with held fractions, and the rest of each.
+    pub fn unheld(&self) -> Vec<SharedDevice> {
+        self.view(|_, _, fraction| fraction.holder.is_some())
     }
 
-    /// The devices that will be shared once those told to stop, and so many more pods of each of
-    /// these, are gone and claimants have started.
-    pub fn settled(&self, gone: &[(Holder, u32)]) -> Vec<Shared> {
+    /// The devices that stay shared once terminating pods and, in addition, `gone` pods have ended and
+    /// preemptors have started.
+    pub fn settled(&self, gone: &[(Holder, u32)]) -> Vec<SharedDevice> {
         let mut leaving: Vec<(usize, usize)> = Vec::new();
         for (holder, count) in gone {
             for resource in self.resources() {
-                let theirs = self.seats_of(holder, resource);
-                let staying = theirs.into_iter().rev().filter(|(d, s)| !self.0[*d].seats[*s].going);
+                let theirs = self.fractions_of(holder, resource);
+                let staying = theirs.into_iter().rev().filter(|(d, s)| !self.0[*d].fractions[*s].terminating);
                 leaving.extend(staying.take(pods(*count)));
             }
         }
-        self.view(|place, index, seat| !seat.going && !leaving.contains(&(place, index)))
+        self.view(|device, index, fraction| !fraction.terminating && !leaving.contains(&(device, index)))
     }
 
-    /// Every device on which shares are held: its resource, and who holds how much of it.
-    pub fn tenants(&self) -> impl Iterator<Item = (usize, Vec<(&Holder, i64)>)> {
+    /// Every device with held fractions: its resource, and how much of it each holder has.
+    pub fn holders(&self) -> impl Iterator<Item = (usize, Vec<(&Holder, i64)>)> {
         let devices = self.0.iter().map(|device| {
-            let held = device.seats.iter().filter_map(|seat| seat.holder.as_ref().map(|h| (h, seat.share)));
+            let held = device
+                .fractions
+                .iter()
+                .filter_map(|fraction| fraction.holder.as_ref().map(|h| (h, fraction.milli)));
             (device.resource, held.collect::<Vec<_>>())
         });
         devices.filter(|(_, held)| !held.is_empty())
     }
 
-    /// Whether nobody is on a device yet: it is only kept for claimants.
-    pub fn is_only_kept(&self, place: usize) -> bool {
-        self.0.get(place).is_some_and(|device| device.seats.iter().all(|seat| seat.holder.is_none()))
+    /// Whether all fractions on a device are nominated and none is held yet.
+    pub fn is_only_nominated(&self, index: usize) -> bool {
+        self.0
+            .get(index)
+            .is_some_and(|device| device.fractions.iter().all(|fraction| fraction.holder.is_none()))
     }
 
-    /// What is offered at once, besides `whole` untouched devices of a resource, where `free` are untouched
-    /// now and `settled` will be once everything has settled: of each device what is left now and will
-    /// still be left then.
-    pub fn offered(&self, whole: &Vector, free: &Vector, settled: &Vector) -> Vec<Shared> {
-        // Where more is kept than there is, nothing whole is offered.
+    /// The devices that are shared at once, and how much of each is free both now and once everything has
+    /// settled. `whole` is the amount of untouched devices on offer, `free` the amount that is untouched now,
+    /// `settled` the amount that is untouched later.
+    pub fn offered(&self, whole: &Vector, free: &Vector, settled: &Vector) -> Vec<SharedDevice> {
+        // Where nominations exceed the capacity, no whole device is on offer.
         let besides = |all: &Vector| {
             let mut rest = all.clone();
             for (resource, milli) in whole.entries() {
@@ -105,77 +111,77 @@ impl Devices {
         };
         let (mut spare, mut unused) = (besides(settled), besides(free));
         let one_of = |devices: &mut Vector, resource: usize| {
-            let is_there = devices.get(resource) >= DEVICE;
-            if is_there {
+            let exists = devices.get(resource) >= DEVICE;
+            if exists {
                 devices.set(resource, devices.get(resource) - DEVICE);
             }
-            is_there
+            exists
         };
         let devices = self.0.iter().enumerate();
-        let shared = devices.filter_map(|(place, device)| {
+        let shared = devices.filter_map(|(index, device)| {
             let resource = device.resource;
-            let unheld = match device.left(|_, seat| seat.holder.is_some()) {
+            let unheld = match device.left(|_, fraction| fraction.holder.is_some()) {
                 Some(left) => left,
-                // Nobody is on it yet: claimants share with others what becomes of an untouched device.
+                // No pod is on it yet: preemptors share what becomes of an untouched device.
                 None if settled.get(resource) >= 0 && one_of(&mut unused, resource) => DEVICE,
                 None => return None,
             };
-            let left = match device.left(|_, seat| !seat.going) {
+            let left = match device.left(|_, fraction| !fraction.terminating) {
                 Some(later) => unheld.min(later),
-                // Everybody on it leaves: who joins now makes one device fewer untouched later.
+                // All its pods terminate: a pod that joins now leaves one untouched device fewer later.
                 None if one_of(&mut spare, resource) => unheld,
                 None => 0,
             };
-            Some(Shared { resource, left: left.max(0), place: Some(place) })
+            Some(SharedDevice { resource, left: left.max(0), index: Some(index) })
         });
         shared.collect()
     }
 
-    /// Puts a share on the device at `place`, or on one not shared so far.
-    pub fn seat(&mut self, resource: usize, share: i64, holder: Option<&Holder>, place: Option<usize>) {
-        let seat = Seat { holder: holder.cloned(), share, going: false };
-        match place {
-            Some(place) => self.0[place].seats.push(seat),
-            None => self.0.push(Device { resource, seats: vec![seat] }),
+    /// Puts a fraction on the shared device at `index`, or on a device that becomes shared by it.
+    pub fn place(&mut self, resource: usize, milli: i64, holder: Option<&Holder>, index: Option<usize>) {
+        let fraction = Fraction { holder: holder.cloned(), milli, terminating: false };
+        match index {
+            Some(index) => self.0[index].fractions.push(fraction),
+            None => self.0.push(Device { resource, fractions: vec![fraction] }),
         }
     }
 
-    /// Takes somebody's shares of a resource away but for the `keep` that came first.
-    pub fn keep(&mut self, holder: &Holder, resource: usize, keep: u32) {
-        for (device, seat) in self.seats_of(holder, resource).into_iter().skip(pods(keep)).rev() {
-            self.0[device].seats.remove(seat);
+    /// Removes a holder's fractions of a resource, except the first `keep`.
+    pub fn keep_first(&mut self, holder: &Holder, resource: usize, keep: u32) {
+        for (device, fraction) in self.fractions_of(holder, resource).into_iter().skip(pods(keep)).rev() {
+            self.0[device].fractions.remove(fraction);
         }
-        self.0.retain(|device| !device.seats.is_empty());
+        self.0.retain(|device| !device.fractions.is_empty());
     }
 
-    /// Marks the last `going` of somebody's shares as about to leave, and no other.
-    pub fn mark(&mut self, holder: &Holder, resource: usize, going: u32) {
-        let seats = self.seats_of(holder, resource);
-        let staying = seats.len().saturating_sub(pods(going));
-        for (index, (device, seat)) in seats.into_iter().enumerate() {
-            self.0[device].seats[seat].going = index >= staying;
+    /// Marks exactly the last `terminating` fractions of a holder as terminating.
+    pub fn mark_terminating(&mut self, holder: &Holder, resource: usize, terminating: u32) {
+        let fractions = self.fractions_of(holder, resource);
+        let staying = fractions.len().saturating_sub(pods(terminating));
+        for (index, (device, fraction)) in fractions.into_iter().enumerate() {
+            self.0[device].fractions[fraction].terminating = index >= staying;
         }
     }
 
-    /// Gives up one share kept for a claimant.
-    pub fn release(&mut self, resource: usize, share: i64) {
-        let kept = |seat: &Seat| seat.holder.is_none() && seat.share == share;
+    /// Removes one nominated fraction.
+    pub fn release(&mut self, resource: usize, milli: i64) {
+        let nominated = |fraction: &Fraction| fraction.holder.is_none() && fraction.milli == milli;
         let devices = self.0.iter_mut().rev().filter(|device| device.resource == resource);
         for device in devices {
-            if let Some(seat) = device.seats.iter().rposition(kept) {
-                device.seats.remove(seat);
+            if let Some(fraction) = device.fractions.iter().rposition(nominated) {
+                device.fractions.remove(fraction);
                 break;
             }
         }
-        self.0.retain(|device| !device.seats.is_empty());
+        self.0.retain(|device| !device.fractions.is_empty());
     }
 
-    /// The devices with at least one seat that counts, and what is left beside all that do.
-    fn view(&self, counts: impl Fn(usize, usize, &Seat) -> bool) -> Vec<Shared> {
+    /// The devices with at least one fraction that `counts` selects, and the rest beside these.
+    fn view(&self, counts: impl Fn(usize, usize, &Fraction) -> bool) -> Vec<SharedDevice> {
         let devices = self.0.iter().enumerate();
-        let shared = devices.filter_map(|(place, device)| {
-            let left = device.left(|index, seat| counts(place, index, seat))?;
-            Some(Shared { resource: device.resource, left, place: Some(place) })
+        let shared = devices.filter_map(|(index, device)| {
+            let left = device.left(|piece, fraction| counts(index, piece, fraction))?;
+            Some(SharedDevice { resource: device.resource, left, index: Some(index) })
         });
         shared.collect()
     }
@@ -184,15 +190,18 @@ impl Devices {
         self.0.iter().map(|device| device.resource).collect()
     }
 
-    /// Somebody's shares of a resource as (device, seat).
-    fn seats_of(&self, holder: &Holder, resource: usize) -> Vec<(usize, usize)> {
-        let mut seats = Vec::new();
+    /// A holder's fractions of a resource as (device, fraction).
+    fn fractions_of(&self, holder: &Holder, resource: usize) -> Vec<(usize, usize)> {
+        let mut fractions = Vec::new();
         for (d, device) in self.0.iter().enumerate().filter(|(_, device)| device.resource == resource) {
-            let theirs =
-                device.seats.iter().enumerate().filter(|(_, seat)| seat.holder.as_ref() == Some(holder));
-            seats.extend(theirs.map(|(s, _)| (d, s)));
+            let theirs = device
+                .fractions
+                .iter()
+                .enumerate()
+                .filter(|(_, fraction)| fraction.holder.as_ref() == Some(holder));
+            fractions.extend(theirs.map(|(s, _)| (d, s)));
         }
-        seats
+        fractions
     }
 }
 

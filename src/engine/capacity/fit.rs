@@ -1,11 +1,11 @@
-//! Whether a node may hold a pod at all: selectors, required affinity, taints.
+//! Whether a node admits a pod: selectors, required affinity, taints.
 //!
 //! The rules are kube-scheduler's: node selector and affinity as in `NodeAffinity`, taints as in
-//! `TaintToleration`, of which only NoSchedule and NoExecute keep a pod away.
+//! `TaintToleration`. Only the effects NoSchedule and NoExecute keep a pod away.
 
 use crate::types::{Name, Node, NodeTerm, Operator, PodShape, Requirement, Taint, Toleration};
 
-/// Whether `node`'s labels and taints admit pods of `shape`, whatever room it has.
+/// Whether the labels and taints of `node` admit pods of `shape`, whatever its free capacity.
 #[must_use]
 pub fn admits(node: &Node, shape: &PodShape) -> bool {
     shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
@@ -14,7 +14,7 @@ pub fn admits(node: &Node, shape: &PodShape) -> bool {
 }
 
 fn term_holds(term: &NodeTerm, node: &Node) -> bool {
-    // A term without any requirement selects nothing, as the API documents.
+    // A term without requirements selects no node, as the API documents.
     !(term.labels.is_empty() && term.fields.is_empty())
         && term.labels.iter().all(|r| requirement_holds(r, node.labels.get(&r.key)))
         && term.fields.iter().all(|r| {

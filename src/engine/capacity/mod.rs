@@ -1,4 +1,5 @@
-//! What fits on one node: free amounts, shared devices, selectors and taints, and what a placement there costs.
+//! What fits on one node: free amounts, shared devices, selectors and taints, and what a placement there
+//! costs.
 
 pub mod devices;
 pub mod fit;

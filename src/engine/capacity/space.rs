@@ -1,98 +1,98 @@
-//! Free room on one node, and what a pod takes of it.
+//! Free capacity on one node, and the demand of a pod.
 //!
-//! Most resources are amounts. Of a resource that counts devices (an extended resource) a whole
-//! number asks for devices nobody shares, and a part of one for a share of a single device: shares lie
-//! together on a device as long as they add up to no more than one.
+//! Most resources are plain amounts. A resource that counts devices (an extended resource) is different: a
+//! whole number asks for devices that are not shared, a fraction for part of a single device. Fractions
+//! share a device as long as they add up to at most one.
 
 use crate::types::vector::Vector;
 
-/// One device, in the thousandths in which amounts are counted.
+/// One device, in the thousandths that amounts are counted in.
 pub const DEVICE: i64 = 1000;
 
-/// What one pod takes of a node.
+/// The demand of one pod on a node.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
     amounts: Vector,
-    shares: Vec<(usize, i64)>,
+    fractions: Vec<(usize, i64)>,
 }
 
 impl Demand {
-    /// Takes a need apart; `is_device` says which resources count devices.
+    /// Splits a need into plain amounts and fractions; `is_device` tells which resources count devices.
     pub fn new(need: &Vector, is_device: impl Fn(usize) -> bool) -> Self {
         let mut amounts = need.clone();
-        let mut shares = Vec::new();
+        let mut fractions = Vec::new();
         for (resource, milli) in need.nonzero() {
             if is_device(resource) && milli % DEVICE != 0 {
                 amounts.set(resource, 0);
-                shares.push((resource, milli));
+                fractions.push((resource, milli));
             }
         }
-        Self { amounts, shares }
+        Self { amounts, fractions }
     }
 
-    /// The shares of single devices, by resource.
-    pub fn shares(&self) -> &[(usize, i64)] {
-        &self.shares
+    /// The fractions of single devices, as (resource, thousandths).
+    pub fn fractions(&self) -> &[(usize, i64)] {
+        &self.fractions
     }
 }
 
-/// A device that shares lie on.
+/// A device that fractions lie on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedDevice {
     /// The resource that counts it.
     pub resource: usize,
-    /// What of it is left.
+    /// Its free rest in thousandths.
     pub left: i64,
-    /// Which of the node's shared devices it is; `None` for one that would become shared.
-    pub place: Option<usize>,
+    /// Its index among the shared devices of the node; `None` for a device that would become shared.
+    pub index: Option<usize>,
 }
 
-/// Free room on a node.
+/// Free capacity on a node.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     amounts: Vector,
-    shared: Vec<Shared>,
+    shared: Vec<SharedDevice>,
 }
 
 impl Space {
-    /// Room of so much, in which the devices listed are shared already and the others are untouched.
+    /// Capacity of `amounts`; the devices listed are shared already, all others are untouched.
     #[must_use]
-    pub fn new(amounts: Vector, shared: Vec<Shared>) -> Self {
+    pub fn new(amounts: Vector, shared: Vec<SharedDevice>) -> Self {
         Self { amounts, shared }
     }
 
-    /// The same where more devices are shared than there are: of the last of those of which `kept` says that
-    /// they are only kept for somebody nothing is left, for they are not there.
+    /// Corrects a space with more shared devices than exist. Of the last devices that are `nominated` only,
+    /// nothing is left: they do not exist.
     #[must_use]
-    pub fn backed(mut self, kept: impl Fn(usize) -> bool) -> Self {
+    pub fn limited_to_existing(mut self, nominated: impl Fn(usize) -> bool) -> Self {
         for index in (0..self.shared.len()).rev() {
             let device = self.shared[index];
-            if device.place.is_some_and(&kept) && self.untouched(device.resource) < 0 {
+            if device.index.is_some_and(&nominated) && self.untouched(device.resource) < 0 {
                 self.shared[index].left = 0;
             }
         }
         self
     }
 
-    /// All that is free by resource, what is left of shared devices included.
+    /// The free amount of each resource, with the rest of shared devices.
     #[must_use]
     pub fn amounts(&self) -> &Vector {
         &self.amounts
     }
 
-    /// The devices that are shared and have not been given away whole.
+    /// The shared devices, including those that would become shared.
     #[must_use]
-    pub fn shared(&self) -> &[Shared] {
+    pub fn shared(&self) -> &[SharedDevice] {
         &self.shared
     }
 
-    /// What is free of a resource in devices that nobody shares.
+    /// The free amount of a resource on devices that are not shared.
     #[must_use]
     pub fn untouched(&self, resource: usize) -> i64 {
         self.amounts.get(resource) - self.left_on(resource).sum::<i64>()
     }
 
-    /// How many pods of that demand find room.
+    /// How many pods of this demand fit.
     #[must_use]
     pub fn fits(&self, demand: &Demand) -> u32 {
         let mut times = i64::from(u32::MAX);
@@ -101,16 +101,16 @@ impl Space {
                 if self.shared.is_empty() { self.amounts.get(resource) } else { self.untouched(resource) };
             times = times.min(free.max(0) / milli.max(1));
         }
-        for (resource, share) in &demand.shares {
-            let share = (*share).max(1);
-            let on_shared: i64 = self.left_on(*resource).map(|left| left.max(0) / share).sum();
-            let on_new = self.untouched(*resource).max(0) / DEVICE * (DEVICE / share);
+        for (resource, fraction) in &demand.fractions {
+            let fraction = (*fraction).max(1);
+            let on_shared: i64 = self.left_on(*resource).map(|left| left.max(0) / fraction).sum();
+            let on_new = self.untouched(*resource).max(0) / DEVICE * (DEVICE / fraction);
             times = times.min(on_shared + on_new);
         }
         u32::try_from(times).unwrap_or(u32::MAX)
     }
 
-    /// Whether there is as much room in as many pieces in both.
+    /// Whether both have the same amounts and the same pieces of devices.
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {
         let pieces = |space: &Self| -> Vec<(usize, i64)> {
@@ -119,24 +119,29 @@ impl Space {
         self.amounts.equals(&other.amounts) && pieces(self) == pieces(other)
     }
 
-    /// The tightest shared device that has room for a share; the first of equals.
+    /// The tightest shared device with space for a fraction; the first of equals.
     #[must_use]
-    pub fn best_shared(&self, resource: usize, share: i64) -> Option<usize> {
+    pub fn tightest_shared(&self, resource: usize, fraction: i64) -> Option<usize> {
         let fitting = self.shared.iter().enumerate();
-        let fitting = fitting.filter(|(_, device)| device.resource == resource && device.left >= share);
+        let fitting = fitting.filter(|(_, device)| device.resource == resource && device.left >= fraction);
         fitting.min_by_key(|(_, device)| device.left).map(|(index, _)| index)
     }
 
-    /// Takes the room of so many pods out, each share from the tightest device, else from a new one.
+    /// Takes the demand of `pods` pods out: each fraction from the tightest shared device, else from a new
+    /// one.
     pub fn take(&mut self, demand: &Demand, pods: u32) {
         self.amounts.add(&demand.amounts, -i64::from(pods));
-        for (resource, share) in &demand.shares {
+        for (resource, fraction) in &demand.fractions {
             for _ in 0..pods {
-                self.amounts.set(*resource, self.amounts.get(*resource) - share);
-                match self.best_shared(*resource, *share) {
-                    Some(index) => self.shared[index].left -= share,
+                self.amounts.set(*resource, self.amounts.get(*resource) - fraction);
+                match self.tightest_shared(*resource, *fraction) {
+                    Some(index) => self.shared[index].left -= fraction,
                     None => {
-                        self.shared.push(Shared { resource: *resource, left: DEVICE - share, place: None });
+                        self.shared.push(SharedDevice {
+                            resource: *resource,
+                            left: DEVICE - fraction,
+                            index: None,
+                        });
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Deciding that a workload starts.
+//! Admits a workload: it starts on the nodes of a placement.
 
 use crate::cycle::reserve;
 use crate::explain;
@@ -9,7 +9,7 @@ use crate::state::workload::Phase;
 use crate::types::ids::PoolId;
 use crate::types::{Action, Admission, Plan, Time};
 
-/// Decides the admission.
+/// Admits a waiting workload to a pool, and ends its place in the queue and its reservation.
 pub fn admit(
     scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
@@ -22,12 +22,10 @@ pub fn admit(
     let mut message = explain::admitted(&scheduler.state, waiting.team, pool, &waiting.total, borrowed);
     let less = scheduler.state.get(&waiting.id).map(|info| explain::less(info, waiting.share));
     message.push_str(&less.unwrap_or_default());
+    let nodes = placement.iter().map(|(node, pods)| (scheduler.state.nodes.name(*node).clone(), *pods));
     let admission = Admission {
         pool: scheduler.state.quotas.pool_name(pool).clone(),
-        nodes: placement
-            .iter()
-            .map(|(node, pods)| (scheduler.state.nodes.name(*node).clone(), *pods))
-            .collect(),
+        nodes: nodes.collect(),
         pods: placement.values().sum(),
         borrowed,
         share: waiting.share,

@@ -1,76 +1,70 @@
-//! What must change before somebody who could not start can: so that nobody is asked in vain.
+//! The conditions that must change before a refused workload can start, so that it is not attempted in vain.
 //!
-//! A start needs limits, guarantee or surplus, and room; any one of these that is missing is enough to
-//! watch. A claim on others' room needs at least one of three things, and each can be ruled out by
-//! looking at accounts alone: lower priorities of the own team; the own guarantee, for one that is owed;
-//! somebody elsewhere with a share at least as large, for a claim on the surplus. Where that does not
-//! rule it out, nothing is watched and anything that makes room lets it be looked at again.
+//! A start needs limits, guarantee or borrowable capacity, and headroom. Any one of these that is missing is enough as
+//! a condition. Preemption needs at least one of three things: lower priorities in the workload's own team, its own
+//! guarantee, or, for a borrowing workload, another team with a fair share at least as large. Usage totals rule each of
+//! them out without a search. Where they do not, any freed capacity lets the workload be attempted again.
 
 use crate::placement::waiting::{WaitingWorkload, find_pool, may_borrow, pool_names};
+use crate::queue::WaitQueue;
 use crate::queue::class::{Blocked, Condition};
 use crate::queue::headroom::Headroom;
+use crate::queue::reclaimable::Reclaimable;
 use crate::scheduler::Scheduler;
+use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::types::WorkloadId;
 use crate::types::ids::PoolId;
 
-/// What blocks a waiting workload that cannot start now.
+/// The conditions that block a waiting workload which cannot start now.
 pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
-    let mut headroom = std::mem::take(&mut scheduler.queue.headroom);
-    let blocked = outlook(scheduler, &mut headroom, id);
-    scheduler.queue.headroom = headroom;
-    blocked
-}
-
-fn outlook(scheduler: &Scheduler, headroom: &mut Headroom, id: &WorkloadId) -> Blocked {
-    let state = &scheduler.state;
+    let Scheduler { state, queue: WaitQueue { headroom, reclaimable, .. }, reservations, .. } = scheduler;
     let Some(info) = state.get(id) else { return Blocked::Unknown };
     let Ok(queue) = state.queue_of(info) else { return Blocked::Until(Vec::new()) };
     let Some(waiting) = WaitingWorkload::of(state, id) else { return Blocked::Unknown };
-    // A smaller size may fit where what is missing for the full one says nothing of it.
+    // A smaller size may fit although the full one does not, so no condition of the full one holds for it.
     if rules::may_shrink(state, info) {
         return Blocked::Unknown;
     }
-    // A reservation follows everything that may let its holder start sooner.
-    if scheduler.reservations.by_team.values().any(|reservation| reservation.owner == *id) {
+    // Any change may let the owner of a reservation start sooner.
+    if reservations.by_team.values().any(|reservation| reservation.owner == *id) {
         return Blocked::Unknown;
     }
     let (team, total) = (waiting.team, &waiting.total);
     if state.quotas.over_queue_limit(team, queue, total, &state.resources).is_some() {
         return Blocked::Until(vec![Condition::Queue(team, queue.name.clone())]);
     }
-    let (mut conditions, mut nominations, mut within_guarantee) = (Vec::new(), false, false);
+    let (mut conditions, mut may_preempt, mut within_guarantee) = (Vec::new(), false, false);
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
         conditions.push(Condition::Quota(pool, team));
-        let Some(missing) = missing_for_start(scheduler, headroom, &waiting, pool) else {
+        let Some(missing) = missing_for_start(state, headroom, &waiting, pool) else {
             return Blocked::Unknown;
         };
         conditions.extend(missing);
-        match missing_for_preemption(scheduler, &waiting, pool) {
+        match missing_for_preemption(state, reclaimable, &waiting, pool) {
             Some(missing) => conditions.extend(missing),
-            None => nominations = true,
+            None => may_preempt = true,
         }
         within_guarantee |= state.quotas.own_guarantee_holds(pool, team, total);
     }
     conditions.sort_unstable();
     conditions.dedup();
-    if nominations {
+    if may_preempt {
         Blocked::MayPreempt { conditions, within_guarantee }
     } else {
         Blocked::Until(conditions)
     }
 }
 
-/// What keeps it from starting in a pool as things are; `None` when nothing that is known of here does.
+/// The conditions that block a start in a pool without preemption; `None` when none is known.
 fn missing_for_start(
-    scheduler: &Scheduler,
+    state: &ClusterState,
     headroom: &mut Headroom,
     waiting: &WaitingWorkload,
     pool: PoolId,
 ) -> Option<Vec<Condition>> {
-    let state = &scheduler.state;
     let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);
     if let Some((at, _)) = over {
         return Some(vec![Condition::Quota(pool, at)]);
@@ -82,25 +76,25 @@ fn missing_for_start(
     if !may_borrow(state, waiting, pool) {
         return None;
     }
-    let (room, pods) = (headroom.index_of(state, waiting, pool), u64::from(waiting.pods));
-    (headroom.total(room) < pods).then(|| vec![Condition::Headroom(room, pods)])
+    let (fit, pods) = (headroom.index_of(state, waiting, pool), u64::from(waiting.pods));
+    (headroom.total(fit) < pods).then(|| vec![Condition::Headroom(fit, pods)])
 }
 
-/// What keeps others from making room for it, besides its own account; `None` when they might.
+/// The conditions that block preemption in a pool, besides the team's own usage; `None` when preemption may succeed.
 pub fn missing_for_preemption(
-    scheduler: &Scheduler,
+    state: &ClusterState,
+    reclaimable: &Reclaimable,
     waiting: &WaitingWorkload,
     pool: PoolId,
 ) -> Option<Vec<Condition>> {
-    let (quotas, team, total) = (&scheduler.state.quotas, waiting.team, &waiting.total);
-    // What those below hold counts as its own too, and what those above hold counts as nobody's else.
-    let above = &quotas.team(team).path[1..];
-    if quotas.stands_above(team)
-        || above.iter().any(|at| scheduler.queue.reclaimable.lowest(pool, *at).is_some())
-    {
+    let (quotas, team, total) = (&state.quotas, waiting.team, &waiting.total);
+    let path = &quotas.team(team).path;
+    // Teams below count as the workload's own team, and usage held by a team above belongs to no other team: the
+    // totals of single teams rule nothing out there.
+    if quotas.has_children(team) || path[1..].iter().any(|at| reclaimable.lowest(pool, *at).is_some()) {
         return None;
     }
-    if scheduler.queue.reclaimable.lowest(pool, team).is_some_and(|lowest| lowest < waiting.priority) {
+    if reclaimable.lowest(pool, team).is_some_and(|lowest| lowest < waiting.priority) {
         return None;
     }
     let limit = quotas.over_limit(pool, team, total, &Hypothetical::new(), true);
@@ -114,6 +108,6 @@ pub fn missing_for_preemption(
         return Some(Vec::new());
     }
     let share = quotas.level_share(pool, team, Some(total));
-    let largest = scheduler.queue.reclaimable.largest(pool, &quotas.team(team).path);
+    let largest = reclaimable.largest(pool, path);
     largest.is_none_or(|largest| largest < share).then(|| vec![Condition::Share(pool, share)])
 }

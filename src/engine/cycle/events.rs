@@ -6,7 +6,7 @@ use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, next_phase};
 use crate::types::{Event, Observed, Time, Workload, WorkloadId};
 
-/// Records one change; the next cycle works out what follows from it.
+/// Records one change; the next cycle decides about it.
 pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     accrue(scheduler, now);
     let subject = match &event {
@@ -95,7 +95,7 @@ fn accrue(scheduler: &mut Scheduler, now: Time) {
     }
 }
 
-/// Whether an event reports more than what the engine itself has decided.
+/// Whether an event reports more than the engine's own decisions.
 fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
         Event::WorkloadApplied(workload) => {
@@ -121,7 +121,7 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
     }
 }
 
-/// Takes back a decision whose write failed; it is taken again after a pause.
+/// Takes back a decision after its write failed; it is made again after a pause.
 fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now: Time) {
     let Some(info) = scheduler.state.get(id) else { return };
     let phase = match &info.phase {

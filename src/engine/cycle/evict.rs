@@ -1,4 +1,4 @@
-//! Carrying out what a search decided: who stops, shrinks or moves for a claimant.
+//! Carries out a preemption search's decisions: victims are evicted, shrunk or moved for a preemptor.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,13 @@ use crate::placement::waiting::WaitingWorkload;
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{Nomination, Victim};
+use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::NodeId;
 use crate::types::{Action, Admission, EvictReason, Name, Plan, ResizeCause, Time, WorkloadId};
 
-/// Decides what happens to one victim; `None` if it does not run (any more).
-pub fn take(
+/// Carries out the decision about one victim; `None` if the victim does not run any more.
+pub fn carry_out(
     scheduler: &mut Scheduler,
     take: Take,
     preemptor: &WaitingWorkload,
@@ -21,9 +22,11 @@ pub fn take(
     now: Time,
     plan: &mut Plan,
 ) -> Option<Victim> {
-    let info = scheduler.state.get(take.id())?;
+    let state = &scheduler.state;
+    let info = state.get(take.id())?;
     let Phase::Running(admission) = info.phase.clone() else { return None };
-    let (place, before) = (info.place, admission.clone());
+    let (index, before) = (info.index, admission.clone());
+    let preemptor_id = Some(&preemptor.id);
     match &take {
         Take::Whole(id) => {
             let reason = if info.team == preemptor.team {
@@ -33,68 +36,56 @@ pub fn take(
             } else {
                 EvictReason::FairShare
             };
-            evict(scheduler, id, Some(&preemptor.id), reason, now, plan);
+            evict(scheduler, id, preemptor_id, reason, now, plan);
         }
         Take::Shrink(id, pods) => {
-            let to = without(scheduler, info, &admission, pods);
-            let message = explain::shrunk(&scheduler.state, info, &preemptor.id, to.pods);
+            let to = without(state, info, &admission, pods);
+            let message = explain::shrunk(state, info, &preemptor.id, to.pods);
+            let cause = ResizeCause::Shrunk;
             resize(
                 scheduler,
-                Resize {
-                    id,
-                    from: admission,
-                    to,
-                    cause: ResizeCause::Shrunk,
-                    preemptor: Some(&preemptor.id),
-                    message,
-                },
+                Resize { id, from: admission, to, cause, preemptor: preemptor_id, message },
                 plan,
             );
         }
-        Take::Shift(id, pods, places) => {
-            let mut to = without(scheduler, info, &admission, pods);
-            for (node, pods) in places {
-                *to.nodes.entry(scheduler.state.nodes.name(*node).clone()).or_default() += pods;
+        Take::Shift(id, pods, placement) => {
+            let mut to = without(state, info, &admission, pods);
+            for (node, pods) in placement {
+                *to.nodes.entry(state.nodes.name(*node).clone()).or_default() += pods;
                 to.pods += pods;
             }
-            let message = explain::shifted(&scheduler.state, &preemptor.id, places);
+            let message = explain::shifted(state, &preemptor.id, placement);
+            let cause = ResizeCause::Moved;
             resize(
                 scheduler,
-                Resize {
-                    id,
-                    from: admission,
-                    to,
-                    cause: ResizeCause::Moved,
-                    preemptor: Some(&preemptor.id),
-                    message,
-                },
+                Resize { id, from: admission, to, cause, preemptor: preemptor_id, message },
                 plan,
             );
         }
         Take::Move(id, to) => {
-            evict(scheduler, id, Some(&preemptor.id), EvictReason::Moved, now, plan);
-            hold_for_mover(scheduler, id, &admission, to.clone());
+            evict(scheduler, id, preemptor_id, EvictReason::Moved, now, plan);
+            nominate_for_move(scheduler, id, &admission, to.clone());
         }
     }
-    Some(Victim { take, place, before })
+    Some(Victim { take, index, before })
 }
 
-/// An admission without so many pods on these nodes.
+/// An admission with fewer pods on these nodes.
 fn without(
-    scheduler: &Scheduler,
+    state: &ClusterState,
     info: &WorkloadInfo,
     admission: &Admission,
     pods: &BTreeMap<NodeId, u32>,
 ) -> Admission {
     let left = |(node, there): (&NodeId, &u32)| {
         let left = there.saturating_sub(pods.get(node).copied().unwrap_or(0));
-        (left > 0).then(|| (scheduler.state.nodes.name(*node).clone(), left))
+        (left > 0).then(|| (state.nodes.name(*node).clone(), left))
     };
     let nodes: BTreeMap<Name, u32> = info.usage.staying().iter().filter_map(left).collect();
     Admission { pods: nodes.values().sum(), nodes, ..admission.clone() }
 }
 
-/// Decides that somebody who runs goes back to the queue.
+/// Returns a running workload to the queue.
 pub fn evict(
     scheduler: &mut Scheduler,
     id: &WorkloadId,
@@ -115,9 +106,9 @@ pub fn evict(
 pub struct Resize<'a> {
     /// The workload.
     pub id: &'a WorkloadId,
-    /// What it was admitted with.
+    /// The admission until now.
     pub from: Admission,
-    /// What it goes on with.
+    /// The admission from now on.
     pub to: Admission,
     /// The rule.
     pub cause: ResizeCause,
@@ -127,7 +118,7 @@ pub struct Resize<'a> {
     pub message: String,
 }
 
-/// Decides that a running workload goes on with other pods.
+/// Lets a running workload go on with other pods.
 pub fn resize(scheduler: &mut Scheduler, resize: Resize<'_>, plan: &mut Plan) {
     let Resize { id, from, to, cause, preemptor, message } = resize;
     scheduler.state.set_phase(id, Phase::Resizing { from, to: to.clone() });
@@ -140,10 +131,10 @@ pub fn resize(scheduler: &mut Scheduler, resize: Resize<'_>, plan: &mut Plan) {
     });
 }
 
-/// Holds the place to which a workload moves until it has stopped where it runs.
-pub fn hold_for_mover(scheduler: &mut Scheduler, id: &WorkloadId, admission: &Admission, to: Placement) {
+/// Nominates the new nodes of a workload that moves, until it has ended where it runs.
+pub fn nominate_for_move(scheduler: &mut Scheduler, id: &WorkloadId, admission: &Admission, to: Placement) {
     let Some(mover) = WaitingWorkload::of(&scheduler.state, id) else { return };
-    // It goes on with as many pods as run: else others would take the room that it gives up in passing.
+    // It keeps its number of pods; otherwise other workloads would take the capacity that the move frees.
     let mover = mover.with_pods(to.values().sum());
     let pool = scheduler.state.quotas.intern_pool(&admission.pool);
     let message = explain::waiting(&scheduler.state, &to, &[]);

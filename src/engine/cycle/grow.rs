@@ -1,26 +1,26 @@
-//! Growth: capacity that nobody who waits can use goes to elastic workloads that run with fewer pods
-//! than they want.
+//! Growth: capacity that no waiting workload can use goes to elastic workloads that run with fewer pods than they
+//! want.
 //!
-//! Pods are given out one at a time, in the order in which workloads start: owed before surplus, then
-//! the smallest share, then the older. What is grown is given up again before anybody is evicted.
+//! Pods are added one at a time, in the order of admissions: within guarantee before borrowing, then the smallest
+//! share, then the older. Added pods are given up again before any workload is evicted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cycle::evict::{Resize, resize};
 use crate::cycle::reserve;
-use crate::placement::waiting::Attempt;
-use crate::placement::waiting::{WaitingWorkload, fits_now};
+use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
 use crate::scheduler::Scheduler;
+use crate::state::cluster::ClusterState;
 use crate::state::workload::Phase;
 use crate::types::ids::PoolId;
 use crate::types::{Action, Admission, Plan, ResizeCause, Time, WorkloadId};
 use crate::{explain, placement};
 
-/// Lets those grow for whom there is room, after everybody who waits had a chance to start.
+/// Grows elastic workloads as far as there is capacity, after every waiting workload had a chance to start.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     if scheduler.cursor.grown == scheduler.cursor.generation && plan.actions.is_empty()
-        || scheduler.state.short().next().is_none()
+        || scheduler.state.growable().next().is_none()
     {
         return;
     }
@@ -31,24 +31,12 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         .filter(|(_, action)| matches!(action, Action::Admit { .. }))
         .map(|(position, action)| (action.workload().clone(), position))
         .collect();
-    // Whoever starts by a decision that is already being written grows once it runs.
-    let mut open: BTreeMap<WorkloadId, Admission> = BTreeMap::new();
-    for id in scheduler.state.short() {
-        match scheduler.state.get(id).map(|info| &info.phase) {
-            Some(Phase::Running(admission)) if !scheduler.pauses(id) => {
-                open.insert(id.clone(), admission.clone());
-            }
-            Some(Phase::Starting(admission)) if admitted.contains_key(id) => {
-                open.insert(id.clone(), admission.clone());
-            }
-            _ => {}
-        }
-    }
-    let before = open.clone();
+    let growing = growing(scheduler, &admitted);
+    let mut open = growing.clone();
     let mut grown: BTreeSet<WorkloadId> = BTreeSet::new();
-    while let Some(id) = next(scheduler, &open) {
+    while let Some(id) = next(&scheduler.state, &open) {
         let Some(admission) = open.get_mut(&id) else { break };
-        if !grow(scheduler, &id, admission, now) {
+        if !add_pod(scheduler, &id, admission, now) {
             open.remove(&id);
             continue;
         }
@@ -59,33 +47,36 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         }
     }
     for id in grown {
-        let (Some(info), Some(from)) = (scheduler.state.get(&id), before.get(&id)) else { continue };
+        let (Some(info), Some(from)) = (scheduler.state.get(&id), growing.get(&id).cloned()) else {
+            continue;
+        };
         let Some(to) = info.phase.admission().cloned() else { continue };
         match admitted.get(&id).and_then(|position| plan.actions.get_mut(*position)) {
+            // It starts with the added pods.
             Some(Action::Admit { admission, .. }) => *admission = to,
             _ => {
                 let message = explain::grown(info, from.pods, to.pods);
-                resize(
-                    scheduler,
-                    Resize {
-                        id: &id,
-                        from: from.clone(),
-                        to,
-                        cause: ResizeCause::Grown,
-                        preemptor: None,
-                        message,
-                    },
-                    plan,
-                );
+                let cause = ResizeCause::Grown;
+                resize(scheduler, Resize { id: &id, from, to, cause, preemptor: None, message }, plan);
             }
         }
     }
     scheduler.cursor.grown = scheduler.cursor.generation;
 }
 
-/// Whose turn it is to have one more pod.
-fn next(scheduler: &Scheduler, open: &BTreeMap<WorkloadId, Admission>) -> Option<WorkloadId> {
-    let state = &scheduler.state;
+/// The elastic workloads that may grow now, with their admissions: those that run, and those `admitted` in this plan.
+/// A workload with an admission that is still being written grows once it runs.
+fn growing(scheduler: &Scheduler, admitted: &BTreeMap<WorkloadId, usize>) -> BTreeMap<WorkloadId, Admission> {
+    let may_grow = |id: &WorkloadId| match &scheduler.state.get(id)?.phase {
+        Phase::Running(admission) if !scheduler.pauses(id) => Some((id.clone(), admission.clone())),
+        Phase::Starting(admission) if admitted.contains_key(id) => Some((id.clone(), admission.clone())),
+        _ => None,
+    };
+    scheduler.state.growable().filter_map(may_grow).collect()
+}
+
+/// The workload that gets the next pod.
+fn next(state: &ClusterState, open: &BTreeMap<WorkloadId, Admission>) -> Option<WorkloadId> {
     let key = |id: &WorkloadId, admission: &Admission| {
         let info = state.get(id)?;
         let pool = state.quotas.pool(&admission.pool)?;
@@ -97,18 +88,15 @@ fn next(scheduler: &Scheduler, open: &BTreeMap<WorkloadId, Admission>) -> Option
     open.iter().filter_map(|(id, admission)| key(id, admission)).min().map(|(_, _, _, id)| id)
 }
 
-/// Gives one pod more; false if there is no room for it.
-fn grow(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission, now: Time) -> bool {
-    let Some((waiting, pool)) = candidate_of(scheduler, id, admission) else { return false };
+/// Adds one pod to a workload; false if there is no capacity for it.
+fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission, now: Time) -> bool {
+    let Some((waiting, pool)) = one_more(&scheduler.state, id, admission) else { return false };
     let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-    let Some(found) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
-    let Ok(found) =
-        reserve::admissible(scheduler, Attempt { waiting: &waiting, pool, nodes: &nodes, now }, found)
-    else {
-        return false;
-    };
+    let Some(placement) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { return false };
+    let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
+    let Ok(placement) = reserve::admissible(scheduler, attempt, placement) else { return false };
     let from = admission.clone();
-    for (node, pods) in found {
+    for (node, pods) in placement {
         *admission.nodes.entry(scheduler.state.nodes.name(node).clone()).or_default() += pods;
         admission.pods += pods;
     }
@@ -121,13 +109,12 @@ fn grow(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission, n
     true
 }
 
-/// The workload as one that asks for one pod beside those it has; `None` at its queue's limit.
-fn candidate_of(
-    scheduler: &Scheduler,
+/// A running workload as one that asks for one pod more, with its pool; `None` at its queue's limit.
+fn one_more(
+    state: &ClusterState,
     id: &WorkloadId,
     admission: &Admission,
 ) -> Option<(WaitingWorkload, PoolId)> {
-    let state = &scheduler.state;
     let info = state.get(id)?;
     let queue = state.queue_of(info).ok()?;
     let waiting = WaitingWorkload::of(state, id)?.and_more(state, admission, 1);

@@ -1,12 +1,11 @@
-//! What becomes due by the passing of time alone: the longest wait and the longest run of a queue.
+//! The longest wait and the longest run that a queue sets.
 //!
-//! A workload waits since it last went into the queue: since its submission, or, once it was held back
-//! by its user or has run and was evicted, since that ended. Its place in the queue is another matter;
-//! that one it keeps. Whoever has waited for too long while others already leave for it is spared: it
-//! is about to start, and they would have left in vain.
+//! A wait counts from submission, or from the end of the last run or of a hold by the user; the workload's position in
+//! the queue does not change with it. A workload with nominated capacity does not fail for waiting too long: it is
+//! about to start, and its victims would have been evicted in vain.
 //!
-//! A queue that raises whoever waits for too long changes the order only: it evicts nobody, and nobody
-//! of its team evicts it once it runs.
+//! A queue that raises the priority of an overdue workload changes the order only. It evicts no workload, and no
+//! workload of the same team preempts the raised one once it runs.
 
 use crate::cycle::requeue;
 use crate::explain;
@@ -14,28 +13,29 @@ use crate::scheduler::Scheduler;
 use crate::state::workload::Phase;
 use crate::types::{Action, FailReason, OnMaxWait, Plan, Time, WorkloadId};
 
-/// When something is due next; `None` when nothing is, or nothing that can be done yet.
+/// The earliest time at which a limit is reached and can be enforced.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    scheduler.deadlines.due.iter().find(|(_, id)| !deferred(scheduler, id)).map(|(at, _)| *at)
+    scheduler.deadlines.due.iter().find(|(_, id)| !is_postponed(scheduler, id)).map(|(at, _)| *at)
 }
 
-/// Does everything that is due at `now`.
+/// Enforces every limit that is reached at `now`.
 pub fn enforce(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let passed = scheduler.deadlines.due.iter().take_while(|(at, _)| *at <= now);
     let due: Vec<WorkloadId> =
-        passed.filter(|(_, id)| !deferred(scheduler, id)).map(|(_, id)| id.clone()).collect();
-    plan.actions.extend(due.iter().filter_map(|id| fire_one(scheduler, id, now)));
+        passed.filter(|(_, id)| !is_postponed(scheduler, id)).map(|(_, id)| id.clone()).collect();
+    plan.actions.extend(due.iter().filter_map(|id| enforce_one(scheduler, id, now)));
 }
 
-/// Whether what is due for a workload has to wait: for the pause after a write that failed, or for
-/// those who leave for it.
-fn deferred(scheduler: &Scheduler, id: &WorkloadId) -> bool {
+/// Whether a workload's limit is enforced later: after the pause that follows a failed write, or once its nomination
+/// has ended.
+fn is_postponed(scheduler: &Scheduler, id: &WorkloadId) -> bool {
     scheduler.pauses(id) || scheduler.nominations.all.iter().any(|nomination| nomination.id == *id)
 }
 
-fn fire_one(scheduler: &mut Scheduler, id: &WorkloadId, now: Time) -> Option<Action> {
-    // Its phase may have changed by a decision since the timer was set.
+/// Fails a workload that reached a limit, or marks it overdue where its queue only wants that.
+fn enforce_one(scheduler: &mut Scheduler, id: &WorkloadId, now: Time) -> Option<Action> {
+    // A decision may have changed its phase since the deadline was set.
     scheduler.deadlines.arm(&mut scheduler.state, id);
     let due = scheduler.deadlines.armed.get(id).copied().filter(|due| *due <= now)?;
     let info = scheduler.state.get(id)?;

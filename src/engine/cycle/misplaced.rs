@@ -1,9 +1,9 @@
-//! Pods that are not where their workload was admitted to: bound elsewhere, or kept from starting.
+//! Pods that are not where their workload was admitted to: bound to other nodes, or unable to start.
 //!
-//! Where pods already are, the admission follows them. Where some cannot be started, they are made anew
-//! beside the rest, if there is room, else the whole workload goes back to the queue. For reasons that
-//! the books may not know (a port, a volume) the node would be chosen again, so the workload keeps off it
-//! until the node changes or a pause is over, twice as long each time.
+//! Where pods are bound already, the admission follows them. Pods that cannot start are replaced beside the others if
+//! there is capacity, else the whole workload returns to the queue. The reason may be one that the state does not know
+//! (a port, a volume), and then the same node would be chosen again. So the workload avoids the node until the node
+//! changes or a pause is over, which doubles each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,125 +14,119 @@ use crate::cycle::requeue;
 use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::state::avoided_nodes::AvoidedNodes;
+use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{
     Admission, EvictReason, MisplacedPods, Name, OnPodLoss, Plan, ResizeCause, Time, WorkloadId, backoff,
 };
 
-/// How long a workload keeps off a node the first time.
+/// How long a workload avoids a node the first time.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
-/// How long at most.
+/// The longest time for which a workload avoids a node.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 
-/// Takes note of pods that have strayed; what follows is decided by the next plan.
-pub fn note(scheduler: &mut Scheduler, astray: MisplacedPods) {
+/// Notes misplaced pods of a running workload; the next cycle decides about them.
+pub fn note(scheduler: &mut Scheduler, misplaced: MisplacedPods) {
     let runs = |info: &&WorkloadInfo| matches!(info.phase, Phase::Running(_)) && !info.removed;
-    if scheduler.state.get(&astray.workload).filter(runs).is_some() {
+    if scheduler.state.get(&misplaced.workload).filter(runs).is_some() {
         scheduler.cursor.external_changes += 1;
-        scheduler.retries.misplaced.told.insert(astray.workload.clone(), astray);
+        scheduler.retries.misplaced.reported.insert(misplaced.workload.clone(), misplaced);
     }
 }
 
-/// Lets workloads go back to a node that has changed.
+/// Allows a node that has changed to the workloads that avoid it.
 pub fn clear(scheduler: &mut Scheduler, node: &Name) {
-    let avoid = |info: &&WorkloadInfo| info.avoided_nodes.as_ref().is_some_and(|s| s.nodes.contains(node));
-    let ids = scheduler.retries.misplaced.until.iter().map(|(_, id)| id);
-    let ids: Vec<WorkloadId> =
-        ids.filter(|id| scheduler.state.get(id).filter(avoid).is_some()).cloned().collect();
-    for id in ids {
-        let Some(avoided_nodes) = scheduler.state.get(&id).and_then(|info| info.avoided_nodes.as_deref())
-        else {
-            continue;
-        };
-        let mut avoided_nodes = avoided_nodes.clone();
-        avoided_nodes.nodes.remove(node);
-        set(scheduler, &id, avoided_nodes);
+    let avoiding: Vec<WorkloadId> = scheduler
+        .retries
+        .misplaced
+        .until
+        .iter()
+        .map(|(_, id)| id)
+        .filter(|id| avoided(&scheduler.state, id).is_some_and(|avoided| avoided.nodes.contains(node)))
+        .cloned()
+        .collect();
+    for id in avoiding {
+        let Some(mut avoided) = avoided(&scheduler.state, &id).cloned() else { continue };
+        avoided.nodes.remove(node);
+        set_avoided(scheduler, &id, avoided);
     }
 }
 
-/// Lets those go back to the nodes they keep off whose pause is over.
+/// Allows all nodes again to workloads at the end of their pause.
 pub fn lift(scheduler: &mut Scheduler, now: Time) {
-    while let Some((until, id)) =
-        scheduler.retries.misplaced.until.first().cloned().filter(|(until, _)| *until <= now)
-    {
-        scheduler.retries.misplaced.until.remove(&(until, id.clone()));
-        let Some(avoided_nodes) = scheduler.state.get(&id).and_then(|info| info.avoided_nodes.as_deref())
-        else {
-            continue;
-        };
-        let avoided_nodes = AvoidedNodes { nodes: BTreeSet::new(), ..avoided_nodes.clone() };
-        set(scheduler, &id, avoided_nodes);
+    while let Some(id) = scheduler.retries.misplaced.take_due(now) {
+        let Some(avoided) = avoided(&scheduler.state, &id) else { continue };
+        let avoided = AvoidedNodes { nodes: BTreeSet::new(), ..avoided.clone() };
+        set_avoided(scheduler, &id, avoided);
     }
 }
 
-/// Has a workload keep off these nodes, and asks it anew.
-fn set(scheduler: &mut Scheduler, id: &WorkloadId, avoided_nodes: AvoidedNodes) {
-    scheduler.state.set_strayed(id, avoided_nodes);
+/// The nodes that a workload avoids, and why.
+fn avoided<'a>(state: &'a ClusterState, id: &WorkloadId) -> Option<&'a AvoidedNodes> {
+    state.get(id)?.avoided_nodes.as_deref()
+}
+
+/// Sets the nodes that a workload avoids, and requeues it.
+fn set_avoided(scheduler: &mut Scheduler, id: &WorkloadId, avoided: AvoidedNodes) {
+    scheduler.state.set_avoided_nodes(id, avoided);
     scheduler.cursor.generation += 1;
     scheduler.cursor.external_changes += 1;
     requeue::queue_up(scheduler, id);
 }
 
-/// Puts right whose pods have strayed.
+/// Decides about the workloads with misplaced pods: they go on with other pods, or return to the queue.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
-    for (id, astray) in std::mem::take(&mut scheduler.retries.misplaced.told) {
+    for (id, misplaced) in std::mem::take(&mut scheduler.retries.misplaced.reported) {
         let Some(info) = scheduler.state.get(&id) else { continue };
         let Phase::Running(admission) = info.phase.clone() else { continue };
-        // It is told again as long as it lasts.
+        // The pods are reported again for as long as they are misplaced.
         if scheduler.pauses(&id) || !info.workload.resumable {
             continue;
         }
-        let Some(kept) = kept(scheduler, &admission, &astray) else { continue };
+        let Some(kept) = kept(&scheduler.state, &admission, &misplaced) else { continue };
         if kept == admission {
             continue;
         }
-        keep_off(scheduler, &id, &astray, now);
+        avoid_stuck_nodes(scheduler, &id, &misplaced, now);
         let missing = admission.pods - kept.pods;
-        match onward(scheduler, &id, &admission, kept) {
+        match next_admission(&scheduler.state, &id, &admission, kept) {
             Some((to, cause)) => {
-                let avoided_nodes = scheduler.state.get(&id).and_then(|info| info.avoided_nodes.as_deref());
-                let avoided_nodes = avoided_nodes.filter(|_| !astray.stuck.is_empty());
-                let message = explain::astray(avoided_nodes, admission.pods, to.pods, missing);
-                resize(
-                    scheduler,
-                    Resize { id: &id, from: admission, to, cause, preemptor: None, message },
-                    plan,
-                );
+                let avoided = avoided(&scheduler.state, &id).filter(|_| !misplaced.stuck.is_empty());
+                let message = explain::astray(avoided, admission.pods, to.pods, missing);
+                let resized = Resize { id: &id, from: admission, to, cause, preemptor: None, message };
+                resize(scheduler, resized, plan);
             }
             None => evict(scheduler, &id, None, EvictReason::NotPlaced, now, plan),
         }
     }
 }
 
-/// Has a workload keep off the nodes where its pods could not be started.
-fn keep_off(scheduler: &mut Scheduler, id: &WorkloadId, astray: &MisplacedPods, now: Time) {
-    if astray.stuck.is_empty() {
+/// Lets a workload avoid the nodes where its pods cannot start.
+fn avoid_stuck_nodes(scheduler: &mut Scheduler, id: &WorkloadId, misplaced: &MisplacedPods, now: Time) {
+    if misplaced.stuck.is_empty() {
         return;
     }
-    let before = scheduler.state.get(id).and_then(|info| info.avoided_nodes.as_deref()).cloned();
-    let mut avoided_nodes = before.unwrap_or_default();
-    avoided_nodes.nodes.extend(astray.stuck.keys().cloned());
-    avoided_nodes.message.clone_from(&astray.message);
-    let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, avoided_nodes.times);
-    avoided_nodes.times += 1;
-    scheduler.retries.misplaced.until.retain(|(_, other)| other != id);
-    scheduler.retries.misplaced.until.insert((now.after(pause), id.clone()));
-    set(scheduler, id, avoided_nodes);
+    let mut avoided = avoided(&scheduler.state, id).cloned().unwrap_or_default();
+    avoided.nodes.extend(misplaced.stuck.keys().cloned());
+    avoided.message.clone_from(&misplaced.message);
+    let pause = backoff(FIRST_PAUSE, LONGEST_PAUSE, avoided.times);
+    avoided.times += 1;
+    scheduler.retries.misplaced.avoid_until(now.after(pause), id);
+    set_avoided(scheduler, id, avoided);
 }
 
-/// What of an admission is as it should be: the pods that are somewhere, and the places of those that
-/// can still get there. Nothing when there are more pods than it grants: some are about to end.
-fn kept(scheduler: &Scheduler, admission: &Admission, astray: &MisplacedPods) -> Option<Admission> {
-    let there: u32 = astray.there.values().sum();
-    let mut left = admission.pods.checked_sub(there)?;
-    let mut nodes = astray.there.clone();
+/// The part of an admission that stays: the pods that are bound, and the places of pods that can still be bound
+/// there. `None` when more pods are bound than admitted, because some of them are about to end.
+fn kept(state: &ClusterState, admission: &Admission, misplaced: &MisplacedPods) -> Option<Admission> {
+    let bound: u32 = misplaced.there.values().sum();
+    let mut left = admission.pods.checked_sub(bound)?;
+    let mut nodes = misplaced.there.clone();
     for (name, planned) in &admission.nodes {
-        if scheduler.state.nodes.find(name).is_none_or(|node| scheduler.state.nodes.get(node).node.is_none())
-        {
+        if state.nodes.find(name).is_none_or(|node| state.nodes.get(node).node.is_none()) {
             continue;
         }
         let count = |of: &BTreeMap<Name, u32>| of.get(name).copied().unwrap_or(0);
-        let open = planned.saturating_sub(count(&astray.there) + count(&astray.stuck)).min(left);
+        let open = planned.saturating_sub(count(&misplaced.there) + count(&misplaced.stuck)).min(left);
         if open > 0 {
             *nodes.entry(name.clone()).or_default() += open;
             left -= open;
@@ -142,23 +136,22 @@ fn kept(scheduler: &Scheduler, admission: &Admission, astray: &MisplacedPods) ->
     Some(Admission { pods: nodes.values().sum(), nodes, ..admission.clone() })
 }
 
-/// With which pods a workload can go on; nothing if it cannot.
-fn onward(
-    scheduler: &Scheduler,
+/// The admission with which a workload goes on, and why; `None` if it cannot go on.
+fn next_admission(
+    state: &ClusterState,
     id: &WorkloadId,
     admission: &Admission,
     kept: Admission,
 ) -> Option<(Admission, ResizeCause)> {
-    let info = scheduler.state.get(id)?;
+    let info = state.get(id)?;
     if kept.pods == admission.pods {
         return Some((kept, ResizeCause::Replaced));
     }
-    let queue = scheduler.state.queue_of(info);
-    let on_loss = queue.map_or_else(|_| OnPodLoss::default(), |queue| queue.on_pod_loss);
+    let on_loss = state.queue_of(info).map_or_else(|_| OnPodLoss::default(), |queue| queue.on_pod_loss);
     if kept.pods == 0 || !info.workload.resizable || on_loss != OnPodLoss::Replace {
         return None;
     }
-    match replaced(scheduler, id, admission, &kept) {
+    match replaced(state, id, admission, &kept) {
         Some(to) => Some((to, ResizeCause::Replaced)),
         None => (kept.pods >= info.least_pods()).then_some((kept, ResizeCause::Shrunk)),
     }

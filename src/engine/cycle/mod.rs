@@ -11,13 +11,17 @@ pub mod evict;
 pub mod grow;
 pub mod limits;
 pub mod misplaced;
+pub mod next_owner;
 pub mod node_loss;
 pub mod nominate;
 pub mod pods_ready;
+pub mod preempt;
+pub mod refusal;
 pub mod replace;
 pub mod requeue;
 pub mod reserve;
 pub mod smaller_size;
+pub mod wake;
 
 use crate::scheduler::Scheduler;
 use crate::types::{Plan, Time};
@@ -25,9 +29,9 @@ use crate::types::{Plan, Time};
 /// Runs one scheduling cycle and returns its actions, in the order in which they are to be carried out.
 pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     let mut plan = Plan::default();
-    // 1. Let time pass: decay past usage and treat stops that nobody confirmed as done.
+    // 1. Let time pass: decay past usage, and count stops as done that no object confirmed in time.
     events::advance(scheduler, now);
-    // 2. Requeue workloads whose pause is over, and allow avoided nodes again.
+    // 2. End pauses: requeue workloads, and allow avoided nodes again.
     requeue::end_pauses(scheduler, now);
     misplaced::lift(scheduler, now);
     pods_ready::lift(scheduler, now);
@@ -39,11 +43,11 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     misplaced::run(scheduler, now, &mut plan);
     pods_ready::run(scheduler, now, &mut plan);
     node_loss::run(scheduler, now, &mut plan);
-    // 6. Admit preemptors whose nominated capacity has become free.
+    // 6. Admit preemptors once their nominated capacity is free.
     nominate::progress(scheduler, now, &mut plan);
     // 7. Attempt the waiting workloads in order: admit, preempt, or say why not.
     attempts::run(scheduler, now, &mut plan);
-    // 8. Let running elastic workloads grow into what no waiting workload can use.
+    // 8. Let running elastic workloads grow into capacity that no waiting workload can use.
     if !scheduler.cursor.cut_short {
         grow::run(scheduler, now, &mut plan);
     }

@@ -1,13 +1,14 @@
-//! Nodes that go away with pods on them: the lost pods are made anew, or the whole workload goes back.
+//! Nodes that disappear with pods on them: the lost pods are replaced, or the whole workload returns to the queue.
 
 use crate::cycle::evict::{Resize, evict, resize};
 use crate::cycle::replace::replaced;
 use crate::explain;
 use crate::scheduler::Scheduler;
+use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, EvictReason, OnPodLoss, Plan, ResizeCause, Time, WorkloadId};
 
-/// Puts right whoever runs by an admission to nodes that are no more.
+/// Decides about the running workloads that were admitted to nodes which do not exist any more.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let lost: Vec<WorkloadId> = scheduler.state.lost_pods().cloned().collect();
     for id in lost {
@@ -15,54 +16,41 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             continue;
         }
         let Some(info) = scheduler.state.get(&id) else { continue };
-        let Phase::Running(admission) = info.phase.clone() else { continue };
-        // A pod of its own that is lost is gone for good; its object says so.
+        let Phase::Running(from) = info.phase.clone() else { continue };
+        // A lost pod that no controller replaces is gone for good; its object says so.
         if !info.workload.resumable {
             continue;
         }
-        let least = info.least_pods();
-        match remaining(scheduler, info, &admission) {
-            Some(kept) => match replaced(scheduler, &id, &admission, &kept) {
-                Some(to) => {
-                    let message = explain::replaced(to.pods - kept.pods);
-                    resize(
-                        scheduler,
-                        Resize {
-                            id: &id,
-                            from: admission,
-                            to,
-                            cause: ResizeCause::Replaced,
-                            preemptor: None,
-                            message,
-                        },
-                        plan,
-                    );
-                }
-                None if kept.pods >= least => {
-                    let message = explain::lost_pods(admission.pods.saturating_sub(kept.pods), kept.pods);
-                    resize(
-                        scheduler,
-                        Resize {
-                            id: &id,
-                            from: admission,
-                            to: kept,
-                            cause: ResizeCause::Shrunk,
-                            preemptor: None,
-                            message,
-                        },
-                        plan,
-                    );
-                }
-                None => evict(scheduler, &id, None, EvictReason::NodeLost, now, plan),
-            },
+        match next_admission(&scheduler.state, info, &from) {
+            Some((to, cause, message)) => {
+                let resized = Resize { id: &id, from, to, cause, preemptor: None, message };
+                resize(scheduler, resized, plan);
+            }
             None => evict(scheduler, &id, None, EvictReason::NodeLost, now, plan),
         }
     }
 }
 
-/// What is left of an admission; `None` if nothing is, or if the workload cannot go on without the rest.
-fn remaining(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) -> Option<Admission> {
-    let state = &scheduler.state;
+/// The admission with which a workload goes on, and why; `None` if it cannot go on.
+fn next_admission(
+    state: &ClusterState,
+    info: &WorkloadInfo,
+    from: &Admission,
+) -> Option<(Admission, ResizeCause, String)> {
+    let kept = remaining(state, info, from)?;
+    if let Some(to) = replaced(state, &info.workload.id, from, &kept) {
+        let message = explain::replaced(to.pods - kept.pods);
+        return Some((to, ResizeCause::Replaced, message));
+    }
+    if kept.pods < info.least_pods() {
+        return None;
+    }
+    let message = explain::lost_pods(from.pods.saturating_sub(kept.pods), kept.pods);
+    Some((kept, ResizeCause::Shrunk, message))
+}
+
+/// The part of an admission on nodes that still exist; `None` if it is empty or the workload needs the lost pods.
+fn remaining(state: &ClusterState, info: &WorkloadInfo, admission: &Admission) -> Option<Admission> {
     let on_loss = state.queue_of(info).map_or_else(|_| OnPodLoss::default(), |queue| queue.on_pod_loss);
     let mut kept = admission.clone();
     kept.nodes

@@ -1,4 +1,4 @@
-//! Capacity promised: to those for whom others leave, and to those who move.
+//! Nominated capacity: held for a preemptor while its victims end, and for a workload that moves.
 
 use crate::cycle::admit::admit;
 use crate::cycle::{requeue, reserve};
@@ -8,83 +8,14 @@ use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{Nomination, Victim};
+use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::PoolId;
 use crate::types::{Plan, Time, WorkloadId};
 
-/// Lets those start whose room has become free; gives up on room that will not come.
-pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
-    for nomination in std::mem::take(&mut scheduler.nominations.all) {
-        match nomination.info(&scheduler.state).map(|info| &info.phase) {
-            Some(Phase::Pending) => {}
-            // It moves, and has not stopped yet.
-            Some(Phase::Stopping(_) | Phase::Leaving { .. }) => {
-                scheduler.nominations.all.push(nomination);
-                continue;
-            }
-            _ => {
-                nomination.nominate(&mut scheduler.state, -1);
-                continue;
-            }
-        }
-        if is_on_its_way(scheduler, &nomination) {
-            scheduler.nominations.all.push(nomination);
-            continue;
-        }
-        let Some(waiting) = WaitingWorkload::of(&scheduler.state, &nomination.id) else {
-            nomination.nominate(&mut scheduler.state, -1);
-            continue;
-        };
-        let waiting = waiting.with_pods(nomination.pods);
-        let waiting = waiting.in_pool(&scheduler.state, nomination.pool);
-        nomination.nominate(&mut scheduler.state, -1);
-        let nodes = placement::eligible(&scheduler.state, &waiting.request(nomination.pool));
-        if let Some(start) = fits_now(&scheduler.state, &waiting, nomination.pool, &nodes, false) {
-            admit(scheduler, &waiting, nomination.pool, start, now, plan);
-            continue;
-        }
-        // The room may come elsewhere than planned, but it must come from those who leave for it.
-        let staying: Vec<&Victim> =
-            nomination.victims.iter().filter(|victim| stays(scheduler, victim)).collect();
-        let mut freed = Freed::new();
-        for victim in &staying {
-            let Some(info) = scheduler.state.get(victim.take.id()) else { continue };
-            match &victim.take {
-                Take::Whole(_) | Take::Move(..) => rules::free(&mut freed, info),
-                Take::Shrink(_, pods) | Take::Shift(_, pods, _) => {
-                    rules::free_pods(&mut freed, info, pods);
-                }
-            }
-        }
-        // Whose eviction failed to be written is kept in view while its pause lasts; then the search is
-        // made anew, for by now it may be wrong to take it.
-        let pausing = staying.iter().all(|victim| scheduler.pauses(victim.take.id()));
-        let settled = Capacity::Settled(&freed).place(&scheduler.state, &waiting, nomination.pool, &nodes);
-        match settled.filter(|_| pausing) {
-            Some(placement) => {
-                let nomination = Nomination { placement, ..nomination };
-                nomination.nominate(&mut scheduler.state, 1);
-                scheduler.nominations.all.push(nomination);
-            }
-            None => {
-                scheduler.cursor.generation += 1;
-                requeue::queue_up(scheduler, &nomination.id);
-            }
-        }
-    }
-}
-
-/// Whether a victim runs on as before, because what was decided about it could not be written.
-fn stays(scheduler: &Scheduler, victim: &Victim) -> bool {
-    let id = victim.take.id();
-    let info = scheduler.state.at(victim.place).filter(|info| info.workload.id == *id);
-    info.or_else(|| scheduler.state.get(id))
-        .is_some_and(|info| matches!(&info.phase, Phase::Running(admission) if *admission == victim.before))
-}
-
-/// Holds the room that a placement needs until it has become free.
+/// Nominates the capacity of a placement to a workload until it is free.
 pub fn nominate_for(
     scheduler: &mut Scheduler,
     waiting: &WaitingWorkload,
@@ -101,9 +32,62 @@ pub fn nominate_for(
     reserve::release(scheduler, &waiting.id);
 }
 
-/// Whether its room is not there yet, and will be once those who were told to leave are gone. False also
-/// where that would take a closer look.
-fn is_on_its_way(scheduler: &Scheduler, nomination: &Nomination) -> bool {
+/// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free.
+pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
+    for nomination in std::mem::take(&mut scheduler.nominations.all) {
+        match nomination.info(&scheduler.state).map(|info| &info.phase) {
+            Some(Phase::Pending) => {
+                let lasting = progress_one(scheduler, nomination, now, plan);
+                scheduler.nominations.all.extend(lasting);
+            }
+            // It moves, and still ends where it runs.
+            Some(Phase::Stopping(_) | Phase::Leaving { .. }) => scheduler.nominations.all.push(nomination),
+            _ => nomination.nominate(&mut scheduler.state, -1),
+        }
+    }
+}
+
+/// Admits the workload of a nomination if it fits now; returns the nomination if it lasts.
+fn progress_one(
+    scheduler: &mut Scheduler,
+    nomination: Nomination,
+    now: Time,
+    plan: &mut Plan,
+) -> Option<Nomination> {
+    if is_on_its_way(&scheduler.state, &nomination) {
+        return Some(nomination);
+    }
+    let pool = nomination.pool;
+    let waiting = WaitingWorkload::of(&scheduler.state, &nomination.id);
+    nomination.nominate(&mut scheduler.state, -1);
+    let waiting = waiting?.with_pods(nomination.pods);
+    let waiting = waiting.in_pool(&scheduler.state, pool);
+    let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
+    if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, false) {
+        admit(scheduler, &waiting, pool, start, now, plan);
+        return None;
+    }
+    // The capacity may come free on other nodes than planned, but it must be that of the victims.
+    let remaining: Vec<&Victim> =
+        nomination.victims.iter().filter(|victim| still_runs(&scheduler.state, victim)).collect();
+    let freed = freed_by(&scheduler.state, &remaining);
+    // While the pause after a failed write lasts, the victim stays chosen. After that the search is made again,
+    // because the choice may be wrong by then.
+    let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
+    let placement = Capacity::Settled(&freed).place(&scheduler.state, &waiting, pool, &nodes);
+    if let Some(placement) = placement.filter(|_| pausing) {
+        let nomination = Nomination { placement, ..nomination };
+        nomination.nominate(&mut scheduler.state, 1);
+        return Some(nomination);
+    }
+    scheduler.cursor.generation += 1;
+    requeue::queue_up(scheduler, &nomination.id);
+    None
+}
+
+/// Whether nominated capacity is not free yet, and will be once the pods that are ending are gone. False also where
+/// that needs a closer look.
+fn is_on_its_way(state: &ClusterState, nomination: &Nomination) -> bool {
     let request = Request {
         pool: nomination.pool,
         shape: &nomination.shape,
@@ -114,7 +98,28 @@ fn is_on_its_way(scheduler: &Scheduler, nomination: &Nomination) -> bool {
     };
     let same =
         |info: &WorkloadInfo| info.shape == nomination.shape && info.workload.topology == nomination.topology;
-    nomination.info(&scheduler.state).is_some_and(same)
-        && !nomination.victims.iter().any(|victim| stays(scheduler, victim))
-        && placement::fits_once_settled(&scheduler.state, &request, &nomination.placement)
+    nomination.info(state).is_some_and(same)
+        && !nomination.victims.iter().any(|victim| still_runs(state, victim))
+        && placement::fits_once_settled(state, &request, &nomination.placement)
+}
+
+/// Whether a victim runs on as before, because the decision about it was not written.
+fn still_runs(state: &ClusterState, victim: &Victim) -> bool {
+    let id = victim.take.id();
+    let info = state.at(victim.index).filter(|info| info.workload.id == *id);
+    info.or_else(|| state.get(id))
+        .is_some_and(|info| matches!(&info.phase, Phase::Running(admission) if *admission == victim.before))
+}
+
+/// The capacity that victims which still run will free.
+fn freed_by(state: &ClusterState, victims: &[&Victim]) -> Freed {
+    let mut freed = Freed::new();
+    for victim in victims {
+        let Some(info) = state.get(victim.take.id()) else { continue };
+        match &victim.take {
+            Take::Whole(_) | Take::Move(..) => rules::free(&mut freed, info),
+            Take::Shrink(_, pods) | Take::Shift(_, pods, _) => rules::free_pods(&mut freed, info, pods),
+        }
+    }
+    freed
 }

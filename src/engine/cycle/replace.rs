@@ -2,22 +2,22 @@
 
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity};
-use crate::scheduler::Scheduler;
+use crate::state::cluster::ClusterState;
 use crate::types::{Admission, WorkloadId};
 
-/// The admission with the lost pods made anew, if there is room for them. They hold their quota still.
+/// The admission with every pod that `kept` lacks placed again; `None` if there is no capacity for them. The missing
+/// pods still hold their quota, so only nodes are searched.
 pub fn replaced(
-    scheduler: &Scheduler,
+    state: &ClusterState,
     id: &WorkloadId,
     admission: &Admission,
     kept: &Admission,
 ) -> Option<Admission> {
-    let state = &scheduler.state;
     let pool = state.quotas.pool(&admission.pool)?;
-    let lost = admission.pods.max(state.get(id)?.least_pods()).saturating_sub(kept.pods);
-    let waiting = WaitingWorkload::of(state, id)?.and_more(state, kept, lost);
+    let missing = admission.pods.max(state.get(id)?.least_pods()).saturating_sub(kept.pods);
+    let waiting = WaitingWorkload::of(state, id)?.and_more(state, kept, missing);
     let nodes = placement::eligible(state, &waiting.request(pool));
-    let placement = Capacity::Now.place(&scheduler.state, &waiting, pool, &nodes)?;
+    let placement = Capacity::Now.place(state, &waiting, pool, &nodes)?;
     let mut to = kept.clone();
     for (node, pods) in placement {
         *to.nodes.entry(state.nodes.name(node).clone()).or_default() += pods;

@@ -9,7 +9,7 @@ use crate::scheduler::retries::Failure;
 use crate::state::workload::Phase;
 use crate::types::{Time, WorkloadId};
 
-/// Requeues workloads whose pause after a failed write is over.
+/// Requeues workloads at the end of their pause after a failed write.
 pub fn end_pauses(scheduler: &mut Scheduler, now: Time) {
     let over = |failure: &Failure| failure.until.is_some_and(|until| until <= now);
     let failures = &scheduler.retries.failures;
@@ -57,7 +57,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
         user: state.quotas.user_of(info.team, workload.user.as_ref()).map(|(_, user)| user),
     };
     let priority = state.priority_of(info);
-    let rank = Rank::new(priority, workload, info.place).raised(info.raised);
-    let held = state.part_of(info.team, key.user.as_ref(), &key.pools);
+    let rank = Rank::new(priority, workload, info.index).raised(info.raised);
+    let held = state.user_share(info.team, key.user.as_ref(), &key.pools);
     scheduler.queue.pending.insert(info.team, key, rank, held);
 }

@@ -1,6 +1,6 @@
 //! The state of each workload and its reason, as reported to users.
 
-use crate::cycle::{attempt, reserve};
+use crate::cycle::{refusal, reserve};
 use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Nomination;
@@ -159,7 +159,7 @@ fn waiting_in_queue(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
     scheduler.queue.pending.class_of(id)?;
     match scheduler.queue.pending.refusal(id) {
         Some((verdict, true)) => Some(verdict.clone()),
-        Some((_, false)) => attempt::why_not(scheduler, id),
+        Some((_, false)) => refusal::why_not(&scheduler.state, id),
         None => Some(explain::pending(Reason::NotYetConsidered, "has not been considered yet".to_owned())),
     }
 }

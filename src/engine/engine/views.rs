@@ -26,7 +26,7 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
             let mut borrowed = Vector::default();
             let mut lent = Vector::default();
             for (index, held) in quota_usage.held.entries() {
-                borrowed.set(index, quota_usage.surplus(index, held));
+                borrowed.set(index, quota_usage.borrowed(index, held));
             }
             for (index, guaranteed) in quota_usage.governed() {
                 lent.set(index, lent_out(state, pool, index, guaranteed - quota_usage.held.get(index)));
@@ -67,7 +67,7 @@ fn lent_out(state: &ClusterState, pool: PoolId, index: usize, idle: i64) -> i64 
     };
     let quota_usage = |team| state.quotas.quota_usage(pool, team);
     let borrowed: i64 =
-        leaves().map(|(team, _)| quota_usage(team).surplus(index, quota_usage(team).held.get(index))).sum();
+        leaves().map(|(team, _)| quota_usage(team).borrowed(index, quota_usage(team).held.get(index))).sum();
     let idle_in_all: i64 = leaves()
         .filter_map(|(team, _)| {
             let governed = quota_usage(team).governed().find(|(governed, _)| *governed == index);
@@ -150,7 +150,7 @@ pub fn nodes(state: &ClusterState) -> Vec<NodeView> {
             workloads: state.occupants(index).map(|(info, pods)| (info.workload.id.clone(), pods)).collect(),
             shared: info
                 .devices()
-                .tenants()
+                .holders()
                 .map(|(resource, shares)| SharedDevice {
                     resource: state.resources.name(resource).clone(),
                     shares: shares
@@ -195,7 +195,7 @@ pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
         compare(None, state.quotas.capacity(pool), "the nodes offer");
         for (team, info) in state.quotas.teams() {
             let quota_usage = state.quotas.quota_usage(pool, team);
-            if info.team.is_some() && quota_usage.promises() {
+            if info.team.is_some() && quota_usage.has_guarantee() {
                 compare(Some(team), &quota_usage.guaranteed, "the parent is promised");
             }
         }

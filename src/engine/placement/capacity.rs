@@ -42,7 +42,7 @@ pub(super) fn with_space<T>(
     let info = state.nodes.get(node);
     match capacity {
         Capacity::Now => work(info.now()),
-        Capacity::Settled(freed) => match freed.room(&state.nodes, node) {
+        Capacity::Settled(freed) => match freed.settled_space(&state.nodes, node) {
             Some(space) => work(&space),
             None => work(info.settled()),
         },

@@ -41,7 +41,7 @@ pub fn fits_once_settled(state: &ClusterState, request: &Request<'_>, reserved: 
             request.need.nonzero().all(|(resource, _)| settled.untouched(resource) >= 0)
         };
         most < u64::from(request.pods)
-            && fitting.ask().demand.shares().is_empty()
+            && fitting.ask().demand.fractions().is_empty()
             && reserved.keys().all(|node| fitting.admits(*node) && backed(node))
     })
 }
@@ -134,7 +134,7 @@ pub(super) fn cached_sites(
         if fitting.count() != nodes.len() {
             return None;
         }
-        let same = fitting.roomy().iter().copied().filter(|node| freed.get(node).is_none());
+        let same = fitting.with_headroom().iter().copied().filter(|node| freed.get(node).is_none());
         let mut sites: Vec<Site> = same.map(|node| Site { node, fits: fitting.settled(node) }).collect();
         for node in freed.nodes().filter(|node| fitting.admits(*node)) {
             let fits = with_space(state, node, capacity, |space| space.fits(&fitting.ask().demand));

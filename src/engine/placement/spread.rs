@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::capacity::packing::{Ask, Cost, State};
+use crate::capacity::packing::{Ask, Cost, PackingState};
 use crate::placement::capacity::{Capacity, with_space};
 use crate::placement::domains::{Site, group, tightest, total_fits, value};
 use crate::placement::request::Request;
@@ -186,7 +186,7 @@ impl<'a> Spread<'a> {
             .map(|node| {
                 let cost = match self.plain_state(node) {
                     Some(state) => *known
-                        .entry(state.place)
+                        .entry(state.slot)
                         .or_insert_with(|| cluster.nodes.packing().cost_in(state, self.ask, pods)),
                     None => {
                         with_space(cluster, node, self.capacity, |space| match cluster.nodes.state(node) {
@@ -203,7 +203,7 @@ impl<'a> Spread<'a> {
     }
 
     /// The packing state of a node, if its free capacity now is the capacity that counts.
-    fn plain_state(&self, node: NodeId) -> Option<State> {
+    fn plain_state(&self, node: NodeId) -> Option<PackingState> {
         let info = self.state.nodes.get(node);
         let same = match self.capacity {
             Capacity::Now => true,

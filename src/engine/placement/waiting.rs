@@ -57,7 +57,7 @@ impl WaitingWorkload {
         let pods = info.least_pods();
         Some(Self {
             id: id.clone(),
-            index: info.place,
+            index: info.index,
             team: info.team,
             user: state.quotas.user_of(info.team, info.workload.user.as_ref()),
             shape: Arc::clone(&info.shape),

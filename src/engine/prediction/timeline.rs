@@ -319,7 +319,7 @@ fn uncertain<'a>(
         let there = state.occupants(node).filter_map(|(info, _)| {
             let known = known(info).filter(|known| !known.is_certain())?;
             let counts = known.end.is_some() || until == Until::All;
-            (counts && seen.insert(info.place)).then_some((known.end, info))
+            (counts && seen.insert(info.index)).then_some((known.end, info))
         });
         let mut there: Vec<Ending<'a>> = there.collect();
         there.sort_by_key(|(end, info)| (end.is_none(), *end, &info.workload.id));

@@ -1,10 +1,12 @@
-//! Whether a fairer state stays so: who waits takes the room that a claim leaves over.
+//! Whether a preemption between borrowing teams makes the fair shares fairer for good (law 5), once waiting workloads
+//! have backfilled the capacity that is left over.
 
 use std::cmp::Reverse;
 
 use crate::placement::{self, Capacity, Placement, Request};
-use crate::preemption::feasibility::{Outcome, request_of};
-use crate::preemption::{Ground, Masked, Search};
+use crate::preemption::feasibility::Outcome;
+use crate::preemption::preemptor::Masked;
+use crate::preemption::search::{Basis, Search, request_of};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules::{free, lending_allows, occupy};
@@ -13,41 +15,42 @@ use crate::types::WorkloadId;
 use crate::types::submission::SubmissionOrder;
 use crate::types::vector::Vector;
 
-/// So many starts into left-over room are thought through; by then nothing worth mentioning is left.
-const STARTS: usize = 8;
-/// So many pods more are thought through.
-const GROWTH: usize = 32;
-/// Of so many kinds of waiting workloads the first is considered.
-const KINDS: usize = 16;
+/// This many starts into left-over capacity are simulated; later ones are too small to matter.
+const MAX_STARTS: usize = 8;
+/// This many pods of growth are simulated.
+const MAX_GROWN_PODS: usize = 32;
+/// The first workload of this many classes is considered.
+const MAX_CLASSES: usize = 16;
 
 impl Search<'_> {
-    /// Whether a set makes the shares of the surplus fairer, if it takes from other teams for a claim
-    /// that lives off the surplus. Asked is the state in which things come to rest: if those who wait
-    /// used what is left over to become the greedy ones themselves, the victims would come back for it.
+    /// Whether a set respects law 5: if a borrowing preemptor takes capacity from other teams, the fair shares must
+    /// become fairer. The state after backfill counts: if waiting workloads of greedy teams used the left-over
+    /// capacity, the victims would preempt them in turn.
     pub fn is_fair(&self, outcome: &Outcome) -> bool {
-        if self.ground == Ground::Owed || self.takes_own_only(outcome) {
+        if self.basis == Basis::WithinGuarantee || self.takes_own_only(outcome) {
             return true;
         }
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
+        let before = &self.assumptions.hypothetical;
         let mut with = outcome.hypothetical.clone();
         quotas.assume(&mut with, preemptor.team, preemptor.total, 1);
         !quotas.is_weightless(preemptor.pool, preemptor.team, &with)
-            && quotas.fairer_than(preemptor.pool, &self.state.hypothetical, &with)
-            && !self.yields_to_a_mate(outcome)
+            && quotas.fairer_than(preemptor.pool, before, &with)
+            && !self.loses_to_a_sibling(outcome)
             && {
-                self.refill(outcome, &mut with);
-                quotas.fairer_than(preemptor.pool, &self.state.hypothetical, &with)
+                self.backfill(outcome, &mut with);
+                quotas.fairer_than(preemptor.pool, before, &with)
             }
     }
 
-    /// Whether a waiting mate of higher priority would take the room from the claimant: it could not
-    /// have taken it from the victims itself, so they would come back for it.
-    fn yields_to_a_mate(&self, outcome: &Outcome) -> bool {
+    /// Whether a waiting sibling of higher priority would take the capacity from the preemptor. The sibling could
+    /// not have preempted the victims itself, so they would preempt in turn.
+    fn loses_to_a_sibling(&self, outcome: &Outcome) -> bool {
         let (cluster, preemptor) = (self.cluster, &self.preemptor);
         let mut above = self
             .pending
             .firsts_of(preemptor.team)
-            .filter(|id| *id != preemptor.id && !self.state.started.contains(id))
+            .filter(|id| *id != preemptor.id && !self.assumptions.started.contains(id))
             .filter_map(|id| cluster.get(id))
             .filter(|sibling| cluster.priority_of(sibling) > preemptor.priority)
             .peekable();
@@ -57,10 +60,10 @@ impl Search<'_> {
         let gone: Vec<&WorkloadId> =
             outcome.parts.iter().map(|part| &self.candidates[part.candidate].info.workload.id).collect();
         above.any(|sibling| {
-            let mut freed = self.unhidden(&outcome.unfilled);
+            let mut freed = self.unmasked(&outcome.freed_in_all);
             for other in cluster.holders(preemptor.pool, preemptor.team) {
                 let lower =
-                    self.evictable(other) && cluster.priority_of(other) < cluster.priority_of(sibling);
+                    self.runs_preemptible(other) && cluster.priority_of(other) < cluster.priority_of(sibling);
                 if lower && !gone.contains(&&other.workload.id) {
                     free(&mut freed, other);
                 }
@@ -69,8 +72,8 @@ impl Search<'_> {
         })
     }
 
-    /// Such room with the room that is kept for somebody: others than the claimant may start in it.
-    pub fn unhidden(&self, freed: &Freed) -> Freed {
+    /// The freed capacity together with the masked capacity, which other workloads than the preemptor may use.
+    pub fn unmasked(&self, freed: &Freed) -> Freed {
         let mut freed = freed.clone();
         for Masked { owner, need, placement } in self.masked {
             for (node, pods) in placement {
@@ -80,54 +83,80 @@ impl Search<'_> {
         freed
     }
 
-    /// Whose turn it is among teams that ask for so much, by the order of the queue: less goes first.
-    pub fn turn(&self, info: &WorkloadInfo, more: &Vector, hypothetical: &Hypothetical) -> impl Ord + use<> {
+    /// The place of a workload in the order between teams (law 9), if it asks for `more`; the smallest is first.
+    pub fn queue_position(
+        &self,
+        info: &WorkloadInfo,
+        more: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> impl Ord + use<> {
         let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
         let within_guarantee = quotas.within_guarantee(pool, info.team, more, hypothetical);
         let share = quotas.level_share(pool, info.team, hypothetical.get(&info.team));
         (Reverse(within_guarantee), share, SubmissionOrder::of(&info.workload), info.workload.id.clone())
     }
 
-    /// Lets those who wait start in the room that is left over, and then those grow who have started.
-    fn refill(&self, outcome: &Outcome, hypothetical: &mut Hypothetical) {
-        let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
-        let mut freed = self.unhidden(&outcome.freed);
-        let victims = outcome.parts.iter().filter(|part| part.whole);
-        let mut waiting: Vec<(&WorkloadInfo, usize)> =
-            victims.map(|part| (self.candidates[part.candidate].info, 1)).collect();
-        // Whoever leaves for somebody else will wait as well.
-        let nominated = |info: &WorkloadInfo| self.nominated.iter().any(|other| other.id == info.workload.id);
-        let going = self.cluster.going().filter(|info| info.usage.pool == pool && !nominated(info));
-        waiting.extend(going.take(KINDS).map(|info| (info, 1)));
-        waiting.extend(self.waiting().take(KINDS));
+    /// Lets waiting workloads start in the left-over capacity, and then the started elastic workloads grow.
+    fn backfill(&self, outcome: &Outcome, hypothetical: &mut Hypothetical) {
+        let quotas = &self.cluster.quotas;
+        let mut freed = self.unmasked(&outcome.freed);
+        let mut waiting = self.waiting_after(outcome);
         let preemptor = self.cluster.get(self.preemptor.id);
         let mut started: Vec<(&WorkloadInfo, Placement)> =
             preemptor.map(|info| (info, outcome.placement.clone())).into_iter().collect();
-        for _ in 0..STARTS {
-            let mut order: Vec<usize> = (0..waiting.len()).filter(|place| waiting[*place].1 > 0).collect();
-            order.sort_by_cached_key(|place| {
-                let info = waiting[*place].0;
-                self.turn(info, &info.least_total(), hypothetical)
+        for _ in 0..MAX_STARTS {
+            let mut order: Vec<usize> = (0..waiting.len()).filter(|index| waiting[*index].1 > 0).collect();
+            order.sort_by_cached_key(|index| {
+                let info = waiting[*index].0;
+                self.queue_position(info, &info.least_total(), hypothetical)
             });
-            let mut room = None;
-            for place in order {
-                let (info, count) = &mut waiting[place];
-                room = self.starts(info, hypothetical, &freed).map(|room| (*info, room));
-                // Who cannot start now cannot when there is less room either.
-                *count = if room.is_some() { *count - 1 } else { 0 };
-                if room.is_some() {
+            let mut start = None;
+            for index in order {
+                let (info, count) = &mut waiting[index];
+                start = self.place_waiting(info, hypothetical, &freed).map(|placement| (*info, placement));
+                // A workload that cannot start now cannot start with less free capacity either.
+                *count = if start.is_some() { *count - 1 } else { 0 };
+                if start.is_some() {
                     break;
                 }
             }
-            let Some((info, room)) = room else { break };
-            occupy(&mut freed, &info.need, &room);
+            let Some((info, placement)) = start else { break };
+            occupy(&mut freed, &info.need, &placement);
             quotas.assume(hypothetical, info.team, &info.least_total(), 1);
-            started.push((info, room));
+            started.push((info, placement));
         }
         self.grow(started, freed, hypothetical);
     }
 
-    /// Lets those take more pods who have started with fewer than they want, one pod at a time.
+    /// The workloads that wait after the preemption, with how many there are like each: the victims, workloads that
+    /// are stopping and will be queued again, and the first of each waiting class.
+    fn waiting_after(&self, outcome: &Outcome) -> Vec<(&WorkloadInfo, usize)> {
+        let pool = self.preemptor.pool;
+        let victims = outcome.parts.iter().filter(|part| part.whole);
+        let mut waiting: Vec<(&WorkloadInfo, usize)> =
+            victims.map(|part| (self.candidates[part.candidate].info, 1)).collect();
+        let nominated = |info: &WorkloadInfo| self.nominated.iter().any(|other| other.id == info.workload.id);
+        let stopping = self.cluster.stopping().filter(|info| info.usage.pool == pool && !nominated(info));
+        waiting.extend(stopping.take(MAX_CLASSES).map(|info| (info, 1)));
+        waiting.extend(self.waiting_classes().take(MAX_CLASSES));
+        waiting
+    }
+
+    /// The first waiting workload of each class, with how many there are in the class without the preemptor and
+    /// without the workloads that are assumed to have started.
+    fn waiting_classes(&self) -> impl Iterator<Item = (&WorkloadInfo, usize)> {
+        self.pending.firsts().filter_map(|(id, count)| {
+            let class = self.pending.class_of(id);
+            let in_class = |id: &WorkloadId| self.pending.class_of(id) == class;
+            let preemptor = usize::from(in_class(self.preemptor.id));
+            let started =
+                self.assumptions.started.iter().filter(|id| *id != self.preemptor.id && in_class(id)).count();
+            let left = count.saturating_sub(preemptor + started);
+            if left == 0 { None } else { Some((self.cluster.get(id)?, left)) }
+        })
+    }
+
+    /// Lets started elastic workloads grow towards the pods that they want, one pod at a time.
     fn grow(
         &self,
         mut started: Vec<(&WorkloadInfo, Placement)>,
@@ -136,26 +165,26 @@ impl Search<'_> {
     ) {
         let quotas = &self.cluster.quotas;
         started.retain(|(info, _)| info.workload.pods > info.least_pods());
-        for _ in 0..GROWTH {
-            let next = (0..started.len()).min_by_key(|place| {
-                let info = started[*place].0;
-                self.turn(info, &info.need, hypothetical)
+        for _ in 0..MAX_GROWN_PODS {
+            let next = (0..started.len()).min_by_key(|index| {
+                let info = started[*index].0;
+                self.queue_position(info, &info.need, hypothetical)
             });
             let Some(next) = next else { return };
             let (info, there) = &mut started[next];
-            match self.one_more(info, there, hypothetical, &freed) {
-                Some(room) => {
-                    occupy(&mut freed, &info.need, &room);
+            match self.place_one_more(info, there, hypothetical, &freed) {
+                Some(placement) => {
+                    occupy(&mut freed, &info.need, &placement);
                     quotas.assume(hypothetical, info.team, &info.need, 1);
-                    room.into_iter().for_each(|(node, pods)| *there.entry(node).or_default() += pods);
+                    placement.into_iter().for_each(|(node, pods)| *there.entry(node).or_default() += pods);
                 }
                 None => _ = started.swap_remove(next),
             }
         }
     }
 
-    /// Where one more pod of somebody finds room beside those that are there; `None` if it has all it wants.
-    fn one_more(
+    /// The node for one more pod of a workload that runs `there`; `None` if it has all pods that it wants.
+    fn place_one_more(
         &self,
         info: &WorkloadInfo,
         there: &Placement,
@@ -164,20 +193,29 @@ impl Search<'_> {
     ) -> Option<Placement> {
         let (cluster, pool) = (self.cluster, self.preemptor.pool);
         let allowed = there.values().sum::<u32>() < info.workload.pods
-            && self.may_hold(info, &info.need, hypothetical, freed);
+            && self.quota_allows(info, &info.need, hypothetical, freed);
         let request = Request { beside: Some(there), ..request_of(info, pool, 1) };
         let nodes = || placement::eligible(cluster, &request);
         allowed.then(|| placement::place(cluster, &nodes(), &request, Capacity::Settled(freed))).flatten()
     }
 
-    /// Where somebody who waits could start in what is imagined.
-    fn starts(&self, info: &WorkloadInfo, hypothetical: &Hypothetical, freed: &Freed) -> Option<Placement> {
-        let allowed = self.may_hold(info, &info.least_total(), hypothetical, freed);
-        allowed.then(|| self.find_room(info, info.least_pods(), freed)).flatten()
+    /// The nodes on which a waiting workload could start.
+    fn place_waiting(
+        &self,
+        info: &WorkloadInfo,
+        hypothetical: &Hypothetical,
+        freed: &Freed,
+    ) -> Option<Placement> {
+        if !self.quota_allows(info, &info.least_total(), hypothetical, freed) {
+            return None;
+        }
+        let request = request_of(info, self.preemptor.pool, info.least_pods());
+        let nodes = placement::eligible(self.cluster, &request);
+        placement::place(self.cluster, &nodes, &request, Capacity::Settled(freed))
     }
 
-    /// Whether limits and lenders let somebody hold so much more in what is imagined.
-    fn may_hold(
+    /// Whether limits, guarantees and lending rules let a workload hold `more` under the hypothetical changes.
+    fn quota_allows(
         &self,
         info: &WorkloadInfo,
         more: &Vector,

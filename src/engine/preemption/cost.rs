@@ -1,57 +1,58 @@
-//! What a set of victims costs: the order in which sets are preferred.
+//! The cost of a set of victims. The order of the fields of [`Cost`] is the policy of law 4.
 
 use std::cmp::Reverse;
 
-use crate::preemption::Search;
 use crate::preemption::feasibility::{Outcome, Part};
 use crate::preemption::follow_up::RequeueEffect;
+use crate::preemption::search::{Basis, Search};
 use crate::types::ids::Priority;
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Time, WorkloadId};
 
-/// What a set of victims costs; compares less when it is to be preferred, criterion by criterion.
+/// The cost of a set of victims. Sets are compared field by field, in the order of the fields; less is better.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Victims whose going leaves their team below its guarantee. Also those of the claimant's own team whose
-    /// room its guarantee holds beside the claimant, and who would come back for it at such a victim's expense:
-    /// taking them would only be a longer way there.
-    straddling: usize,
-    /// Whether somebody is still within the minimum run time.
-    young: bool,
-    /// Victims that, queued again, would themselves evict.
-    cascades: usize,
-    /// Victims of the claimant's own team that its guarantee and limit could hold beside it.
+    /// Law 4, no team below its guarantee: victims that leave their team below its guarantee. Also counts a victim of the
+    /// preemptor's own team that the guarantee could hold beside the preemptor, if it would start again only by
+    /// leaving a team below its guarantee: evicting it would only be a detour.
+    below_guarantee: usize,
+    /// Law 4, none under its minimum run time: whether a victim is.
+    under_min_runtime: bool,
+    /// Law 4, no follow-up preemption: victims that would preempt in turn once they are queued again.
+    follow_ups: usize,
+    /// Law 4, the own team only where needed: victims of the preemptor's team that guarantee and limit could hold beside
+    /// the preemptor.
     own_unneeded: usize,
-    /// Device-milliseconds (in thousandths) of work lost.
+    /// Law 4, the least cost of eviction: work lost, in device-milliseconds (thousandths of a device).
     lost: i128,
-    /// The victims' priorities, the highest first.
+    /// Law 4, lowest priority: the priorities of the victims, the highest first.
     priorities: Vec<Priority>,
-    /// How many pods are ended.
+    /// Law 4, fewest pods: how many pods end.
     pods: u32,
-    /// When the victims started, the oldest first; later is better.
+    /// Law 4, newest: the start times of the victims, the oldest first; later is better.
     started: Vec<Reverse<Time>>,
-    /// When they were submitted and what they are called, who goes first in the queue first; later is better.
+    /// Law 4, newest, at equal start times: the victims in the order of the queue; later is better.
     submission_order: Vec<Reverse<SubmissionOrder>>,
-    /// Ties end here, so that the answer never depends on anything unseen.
+    /// Law 10: ends every tie, so that the result depends only on the input.
     ids: Vec<WorkloadId>,
 }
 
 impl Cost {
-    /// Whether a victim would evict somebody in its turn.
+    /// Whether a victim would preempt in turn.
     #[must_use]
-    pub fn cascades(&self) -> bool {
-        self.cascades > 0
+    pub fn has_follow_ups(&self) -> bool {
+        self.follow_ups > 0
     }
 
-    /// Whether somebody's guarantee is cut into, or would be in the end.
+    /// Whether a team falls below its guarantee, at once or through a follow-up preemption.
     #[must_use]
-    pub fn straddles(&self) -> bool {
-        self.straddling > 0
+    pub fn falls_below_guarantee(&self) -> bool {
+        self.below_guarantee > 0
     }
 }
 
 impl Search<'_> {
-    /// What a set costs if none of its victims would evict in its turn: it costs no less.
+    /// A lower bound of the cost of a set: its cost if no victim preempts in turn.
     pub fn least_cost(&self, outcome: &Outcome) -> Cost {
         let parts = || outcome.parts.iter().chain(outcome.moved.iter().map(|(part, _)| part));
         let of = |part: &Part| &self.candidates[part.candidate];
@@ -65,11 +66,11 @@ impl Search<'_> {
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).info.workload.id.clone()).collect();
         ids.sort();
         Cost {
-            straddling: outcome.straddling,
-            young: parts().any(|part| of(part).young),
-            cascades: 0,
+            below_guarantee: outcome.below_guarantee,
+            under_min_runtime: parts().any(|part| of(part).under_min_runtime),
+            follow_ups: 0,
             own_unneeded: outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).count(),
-            // A workload that shrinks goes on with what it has done.
+            // A workload that shrinks or is shifted keeps its work.
             lost: parts().filter(|part| part.whole).map(|part| of(part).lost).sum(),
             priorities,
             pods: parts().map(|part| part.pods).sum(),
@@ -79,32 +80,37 @@ impl Search<'_> {
         }
     }
 
-    /// What a set costs, given what it costs at least.
-    pub fn with_comebacks(&self, mut cost: Cost, outcome: &Outcome) -> Cost {
-        // Of a claim that must last no more is asked than whether it does.
+    /// The cost of a set, given its lower bound.
+    pub fn with_follow_ups(&self, mut cost: Cost, outcome: &Outcome) -> Cost {
+        // One follow-up preemption rejects a set that must last, so the others are not searched.
         let must_last = self.must_last(outcome);
-        let mut then = self.aftermath(outcome);
-        while !(must_last && cost.cascades())
-            && let Some((part, comeback)) = self.try_next(&mut then)
+        let mut then = self.requeue_victims(outcome);
+        while !(must_last && cost.has_follow_ups())
+            && let Some((part, effect)) = self.try_next_victim(&mut then)
         {
-            cost.cascades += usize::from(comeback != RequeueEffect::Peaceful);
-            cost.straddling +=
-                usize::from(comeback == RequeueEffect::Straddling && self.own_unneeded(part, outcome));
+            cost.follow_ups += usize::from(effect != RequeueEffect::NoPreemption);
+            let detour = effect == RequeueEffect::LeavesBelowGuarantee && self.own_unneeded(part, outcome);
+            cost.below_guarantee += usize::from(detour);
         }
         cost
     }
 
-    /// Whether guarantee and limit would hold a victim of the claimant's own team beside it, so that
-    /// only the nodes' room asks for it.
+    /// Whether no victim of a set may preempt in turn (law 8): a borrowing preemptor takes from other teams.
+    pub fn must_last(&self, outcome: &Outcome) -> bool {
+        self.basis == Basis::Borrowing && !self.takes_own_only(outcome)
+    }
+
+    /// Whether guarantee and limit could hold a victim of the preemptor's own team beside the preemptor, so that
+    /// only capacity on nodes is missing.
     fn own_unneeded(&self, part: &Part, outcome: &Outcome) -> bool {
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
         let candidate = &self.candidates[part.candidate];
         if !candidate.own {
             return false;
         }
-        let mut kept = outcome.hypothetical.clone();
-        quotas.assume(&mut kept, candidate.info.team, &part.amount, 1);
-        quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, &kept)
-            && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &kept, true).is_none()
+        let mut with_part = outcome.hypothetical.clone();
+        quotas.assume(&mut with_part, candidate.info.team, &part.amount, 1);
+        quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, &with_part)
+            && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &with_part, true).is_none()
     }
 }

@@ -1,97 +1,96 @@
-//! What taking a set leads to, if it is allowed and makes the claimant start.
+//! Whether a set of victims is permitted and lets the preemptor start, and the state that it leads to.
 
 use std::collections::BTreeMap;
 
 use crate::placement::{self, Capacity, Placement, Request};
-use crate::preemption::{Ground, Item, Search};
+use crate::preemption::search::{Basis, Search, Step, request_of};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules::{free_pods, lending_allows, occupy};
 use crate::state::workload::WorkloadInfo;
-use crate::types::WorkloadId;
-use crate::types::ids::{NodeId, PoolId};
+use crate::types::ids::NodeId;
 use crate::types::vector::Vector;
 
-/// What is taken of one candidate.
+/// The pods that a set takes of one candidate.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Whose, by index.
+    /// The index of the candidate.
     pub candidate: usize,
-    /// Whether all of it is.
+    /// Whether the whole candidate is taken.
     pub whole: bool,
-    /// How many pods on which node.
+    /// How many pods on each node.
     pub nodes: BTreeMap<NodeId, u32>,
     /// How many pods in all.
     pub pods: u32,
-    /// What they hold.
+    /// The resources that they hold.
     pub amount: Vector,
 }
 
-/// What a set leads to.
+/// The state to which a set leads.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Where the claimant goes.
+    /// The nodes on which the preemptor starts.
     pub placement: Placement,
-    /// What is evicted or shrunk.
+    /// The candidates that are evicted or shrunk.
     pub parts: Vec<Part>,
-    /// What moves, and where to.
+    /// The candidates that move, with their new placements.
     pub moved: Vec<(Part, Placement)>,
     /// How many of the parts leave their team below its guarantee.
-    pub straddling: usize,
-    /// The accounts afterwards, without the claimant.
+    pub below_guarantee: usize,
+    /// The changes of quota usage, without the preemptor.
     pub hypothetical: Hypothetical,
-    /// The room on nodes that becomes free, all of it.
-    pub unfilled: Freed,
-    /// The room on nodes afterwards, with the claimant and those that move in their places.
+    /// The capacity on nodes that becomes free, without the preemptor and the moved workloads.
+    pub freed_in_all: Freed,
+    /// The capacity on nodes that is free once the preemptor and the moved workloads are placed.
     pub freed: Freed,
 }
 
-/// Parts sorted out by what happens to them, before the nodes are looked at.
-struct Sorted {
+/// The parts of a set, sorted into those that are taken and those that move. Nodes are not considered yet.
+struct Classified {
     taken: Vec<Part>,
     moving: Vec<Part>,
-    straddling: usize,
+    below_guarantee: usize,
     hypothetical: Hypothetical,
 }
 
-impl<'a> Search<'a> {
-    /// What taking these leads to; `None` when it is not allowed or the claimant still cannot start
-    /// on `nodes`. Whether it makes the shares fairer is not asked here ([`Search::is_fair`]).
-    pub fn outcome(&self, items: &[Item], nodes: &[NodeId]) -> Option<Outcome> {
-        self.ways(items).find_map(|sorted| self.carry_out(sorted, nodes))
+impl Search<'_> {
+    /// The outcome of a set; `None` if the set is not permitted or the preemptor cannot start on `nodes`. Fairness
+    /// is a separate question ([`Search::is_fair`]).
+    pub fn outcome(&self, steps: &[Step], nodes: &[NodeId]) -> Option<Outcome> {
+        self.variants(steps).find_map(|classified| self.place(classified, nodes))
     }
 
-    /// Whether it leads to anything; where is not asked.
-    pub fn does(&self, items: &[Item], nodes: &[NodeId]) -> bool {
-        self.ways(items).any(|sorted| {
-            if !sorted.moving.is_empty() {
-                return self.carry_out(sorted, nodes).is_some();
+    /// Whether a set has an outcome. Cheaper than the outcome itself.
+    pub fn is_feasible(&self, steps: &[Step], nodes: &[NodeId]) -> bool {
+        self.variants(steps).any(|classified| {
+            if !classified.moving.is_empty() {
+                return self.place(classified, nodes).is_some();
             }
-            self.freed_by(&sorted).is_some_and(|freed| {
+            self.freed_by(&classified).is_some_and(|freed| {
                 let most = placement::most(self.cluster, nodes, &self.request(), Capacity::Settled(&freed));
-                most >= self.preemptor.pods && !self.exposes(&sorted.taken, &sorted.hypothetical, &freed)
+                most >= self.preemptor.pods && !self.is_countered(&classified, &freed)
             })
         })
     }
 
-    /// What may happen to a set: first with moves, if any may be made.
-    fn ways(&self, items: &[Item]) -> impl Iterator<Item = Sorted> + '_ {
+    /// The ways to carry out a set: with moves first, if the search allows them, then without.
+    fn variants(&self, steps: &[Step]) -> impl Iterator<Item = Classified> + '_ {
         self.tried.set(self.tried.get() + 1);
-        let parts = self.parts(items);
+        let parts = self.parts(steps);
         let with_moves = self.moves.then(|| (true, parts.clone()));
-        let ways = with_moves.into_iter().chain([(false, parts)]);
-        ways.filter_map(move |(moves, parts)| self.sort(parts, moves))
+        let variants = with_moves.into_iter().chain([(false, parts)]);
+        variants.filter_map(move |(moves, parts)| self.classify(parts, moves))
     }
 
-    /// What a set of items takes of each candidate.
-    pub fn parts(&self, items: &[Item]) -> Vec<Part> {
+    /// The parts of the candidates that a set of steps takes.
+    pub fn parts(&self, steps: &[Step]) -> Vec<Part> {
         let mut taken: BTreeMap<usize, Option<BTreeMap<NodeId, u32>>> = BTreeMap::new();
-        for item in items {
-            match item {
-                Item::Whole(candidate) => {
+        for step in steps {
+            match step {
+                Step::Whole(candidate) => {
                     taken.insert(*candidate, None);
                 }
-                Item::Pod(candidate, node) => {
+                Step::Pod(candidate, node) => {
                     if let Some(pods) = taken.entry(*candidate).or_insert_with(|| Some(BTreeMap::new())) {
                         *pods.entry(*node).or_default() += 1;
                     }
@@ -118,107 +117,110 @@ impl<'a> Search<'a> {
         taken.into_iter().map(part).collect()
     }
 
-    /// Decides of each part whether it may simply be taken, has to move, or straddles a guarantee.
-    fn sort(&self, parts: Vec<Part>, moves: bool) -> Option<Sorted> {
+    /// Decides for each part whether it is taken or has to move. `None` if a part may be neither.
+    fn classify(&self, parts: Vec<Part>, moves: bool) -> Option<Classified> {
         let quotas = &self.cluster.quotas;
-        let mut sorted = Sorted {
+        let mut classified = Classified {
             taken: Vec::new(),
             moving: Vec::new(),
-            straddling: 0,
-            hypothetical: self.state.hypothetical.clone(),
+            below_guarantee: 0,
+            hypothetical: self.assumptions.hypothetical.clone(),
         };
-        // One that accepted less asks for more again once it has stopped.
-        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_cut();
+        // A workload at a smaller size requests its full size again once it has stopped, so it cannot move.
+        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_reduced();
         let (own, mut left): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
             let candidate = &self.candidates[part.candidate];
-            candidate.own && candidate.takeable
+            candidate.own && candidate.evictable
         });
         for part in &own {
             let team = self.candidates[part.candidate].info.team;
-            quotas.assume(&mut sorted.hypothetical, team, &part.amount, -1);
+            quotas.assume(&mut classified.hypothetical, team, &part.amount, -1);
         }
-        // Nobody moves where mates yield to priority: that would disturb equals for its sake.
+        // No workload moves where siblings are preempted by priority: the move would disturb equals for priority.
         let moves = moves && own.is_empty();
-        sorted.taken = own;
-        // Smaller ones first, so that as few as possible straddle.
+        classified.taken = own;
+        // Smaller parts first, so that as few parts as possible leave a team below its guarantee.
         left.sort_by_key(|part| (part.amount.entries().map(|(_, milli)| milli).max(), part.candidate));
         while !left.is_empty() {
-            let may = |part: &Part, straddling: bool| self.may_take(part, &sorted.hypothetical, straddling);
-            if let Some(next) = left.iter().position(|part| may(part, false)) {
-                sorted.take(left.remove(next), self);
+            let may_take = |part: &Part, below_guarantee: bool| {
+                self.may_take(part, &classified.hypothetical, below_guarantee)
+            };
+            if let Some(next) = left.iter().position(|part| may_take(part, false)) {
+                classified.take(left.remove(next), self);
             } else if let Some(next) = left.iter().position(|part| moves && may_move(part)) {
-                sorted.moving.push(left.remove(next));
+                classified.moving.push(left.remove(next));
             } else {
-                let next = left.iter().position(|part| self.ground == Ground::Owed && may(part, true))?;
-                sorted.straddling += 1;
-                sorted.take(left.remove(next), self);
+                let permitted = |part: &Part| self.basis == Basis::WithinGuarantee && may_take(part, true);
+                let next = left.iter().position(permitted)?;
+                classified.below_guarantee += 1;
+                classified.take(left.remove(next), self);
             }
         }
-        Some(sorted)
+        Some(classified)
     }
 
-    /// Whether the law allows to take a part after what is imagined already.
-    pub fn may_take(&self, part: &Part, hypothetical: &Hypothetical, straddling: bool) -> bool {
+    /// Whether a part may be evicted or shrunk after the hypothetical changes (law 3). `below_guarantee` permits
+    /// that its team falls below the guarantee.
+    pub fn may_take(&self, part: &Part, hypothetical: &Hypothetical, below_guarantee: bool) -> bool {
         let candidate = &self.candidates[part.candidate];
         let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
-        candidate.takeable
+        candidate.evictable
             && (candidate.own
                 || quotas.beyond_guarantee(pool, &candidate.levels, &part.amount, hypothetical)
-                    && (!quotas.straddles(pool, &candidate.levels, &part.amount, hypothetical)
-                        || straddling && !candidate.covered(self.cluster)))
+                    && (!quotas.would_fall_below_guarantee(
+                        pool,
+                        &candidate.levels,
+                        &part.amount,
+                        hypothetical,
+                    ) || below_guarantee && !candidate.is_covered(self.cluster)))
     }
 
-    /// The room that becomes free on nodes; `None` where quota does not hold the claimant all the same.
-    fn freed_by(&self, sorted: &Sorted) -> Option<Freed> {
+    /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.
+    fn freed_by(&self, classified: &Classified) -> Option<Freed> {
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
-        let mut freed = self.state.freed.clone();
-        for part in sorted.taken.iter().chain(&sorted.moving) {
+        let mut freed = self.assumptions.freed.clone();
+        for part in classified.taken.iter().chain(&classified.moving) {
             free_pods(&mut freed, self.candidates[part.candidate].info, &part.nodes);
         }
         let (pool, team, total, hypothetical) =
-            (preemptor.pool, preemptor.team, preemptor.total, &sorted.hypothetical);
-        let allowed = match self.ground {
-            Ground::Owed => quotas.within_guarantee(pool, team, total, hypothetical),
-            Ground::Surplus => lending_allows(self.cluster, team, pool, total, &freed),
+            (preemptor.pool, preemptor.team, preemptor.total, &classified.hypothetical);
+        let allowed = match self.basis {
+            Basis::WithinGuarantee => quotas.within_guarantee(pool, team, total, hypothetical),
+            Basis::Borrowing => lending_allows(self.cluster, team, pool, total, &freed),
         };
         (allowed && quotas.over_limit(pool, team, total, hypothetical, true).is_none()).then_some(freed)
     }
 
-    fn exposes(&self, taken: &[Part], hypothetical: &Hypothetical, freed: &Freed) -> bool {
-        self.ground == Ground::Surplus && self.exposed(taken, hypothetical, freed)
+    /// Whether a waiting workload within guarantee would evict the preemptor in turn.
+    fn is_countered(&self, classified: &Classified, freed: &Freed) -> bool {
+        let own = |part: &Part| self.candidates[part.candidate].own;
+        self.basis == Basis::Borrowing
+            && self.would_be_preempted(|| classified.taken.iter().any(own), &classified.hypothetical, freed)
     }
 
-    /// Finds the room: first for the claimant, then for those who move.
-    fn carry_out(&self, sorted: Sorted, nodes: &[NodeId]) -> Option<Outcome> {
-        let preemptor = &self.preemptor;
-        let freed = self.freed_by(&sorted)?;
-        let Sorted { taken, moving, straddling, hypothetical } = sorted;
-        let placement = placement::place(self.cluster, nodes, &self.request(), Capacity::Settled(&freed))?;
-        if self.exposes(&taken, &hypothetical, &freed) {
+    /// Places the preemptor first and then the workloads that move.
+    fn place(&self, classified: Classified, nodes: &[NodeId]) -> Option<Outcome> {
+        let freed_in_all = self.freed_by(&classified)?;
+        let capacity = Capacity::Settled(&freed_in_all);
+        let placement = placement::place(self.cluster, nodes, &self.request(), capacity)?;
+        if self.is_countered(&classified, &freed_in_all) {
             return None;
         }
-        let mut left = freed.clone();
-        occupy(&mut left, preemptor.need, &placement);
+        let Classified { taken, moving, below_guarantee, hypothetical } = classified;
+        let mut freed = freed_in_all.clone();
+        occupy(&mut freed, self.preemptor.need, &placement);
         let mut moved = Vec::new();
         for part in moving {
             let info = self.candidates[part.candidate].info;
-            let to = self.find_room_beside(info, &part, &left)?;
-            occupy(&mut left, &info.need, &to);
+            let to = self.place_moved(info, &part, &freed)?;
+            occupy(&mut freed, &info.need, &to);
             moved.push((part, to));
         }
-        Some(Outcome {
-            placement,
-            parts: taken,
-            moved,
-            straddling,
-            hypothetical,
-            unfilled: freed,
-            freed: left,
-        })
+        Some(Outcome { placement, parts: taken, moved, below_guarantee, hypothetical, freed_in_all, freed })
     }
 
-    /// Where a part that moves finds room, with its workload's other pods.
-    fn find_room_beside(&self, info: &WorkloadInfo, part: &Part, freed: &Freed) -> Option<Placement> {
+    /// The new placement of a part that moves, together with the pods of its workload that stay.
+    fn place_moved(&self, info: &WorkloadInfo, part: &Part, freed: &Freed) -> Option<Placement> {
         let stays = |(node, pods): (&NodeId, &u32)| {
             let left = pods.saturating_sub(part.nodes.get(node).copied().unwrap_or(0));
             (left > 0).then_some((*node, left))
@@ -227,50 +229,22 @@ impl<'a> Search<'a> {
         let request = request_of(info, self.preemptor.pool, part.pods);
         let request = Request { beside: (!staying.is_empty()).then_some(&staying), ..request };
         let nodes = placement::eligible(self.cluster, &request);
-        // A pod alone cannot be told to take another device of its node.
+        // A single pod cannot be made to use another device of its node.
         let elsewhere = |node: &NodeId| part.whole || !part.nodes.contains_key(node);
         let nodes: Vec<NodeId> = nodes.iter().copied().filter(elsewhere).collect();
         placement::place(self.cluster, &nodes, &request, Capacity::Settled(freed))
     }
 
-    /// Where so many pods of somebody find room in the pool once `freed` is free.
-    pub fn find_room(&self, info: &WorkloadInfo, pods: u32, freed: &Freed) -> Option<Placement> {
-        let request = request_of(info, self.preemptor.pool, pods);
-        let nodes = placement::eligible(self.cluster, &request);
-        placement::place(self.cluster, &nodes, &request, Capacity::Settled(freed))
-    }
-
-    /// The first of every kind that waits, with how many there are of it besides the claimant and those who
-    /// are imagined to have started.
-    pub fn waiting(&self) -> impl Iterator<Item = (&WorkloadInfo, usize)> {
-        self.pending.firsts().filter_map(|(id, count)| {
-            let class = self.pending.class_of(id);
-            let aside = |id: &WorkloadId| self.pending.class_of(id) == class;
-            let preemptor = usize::from(aside(self.preemptor.id));
-            let started =
-                self.state.started.iter().filter(|id| *id != self.preemptor.id && aside(id)).count();
-            let left = count.saturating_sub(preemptor + started);
-            if left == 0 { None } else { Some((self.cluster.get(id)?, left)) }
-        })
+    /// Whether all victims are of the preemptor's own team.
+    pub fn takes_own_only(&self, outcome: &Outcome) -> bool {
+        outcome.parts.iter().all(|part| self.candidates[part.candidate].own)
     }
 }
 
-impl Sorted {
+impl Classified {
     fn take(&mut self, part: Part, search: &Search<'_>) {
         let team = search.candidates[part.candidate].info.team;
         search.cluster.quotas.assume(&mut self.hypothetical, team, &part.amount, -1);
         self.taken.push(part);
-    }
-}
-
-/// The room that so many pods of somebody ask for.
-pub fn request_of(info: &WorkloadInfo, pool: PoolId, pods: u32) -> Request<'_> {
-    Request {
-        pool,
-        shape: info.plain_shape(),
-        topology: &info.workload.topology,
-        need: &info.need,
-        pods,
-        beside: None,
     }
 }

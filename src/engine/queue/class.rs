@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::queue::rank::Rank;
-use crate::state::users::Part;
+use crate::state::users::UserShare;
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId};
 use crate::types::ratio::Ratio;
 use crate::types::{Name, PodShape, Size, Topology, Verdict};
@@ -119,7 +119,7 @@ pub(super) struct Class {
     pub(super) key: ClassKey,
     pub(super) waiting: BTreeSet<Rank>,
     /// The usage of their user, in a team that orders its users by usage.
-    pub(super) user_usage: Part,
+    pub(super) user_usage: UserShare,
     pub(super) status: Status,
     /// Why the first workload could not start at its last attempt.
     pub(super) refusal: Option<Verdict>,

@@ -54,8 +54,8 @@ impl Position {
                 peers: None,
             });
         }
-        let before = state.quotas.standing(pool, team, None);
-        let after = state.quotas.standing(pool, team, Some(&total));
+        let before = state.quotas.queue_share(pool, team, None);
+        let after = state.quotas.queue_share(pool, team, Some(&total));
         let mut size: Vec<(usize, i64)> =
             total.nonzero().filter(|(index, _)| state.resources.is_device(*index)).collect();
         if size.is_empty() {

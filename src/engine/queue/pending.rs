@@ -10,7 +10,7 @@ use crate::queue::conditions::{Conditions, set_member};
 use crate::queue::preemptors::PotentialPreemptors;
 use crate::queue::rank::Rank;
 use crate::queue::retry::Retry;
-use crate::state::users::{Part, UserOf};
+use crate::state::users::{UserOf, UserShare};
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId, WorkloadIndex};
 use crate::types::ratio::Ratio;
 use crate::types::{Name, Verdict, WorkloadId};
@@ -38,7 +38,7 @@ impl Pending {
     ///
     /// A new class is active. `user_usage` is the usage of the workload's user, in a team that orders its
     /// users by usage.
-    pub fn insert(&mut self, team: TeamId, key: ClassKey, rank: Rank, user_usage: Part) {
+    pub fn insert(&mut self, team: TeamId, key: ClassKey, rank: Rank, user_usage: UserShare) {
         let known = self.index.get(&team).and_then(|classes| classes.get(&key)).copied();
         if let Some((class, old)) = self.workloads.get(rank.id()) {
             if Some(*class) == known && *old == rank {
@@ -54,7 +54,7 @@ impl Pending {
         });
     }
 
-    fn add_class(&mut self, team: TeamId, key: ClassKey, user_usage: Part) -> ClassId {
+    fn add_class(&mut self, team: TeamId, key: ClassKey, user_usage: UserShare) -> ClassId {
         let class = self.next;
         self.next = self.next.next();
         self.index.entry(team).or_default().insert(key.clone(), class);
@@ -95,7 +95,7 @@ impl Pending {
     }
 
     /// Reorders the classes of a user by the user's usage, which `usage` computes from their pools.
-    pub fn set_user_usage(&mut self, team: TeamId, user: &Name, usage: impl Fn(&[Name]) -> Part) {
+    pub fn set_user_usage(&mut self, team: TeamId, user: &Name, usage: impl Fn(&[Name]) -> UserShare) {
         let classes = self.users.get(&(team, user.clone()));
         for class in classes.into_iter().flatten().copied().collect::<Vec<_>>() {
             let Some(known) = self.classes.get(&class) else { continue };

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use crate::state::users::Part;
+use crate::state::users::UserShare;
 use crate::types::ids::{Priority, WorkloadIndex};
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Time, Workload, WorkloadId};
@@ -17,7 +17,7 @@ pub struct Rank {
     raised: Reverse<bool>,
     priority: Reverse<Priority>,
     /// The usage of its user. Zero inside a class: its workloads have the same user.
-    user_usage: Part,
+    user_usage: UserShare,
     submission_order: SubmissionOrder,
     id: WorkloadId,
     /// The index of its info. Two ranks always differ in a field above.
@@ -47,7 +47,7 @@ impl Rank {
 
     /// This rank with that usage of its user.
     #[must_use]
-    pub fn with_user_usage(self, user_usage: Part) -> Self {
+    pub fn with_user_usage(self, user_usage: UserShare) -> Self {
         Self { user_usage, ..self }
     }
 

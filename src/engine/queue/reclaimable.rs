@@ -51,7 +51,7 @@ impl Reclaimable {
         let own = [team];
         let borrows = state.totals.parts(pool, team).any(|least| {
             state.quotas.beyond_guarantee(pool, &own, least, &nothing)
-                && !state.quotas.straddles(pool, &own, least, &nothing)
+                && !state.quotas.would_fall_below_guarantee(pool, &own, least, &nothing)
         });
         let known = self.teams.entry((pool, team)).or_default();
         known.lowest = lowest;

@@ -1,4 +1,4 @@
-//! How far the scheduling cycle has come, and what has changed since.
+//! The progress of the scheduling cycle, and the changes since.
 
 use crate::types::{Effort, Time};
 
@@ -15,11 +15,11 @@ pub struct CycleCursor {
     pub grown: u64,
     /// Counts the changes that are not the engine's own decisions.
     pub external_changes: u64,
-    /// Every waiting workload is to be considered again.
+    /// Whether every waiting workload is attempted again.
     pub requeue_all: bool,
     /// The time at which something becomes possible without an event.
     pub wake: Option<Time>,
-    /// How much the cycle may still search in vain before it leaves the rest for the next.
+    /// The search budget that the cycle has left; once it is used up, the rest is left for the next cycle.
     pub search_budget: usize,
     /// Whether the last cycle ended before every workload that may start was considered.
     pub cut_short: bool,
@@ -27,6 +27,6 @@ pub struct CycleCursor {
     pub planned: Time,
     /// Whether an eviction was not considered because the start of its victim was not confirmed.
     pub awaits_start: bool,
-    /// How much was searched for victims so far.
+    /// The effort of preemption searches so far.
     pub effort: Effort,
 }

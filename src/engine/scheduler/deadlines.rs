@@ -1,4 +1,4 @@
-//! The longest wait and the longest run that queues set, by time.
+//! When workloads reach the longest wait or the longest run of their queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,21 @@ use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{OnMaxWait, Queue, Time, WorkloadId};
 
-/// When which workload's time is up.
+/// The deadlines of all workloads.
 #[derive(Clone, Debug, Default)]
 pub struct Deadlines {
-    /// Since when each of those that wait, or are about to start, has been waiting.
+    /// The time since which each workload that waits, or is about to start, has been waiting.
     pub waiting: BTreeMap<WorkloadId, Time>,
-    /// When something is due for whom, and the same the other way round.
+    /// The deadline of each workload.
     pub armed: BTreeMap<WorkloadId, Time>,
+    /// The same deadlines by time.
     pub due: BTreeSet<(Time, WorkloadId)>,
-    /// Those that have waited for longer than their queue wants, with the time at which that was noted.
+    /// The workloads that have waited longer than their queue allows, each with the deadline that passed.
     pub overdue: BTreeMap<WorkloadId, Time>,
 }
 
 impl Deadlines {
-    /// Takes note of where a workload stands after a change of it or of its phase.
+    /// Follows a change of a workload or of its phase; `before` is its phase until now.
     pub fn note(&mut self, state: &mut ClusterState, id: &WorkloadId, before: Option<&Phase>, now: Time) {
         let info = state.get(id).filter(|info| !info.removed);
         let Some((phase, submitted)) = info.map(|info| (&info.phase, info.workload.submitted)) else {
@@ -55,19 +56,19 @@ impl Deadlines {
         }
     }
 
-    /// Since when a workload has been waiting.
+    /// The time since which a workload has been waiting.
     #[must_use]
     pub fn waits_since(&self, info: &WorkloadInfo) -> Time {
         self.waiting.get(&info.workload.id).copied().unwrap_or(info.workload.submitted)
     }
 
-    /// Whether a workload has waited for longer than its queue wants.
+    /// Whether a workload has waited longer than its queue allows.
     #[must_use]
     pub fn overdue(&self, id: &WorkloadId) -> bool {
         self.overdue.contains_key(id)
     }
 
-    /// Sets the timer of a workload to what its phase and its queue say.
+    /// Sets the deadline of a workload from its phase and its queue.
     pub fn arm(&mut self, state: &mut ClusterState, id: &WorkloadId) {
         let known = state.get(id).and_then(|info| state.queue_of(info).ok().map(|queue| (info, queue)));
         let mut due = known.and_then(|(info, queue)| self.due_of(info, queue));
@@ -96,6 +97,7 @@ impl Deadlines {
         }
     }
 
+    /// The deadline of a workload in its phase.
     fn due_of(&self, info: &WorkloadInfo, queue: &Queue) -> Option<Time> {
         match &info.phase {
             Phase::Pending if info.workload.pods > 0 => {

@@ -1,71 +1,89 @@
-//! Workloads whose pods must all become ready in time, and the pauses of those that did not.
+//! Gangs: all pods of such a workload must become ready in time, else it rests before the next run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Time, WorkloadId};
+use crate::types::{Admission, Time, WorkloadId, backoff};
 
-/// How far a workload's pods have come.
+/// How long a gang rests the first time.
+const FIRST_REST: Duration = Duration::from_secs(30);
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(1800);
+
+/// The progress of a gang's pods.
 #[derive(Clone, Debug, Default)]
 pub struct Gang {
-    /// How many are ready.
+    /// The number of ready pods.
     pub ready: u32,
-    /// How many have succeeded so far, in all of its runs.
+    /// The number of pods that have succeeded, in all runs.
     pub succeeded: u32,
+    /// The present run.
     pub run: Option<Run>,
-    /// By when all pods of the present run must be ready.
+    /// The time by which all pods of the present run must be ready.
     pub due: Option<Time>,
+    /// The rest after runs that did not become ready.
     pub rest: Option<Rest>,
 }
 
-/// One run of a workload.
+/// One run of a gang.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// When it was admitted.
     pub at: Time,
-    /// When it was found running, if nobody here saw it start.
+    /// When this engine found it running; `None` if this engine saw it start.
     pub found: Option<Time>,
-    /// How many pods had succeeded before.
+    /// The number of pods that had succeeded in earlier runs.
     pub before: u32,
     /// Whether all of its pods have been ready at the same time.
     pub up: bool,
 }
 
-/// What follows from runs that did not come up.
+/// The rest after runs that did not become ready.
 #[derive(Clone, Debug)]
 pub struct Rest {
-    /// How many runs have not.
+    /// The number of runs before the last one that did not become ready.
     pub times: u32,
-    /// When the last of them was admitted.
+    /// When the last such run was admitted.
     pub run: Time,
-    /// When it may start again; none once that time has come.
+    /// When the gang may start again; `None` once that time has come.
     pub until: Option<Time>,
     /// How long it rests.
     pub pause: Duration,
-    /// What was said about it.
+    /// The reason for the rest, for users.
     pub message: String,
 }
 
-/// Whose pods are to be ready by when, and who rests.
+/// All gangs, with their deadlines and rests by time.
 #[derive(Clone, Debug, Default)]
 pub struct Gangs {
+    /// The gangs that have run or were reported.
     pub gangs: BTreeMap<WorkloadId, Gang>,
-    /// By when whose pods must be ready.
-    pub due: BTreeSet<(Time, WorkloadId)>,
-    /// Until when who rests.
-    pub resting: BTreeSet<(Time, WorkloadId)>,
+    /// The times by which gangs must be ready.
+    pub due: Times,
+    /// The times at which rests end.
+    pub resting: Times,
+}
+
+/// Times of workloads, the earliest first.
+type Times = BTreeSet<(Time, WorkloadId)>;
+
+/// Removes a time of a workload, if it has one.
+fn remove(times: &mut Times, at: Option<Time>, id: &WorkloadId) {
+    if let Some(at) = at {
+        times.remove(&(at, id.clone()));
+    }
 }
 
 impl Gangs {
-    /// Takes note of where a workload stands after a change of it or of its phase.
+    /// Follows a change of a workload or of its phase; `before` is its phase until now.
     pub fn note(&mut self, state: &ClusterState, id: &WorkloadId, before: Option<&Phase>, now: Time) {
         let info = state.get(id).filter(|info| !info.removed && info.phase != Phase::Finished);
         let Some(info) = info else {
             if let Some(gang) = self.gangs.remove(id) {
-                self.resting.strike(gang.rest.and_then(|rest| rest.until), id);
-                self.due.strike(gang.due, id);
+                remove(&mut self.resting, gang.rest.and_then(|rest| rest.until), id);
+                remove(&mut self.due, gang.due, id);
             }
             return;
         };
@@ -76,11 +94,11 @@ impl Gangs {
                     let found = before.is_none().then_some(now);
                     let before = if found.is_some() { 0 } else { gang.succeeded };
                     gang.run = Some(Run { at: admission.at, found, before, up: false });
-                    // What was told before is of another run.
+                    // The count of ready pods is of an earlier run.
                     gang.ready = 0;
                 }
-                if gang.look(info, admission) {
-                    self.clear(id);
+                if gang.note_ready(info, admission) {
+                    self.end_rest(id);
                 }
             }
             Phase::Pending | Phase::Hold | Phase::Leaving { .. } => {
@@ -92,67 +110,96 @@ impl Gangs {
         }
     }
 
-    /// Sets the time by which a workload's pods must be ready to what its queue says.
+    /// Sets the time by which a gang must be ready from its queue.
     pub fn arm(&mut self, state: &ClusterState, id: &WorkloadId) {
         let Some(gang) = self.gangs.get_mut(id) else { return };
         let due = state.get(id).and_then(|info| gang.due_of(state, info));
         let before = std::mem::replace(&mut gang.due, due);
         if before != due {
-            self.due.strike(before, id);
+            remove(&mut self.due, before, id);
             self.due.extend(due.map(|due| (due, id.clone())));
         }
     }
 
-    /// Why a workload that waits is not to start yet, if it rests.
+    /// The rest of a workload, if it may not start yet.
     #[must_use]
     pub fn rest(&self, id: &WorkloadId) -> Option<&Rest> {
         self.gangs.get(id)?.rest.as_ref().filter(|rest| rest.until.is_some())
     }
 
-    /// How many pods of a workload that runs are up and how many must be, while that is waited for.
+    /// The number of pods that are ready and the number that must be, while a gang has a deadline.
     #[must_use]
     pub fn awaited(&self, info: &WorkloadInfo, admission: &Admission) -> Option<(u32, u32)> {
         let gang = self.gangs.get(&info.workload.id).filter(|gang| gang.due.is_some())?;
         let run = gang.run.as_ref()?;
-        Some((gang.there(run), gang.needed(run, info, admission)))
+        Some((gang.present(run), gang.needed(run, info, admission)))
     }
 
-    /// Lets a workload start whenever it can.
-    pub fn clear(&mut self, id: &WorkloadId) -> bool {
+    /// Lets a gang rest after a run, admitted at `run`, that did not become ready; the rest doubles with every run in
+    /// a row.
+    pub fn start_rest(&mut self, id: &WorkloadId, run: Time, message: String, now: Time) {
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        // After a failed write of the eviction it is the same run again.
+        let times = match &gang.rest {
+            Some(rest) if rest.run == run => rest.times,
+            Some(rest) => rest.times + 1,
+            None => 0,
+        };
+        let pause = backoff(FIRST_REST, LONGEST_REST, times);
+        let until = now.after(pause);
+        let before = gang.rest.replace(Rest { times, run, until: Some(until), pause, message });
+        remove(&mut self.resting, before.and_then(|rest| rest.until), id);
+        self.resting.insert((until, id.clone()));
+    }
+
+    /// Removes a gang from the resting ones if its rest is over at `now`, the earliest first.
+    pub fn take_rested(&mut self, now: Time) -> Option<WorkloadId> {
+        self.resting.first().filter(|(until, _)| *until <= now)?;
+        let (_, id) = self.resting.pop_first()?;
+        if let Some(rest) = self.gangs.get_mut(&id).and_then(|gang| gang.rest.as_mut()) {
+            rest.until = None;
+        }
+        Some(id)
+    }
+
+    /// Ends a gang's rest and forgets its failed runs; true if it was resting.
+    pub fn end_rest(&mut self, id: &WorkloadId) -> bool {
         let rest = self.gangs.get_mut(id).and_then(|gang| gang.rest.take());
         let until = rest.and_then(|rest| rest.until);
-        self.resting.strike(until, id);
+        remove(&mut self.resting, until, id);
         until.is_some()
     }
 }
 
 impl Gang {
-    /// How many pods of a run have done their work.
-    pub fn done(&self, run: &Run) -> u32 {
+    /// The number of pods of a run that have succeeded.
+    fn done(&self, run: &Run) -> u32 {
         self.succeeded.saturating_sub(run.before)
     }
 
-    /// How many pods of a run are up, or were and have done their work.
-    pub fn there(&self, run: &Run) -> u32 {
+    /// The number of pods of a run that are ready or have succeeded.
+    fn present(&self, run: &Run) -> u32 {
         self.ready.saturating_add(self.done(run))
     }
 
-    /// How many must be: those granted, unless fewer are wanted now for another reason than what is done.
-    pub fn needed(&self, run: &Run, info: &WorkloadInfo, admission: &Admission) -> u32 {
+    /// The number of pods that must be ready or have succeeded: those admitted, or fewer if the workload asks for
+    /// fewer now and not because pods have succeeded.
+    fn needed(&self, run: &Run, info: &WorkloadInfo, admission: &Admission) -> u32 {
         admission.pods.min(info.workload.pods.saturating_add(self.done(run)))
     }
 
-    /// Takes note of it if all pods are up; that makes up for the runs before.
-    pub fn look(&mut self, info: &WorkloadInfo, admission: &Admission) -> bool {
+    /// Marks the present run as ready if all of its pods are; true if it was not ready before.
+    pub fn note_ready(&mut self, info: &WorkloadInfo, admission: &Admission) -> bool {
         let Some(run) = self.run.as_ref().filter(|run| !run.up) else { return false };
-        let up = self.there(run) >= self.needed(run, info, admission);
+        let up = self.present(run) >= self.needed(run, info, admission);
         if let Some(run) = self.run.as_mut().filter(|_| up) {
             run.up = true;
         }
         up
     }
 
-    pub fn due_of(&self, state: &ClusterState, info: &WorkloadInfo) -> Option<Time> {
+    /// The time by which the pods of the present run must be ready; `None` if there is none.
+    fn due_of(&self, state: &ClusterState, info: &WorkloadInfo) -> Option<Time> {
         let (Phase::Running(admission) | Phase::Resizing { from: admission, .. }) = &info.phase else {
             return None;
         };
@@ -160,19 +207,5 @@ impl Gang {
         let due = run.at.after(state.queue_of(info).ok()?.ready_timeout?);
         let returns = info.workload.resumable || info.workload.expendable;
         (returns && run.found.is_none_or(|found| found < due)).then_some(due)
-    }
-}
-
-/// Sets of times of workloads.
-pub trait Dates {
-    /// Takes a time of a workload out, if it is there.
-    fn strike(&mut self, at: Option<Time>, id: &WorkloadId);
-}
-
-impl Dates for BTreeSet<(Time, WorkloadId)> {
-    fn strike(&mut self, at: Option<Time>, id: &WorkloadId) {
-        if let Some(at) = at {
-            self.remove(&(at, id.clone()));
-        }
     }
 }

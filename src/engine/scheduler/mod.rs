@@ -18,37 +18,37 @@ use nominations::Nominations;
 use reservations::ReservationTable;
 use retries::Retries;
 
-/// Everything that decisions depend on, grouped by what it is about.
+/// Everything that decisions depend on, in groups; a step of the cycle changes only some of them.
 #[derive(Clone, Debug, Default)]
 pub struct Scheduler {
     /// Cluster-wide scheduling options.
     pub settings: Settings,
     /// Workloads, nodes and quotas.
     pub state: ClusterState,
-    /// The workloads that wait, and what they are blocked on.
+    /// The waiting workloads, and the conditions they are blocked on.
     pub queue: WaitQueue,
     /// When running workloads are expected to end.
     pub prediction: Prediction,
     /// Capacity kept for workloads that cannot start yet.
     pub reservations: ReservationTable,
-    /// Capacity that is being freed, and the workloads it is freed for.
+    /// Capacity that is being freed, with its preemptors.
     pub nominations: Nominations,
     /// Pauses after refused writes, misplaced pods and gangs that did not become ready.
     pub retries: Retries,
     /// The longest waits and runs that queues set.
     pub deadlines: Deadlines,
-    /// When to look for a workload to move so that free capacity is less fragmented.
+    /// When to search next for a move that makes free capacity less fragmented.
     pub defragmentation: DefragmentationState,
     /// How far the scheduling cycle has come.
     pub cursor: CycleCursor,
 }
 
-/// When defragmentation looks for a move next.
+/// When defragmentation searches for a move next.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefragmentationState {
     /// The time from which the budget allows the next move; `None` before the first plan.
     pub due: Option<Time>,
-    /// The versions at which no move paid, and when a workload that could not be moved then
+    /// The versions at which no move paid, and the time at which a workload too young to be moved then
     /// reaches its minimum run time.
     pub quiet: Option<(Versions, Option<Time>)>,
 }

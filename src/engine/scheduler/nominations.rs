@@ -13,40 +13,50 @@ use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
 use crate::types::{Admission, PodShape, Topology, WorkloadId};
 
-/// Capacity promised to a workload.
+/// Capacity nominated to a workload, which starts once the capacity is free.
 #[derive(Clone, Debug)]
 pub struct Nomination {
-    /// Who waits for it.
+    /// The workload.
     pub id: WorkloadId,
-    pub place: WorkloadIndex,
+    /// Its index in the state.
+    pub index: WorkloadIndex,
+    /// Its team.
     pub team: TeamId,
+    /// Its user, where users of the team take turns.
     pub user: Option<UserOf>,
+    /// The pool in which it starts.
     pub pool: PoolId,
+    /// The shape of its pods.
     pub shape: Arc<PodShape>,
+    /// The topology domains for which it asks.
     pub topology: Topology,
+    /// The number of pods with which it starts.
     pub pods: u32,
+    /// The need of one pod.
     pub need: Vector,
+    /// The need of all pods.
     pub total: Vector,
+    /// The nominated nodes, with the number of pods on each.
     pub placement: Placement,
-    /// Who leaves, of those this claim told to.
+    /// The victims of its preemption; none where the capacity was being freed already.
     pub victims: Vec<Victim>,
-    /// For the verdict.
+    /// The reason for waiting, for the verdict.
     pub message: String,
 }
 
-/// Somebody who was told to make room.
+/// A workload that is evicted, shrunk or moved for a preemptor.
 #[derive(Clone, Debug)]
 pub struct Victim {
-    /// What was decided.
+    /// The decision.
     pub take: Take,
-    /// Where its entry is kept.
-    pub place: WorkloadIndex,
-    /// What it ran by before.
+    /// Its index in the state.
+    pub index: WorkloadIndex,
+    /// Its admission before the decision.
     pub before: Admission,
 }
 
 impl Nomination {
-    /// A promise of that place.
+    /// Nominates the capacity of a placement to a workload; [`Self::nominate`] charges it.
     pub fn new(
         waiting: &WaitingWorkload,
         pool: PoolId,
@@ -56,7 +66,7 @@ impl Nomination {
     ) -> Self {
         Self {
             id: waiting.id.clone(),
-            place: waiting.index,
+            index: waiting.index,
             team: waiting.team,
             user: waiting.user.clone(),
             pool,
@@ -71,13 +81,13 @@ impl Nomination {
         }
     }
 
-    /// Whose promise it is, if that is still known.
+    /// The workload, if it is still known.
     #[must_use]
     pub fn info<'a>(&self, state: &'a ClusterState) -> Option<&'a WorkloadInfo> {
-        state.at(self.place).filter(|info| info.workload.id == self.id)
+        state.at(self.index).filter(|info| info.workload.id == self.id)
     }
 
-    /// Puts the promised room on the books, or with -1 takes it off.
+    /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.team, &self.total, times);
         if let Some(user) = &self.user {
@@ -88,7 +98,7 @@ impl Nomination {
         }
     }
 
-    /// Whose promise it is, as far as others need to know.
+    /// The workload as preemption searches see it; `None` if it is not known any more.
     #[must_use]
     pub fn nominated(&self, state: &ClusterState) -> Option<Nominated> {
         self.info(state).map(|info| Nominated {
@@ -98,17 +108,17 @@ impl Nomination {
         })
     }
 
-    /// Those who were told to leave for it.
+    /// The workloads that are evicted, shrunk or moved for it.
     pub fn victims(&self) -> impl Iterator<Item = &WorkloadId> {
         self.victims.iter().map(|victim| victim.take.id())
     }
 
-    /// Whether the promise is still what the workload asks for.
+    /// Whether it is still the capacity that the workload asks for.
     #[must_use]
     pub fn is_for(&self, info: &WorkloadInfo) -> bool {
         let same = |left: &Vector, right: &Vector| left.plus(right, -1).nonzero().next().is_none();
         let wanted = matches!(info.phase, Phase::Pending | Phase::Stopping(_) | Phase::Leaving { .. });
-        // Who moves may be promised room for more than it must have.
+        // A workload that moves may have capacity for more pods than its minimum.
         let pods = self.pods.clamp(info.least_pods(), info.workload.pods);
         wanted
             && info.team == self.team
@@ -122,18 +132,45 @@ impl Nomination {
 pub struct Nominations {
     /// In the order in which they were made.
     pub all: Vec<Nomination>,
-    /// The preemptions that borrowing workloads have caused.
+    /// The preemptions that each borrowing workload has caused.
     pub borrowing: BTreeMap<WorkloadId, BorrowingPreemptions>,
+}
+
+impl Nominations {
+    /// The preemptions that a borrowing workload has caused since the last external change.
+    #[must_use]
+    pub fn borrowing_preemptions(
+        &self,
+        id: &WorkloadId,
+        external_changes: u64,
+    ) -> Option<&BorrowingPreemptions> {
+        self.borrowing.get(id).filter(|preemptions| preemptions.at == external_changes)
+    }
+
+    /// Counts one more preemption by a borrowing workload, with the workloads that it evicts.
+    pub fn note_borrowing_preemption(
+        &mut self,
+        id: &WorkloadId,
+        external_changes: u64,
+        evicted: impl Iterator<Item = WorkloadId>,
+    ) {
+        let preemptions = self.borrowing.entry(id.clone()).or_default();
+        if preemptions.at != external_changes {
+            *preemptions = BorrowingPreemptions { at: external_changes, ..BorrowingPreemptions::default() };
+        }
+        preemptions.count += 1;
+        preemptions.victims.extend(evicted);
+    }
 }
 
 /// The preemptions that one borrowing workload has caused without an external change: their number is limited
 /// and no victim is taken twice, so that borrowers cannot evict each other for ever (laws 4 and 8).
 #[derive(Clone, Debug, Default)]
 pub struct BorrowingPreemptions {
-    /// The number of external changes at that time.
+    /// The number of external changes so far.
     pub at: u64,
-    /// How many preemptions.
+    /// The number of preemptions.
     pub count: u32,
-    /// Their victims.
+    /// The workloads that they evicted.
     pub victims: BTreeSet<WorkloadId>,
 }

@@ -62,7 +62,7 @@ impl Reservation {
         matches!(self.capacity, ReservedCapacity::Infeasible)
     }
 
-    /// Whether it is still what its owner asks for.
+    /// Whether it still fits its owner's request.
     #[must_use]
     pub fn is_for(&self, info: &WorkloadInfo, waiting: &WaitingWorkload) -> bool {
         matches!(info.phase, Phase::Pending | Phase::Starting(_))

@@ -15,9 +15,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Why and until when workloads are not tried again.
 #[derive(Clone, Debug, Default)]
 pub struct Retries {
-    /// Workloads whose last write failed.
+    /// Workloads with a failed last write.
     pub failures: BTreeMap<WorkloadId, Failure>,
-    /// Workloads whose pods must all become ready in time.
+    /// Workloads of several pods, which must all become ready in time.
     pub gangs: Gangs,
     /// Workloads with misplaced pods.
     pub misplaced: Misplaced,

@@ -1,8 +1,8 @@
-//! Fair shares: what each team would hold if its pool were shared out anew to the present demand.
+//! Fair shares: the usage of each team if its pool were divided again by the present demand.
 //!
-//! Guarantees first, each up to its team's demand; what is left is poured out by weight, up to demand
-//! and limit (water-filling, as in max-min fairness; Bertsekas and Gallager, Data Networks, 6.5.2),
-//! level by level from the roots. Teams of weight 0 get what is then still left.
+//! Guarantees come first, each up to its team's demand. The rest is divided by weight, up to demand and limit
+//! (water-filling, as in max-min fairness; Bertsekas and Gallager, Data Networks, 6.5.2), level by level from
+//! the roots. Teams of weight 0 get the remainder.
 
 use std::collections::BTreeMap;
 
@@ -12,50 +12,55 @@ use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{DEFAULT_POOL, Name};
 
-/// Somebody who takes part in sharing out.
+/// One participant of a division.
 #[derive(Clone, Copy, Debug, Default)]
-struct Party {
+struct Participant {
     guaranteed: i64,
-    /// What it can use, its limit considered.
+    /// The amount it can use, its limit considered.
     want: i64,
     weight: u32,
 }
 
-/// Divides `total` among parties.
-fn pour(total: i64, parties: &[Party]) -> Vec<i64> {
-    let promised: Vec<i64> = parties.iter().map(|party| party.guaranteed.min(party.want)).collect();
-    let sum: i64 = promised.iter().sum();
+/// Divides `total` among participants.
+fn fill(total: i64, participants: &[Participant]) -> Vec<i64> {
+    let guaranteed: Vec<i64> =
+        participants.iter().map(|participant| participant.guaranteed.min(participant.want)).collect();
+    let sum: i64 = guaranteed.iter().sum();
     if sum > total {
-        // More is promised than there is: everybody in proportion.
-        return promised.iter().map(|one| part(total, *one, sum)).collect();
+        // The guarantees exceed the total: all are reduced in proportion.
+        return guaranteed.iter().map(|one| part(total, *one, sum)).collect();
     }
-    let mut shares = promised;
+    let mut shares = guaranteed;
     for weighted in [true, false] {
-        let weight =
-            |party: &Party| if weighted { i64::from(party.weight) } else { i64::from(party.weight == 0) };
-        let mut thirsty: Vec<usize> = (0..parties.len())
-            .filter(|i| weight(&parties[*i]) > 0 && shares[*i] < parties[*i].want)
+        let weight = |participant: &Participant| {
+            if weighted { i64::from(participant.weight) } else { i64::from(participant.weight == 0) }
+        };
+        let mut unsatisfied: Vec<usize> = (0..participants.len())
+            .filter(|i| weight(&participants[*i]) > 0 && shares[*i] < participants[*i].want)
             .collect();
-        while !thirsty.is_empty() {
+        while !unsatisfied.is_empty() {
             let left = total - shares.iter().sum::<i64>();
-            let weights: i64 = thirsty.iter().map(|i| weight(&parties[*i])).sum();
-            let due = |i: usize| part(left, weight(&parties[i]), weights);
-            let full: Vec<usize> =
-                thirsty.iter().copied().filter(|i| parties[*i].want - shares[*i] <= due(*i)).collect();
+            let weights: i64 = unsatisfied.iter().map(|i| weight(&participants[*i])).sum();
+            let due = |i: usize| part(left, weight(&participants[i]), weights);
+            let full: Vec<usize> = unsatisfied
+                .iter()
+                .copied()
+                .filter(|i| participants[*i].want - shares[*i] <= due(*i))
+                .collect();
             if full.is_empty() {
-                let dues: Vec<(usize, i64)> = thirsty.iter().map(|i| (*i, due(*i))).collect();
+                let dues: Vec<(usize, i64)> = unsatisfied.iter().map(|i| (*i, due(*i))).collect();
                 let mut rest = left - dues.iter().map(|(_, due)| due).sum::<i64>();
                 for (i, due) in dues {
-                    // What division leaves over, a few thousandths, goes to the first.
+                    // The first participants get the remainder of the division, a few thousandths.
                     shares[i] += due + i64::from(rest > 0);
                     rest -= i64::from(rest > 0);
                 }
                 break;
             }
             for i in &full {
-                shares[*i] = parties[*i].want;
+                shares[*i] = participants[*i].want;
             }
-            thirsty.retain(|i| !full.contains(i));
+            unsatisfied.retain(|i| !full.contains(i));
         }
     }
     shares
@@ -66,7 +71,7 @@ fn part(total: i64, of: i64, among: i64) -> i64 {
     i64::try_from(i128::from(total) * i128::from(of) / i128::from(among.max(1))).unwrap_or(i64::MAX)
 }
 
-/// The fair share of every team in every pool, of the resources that are asked for there.
+/// The fair share of every team in every pool, for the resources in demand there.
 pub fn shares(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
     let mut demands: BTreeMap<PoolId, BTreeMap<TeamId, Vector>> = BTreeMap::new();
     for info in state.iter().filter(|info| !info.removed) {
@@ -97,7 +102,7 @@ pub fn shares(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
     shares
 }
 
-/// One resource of one pool, to be divided.
+/// The division of one resource of one pool.
 struct Division<'a> {
     state: &'a ClusterState,
     pool: PoolId,
@@ -123,7 +128,7 @@ impl<'a> Division<'a> {
         self.own.get(&team).map_or(0, |demand| demand.get(self.index))
     }
 
-    /// What a team and those below it can use, limits considered.
+    /// The amount that a team and the teams below it can use, limits considered.
     fn want(&self, team: TeamId) -> i64 {
         let below: i64 = self.of(Some(team)).iter().map(|child| self.want(*child)).sum();
         let quota_usage = self.state.quotas.quota_usage(self.pool, team);
@@ -131,11 +136,11 @@ impl<'a> Division<'a> {
         (self.own(team) + below).min(cap)
     }
 
-    fn party(&self, team: TeamId) -> Party {
+    fn participant(&self, team: TeamId) -> Participant {
         let quota_usage = self.state.quotas.quota_usage(self.pool, team);
         let definition = self.state.quotas.team(team).team.as_ref();
-        Party {
-            guaranteed: quota_usage.promised(self.index),
+        Participant {
+            guaranteed: quota_usage.effective_guarantee(self.index),
             want: self.want(team),
             weight: definition.map_or(1, |team| team.weight),
         }
@@ -149,11 +154,15 @@ impl<'a> Division<'a> {
 
     fn divide(&self, parent: Option<TeamId>, total: i64, shares: &mut Vec<(TeamId, i64)>) {
         let teams = self.of(parent);
-        let mut parties: Vec<Party> = teams.iter().map(|team| self.party(*team)).collect();
-        // A parent's own workloads take part beside its children.
-        parties.extend(parent.map(|team| Party { guaranteed: 0, want: self.own(team), weight: 1 }));
-        let poured = pour(total, &parties);
-        for (team, share) in teams.iter().zip(poured) {
+        let mut participants: Vec<Participant> = teams.iter().map(|team| self.participant(*team)).collect();
+        // The parent's own workloads take part beside its children.
+        participants.extend(parent.map(|team| Participant {
+            guaranteed: 0,
+            want: self.own(team),
+            weight: 1,
+        }));
+        let filled = fill(total, &participants);
+        for (team, share) in teams.iter().zip(filled) {
             shares.push((*team, share));
             self.divide(Some(*team), share, shares);
         }
@@ -166,12 +175,12 @@ mod tests {
 
     #[test]
     fn guarantees_first_then_by_weight_up_to_demand() {
-        let party = |(guaranteed, weight, want): &(i64, u32, i64)| Party {
+        let participant = |(guaranteed, weight, want): &(i64, u32, i64)| Participant {
             guaranteed: guaranteed * 1_000,
             want: want * 1_000,
             weight: *weight,
         };
-        for (total, parties, expected) in [
+        for (total, participants, expected) in [
             (15, vec![(2, 2, 6), (2, 2, 6)], vec![6_000, 6_000]),
             (8, vec![(2, 1, 6), (2, 3, 6)], vec![3_000, 5_000]),
             (12, vec![(2, 2, 5), (2, 2, 6)], vec![5_000, 6_000]),
@@ -181,8 +190,8 @@ mod tests {
             (50, vec![(20, 1, 30), (10, 0, 40)], vec![30_000, 20_000]),
             (9, vec![(12, 1, 12), (6, 1, 6)], vec![6_000, 3_000]),
         ] {
-            let parties: Vec<Party> = parties.iter().map(party).collect();
-            assert_eq!(pour(total * 1_000, &parties), expected, "{total} {parties:?}");
+            let participants: Vec<Participant> = participants.iter().map(participant).collect();
+            assert_eq!(fill(total * 1_000, &participants), expected, "{total} {participants:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who holds room where: the ways to those who run that do not lead past everybody else.
+//! Indexes of the workloads that hold capacity, by team and by node.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,28 +9,28 @@ use crate::types::ids::{NodeId, PoolId, TeamId, WorkloadIndex};
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Time, WorkloadId};
 
-/// Workloads by the account that pays for them, the newest first, and by node, by identity.
+/// Workloads by the team and pool they are charged to, the newest first, and by node.
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
     by_team: BTreeMap<(PoolId, TeamId), BTreeSet<Newest>>,
-    /// Those that hold room on a node or were admitted to it, be it there or not.
+    /// Workloads that hold capacity on a node or are admitted to it, whether the node exists or not.
     by_node: BTreeMap<NodeId, BTreeSet<(WorkloadId, WorkloadIndex)>>,
 }
 
-/// A workload, after those that were admitted later and, of those admitted at once, after those behind it in the
-/// queue. Those that were not admitted come last.
+/// Sort key of a workload: the latest admission first; of equal ones, the latest in submission order first.
+/// Workloads without an admission come last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Newest {
     admitted: Reverse<Option<Time>>,
     submission_order: Reverse<SubmissionOrder>,
-    /// Whose this is.
+    /// The workload.
     pub id: WorkloadId,
-    /// Where its entry is kept.
-    pub place: WorkloadIndex,
+    /// Its index in the register.
+    pub index: WorkloadIndex,
 }
 
 impl Newest {
-    /// The place of a workload among those that hold something.
+    /// The sort key of a workload.
     #[must_use]
     pub fn of(info: &WorkloadInfo) -> Self {
         let admitted = info.phase.admission().map(|admission| admission.at);
@@ -38,44 +38,44 @@ impl Newest {
             admitted: Reverse(admitted),
             submission_order: Reverse(SubmissionOrder::of(&info.workload)),
             id: info.workload.id.clone(),
-            place: info.place,
+            index: info.index,
         }
     }
 }
 
 impl Holders {
-    /// Takes in what a workload holds now, as long as it holds something.
+    /// Adds a workload with usage.
     pub fn add(&mut self, info: &WorkloadInfo, nodes: &mut NodeTable) {
         if info.usage.pods > 0 {
             self.by_team.entry((info.usage.pool, info.team)).or_default().insert(Newest::of(info));
         }
         for node in nodes_of(info, nodes) {
-            self.by_node.entry(node).or_default().insert((info.workload.id.clone(), info.place));
+            self.by_node.entry(node).or_default().insert((info.workload.id.clone(), info.index));
         }
     }
 
-    /// Forgets what a workload held; to be called before its charge, phase or team changes.
+    /// Removes a workload. Call it before its usage, phase or team changes.
     pub fn remove(&mut self, info: &WorkloadInfo, nodes: &mut NodeTable) {
-        let item = (info.workload.id.clone(), info.place);
-        take_out(&mut self.by_team, &(info.usage.pool, info.team), &Newest::of(info));
+        let item = (info.workload.id.clone(), info.index);
+        remove_item(&mut self.by_team, &(info.usage.pool, info.team), &Newest::of(info));
         for node in nodes_of(info, nodes) {
-            take_out(&mut self.by_node, &node, &item);
+            remove_item(&mut self.by_node, &node, &item);
         }
     }
 
-    /// Those for whom a team's own account in a pool pays, the newest first.
+    /// The workloads charged to a team in a pool, the newest first.
     pub fn of_team(&self, pool: PoolId, team: TeamId) -> impl DoubleEndedIterator<Item = WorkloadIndex> {
-        self.by_team.get(&(pool, team)).into_iter().flatten().map(|newest| newest.place)
+        self.by_team.get(&(pool, team)).into_iter().flatten().map(|newest| newest.index)
     }
 
-    /// The teams whose own accounts in a pool pay for somebody.
+    /// The teams with usage of their own workloads in a pool.
     pub fn teams_in(&self, pool: PoolId) -> impl Iterator<Item = TeamId> {
         self.by_team.range((pool, TeamId::MIN)..=(pool, TeamId::MAX)).map(|((_, team), _)| *team)
     }
 
-    /// Those that hold room on a node or were admitted to it.
+    /// The workloads that hold capacity on a node or are admitted to it.
     pub fn on_node(&self, node: NodeId) -> impl Iterator<Item = (&WorkloadId, WorkloadIndex)> {
-        self.by_node.get(&node).into_iter().flatten().map(|(id, place)| (id, *place))
+        self.by_node.get(&node).into_iter().flatten().map(|(id, index)| (id, *index))
     }
 }
 
@@ -85,7 +85,7 @@ fn nodes_of(info: &WorkloadInfo, nodes: &mut NodeTable) -> BTreeSet<NodeId> {
     info.usage.nodes.keys().copied().chain(admitted).collect()
 }
 
-fn take_out<K: Ord, T: Ord>(index: &mut BTreeMap<K, BTreeSet<T>>, key: &K, item: &T) {
+fn remove_item<K: Ord, T: Ord>(index: &mut BTreeMap<K, BTreeSet<T>>, key: &K, item: &T) {
     if let Some(items) = index.get_mut(key) {
         items.remove(item);
         if items.is_empty() {

@@ -1,4 +1,4 @@
-//! The state of the cluster as decisions see it: workloads, nodes and quotas, and what each workload holds.
+//! The state of the cluster that decisions read: workloads, nodes and quotas, and the usage of each workload.
 
 pub mod avoided_nodes;
 pub mod cluster;

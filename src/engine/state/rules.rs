@@ -1,4 +1,4 @@
-//! The rules about single workloads and teams on which both admission and reclaim rest.
+//! Rules about single workloads and teams that both admission and preemption follow.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::types::Time;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
 
-/// From when on a workload that was started then has run for its queue's minimum run time.
+/// The time at which a workload that started at `started` completes the minimum run time of its queue.
 #[must_use]
-pub fn old_enough(state: &ClusterState, info: &WorkloadInfo, started: Time) -> Time {
+pub fn min_runtime_end(state: &ClusterState, info: &WorkloadInfo, started: Time) -> Time {
     started.after(state.queue_of(info).map_or(Duration::ZERO, |queue| queue.min_runtime))
 }
 
-/// How many devices there are in an amount, in thousandths.
+/// The devices in an amount, in thousandths.
 #[must_use]
 pub fn devices(state: &ClusterState, amount: &Vector) -> i64 {
     amount.nonzero().filter(|(index, _)| state.resources.is_device(*index)).map(|(_, milli)| milli).sum()
 }
 
-/// The device that is asked for, or else whatever it is.
+/// The requested device, or any other resource if none is requested.
 #[must_use]
 pub fn scarcest(state: &ClusterState, need: &Vector) -> Option<usize> {
     let asked = need.nonzero().map(|(index, _)| index);
     asked.max_by_key(|index| (state.resources.is_device(*index), *index))
 }
 
-/// The run time whose work would be lost with a workload that was evicted now.
+/// The run time that an eviction now would waste.
 #[must_use]
 pub fn unsaved(info: &WorkloadInfo, started: Time, now: Time) -> Duration {
     let saved = info.workload.last_checkpoint.unwrap_or(started).max(started);
@@ -45,7 +45,7 @@ pub fn unsaved(info: &WorkloadInfo, started: Time, now: Time) -> Duration {
     elapsed
 }
 
-/// What evicting a workload now loses, in device-milliseconds (thousandths of a device counted).
+/// The work lost by an eviction now, in device-milliseconds (thousandths of a device counted).
 #[must_use]
 pub fn work_lost(state: &ClusterState, info: &WorkloadInfo, started: Time, now: Time) -> i128 {
     let devices = devices(state, &info.need);
@@ -53,8 +53,8 @@ pub fn work_lost(state: &ClusterState, info: &WorkloadInfo, started: Time, now: 
     i128::from(devices).saturating_mul(i128::from(info.usage.staying_pods())).saturating_mul(elapsed)
 }
 
-/// Whether idle guarantees that are not lent stay whole when a team takes `total` of the surplus
-/// and `freed` comes free besides.
+/// Whether the part of idle guarantees that is not lent stays free when a team borrows `total` and `freed` is
+/// freed as well.
 #[must_use]
 pub fn lending_allows(
     state: &ClusterState,
@@ -76,56 +76,58 @@ pub fn lending_allows(
         }
     }
     let reserve = state.quotas.reserve_after(pool, team, total);
-    reserve.nonzero().all(|(index, kept)| total.get(index) == 0 || free.get(index) - total.get(index) >= kept)
+    reserve
+        .nonzero()
+        .all(|(index, reserved)| total.get(index) == 0 || free.get(index) - total.get(index) >= reserved)
 }
 
-/// Whether a running workload would be owed its room, queued again, once lower priorities of its
-/// team yield.
+/// Whether a running workload, once queued again, would be within guarantee after preempting lower priorities
+/// of its team.
 pub fn would_be_within_guarantee_again(
     state: &ClusterState,
     info: &WorkloadInfo,
     priority: Priority,
 ) -> bool {
     let mut hypothetical = Hypothetical::new();
-    let amount = info.keeps();
+    let amount = info.staying_total();
     state.quotas.assume(&mut hypothetical, info.team, &amount, -1);
     let lower = state.totals.evictable_below(info.usage.pool, info.team, priority);
     state.quotas.assume(&mut hypothetical, info.team, &lower, -1);
     state.quotas.within_guarantee(info.usage.pool, info.team, &amount, &hypothetical)
 }
 
-/// Adds to `freed` what a workload holds on nodes and is not leaving already.
+/// Adds to `freed` all capacity that a workload holds on nodes, except terminating pods.
 pub fn free(freed: &mut Freed, info: &WorkloadInfo) {
     free_pods(freed, info, info.usage.staying());
 }
 
-/// Adds to `freed` what a workload holds on one node and is not leaving already.
+/// Adds to `freed` the capacity that a workload holds on one node, except terminating pods.
 pub fn free_on(freed: &mut Freed, info: &WorkloadInfo, node: NodeId) {
     if let Some(pods) = info.usage.staying().get(&node) {
         freed.give(node, &info.workload.id, &info.need, *pods);
     }
 }
 
-/// Adds to `freed` what so many pods of a workload hold on nodes.
+/// Adds to `freed` the capacity that these pods of a workload hold.
 pub fn free_pods(freed: &mut Freed, info: &WorkloadInfo, pods: &BTreeMap<NodeId, u32>) {
     for (node, pods) in pods {
         freed.give(*node, &info.workload.id, &info.need, *pods);
     }
 }
 
-/// Takes out of `freed` what somebody placed there needs.
+/// Takes the need of a placement out of `freed`.
 pub fn occupy(freed: &mut Freed, need: &Vector, placement: &Placement) {
     for (node, pods) in placement {
         freed.take(*node, need, *pods);
     }
 }
 
-/// Whether a workload that waits may start with less than it wants most.
+/// Whether a waiting workload may start at a smaller size than it prefers.
 #[must_use]
 pub fn may_shrink(state: &ClusterState, info: &WorkloadInfo) -> bool {
     if info.sizes.len() < 2 || !state.preemptible(info) {
         return false;
     }
-    let ordinary = state.quotas.team(info.team).queue(None).map_or(0, |queue| queue.priority);
-    state.priority_of(info) <= Priority { queue: ordinary, class: 0 }
+    let default_priority = state.quotas.team(info.team).queue(None).map_or(0, |queue| queue.priority);
+    state.priority_of(info) <= Priority { queue: default_priority, class: 0 }
 }

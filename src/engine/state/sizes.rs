@@ -8,13 +8,13 @@ use crate::types::{Admission, PodShape, Workload};
 /// A pod of a workload at one of its sizes.
 #[derive(Clone, Debug)]
 pub struct SizedPod {
-    /// What it demands of a node.
+    /// Its demands on a node.
     pub shape: Arc<PodShape>,
-    /// What it takes there, its slot included.
+    /// The amounts that it takes, its pod slot included.
     pub need: Vector,
 }
 
-/// Which size an admission grants, by its place among those of the workload.
+/// The size that an admission grants, as an index into the sizes of the workload.
 #[must_use]
 pub fn granted(workload: &Workload, admission: Option<&Admission>) -> usize {
     let share = admission.and_then(|admission| admission.share);

@@ -1,5 +1,5 @@
-//! What those who run hold and might yield, team by team, as sums: so that nobody need look at each of
-//! them to know what all of them come to.
+//! Totals per team and pool of held and preemptible resources, so a decision need not visit every running
+//! workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use crate::types::WorkloadId;
 use crate::types::ids::{PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
 
-/// What one workload adds to the sums.
+/// The contribution of one workload to the totals.
 #[derive(Clone, Debug)]
 pub struct Contribution {
     quota_usage: (PoolId, TeamId),
     priority: Priority,
     newest: Newest,
-    /// It runs, and no decision about it is under way.
+    /// It runs, and no decision about it is pending.
     runs: bool,
     /// It may be evicted.
     preemptible: bool,
-    /// All that it holds.
+    /// Its usage, except terminating pods.
     held: Vector,
-    /// The least that can be taken of it, if it runs or is about to and may be evicted or made smaller.
+    /// The smallest part that can be reclaimed, if it runs or is about to and may be evicted or shrunk.
     least: Option<Vector>,
 }
 
 impl Contribution {
-    /// The stake of a workload as it stands; `None` when it holds nothing.
+    /// The contribution of a workload in its present state; `None` when it holds nothing.
     #[must_use]
     pub fn of(info: &WorkloadInfo, priority: Priority, preemptible: bool) -> Option<Self> {
         if info.usage.pods == 0 {
@@ -34,7 +34,7 @@ impl Contribution {
         }
         let runs = matches!(info.phase, Phase::Running(_));
         let stays = runs || matches!(info.phase, Phase::Starting(_) | Phase::Resizing { .. });
-        let held = info.keeps();
+        let held = info.staying_total();
         let shrinks = info.workload.resizable && info.usage.staying_pods() > info.least_pods();
         let least = || if shrinks { info.need.clone() } else { held.clone() };
         Some(Self {
@@ -49,37 +49,38 @@ impl Contribution {
     }
 }
 
-/// The sums of one team in one pool.
+/// The totals of one team in one pool.
 #[derive(Clone, Debug, Default)]
 struct Sums {
-    /// What those hold that run, by priority, with their number.
+    /// The usage of running workloads, by priority, with their number.
     running: BTreeMap<Priority, (usize, Vector)>,
-    /// The same of those that may be evicted.
+    /// The same for preemptible ones.
     evictable: BTreeMap<Priority, (usize, Vector)>,
-    /// Those that might yield something, the newest first, and how many by priority.
+    /// Workloads that may be evicted or shrunk, the newest first, and their number by priority.
     reclaimable: BTreeSet<Newest>,
     priorities: BTreeMap<Priority, usize>,
-    /// The different least parts that can be had of one of these, with how many have each.
+    /// The distinct smallest parts that can be reclaimed from one of these, with the number of workloads for
+    /// each.
     parts: BTreeMap<Vec<(usize, i64)>, (usize, Vector)>,
 }
 
-/// The sums of every team in every pool.
+/// The totals of every team in every pool.
 #[derive(Clone, Debug, Default)]
 pub struct UsageTotals(BTreeMap<(PoolId, TeamId), Sums>);
 
 impl UsageTotals {
-    /// Takes a stake in.
+    /// Adds a contribution.
     pub fn add(&mut self, contribution: &Contribution) {
         let sums = self.0.entry(contribution.quota_usage).or_default();
-        let sum = |sums: &mut BTreeMap<Priority, (usize, Vector)>| {
+        let add = |sums: &mut BTreeMap<Priority, (usize, Vector)>| {
             let (count, held) = sums.entry(contribution.priority).or_default();
             *count += 1;
             held.add(&contribution.held, 1);
         };
         if contribution.runs {
-            sum(&mut sums.running);
+            add(&mut sums.running);
             if contribution.preemptible {
-                sum(&mut sums.evictable);
+                add(&mut sums.evictable);
             }
         }
         if let Some(least) = &contribution.least {
@@ -90,10 +91,10 @@ impl UsageTotals {
         }
     }
 
-    /// Takes out a stake that was taken in.
+    /// Removes a contribution that was added.
     pub fn remove(&mut self, contribution: &Contribution) {
         let Some(sums) = self.0.get_mut(&contribution.quota_usage) else { return };
-        let less = |sums: &mut BTreeMap<Priority, (usize, Vector)>| {
+        let subtract = |sums: &mut BTreeMap<Priority, (usize, Vector)>| {
             if let Some((count, held)) = sums.get_mut(&contribution.priority) {
                 *count -= 1;
                 held.add(&contribution.held, -1);
@@ -103,9 +104,9 @@ impl UsageTotals {
             }
         };
         if contribution.runs {
-            less(&mut sums.running);
+            subtract(&mut sums.running);
             if contribution.preemptible {
-                less(&mut sums.evictable);
+                subtract(&mut sums.evictable);
             }
         }
         if let Some(least) = &contribution.least {
@@ -129,52 +130,52 @@ impl UsageTotals {
         }
     }
 
-    /// Forgets all, before everything is taken in anew.
+    /// Clears all totals before they are built again.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The lowest priority of those of a team that might yield something.
+    /// The lowest priority among the reclaimable workloads of a team.
     #[must_use]
     pub fn lowest(&self, pool: PoolId, team: TeamId) -> Option<Priority> {
         self.0.get(&(pool, team))?.priorities.first_key_value().map(|(priority, _)| *priority)
     }
 
-    /// The teams of which somebody might yield something.
-    pub fn yielding_teams(&self, pool: PoolId) -> impl Iterator<Item = TeamId> {
+    /// The teams with reclaimable workloads.
+    pub fn reclaimable_teams(&self, pool: PoolId) -> impl Iterator<Item = TeamId> {
         let teams = self.0.range((pool, TeamId::MIN)..=(pool, TeamId::MAX));
         teams.filter(|(_, sums)| !sums.reclaimable.is_empty()).map(|((_, team), _)| *team)
     }
 
-    /// How many of a team might yield something.
+    /// The number of reclaimable workloads of a team.
     #[must_use]
     pub fn count(&self, pool: PoolId, team: TeamId) -> usize {
         self.0.get(&(pool, team)).map_or(0, |sums| sums.reclaimable.len())
     }
 
-    /// Those of a team that might yield something, the newest first.
+    /// The reclaimable workloads of a team, the newest first.
     pub fn reclaimable(
         &self,
         pool: PoolId,
         team: TeamId,
     ) -> impl DoubleEndedIterator<Item = (&WorkloadId, WorkloadIndex)> {
         let sums = self.0.get(&(pool, team)).into_iter();
-        sums.flat_map(|sums| &sums.reclaimable).map(|newest| (&newest.id, newest.place))
+        sums.flat_map(|sums| &sums.reclaimable).map(|newest| (&newest.id, newest.index))
     }
 
-    /// The different least parts that can be had of one of a team.
+    /// The distinct smallest parts that can be reclaimed from one workload of a team.
     pub fn parts(&self, pool: PoolId, team: TeamId) -> impl Iterator<Item = &Vector> {
         let sums = self.0.get(&(pool, team)).into_iter();
         sums.flat_map(|sums| sums.parts.values()).map(|(_, part)| part)
     }
 
-    /// What those of a team hold that run with a lower priority.
+    /// The usage of a team's running workloads with a lower priority.
     #[must_use]
     pub fn running_below(&self, pool: PoolId, team: TeamId, priority: Priority) -> Vector {
         self.0.get(&(pool, team)).map_or_else(Vector::default, |sums| below(&sums.running, priority))
     }
 
-    /// What those of a team hold that run with a lower priority and may be evicted.
+    /// The usage of a team's preemptible running workloads with a lower priority.
     #[must_use]
     pub fn evictable_below(&self, pool: PoolId, team: TeamId, priority: Priority) -> Vector {
         self.0.get(&(pool, team)).map_or_else(Vector::default, |sums| below(&sums.evictable, priority))

@@ -1,4 +1,4 @@
-//! One workload on the books: where it stands, and what it holds.
+//! The workload info: the phase of one workload, and its usage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,44 +12,44 @@ use crate::types::ids::{NodeId, PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
 use crate::types::{Admission, Name, Observed, PodShape, SETTLE, Time, Workload};
 
-/// Where a workload stands, decisions not yet confirmed included.
+/// The phase of a workload, with decisions that its object does not confirm yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Held by its user.
     Hold,
-    /// In the queue.
+    /// Waiting in the queue.
     Pending,
-    /// The engine decided to admit it; its object does not say so yet.
+    /// The engine decided to admit it; the object does not confirm it yet.
     Starting(Admission),
     /// Admitted.
     Running(Admission),
-    /// Admitted; the engine decided to let it go on with other pods, its object does not say so yet.
+    /// Admitted; the engine decided to change its pods, and the object does not confirm it yet.
     Resizing {
-        /// What it was admitted with.
+        /// The present admission.
         from: Admission,
-        /// What is to hold from now on.
+        /// The decided admission.
         to: Admission,
     },
-    /// The engine decided to evict it; its object does not say so yet.
+    /// The engine decided to evict it; the object does not confirm it yet.
     Stopping(Admission),
-    /// Told to stop, pods not known to be gone.
+    /// Told to stop, and its pods may still exist.
     Leaving {
-        /// What it was admitted with.
+        /// The admission that ends.
         admission: Admission,
-        /// When it was told to stop.
+        /// The time at which it was told to stop.
         since: Time,
-        /// Whether no more pods of it will be made.
+        /// Whether its owner creates no more pods.
         stopped: bool,
     },
-    /// The engine decided to end it as failed; its object does not say so yet. With what it runs, or
-    /// nothing when it waits.
+    /// The engine decided to end it as failed; the object does not confirm it yet. `None` for a waiting
+    /// workload.
     Failing(Option<Admission>),
-    /// Ended; what its pods still hold is held.
+    /// Ended; its remaining pods keep their capacity.
     Finished,
 }
 
 impl Phase {
-    /// The admission it runs, starts or ends with; while it is being resized, the one to come.
+    /// The admission it runs, starts or ends with; during a resize, the decided one.
     #[must_use]
     pub fn admission(&self) -> Option<&Admission> {
         match self {
@@ -64,76 +64,76 @@ impl Phase {
     }
 }
 
-/// What a workload holds.
+/// The usage of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The pool whose accounts pay.
+    /// The pool it is charged to.
     pub pool: PoolId,
     /// Pods by node.
     pub nodes: BTreeMap<NodeId, u32>,
     /// All pods, those without a node included.
     pub pods: u32,
-    /// Those of them, by node, that have been told to stop.
-    pub going: BTreeMap<NodeId, u32>,
-    /// All pods that have been told to stop, those without a node included.
-    pub going_pods: u32,
-    /// The others by node, if some have been told to stop.
-    pub left: BTreeMap<NodeId, u32>,
+    /// Terminating pods by node.
+    pub terminating: BTreeMap<NodeId, u32>,
+    /// All terminating pods, those without a node included.
+    pub terminating_pods: u32,
+    /// The other pods by node; empty unless some are terminating.
+    pub staying_nodes: BTreeMap<NodeId, u32>,
 }
 
 impl Usage {
-    /// The pods by node that have not been told to stop.
+    /// The pods by node that are not terminating.
     #[must_use]
     pub fn staying(&self) -> &BTreeMap<NodeId, u32> {
-        if self.going.is_empty() { &self.nodes } else { &self.left }
+        if self.terminating.is_empty() { &self.nodes } else { &self.staying_nodes }
     }
 
-    /// How many pods have not been told to stop, those without a node included.
+    /// The number of pods that are not terminating, those without a node included.
     #[must_use]
     pub fn staying_pods(&self) -> u32 {
-        self.pods.saturating_sub(self.going_pods)
+        self.pods.saturating_sub(self.terminating_pods)
     }
 }
 
-/// A workload with all that is known of it.
+/// The workload info: a workload with everything known about it.
 #[derive(Clone, Debug)]
 pub struct WorkloadInfo {
-    /// The workload as last seen.
+    /// The workload as last observed.
     pub workload: Workload,
     /// Its team.
     pub team: TeamId,
-    /// Where the books keep it.
-    pub place: WorkloadIndex,
-    /// What one pod needs, its slot included.
+    /// Its index in the register.
+    pub index: WorkloadIndex,
+    /// The need of one pod, its slot included.
     pub need: Vector,
-    /// What one pod demands of a node; alike for all that are. Nodes it has strayed from are left out.
+    /// The demands of one pod on a node, shared by equal workloads. Avoided nodes are excluded.
     pub shape: Arc<PodShape>,
-    /// The same at each of its sizes, the most wanted first; empty when there is no choice.
+    /// A pod at each of its sizes, the preferred one first; empty when there is only one size.
     pub sizes: Vec<SizedPod>,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
-    /// What it holds.
+    /// Its usage.
     pub usage: Usage,
-    /// Its object is gone; only its pods keep it here.
+    /// Its object is gone; only its pods keep this info.
     pub removed: bool,
     /// Pods that exist and have not ended, by node.
     pub live: BTreeMap<Option<NodeId>, u32>,
-    /// The queue whose limit it counts against.
+    /// The queue that it is charged to.
     pub charged_queue: Name,
-    /// Where pods of it could not be started, if that has happened.
+    /// The nodes where pods of it could not be started.
     pub avoided_nodes: Option<Box<AvoidedNodes>>,
-    /// It has waited for so long that it goes before the others of its team, and was let start for that.
+    /// It is ordered before the others of its team because it waits too long, or it started for that reason.
     pub raised: bool,
 }
 
 impl WorkloadInfo {
-    /// What all the pods it wants need together.
+    /// The need of all wanted pods together.
     #[must_use]
     pub fn total(&self) -> Vector {
         Vector::default().plus(&self.need, i64::from(self.workload.pods))
     }
 
-    /// The fewest pods with which it may run: all, or the minimum of an elastic workload.
+    /// The fewest pods that it may run with: all, or the minimum of an elastic workload.
     #[must_use]
     pub fn least_pods(&self) -> u32 {
         let all = self.workload.pods;
@@ -141,10 +141,10 @@ impl WorkloadInfo {
         min.map_or(all, |min| min.clamp(1.min(all), all))
     }
 
-    /// Brings what one pod needs in line with the size that it was granted, or waits for.
+    /// Sets the need of one pod to the size that is granted, or else preferred.
     pub fn settle_size(&mut self) {
         let size = match &self.phase {
-            // What is left of it holds what it was granted.
+            // The remaining pods hold their granted size.
             Phase::Finished | Phase::Failing(None) => return,
             phase => granted(&self.workload, phase.admission()),
         };
@@ -153,45 +153,45 @@ impl WorkloadInfo {
         }
     }
 
-    /// Whether it runs at a smaller size than it wants most.
+    /// Whether it runs at a smaller size than it prefers.
     #[must_use]
-    pub fn is_cut(&self) -> bool {
+    pub fn is_reduced(&self) -> bool {
         granted(&self.workload, self.phase.admission()) > 0
     }
 
-    /// What one pod demands of a node and takes there at the size that it wants most.
+    /// The shape and need of one pod at the preferred size.
     #[must_use]
-    pub fn in_full(&self) -> (&PodShape, &Vector) {
+    pub fn preferred_pod(&self) -> (&PodShape, &Vector) {
         self.sizes.first().map_or((self.plain_shape(), &self.need), |size| (&size.shape, &size.need))
     }
 
-    /// What one pod demands of a node, those that it has strayed from included where it has but one size.
+    /// The shape of one pod; avoided nodes are not excluded if it has only one size.
     #[must_use]
     pub fn plain_shape(&self) -> &PodShape {
         if self.sizes.is_empty() { &self.workload.shape } else { &self.shape }
     }
 
-    /// What it holds but for pods that have been told to stop, over all nodes: what there is to be had of it.
+    /// The need of its pods over all nodes, except terminating ones: the most that an eviction frees.
     #[must_use]
-    pub fn keeps(&self) -> Vector {
+    pub fn staying_total(&self) -> Vector {
         Vector::default().plus(&self.need, i64::from(self.usage.staying_pods()))
     }
 
-    /// How many of the pods it keeps an elastic workload can lose and run on.
+    /// The pods that an elastic workload can lose and still run.
     #[must_use]
     pub fn extra_pods(&self) -> u32 {
         let elastic = self.workload.resizable && self.workload.min_pods.is_some();
         if elastic { self.usage.staying_pods().saturating_sub(self.least_pods()) } else { 0 }
     }
 
-    /// What the pods that it must have need together.
+    /// The need of its minimum of pods together.
     #[must_use]
     pub fn least_total(&self) -> Vector {
         Vector::default().plus(&self.need, i64::from(self.least_pods()))
     }
 
-    /// Whether it runs by an admission to a node that is no more, or with fewer pods than it was granted or
-    /// must have.
+    /// Whether it is admitted to a node that no longer exists, or runs with fewer pods than its admission or
+    /// its minimum.
     #[must_use]
     pub fn has_lost_pods(&self, nodes: &NodeTable) -> bool {
         let Phase::Running(admission) = &self.phase else { return false };
@@ -212,20 +212,20 @@ impl WorkloadInfo {
             }
     }
 
-    /// What it holds, over all nodes.
+    /// Its usage over all nodes.
     #[must_use]
     pub fn held(&self) -> Vector {
         Vector::default().plus(&self.need, i64::from(self.usage.pods))
     }
 
-    /// How many pods of it exist and have not ended.
+    /// The number of its pods that exist and have not ended.
     #[must_use]
     pub fn pods(&self) -> u32 {
         self.live.values().sum()
     }
 }
 
-/// When a stop that nobody confirms is taken for done.
+/// The time at which an unconfirmed stop counts as done.
 pub fn settle_time(info: &WorkloadInfo) -> Option<Time> {
     match info.phase {
         Phase::Leaving { since, stopped: false, .. } => Some(since.after(SETTLE)),
@@ -233,11 +233,11 @@ pub fn settle_time(info: &WorkloadInfo) -> Option<Time> {
     }
 }
 
-/// The phase after the object was seen in `state`: what the engine decided and the object does not
-/// say yet stands until it does, or until the write is reported to have failed.
+/// The phase after the object was observed in `state`. A decision stands until the object confirms it or the
+/// write is reported as failed.
 pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
     match (phase, state) {
-        // What is being written stands also where an object of several has just gone.
+        // A pending write also stands when one of several objects has just gone.
         (Phase::Starting(admission), Observed::Queued | Observed::Unready(_)) => {
             Phase::Starting(admission.clone())
         }
@@ -259,7 +259,7 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
     }
 }
 
-/// What a workload holds: where its pods are, and for those it may still make, where they are to go.
+/// The usage of a workload: the nodes of its pods, and for pods that may still be created, the planned nodes.
 pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
     let mut usage = Usage { pool, ..Usage::default() };
     for (node, pods) in &info.live {
@@ -274,11 +274,11 @@ pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
         | Phase::Running(admission)
         | Phase::Stopping(admission)
         | Phase::Failing(Some(admission)) => {
-            promise(&mut usage, admission, wanted(admission), nodes);
+            charge_planned(&mut usage, admission, wanted(admission), nodes);
         }
         Phase::Resizing { from, to } => {
-            promise(&mut usage, from, wanted(from), nodes);
-            // Pods may move, so the new places are held besides the old ones.
+            charge_planned(&mut usage, from, wanted(from), nodes);
+            // Pods may move, so the new nodes are charged besides the old ones.
             for (name, planned) in &to.nodes {
                 let Some(node) = alive(nodes, name) else { continue };
                 let there = usage.nodes.entry(node).or_default();
@@ -287,33 +287,33 @@ pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
             usage.pods = usage.pods.max(usage.nodes.values().sum());
         }
         Phase::Leaving { admission, stopped: false, .. } => {
-            promise(&mut usage, admission, admission.pods, nodes);
+            charge_planned(&mut usage, admission, admission.pods, nodes);
         }
         Phase::Leaving { .. } | Phase::Hold | Phase::Pending | Phase::Failing(None) | Phase::Finished => {}
     }
     match &info.phase {
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
-            surplus_goes(&mut usage, admission, wanted(admission), nodes);
+            mark_terminating(&mut usage, admission, wanted(admission), nodes);
         }
         _ => {
-            usage.going = usage.nodes.clone();
-            usage.going_pods = usage.pods;
+            usage.terminating = usage.nodes.clone();
+            usage.terminating_pods = usage.pods;
         }
     }
     let stays = |(node, pods): (&NodeId, &u32)| {
-        let pods = pods.saturating_sub(usage.going.get(node).copied().unwrap_or(0));
+        let pods = pods.saturating_sub(usage.terminating.get(node).copied().unwrap_or(0));
         (pods > 0).then_some((*node, pods))
     };
-    if !usage.going.is_empty() {
-        usage.left = usage.nodes.iter().filter_map(stays).collect();
+    if !usage.terminating.is_empty() {
+        usage.staying_nodes = usage.nodes.iter().filter_map(stays).collect();
     }
     usage
 }
 
-/// Holds room for the pods of an admission that do not exist yet, where they are to go.
-fn promise(usage: &mut Usage, admission: &Admission, promised: u32, nodes: &NodeTable) {
-    usage.pods = usage.pods.max(promised);
-    let mut missing = promised.saturating_sub(usage.nodes.values().sum());
+/// Charges the pods of an admission that do not exist yet to their planned nodes.
+fn charge_planned(usage: &mut Usage, admission: &Admission, granted: u32, nodes: &NodeTable) {
+    usage.pods = usage.pods.max(granted);
+    let mut missing = granted.saturating_sub(usage.nodes.values().sum());
     for (name, planned) in &admission.nodes {
         let Some(node) = alive(nodes, name) else { continue };
         let there = usage.nodes.get(&node).copied().unwrap_or(0);
@@ -325,10 +325,10 @@ fn promise(usage: &mut Usage, admission: &Admission, promised: u32, nodes: &Node
     }
 }
 
-/// Of what is held beyond the admission, the pods where none is planned are those that end.
-fn surplus_goes(usage: &mut Usage, admission: &Admission, promised: u32, nodes: &NodeTable) {
-    usage.going_pods = usage.pods.saturating_sub(promised);
-    let mut left = usage.going_pods;
+/// Marks pods beyond the admission as terminating, on the nodes where none is planned.
+fn mark_terminating(usage: &mut Usage, admission: &Admission, granted: u32, nodes: &NodeTable) {
+    usage.terminating_pods = usage.pods.saturating_sub(granted);
+    let mut left = usage.terminating_pods;
     let planned: BTreeMap<NodeId, u32> = admission
         .nodes
         .iter()
@@ -337,7 +337,7 @@ fn surplus_goes(usage: &mut Usage, admission: &Admission, promised: u32, nodes: 
     for (node, pods) in &usage.nodes {
         let more = pods.saturating_sub(planned.get(node).copied().unwrap_or(0)).min(left);
         if more > 0 {
-            usage.going.insert(*node, more);
+            usage.terminating.insert(*node, more);
             left -= more;
         }
     }
@@ -347,33 +347,33 @@ fn alive(nodes: &NodeTable, name: &Name) -> Option<NodeId> {
     nodes.find(name).filter(|node| nodes.get(*node).node.is_some())
 }
 
-/// The name of the queue a workload is in; empty when there is none.
+/// The queue of a workload; empty when there is none.
 pub fn queue_name(quotas: &QuotaTree, info: &WorkloadInfo) -> Name {
     let queue = quotas.team(info.team).queue(info.workload.queue.as_ref());
     queue.map_or_else(|| "".into(), |queue| queue.name.clone())
 }
 
-/// Puts what a workload holds on its team's accounts, or with -1 takes it off.
-pub fn charge_accounts(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
+/// Adds the usage of a workload to its team's quota, queue and user; with `times` = -1 removes it.
+pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
     if info.usage.pods > 0 {
         let held = info.held();
-        let going = Vector::default().plus(&info.need, i64::from(info.usage.going_pods));
-        quotas.hold(info.usage.pool, info.team, &held, &going, times);
+        let terminating = Vector::default().plus(&info.need, i64::from(info.usage.terminating_pods));
+        quotas.hold(info.usage.pool, info.team, &held, &terminating, times);
         quotas.hold_queue(info.team, &info.charged_queue, &held, times);
         if let Some(user) = quotas.user_of(info.team, info.workload.user.as_ref()) {
-            quotas.users.hold(&user, info.usage.pool, &held.plus(&going, -1), times);
+            quotas.users.hold(&user, info.usage.pool, &held.plus(&terminating, -1), times);
         }
     }
 }
 
-/// Puts what a workload holds on its nodes, in place of what it held on those of `before`.
+/// Sets the usage of a workload on its nodes, in place of its usage on the nodes of `before`.
 pub fn charge_nodes(nodes: &mut NodeTable, info: &WorkloadInfo, before: &BTreeMap<NodeId, u32>) {
     let holder = Holder::Workload(info.workload.id.clone());
     for node in before.keys().filter(|node| !info.usage.nodes.contains_key(node)) {
         nodes.hold(*node, &holder, &info.need, 0, 0);
     }
     for (node, pods) in &info.usage.nodes {
-        let going = info.usage.going.get(node).copied().unwrap_or(0);
-        nodes.hold(*node, &holder, &info.need, *pods, going);
+        let terminating = info.usage.terminating.get(node).copied().unwrap_or(0);
+        nodes.hold(*node, &holder, &info.need, *pods, terminating);
     }
 }

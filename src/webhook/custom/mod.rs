@@ -9,7 +9,7 @@ use super::object::annotation;
 use super::requests;
 use super::rules::{Target, is_admitted};
 use crate::api::names;
-use crate::cluster::reduce::other::asked;
+use crate::cluster::target::custom::asked;
 use crate::kinds::{Kind, Pointer, unplace};
 
 /// Requests that only Jobs and Pods can have.

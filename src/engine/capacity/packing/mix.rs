@@ -1,54 +1,54 @@
-//! The kinds of pods seen, as a bounded summary.
+//! The mix of pods: a bounded summary of the kinds of pods seen so far.
 
 use std::collections::BTreeMap;
 
 use crate::capacity::fit;
-use crate::capacity::packing::{PARTS, SCALE};
+use crate::capacity::packing::scale::{PARTS, SCALE};
 use crate::capacity::space::{DEVICE, Space};
 use crate::types::vector::{MEMORY, Vector};
 use crate::types::{Name, Node, PodShape};
 
-/// So many kinds are counted at most.
+/// At most this many kinds are counted.
 const KINDS: usize = 1024;
-/// So many of them are typical at most; their numbers are bits of [`Kinds`].
+/// At most this many kinds are typical; their numbers are bits of [`Kinds`].
 const TYPICAL: usize = 128;
-/// The most frequent kinds are typical until they cover so many percent of the pods.
+/// The most frequent kinds are typical until they cover this percentage of all pods.
 const COVERED: u64 = 95;
-/// Room for a kind weighs at most so many times as much as room that every kind can use.
+/// The largest factor by which scarcity raises the weight of a kind.
 const SCARCE: u128 = 100;
-/// A weight stands until it is off by more than one part in so many.
+/// A weight stands until it is off by more than one part in this many.
 const STEADY: i64 = 16;
-/// The mix is looked at anew after 1, 2, 4, … workloads, and then whenever so many more have come.
+/// The mix is reviewed after 1, 2, 4, … workloads, and later whenever this many more have come.
 const PACE: u64 = 512;
 
 /// A set of typical kinds, as bits.
 pub type Kinds = u128;
 
-/// What pods ask for, as far as it matters to packing.
+/// The properties of a pod that matter to packing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    /// The pools they may go to.
+    /// The pools that may hold it.
     pools: Vec<Name>,
-    /// What they demand of a node beside room.
+    /// Its demands on a node besides capacity.
     demands: PodShape,
-    /// The room one takes: devices and CPU as asked for, memory in steps of powers of two.
+    /// Its need: devices and CPU as requested, memory rounded down to a power of two.
     need: Vec<(usize, i64)>,
 }
 
-/// A part of a pod's need that is met by devices.
+/// A part of a pod's need that devices meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     resource: usize,
     milli: i64,
 }
 
-/// A kind of pods that is seen often.
+/// A typical kind.
 #[derive(Clone, Debug)]
 struct Class {
     kind: Kind,
-    /// The devices it needs, as places in [`Mix::pieces`].
+    /// The devices it needs, as positions in [`Mix::pieces`].
     pieces: Vec<usize>,
-    /// What else it needs.
+    /// The rest of its need.
     others: Vec<(usize, i64)>,
     /// Thousandths of devices that one pod takes.
     size: i64,
@@ -56,37 +56,37 @@ struct Class {
     weight: i64,
 }
 
-/// What is seen, and which of it is typical.
+/// The kinds seen, and the typical ones among them.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
     counts: BTreeMap<Kind, u64>,
     /// Pods counted, and workloads seen.
     pods: u64,
     seen: u64,
-    /// The numbers of workloads at which the mix is looked at next: the kinds, and their weights.
+    /// The numbers of workloads at which the typical kinds are chosen again, and weighed again.
     choose_at: u64,
     weigh_at: u64,
     classes: Vec<Class>,
-    /// Every different need of devices among the typical kinds.
+    /// Every distinct need of devices among the typical kinds.
     pieces: Vec<Piece>,
-    /// By resource, the largest amount of which every typical kind asks a multiple.
+    /// By resource, the greatest common divisor of the needs of the typical kinds.
     steps: BTreeMap<usize, i64>,
 }
 
-/// What is to be done after a workload has been counted.
+/// The work that is due after a workload was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing.
+    /// No work.
     Nothing,
-    /// The kinds must be weighed.
+    /// The typical kinds must be weighed.
     Weighing,
-    /// Other kinds are typical: everything about them must be worked out anew.
+    /// Other kinds are typical: every state must be computed again.
     Everything,
 }
 
 impl Mix {
-    /// Counts the pods of a new workload, of which each needs `need`.
-    pub fn note(
+    /// Counts the pods of a new workload, each with `need`.
+    pub fn record(
         &mut self,
         pools: Vec<Name>,
         shape: &PodShape,
@@ -107,7 +107,7 @@ impl Mix {
         self.pods += u64::from(pods);
         self.seen += 1;
         while self.counts.len() > KINDS {
-            // The rare ones go; what is left keeps its proportions.
+            // Rare kinds are dropped; the rest keeps its proportions.
             self.counts.retain(|_, pods| {
                 *pods /= 2;
                 *pods > 0
@@ -128,8 +128,8 @@ impl Mix {
         Due::Weighing
     }
 
-    /// Chooses the typical kinds: the most frequent ones, and those of several devices, which need their
-    /// room kept even if they are few. True if they are others than before.
+    /// Chooses the typical kinds: the most frequent ones, and the kinds of several devices, which need their
+    /// capacity kept even if they are rare. True if the choice has changed.
     fn choose(&mut self, is_device: impl Fn(usize) -> bool) -> bool {
         let mut kinds: Vec<(&Kind, u64)> = self.counts.iter().map(|(kind, pods)| (kind, *pods)).collect();
         kinds.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
@@ -144,7 +144,7 @@ impl Mix {
             covered += pods;
         }
         chosen.truncate(TYPICAL);
-        // In the order of their descriptions, so that a mere change of places is none.
+        // Sorted by description, so a different order of frequency alone is no change.
         chosen.sort_unstable();
         if self.classes.iter().map(|class| &class.kind).eq(chosen.iter().map(|(kind, _)| *kind)) {
             for (class, (_, pods)) in self.classes.iter_mut().zip(&chosen) {
@@ -178,9 +178,8 @@ impl Mix {
         true
     }
 
-    /// Weighs the kinds: by how often they are seen, and by what is idle over what of it they can use;
-    /// room counts in pods, so that a large pod weighs no more than a small one. True if a weight has
-    /// changed notably.
+    /// Weighs the typical kinds by frequency, and by how much of the idle capacity each can use. Weights
+    /// count pods, so a large pod weighs no more than a small one. True if a weight has changed notably.
     pub fn weigh(&mut self, idle: &Vector, usable: &[i64]) -> bool {
         let total: u64 = self.classes.iter().map(|class| class.pods).sum();
         let weights: Vec<i64> = self
@@ -205,7 +204,7 @@ impl Mix {
         true
     }
 
-    /// Which typical kinds a node admits.
+    /// The typical kinds that a node admits.
     #[must_use]
     pub fn admitted(&self, node: &Node, pool: &Name) -> Kinds {
         let admits = |kind: &Kind| kind.pools.contains(pool) && fit::admits(node, &kind.demands);
@@ -213,7 +212,7 @@ impl Mix {
         classes.fold(0, |kinds, (index, _)| kinds | 1 << index)
     }
 
-    /// What every typical kind can use of some room, in parts of [`PARTS`].
+    /// The part of a space that each typical kind can use, in [`PARTS`].
     #[must_use]
     pub fn usable(&self, admits: Kinds, space: &Space) -> Vec<i64> {
         let mut usable = vec![0; self.classes.len()];
@@ -221,7 +220,7 @@ impl Mix {
         usable
     }
 
-    /// What some room is worth to the typical kinds.
+    /// The value of a space to the typical kinds.
     #[must_use]
     pub fn value(&self, admits: Kinds, space: &Space) -> i64 {
         let mut value = 0_i64;
@@ -231,7 +230,7 @@ impl Mix {
         value
     }
 
-    /// What such room is worth, of which that is usable.
+    /// The value of a space of which the kinds can use `usable`.
     #[must_use]
     pub fn value_of(&self, usable: &[i64]) -> i64 {
         let parts = self.classes.iter().zip(usable);
@@ -243,8 +242,8 @@ impl Mix {
         self.steps.keys().copied()
     }
 
-    /// For the greater part the devices that suit one pod, if one fits, and for one part those used by
-    /// as many as fit.
+    /// Calls `found` with each kind that fits, and with its usable devices: all parts but one count the
+    /// devices that suit one pod, and one part counts the devices that as many pods as fit would use.
     fn each_usable(&self, admits: Kinds, space: &Space, mut found: impl FnMut(usize, i64)) {
         let pieces: Vec<(i64, i64)> = self.pieces.iter().map(|piece| self.suited(*piece, space)).collect();
         let mut rest = admits;
@@ -268,8 +267,8 @@ impl Mix {
         }
     }
 
-    /// What of the free devices suits a need, and how often it can be met. What would be left over
-    /// beside pods of any typical kind is no use to one more.
+    /// The free devices that suit a need, and how many pods they suffice for. A remainder beside pods of
+    /// every typical kind is of no use to a further pod and is left out.
     fn suited(&self, piece: Piece, space: &Space) -> (i64, i64) {
         let step = self.steps.get(&piece.resource).copied().unwrap_or(1).max(1);
         let untouched = space.untouched(piece.resource).max(0);
@@ -289,8 +288,7 @@ impl Mix {
     }
 }
 
-/// By how much room for a kind weighs more than room that every kind can use: the square of what is
-/// idle over what of it the kind can use, in fixed point.
+/// The factor of scarcity for a kind: the square of idle ÷ usable capacity, in fixed point.
 fn scarcity(idle: i64, usable: i64) -> u128 {
     let idle = unsigned(idle.max(0) + DEVICE) << SCALE;
     let ratio = (idle / unsigned(usable.max(0) + DEVICE)).min(SCARCE << SCALE);
@@ -301,7 +299,7 @@ fn unsigned(amount: i64) -> u128 {
     u128::try_from(amount).unwrap_or(0)
 }
 
-/// The largest power of two that is no more: rounded up, a kind might seem to fit nowhere.
+/// The largest power of two that is no larger. Rounded up, a kind might seem to fit nowhere.
 fn power_of_two_below(milli: i64) -> i64 {
     if milli < 1 { milli } else { 1 << milli.ilog2() }
 }

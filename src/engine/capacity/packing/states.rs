@@ -1,5 +1,6 @@
-//! Nodes in the same state are alike to every decision about packing; what is worked out for a state
-//! is worked out once.
+//! The states of nodes.
+//!
+//! Nodes in the same state are alike to every decision about packing, so each value is computed once per state.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +8,16 @@ use crate::capacity::packing::mix::Kinds;
 use crate::capacity::space::Space;
 use crate::types::vector::{SLOTS, Vector};
 
-/// The number of a state, which may be another's once no node is in it any more; the second part tells.
+/// A state. Its slot is used again when no node is in the state any more; the version tells the uses apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    /// Its place among all states.
-    pub place: usize,
-    /// Which of those that had the place.
-    pub turn: u64,
+pub struct PackingState {
+    /// Its slot among all states.
+    pub slot: usize,
+    /// The version of the slot's use.
+    pub version: u64,
 }
 
-/// The kinds of pods admitted, whether there are devices, and all that is free.
+/// The admitted kinds, whether there are devices, and the free capacity.
 type Key = (Kinds, bool, Vec<i64>, Vec<(usize, i64)>);
 
 #[derive(Clone, Debug)]
@@ -24,103 +25,103 @@ struct Slot {
     key: Key,
     space: Space,
     usable: Vec<i64>,
-    /// So many nodes are in it, or may go back to it.
+    /// The number of nodes that are in this state or may return to it.
     nodes: u32,
-    turn: u64,
+    version: u64,
 }
 
-/// The states that open nodes are in.
+/// The states of all open nodes.
 #[derive(Clone, Debug, Default)]
 pub struct States {
     index: BTreeMap<Key, usize>,
     slots: Vec<Slot>,
     unused: Vec<usize>,
-    turns: u64,
-    /// All that is free on open nodes, but for CPU, memory and pod slots.
+    versions: u64,
+    /// The free capacity of open nodes, except CPU, memory and pod slots.
     idle: Vector,
-    /// What each typical kind can use of it, in parts.
+    /// The part of it that each typical kind can use, in parts.
     usable: Vec<i64>,
 }
 
 impl States {
-    /// Forgets all states; no number is given twice.
+    /// Clears all states; versions go on, so no earlier state is ever valid again.
     pub fn clear(&mut self) {
-        *self = Self { turns: self.turns, ..Self::default() };
+        *self = Self { versions: self.versions, ..Self::default() };
     }
 
-    /// One more node is in a state; `usable` says what the typical kinds can use of such room.
+    /// Adds one node to a state; `usable` computes the part of a space that each typical kind can use.
     pub fn enter(
         &mut self,
         admits: Kinds,
         devices: bool,
         space: &Space,
         usable: impl FnOnce(&Space) -> Vec<i64>,
-    ) -> State {
+    ) -> PackingState {
         let key = key(admits, devices, space);
-        let place = match self.index.get(&key) {
-            Some(place) => *place,
+        let slot = match self.index.get(&key) {
+            Some(slot) => *slot,
             None => {
-                self.turns += 1;
+                self.versions += 1;
                 let usable = usable(space);
-                let slot =
-                    Slot { key: key.clone(), space: space.clone(), usable, nodes: 0, turn: self.turns };
-                let place = self.unused.pop().unwrap_or(self.slots.len());
-                if place == self.slots.len() {
-                    self.slots.push(slot)
+                let entry =
+                    Slot { key: key.clone(), space: space.clone(), usable, nodes: 0, version: self.versions };
+                let slot = self.unused.pop().unwrap_or(self.slots.len());
+                if slot == self.slots.len() {
+                    self.slots.push(entry);
                 } else {
-                    self.slots[place] = slot
+                    self.slots[slot] = entry;
                 }
-                self.index.insert(key, place);
-                place
+                self.index.insert(key, slot);
+                slot
             }
         };
-        self.slots[place].nodes += 1;
-        self.count(place, 1);
-        State { place, turn: self.slots[place].turn }
+        self.slots[slot].nodes += 1;
+        self.count(slot, 1);
+        PackingState { slot, version: self.slots[slot].version }
     }
 
-    /// One node fewer is in a state.
-    pub fn leave(&mut self, state: State) {
-        if self.knows(state) {
-            self.count(state.place, -1);
-            self.let_go(state);
+    /// Removes one node from a state.
+    pub fn leave(&mut self, state: PackingState) {
+        if self.is_current(state) {
+            self.count(state.slot, -1);
+            self.release(state);
         }
     }
 
-    /// Keeps a state known for a node that may come back to it.
-    pub fn keep(&mut self, state: State) {
-        if self.knows(state) {
-            self.slots[state.place].nodes += 1;
+    /// Retains a state for a node that may return to it.
+    pub fn retain(&mut self, state: PackingState) {
+        if self.is_current(state) {
+            self.slots[state.slot].nodes += 1;
         }
     }
 
-    /// The node has come back.
-    pub fn enter_kept(&mut self, state: State) {
-        if self.knows(state) {
-            self.count(state.place, 1);
+    /// A node returns to a retained state.
+    pub fn reenter(&mut self, state: PackingState) {
+        if self.is_current(state) {
+            self.count(state.slot, 1);
         }
     }
 
-    /// A node will not come back.
-    pub fn let_go(&mut self, state: State) {
-        if !self.knows(state) {
+    /// A node gives up its hold on a state; the last one frees the slot.
+    pub fn release(&mut self, state: PackingState) {
+        if !self.is_current(state) {
             return;
         }
-        let slot = &mut self.slots[state.place];
+        let slot = &mut self.slots[state.slot];
         slot.nodes -= 1;
         if slot.nodes == 0 {
             self.index.remove(&slot.key);
-            self.unused.push(state.place);
+            self.unused.push(state.slot);
         }
     }
 
-    /// What was before all states were forgotten is counted nowhere.
-    fn knows(&self, state: State) -> bool {
-        self.slots.get(state.place).is_some_and(|slot| slot.turn == state.turn)
+    /// Whether a state is still counted; a state from before a clear is not.
+    fn is_current(&self, state: PackingState) -> bool {
+        self.slots.get(state.slot).is_some_and(|slot| slot.version == state.version)
     }
 
-    fn count(&mut self, place: usize, times: i64) {
-        let slot = &self.slots[place];
+    fn count(&mut self, slot: usize, times: i64) {
+        let slot = &self.slots[slot];
         for (resource, milli) in slot.space.amounts().entries().filter(|(resource, _)| *resource > SLOTS) {
             self.idle.set(resource, self.idle.get(resource) + milli * times);
         }
@@ -130,34 +131,34 @@ impl States {
         }
     }
 
-    /// The kinds of pods that nodes in the state admit, whether they have devices, and their room.
+    /// The admitted kinds of nodes in the state, whether they have devices, and their free capacity.
     #[must_use]
-    pub fn get(&self, state: State) -> (Kinds, bool, &Space) {
-        let slot = &self.slots[state.place];
+    pub fn get(&self, state: PackingState) -> (Kinds, bool, &Space) {
+        let slot = &self.slots[state.slot];
         (slot.key.0, slot.key.1, &slot.space)
     }
 
-    /// The kinds of pods that nodes in the state admit, and whether they have devices; `None` when all
-    /// states were forgotten since.
+    /// The admitted kinds of nodes in the state, and whether they have devices; `None` when the state was
+    /// cleared.
     #[must_use]
-    pub fn kind_of(&self, state: State) -> Option<(Kinds, bool)> {
-        let slot = self.slots.get(state.place).filter(|slot| slot.turn == state.turn)?;
+    pub fn kind_of(&self, state: PackingState) -> Option<(Kinds, bool)> {
+        let slot = self.slots.get(state.slot).filter(|slot| slot.version == state.version)?;
         Some((slot.key.0, slot.key.1))
     }
 
-    /// What each typical kind can use of the room in a state, in parts.
+    /// The part of the state's free capacity that each typical kind can use, in parts.
     #[must_use]
-    pub fn usable_in(&self, state: State) -> &[i64] {
-        &self.slots[state.place].usable
+    pub fn usable_in(&self, state: PackingState) -> &[i64] {
+        &self.slots[state.slot].usable
     }
 
-    /// All that is free on open nodes, but for CPU, memory and pod slots.
+    /// The free capacity of open nodes, except CPU, memory and pod slots.
     #[must_use]
     pub fn idle(&self) -> &Vector {
         &self.idle
     }
 
-    /// What each typical kind can use of that, in parts.
+    /// The part of it that each typical kind can use, in parts.
     #[must_use]
     pub fn usable(&self) -> &[i64] {
         &self.usable

@@ -1,13 +1,12 @@
 //! Where a workload may start beside the reservations.
 
+use crate::cycle::reserve::beside::place_beside;
 use crate::cycle::reserve::binding::{backfills, binding_copies, not_binding};
-use crate::cycle::reserve::mask::with_masked;
 use crate::cycle::reserve::siblings::leave_guarantee_to_owner;
-use crate::cycle::reserve::whole::{excess_pods, first_broken};
+use crate::cycle::reserve::whole::first_broken;
 use crate::explain;
 use crate::placement::Placement;
-use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
-use crate::preemption::Masked;
+use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::queue::order;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved, ReservedCapacity};
@@ -42,7 +41,7 @@ pub fn admissible(
     Ok(found)
 }
 
-/// Notes the reservations of other teams whose capacity a workload takes although it could not leave them whole.
+/// Notes the reservations of other teams that lose capacity to a workload, because it could not leave them whole.
 pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: PoolId, placement: &Placement) {
     let respected = binding_copies(scheduler, waiting, pool);
     let mut others = not_binding(scheduler, waiting, pool, &respected);
@@ -56,25 +55,6 @@ pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: Po
             reservation.taken = true;
         }
     }
-}
-
-/// Where a workload may start that leaves all of these reservations whole: on other nodes, or beside the reserved pods.
-pub fn place_beside(
-    scheduler: &mut Scheduler,
-    attempt: Attempt<'_>,
-    kept: &[Reserved],
-    respected: &[Reserved],
-) -> Option<Placement> {
-    let Attempt { waiting, pool, nodes, .. } = attempt;
-    let mut barred = Placement::new();
-    for (reservation, slot) in kept {
-        for (node, pods) in excess_pods(scheduler, waiting, pool, (reservation, slot), respected) {
-            let most = barred.entry(node).or_default();
-            *most = pods.max(*most);
-        }
-    }
-    let barred = Masked { owner: waiting.id.clone(), need: waiting.need.clone(), placement: barred };
-    with_masked(scheduler, &[barred], |scheduler| fits_now(&scheduler.state, waiting, pool, nodes, true))
 }
 
 /// Where a workload starts that may start at `found`, so that reservations that do not bind it (`others`) stay whole

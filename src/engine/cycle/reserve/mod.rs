@@ -1,9 +1,9 @@
 //! Reservations: the first workload of a team that finds no capacity gets nodes and a start time (law 7).
 //!
-//! A pool has at most one reservation a team, and at most [`owners::MAX_RESERVATIONS`] in all. The owner gets nodes and a time
-//! at once when the ends of the workloads in its way can be predicted, else when it has waited for its queue's
-//! `reserve_after`. From then on a workload behind it in the order may backfill only if it ends before the
-//! reserved start, or leaves the reserved capacity whole.
+//! A pool has at most one reservation a team, and at most [`owners::MAX_RESERVATIONS`] in all. The owner gets nodes and
+//! a time at once when the ends of the workloads in its way can be predicted, else when it has waited for its queue's
+//! `reserve_after`. From then on a workload behind it in the order may backfill only if it ends before the reserved
+//! start, or leaves the reserved capacity whole.
 //!
 //! A reservation ends when its owner starts, leaves or changes its request, or when a workload of the same team that
 //! stands before the owner finds no capacity either. Its nodes and time stay too, unless they cannot be held any more
@@ -15,15 +15,17 @@
 //! the older's owner has started. Capacity nominated to preemptors is theirs.
 //!
 //! A reservation also protects the guarantee of its team. Once other teams have taken reserved capacity, workloads
-//! behind the owner leave it the guarantee if that covers it: otherwise workloads within guarantee would pass it again
-//! and again until it is within guarantee itself. And capacity reserved for a borrowing owner counts as held by its
-//! team: no workload of another team is evicted for a sibling that could start there.
+//! behind the owner leave it the guarantee if that covers it: otherwise workloads within guarantee would take reserved
+//! capacity again and again until the owner is within guarantee itself. And capacity reserved for a borrowing owner
+//! counts as held by its team: no workload of another team is evicted for a sibling that could start there.
 //!
 //! ```text
-//!   owners ─▶ review ─▶ admissible ─▶ mask, whole
+//!   owners ─▶ review ──────▶ whole ─▶ mask ─▶ binding
+//!   admissible ─▶ siblings ─▶ beside ─▲
 //! ```
 
 pub mod admissible;
+pub mod beside;
 pub mod binding;
 pub mod mask;
 pub mod owners;

@@ -17,10 +17,10 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let Some(reservation) = scheduler.reservations.by_team.get(&(pool, waiting.team)).cloned() else {
         return;
     };
-    let until = match next_look(scheduler, attempt, &reservation) {
-        Look::Keep => return,
-        Look::Postponed(slot) => return set(scheduler, attempt, ReservedCapacity::Slot(slot)),
-        Look::Search(until) => until,
+    let until = match next_step(scheduler, attempt, &reservation) {
+        NextStep::Keep => return,
+        NextStep::Postponed(slot) => return set(scheduler, attempt, ReservedCapacity::Slot(slot)),
+        NextStep::Search(until) => until,
     };
     let mut slot = earliest(scheduler, attempt, until);
     if let Some(found) = slot.take_if(|_| !matches!(until, Until::Before(_))) {
@@ -36,8 +36,8 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     }
 }
 
-/// How a review goes on.
-enum Look {
+/// The next step of a review.
+enum NextStep {
     /// The slot stays.
     Keep,
     /// The same nodes at a later time.
@@ -47,27 +47,27 @@ enum Look {
 }
 
 /// Whether the present slot can stay, and how far to search if not.
-fn next_look(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation) -> Look {
+fn next_step(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation) -> NextStep {
     let Attempt { pool, nodes, now, .. } = attempt;
     let Some(slot) = reservation.slot() else {
         let too_early = reservation.due > now || is_deferred(scheduler, pool, reservation);
-        return Look::Search(if too_early { Until::Predicted } else { Until::All });
+        return NextStep::Search(if too_early { Until::Predicted } else { Until::All });
     };
     if !slot.placement.keys().all(|node| nodes.contains(node)) {
-        return Look::Search(Until::All);
+        return NextStep::Search(Until::All);
     }
     let passed = slot.at.is_some_and(|at| at < now);
     if passed || !is_whole(scheduler, pool, reservation, slot) {
         // A wrong estimate postpones the start on the same nodes: some workloads have ended there already, and on
         // other nodes the wait would begin again.
         let later = postponed(scheduler, attempt, reservation, slot);
-        return later.map_or(Look::Search(Until::All), Look::Postponed);
+        return later.map_or(NextStep::Search(Until::All), NextStep::Postponed);
     }
     let before = slot.at.unwrap_or(Time(i64::MAX));
     if scheduler.prediction.timeline.has_certain_end_before(pool, before) {
-        Look::Search(Until::Before(before))
+        NextStep::Search(Until::Before(before))
     } else {
-        Look::Keep
+        NextStep::Keep
     }
 }
 

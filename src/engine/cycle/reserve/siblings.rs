@@ -1,6 +1,6 @@
-//! What a reservation means to workloads of its own team, beside the reserved capacity.
+//! Effects of a reservation on workloads of its own team, beside the reserved capacity.
 
-use crate::cycle::reserve::admissible::place_beside;
+use crate::cycle::reserve::beside::place_beside;
 use crate::cycle::reserve::binding::{backfills, binding, stands_before, within_own_guarantee};
 use crate::explain;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
@@ -27,8 +27,8 @@ fn sibling_before<'a>(
     (!before_owner && !backfills(scheduler, waiting, now, slot)).then_some((reservation, slot, owner))
 }
 
-/// Lets a workload pass unless it would use up the guarantee that an owner before it needs. That holds only once other
-/// teams have taken reserved capacity: until the owner is within guarantee, workloads within guarantee pass it.
+/// Checks that a workload leaves the guarantee that an owner before it needs. This matters only once other teams have
+/// taken reserved capacity: until the owner is within guarantee, workloads within guarantee may take it again.
 ///
 /// # Errors
 /// The verdict on the workload.
@@ -53,8 +53,9 @@ pub fn leave_guarantee_to_owner(
     if uses_up { Err(explain::crowding(state, reservation, slot)) } else { Ok(()) }
 }
 
-/// Whether a workload within guarantee is kept from starting only by capacity reserved for a borrowing sibling before
-/// it, with which its team has its whole guarantee: an eviction for it would in truth be for that sibling.
+/// Whether only capacity reserved for a borrowing sibling before it stops a workload within guarantee from starting,
+/// and the team has its whole guarantee with that capacity. An eviction for the workload would in truth be for the
+/// sibling.
 pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     let Attempt { waiting, pool, now, .. } = attempt;
     let state = &scheduler.state;

@@ -1,13 +1,13 @@
-//! Which node belongs to which pool, and what amounts count in a pool's currency.
+//! The assignment of nodes to pools, and amounts in the currency of a pool.
 
-use crate::state::cluster::{ClusterState, Effect};
+use crate::state::cluster::state::{ClusterState, Effect};
 use crate::types::amount::Amount;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::{PODS, Vector};
 use crate::types::{CURRENCY, DEFAULT_POOL, Name, Node, WorkloadId};
 
 impl ClusterState {
-    /// Takes note of what a node is; `None` when it is gone.
+    /// Sets the definition of a node; `None` when it is gone.
     pub(super) fn set_node(&mut self, name: &Name, node: Option<Node>) -> Effect {
         let index = self.nodes.intern(name);
         let slots = self.resources.intern(&PODS.into());
@@ -35,7 +35,7 @@ impl ClusterState {
             let capacity = self.nodes.get(index).allocatable.clone();
             self.quotas.add_capacity(pool, &capacity, 1);
         }
-        // A placement planned for a node that has gone is no longer charged to it.
+        // A placement planned for a node that is gone is no longer charged to it.
         let affected: Vec<WorkloadId> = self.holders.on_node(index).map(|(id, _)| id.clone()).collect();
         for id in affected {
             self.recharge(&id);
@@ -43,13 +43,13 @@ impl ClusterState {
         if same { Effect::Looser } else { Effect::RequeueAll }
     }
 
-    /// The first pool by name that selects the node, else the default one.
+    /// The first pool by name that selects the node, else the default pool.
     fn pool_of(&mut self, node: &Node) -> PoolId {
         let name = self
             .pools
             .values()
             .find(|pool| {
-                // The default pool may be described too; it selects none, and has what is left.
+                // An object may describe the default pool; it selects no node and holds the rest.
                 !pool.node_selector.is_empty()
                     && pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
             })
@@ -57,7 +57,7 @@ impl ClusterState {
         self.quotas.intern_pool(&name)
     }
 
-    /// Puts every node into the pool it now belongs to; counts everything anew if weights have changed.
+    /// Assigns every node to its pool again; counts all usage again if weights have changed.
     pub(super) fn assign_pools(&mut self, reweighed: bool) -> Effect {
         let alive: Vec<(NodeId, PoolId, Node)> =
             self.nodes.alive().map(|(index, info, node)| (index, info.pool, node.clone())).collect();
@@ -84,7 +84,7 @@ impl ClusterState {
         Effect::RequeueAll
     }
 
-    /// Sets what an amount counts in the currency of a pool; nothing where the pool has none.
+    /// Sets what an amount counts in the currency of a pool; zero where the pool has none.
     pub fn count_in_currency(&mut self, pool: PoolId, amount: &mut Vector) {
         let currency = self.resources.intern(&CURRENCY.into());
         let worth = self.worth(pool, amount);
@@ -93,7 +93,7 @@ impl ClusterState {
         }
     }
 
-    /// What an amount counts in the currency of a pool, in thousandths.
+    /// An amount in the currency of a pool, in thousandths.
     #[must_use]
     pub fn worth(&self, pool: PoolId, amount: &Vector) -> i64 {
         let Some(pool) = self.pools.get(self.quotas.pool_name(pool)) else { return 0 };

@@ -1,4 +1,4 @@
-//! All workloads by identity, each in a place that stays the same: who knows the place need not search for it.
+//! All workloads by identity. Each has a stable index, so a lookup by index needs no search.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,61 @@ use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
 use crate::types::ids::WorkloadIndex;
 
-/// The entries of all workloads.
+/// The workload infos, by identity and by index.
 #[derive(Clone, Debug, Default)]
 pub struct Register {
-    places: BTreeMap<WorkloadId, WorkloadIndex>,
-    entries: Vec<Option<WorkloadInfo>>,
-    vacant: Vec<WorkloadIndex>,
+    indices: BTreeMap<WorkloadId, WorkloadIndex>,
+    infos: Vec<Option<WorkloadInfo>>,
+    free: Vec<WorkloadIndex>,
 }
 
 impl Register {
-    /// The entry in a place.
-    pub fn at(&self, place: WorkloadIndex) -> Option<&WorkloadInfo> {
-        self.entries.get(place.0)?.as_ref()
+    /// The workload at an index.
+    pub fn at(&self, index: WorkloadIndex) -> Option<&WorkloadInfo> {
+        self.infos.get(index.0)?.as_ref()
     }
 
-    /// The entry of a workload.
+    /// The workload of an identity.
     pub fn get(&self, id: &WorkloadId) -> Option<&WorkloadInfo> {
-        self.at(*self.places.get(id)?)
+        self.at(*self.indices.get(id)?)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn get_mut(&mut self, id: &WorkloadId) -> Option<&mut WorkloadInfo> {
-        self.entries.get_mut(self.places.get(id)?.0)?.as_mut()
+        self.infos.get_mut(self.indices.get(id)?.0)?.as_mut()
     }
 
-    /// Whether there is an entry of that workload.
+    /// Whether the workload is registered.
     pub fn contains_key(&self, id: &WorkloadId) -> bool {
-        self.places.contains_key(id)
+        self.indices.contains_key(id)
     }
 
-    /// Takes in the entry of a workload that has none yet, and tells it its place.
+    /// Registers a workload that is not registered yet, and sets its index.
     pub fn insert(&mut self, id: WorkloadId, mut info: WorkloadInfo) {
-        let place = self.vacant.pop().unwrap_or(WorkloadIndex(self.entries.len()));
-        if place.0 == self.entries.len() {
-            self.entries.push(None);
+        let index = self.free.pop().unwrap_or(WorkloadIndex(self.infos.len()));
+        if index.0 == self.infos.len() {
+            self.infos.push(None);
         }
-        info.place = place;
-        self.entries[place] = Some(info);
-        self.places.insert(id, place);
+        info.index = index;
+        self.infos[index] = Some(info);
+        self.indices.insert(id, index);
     }
 
-    /// Takes out the entry of a workload.
+    /// Removes a workload; its index is used again.
     pub fn remove(&mut self, id: &WorkloadId) {
-        if let Some(place) = self.places.remove(id) {
-            self.entries[place] = None;
-            self.vacant.push(place);
+        if let Some(index) = self.indices.remove(id) {
+            self.infos[index] = None;
+            self.free.push(index);
         }
     }
 
-    /// Every workload, in order.
+    /// Every identity, in order.
     pub fn keys(&self) -> impl Iterator<Item = &WorkloadId> {
-        self.places.keys()
+        self.indices.keys()
     }
 
-    /// Every entry, in the order of the identities.
+    /// Every workload, by identity.
     pub fn values(&self) -> impl Iterator<Item = &WorkloadInfo> {
-        self.places.values().filter_map(|place| self.at(*place))
+        self.indices.values().filter_map(|index| self.at(*index))
     }
 }

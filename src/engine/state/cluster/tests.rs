@@ -1,32 +1,33 @@
-//! What the books keep so as not to work it out again is what they would work out.
+//! The totals that the state maintains equal the totals computed from scratch.
 
-use crate::types::ids::Priority;
-use crate::types::ids::{PoolId, TeamId};
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::state::quotas::Hypothetical;
-use crate::types::Admission;
-use crate::types::Observed;
-use crate::types::Quota;
-use crate::types::Team;
-use crate::types::amount::Amount;
+use crate::state::totals::{Contribution, UsageTotals};
+use crate::state::workload::Phase;
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::ids::{PoolId, Priority, TeamId};
+use crate::types::vector::Vector;
+use crate::types::{
+    Admission, DEFAULT_POOL, Event, Name, Observed, PodShape, Queue, Quota, Team, Time, Workload, WorkloadId,
+};
 
 const GPU: &str = "example.com/gpu";
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A workload of a team is seen: waiting, admitted, told to stop or gone.
+    /// A workload is observed: waiting, admitted, told to stop or gone.
     Seen { number: u8, team: u8, priority: i32, pods: u32, stage: u8 },
-    /// It is raised before its mates, or not any more.
+    /// It is raised before the other workloads of its team, or no longer.
     Raised { number: u8, raised: bool },
-    /// The engine decides that it starts.
+    /// The engine decides to start it.
     Decided { number: u8, at: i64 },
-    /// A team changes what it is promised, or whether who is in its queue may be evicted.
+    /// A team changes its guarantee, or whether the workloads of its queue are preemptible.
     Team { team: u8, guaranteed: i64, preemptible: bool, below: bool },
-    /// A node offers so much.
+    /// A node changes its capacity.
     Node { gpus: i64 },
 }
 
@@ -109,8 +110,8 @@ fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
     }
 }
 
-/// What the sums say of a team.
-fn told(
+/// Everything that the totals report about a team.
+fn reported(
     state: &ClusterState,
     totals: &UsageTotals,
     pool: PoolId,
@@ -131,18 +132,18 @@ fn told(
 
 proptest! {
     #[test]
-    fn what_is_kept_is_what_would_be_worked_out(steps in prop::collection::vec(step(), 1..40)) {
+    fn totals_equal_totals_computed_from_scratch(steps in prop::collection::vec(step(), 1..40)) {
         let mut state = ClusterState::default();
         for (now, step) in steps.into_iter().enumerate() {
             carry_out(&mut state, step, i64::try_from(now).unwrap_or(0));
-            let mut requeue_all = UsageTotals::default();
+            let mut computed = UsageTotals::default();
             for contribution in state.iter().filter_map(|info| Contribution::of(info, state.priority_of(info), state.preemptible(info))) {
-                requeue_all.add(&contribution);
+                computed.add(&contribution);
             }
             let teams: Vec<TeamId> = state.quotas.teams().map(|(team, _)| team).collect();
             let pools: Vec<PoolId> = state.quotas.pools().map(|(_, pool)| pool).collect();
             for (pool, team) in pools.iter().flat_map(|pool| teams.iter().map(move |team| (*pool, *team))) {
-                prop_assert_eq!(told(&state, &state.totals, pool, team), told(&state, &requeue_all, pool, team));
+                prop_assert_eq!(reported(&state, &state.totals, pool, team), reported(&state, &computed, pool, team));
                 let nothing = Vector::default();
                 let share = state.quotas.level_share(pool, team, Some(&nothing));
                 prop_assert_eq!(state.quotas.level_share(pool, team, None), share);

@@ -1,4 +1,4 @@
-//! One node with its books.
+//! One node: its capacity, the usage of each holder, and its free capacity.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,35 @@ use crate::types::ids::PoolId;
 use crate::types::vector::Vector;
 use crate::types::{Name, Node};
 
-/// What somebody's pods on a node hold.
+/// The usage of one holder on a node.
 #[derive(Clone, Debug, Default)]
 pub struct Hold {
-    /// What one pod takes.
+    /// The need of one pod.
     pub need: Vector,
-    /// How many there are.
+    /// The number of pods.
     pub pods: u32,
-    /// Those of them that have been told to stop.
-    pub going: u32,
+    /// The number of those that are terminating.
+    pub terminating: u32,
 }
 
-/// One node with its books.
+/// One node with its usage and free capacity.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInfo {
-    /// The node as last seen; `None` while only pods on it are known.
+    /// The node as last observed; `None` while only pods on it are known.
     pub node: Option<Node>,
     /// The pool it belongs to.
     pub pool: PoolId,
     /// The name of that pool.
     pub pool_name: Name,
-    /// What it offers.
+    /// Its capacity for pods.
     pub allocatable: Vector,
-    /// What pods on it, or admitted to it, hold.
+    /// The usage of pods on it or admitted to it.
     held: Vector,
-    /// The part of `held` whose pods have been told to stop.
-    leaving: Vector,
-    /// What claimants will take once room has been freed for them.
+    /// The part of `held` of terminating pods.
+    terminating: Vector,
+    /// The capacity that preemptors take once it has been freed for them.
     nominated: Vector,
-    /// Who holds room on it.
+    /// The usage of each holder.
     pub holds: BTreeMap<Holder, Hold>,
     devices: Devices,
     now: Space,
@@ -45,65 +45,65 @@ pub struct NodeInfo {
     empty: Space,
 }
 
-/// All of a node's books that change when more or less of it is promised to claimants, shares of devices aside.
+/// The part of a node that nominations change, except fractions of devices.
 #[derive(Debug)]
-pub struct Promised {
+pub struct Nominated {
     nominated: Vector,
     now: Space,
     settled: Space,
 }
 
 impl NodeInfo {
-    /// Whether new pods may be bound to it.
+    /// Whether it takes new pods.
     #[must_use]
     pub fn open(&self) -> bool {
         self.node.as_ref().is_some_and(|node| node.schedulable)
     }
 
-    /// What may be given away at once: unheld, and not needed by a claimant.
+    /// The capacity on offer now: neither held nor nominated.
     #[must_use]
     pub fn now(&self) -> &Space {
         &self.now
     }
 
-    /// What is left once all who have been told to stop are gone and all claimants have started.
+    /// The free capacity once all terminating pods are gone and all preemptors have started.
     #[must_use]
     pub fn settled(&self) -> &Space {
         &self.settled
     }
 
-    /// The same once so many more pods of each of these, which hold `amounts` together, are gone.
+    /// The same once `gone` pods, which hold `amounts` together, are gone as well.
     #[must_use]
     pub fn settled_without(&self, amounts: &Vector, gone: &[(Holder, u32)]) -> Space {
         let space = Space::new(self.settled.amounts().plus(amounts, 1), self.devices.settled(gone));
-        space.backed(|place| self.devices.is_only_kept(place))
+        space.limited_to_existing(|index| self.devices.is_only_nominated(index))
     }
 
-    /// What nobody's pods hold, whether it is needed by a claimant or not.
+    /// The capacity that no pod holds, nominated or not.
     #[must_use]
     pub fn unheld(&self) -> &Space {
         &self.unheld
     }
 
-    /// What it offers when nobody is on it.
+    /// Its capacity without any pods.
     #[must_use]
     pub fn empty(&self) -> &Space {
         &self.empty
     }
 
-    /// The devices that pods hold shares of.
+    /// The shared devices.
     #[must_use]
     pub fn devices(&self) -> &Devices {
         &self.devices
     }
 
-    /// Works out what is free, after a change of what is offered or held.
+    /// Computes the free capacity, after a change of capacity or usage.
     pub fn refresh(&mut self) {
         let unheld = Space::new(self.allocatable.plus(&self.held, -1), self.devices.unheld());
-        let mut amounts = unheld.amounts().plus(&self.leaving, 1);
+        let mut amounts = unheld.amounts().plus(&self.terminating, 1);
         amounts.add(&self.nominated, -1);
         let settled = Space::new(amounts, self.devices.settled(&[]));
-        let settled = settled.backed(|place| self.devices.is_only_kept(place));
+        let settled = settled.limited_to_existing(|index| self.devices.is_only_nominated(index));
         let untouched = |space: &Space| {
             let mut whole = space.amounts().clone();
             for device in space.shared() {
@@ -126,55 +126,55 @@ impl NodeInfo {
         self.unheld = unheld;
     }
 
-    /// Takes note of what it offers from now on.
+    /// Sets its capacity.
     pub fn offer(&mut self, allocatable: Vector) {
         self.empty = Space::new(allocatable.clone(), Vec::new());
         self.allocatable = allocatable;
         self.refresh();
     }
 
-    /// Lets one more pod hold its need. Each of its shares goes to the tightest device on offer, else to
-    /// one not shared yet, else to one that is kept for a claimant.
-    fn seat(&mut self, need: &Vector, demand: &Demand, holder: &Holder) {
-        let places: Vec<Option<usize>> = demand
-            .shares()
+    /// Adds the usage of one pod. Each of its fractions goes to the tightest device on offer, else to an
+    /// untouched device, else to a nominated device.
+    fn add_pod(&mut self, need: &Vector, demand: &Demand, holder: &Holder) {
+        let devices: Vec<Option<usize>> = demand
+            .fractions()
             .iter()
-            .map(|(resource, share)| {
+            .map(|(resource, fraction)| {
                 let unheld = &self.unheld;
                 let full = unheld.untouched(*resource) < DEVICE;
-                let best = |space: &Space| {
-                    space.best_shared(*resource, *share).and_then(|index| space.shared()[index].place)
+                let tightest = |space: &Space| {
+                    space.tightest_shared(*resource, *fraction).and_then(|index| space.shared()[index].index)
                 };
-                best(&self.now).or_else(|| best(unheld).filter(|_| full))
+                tightest(&self.now).or_else(|| tightest(unheld).filter(|_| full))
             })
             .collect();
         self.held.add(need, 1);
-        for ((resource, share), place) in demand.shares().iter().zip(places) {
-            self.devices.seat(*resource, *share, Some(holder), place);
+        for ((resource, fraction), device) in demand.fractions().iter().zip(devices) {
+            self.devices.place(*resource, *fraction, Some(holder), device);
         }
         self.refresh();
     }
 
-    /// Sets what somebody holds; shares of pods that were there before stay on their devices.
+    /// Replaces the usage of a holder; fractions of pods that stay remain on their devices.
     pub fn hold(&mut self, holder: &Holder, before: &Hold, old: &Demand, hold: Hold, demand: &Demand) {
         self.held.add(&before.need, -i64::from(before.pods));
-        self.leaving.add(&before.need, -i64::from(before.going));
-        let stay = if before.need.equals(&hold.need) { before.pods.min(hold.pods) } else { 0 };
-        self.held.add(&hold.need, i64::from(stay));
-        for (resource, _) in old.shares() {
-            self.devices.keep(holder, *resource, stay);
+        self.terminating.add(&before.need, -i64::from(before.terminating));
+        let staying = if before.need.equals(&hold.need) { before.pods.min(hold.pods) } else { 0 };
+        self.held.add(&hold.need, i64::from(staying));
+        for (resource, _) in old.fractions() {
+            self.devices.keep_first(holder, *resource, staying);
         }
-        if demand.shares().is_empty() {
-            self.held.add(&hold.need, i64::from(hold.pods - stay));
+        if demand.fractions().is_empty() {
+            self.held.add(&hold.need, i64::from(hold.pods - staying));
         } else {
             self.refresh();
-            for _ in stay..hold.pods {
-                self.seat(&hold.need, demand, holder);
+            for _ in staying..hold.pods {
+                self.add_pod(&hold.need, demand, holder);
             }
         }
-        self.leaving.add(&hold.need, i64::from(hold.going));
-        for (resource, _) in demand.shares() {
-            self.devices.mark(holder, *resource, hold.going);
+        self.terminating.add(&hold.need, i64::from(hold.terminating));
+        for (resource, _) in demand.fractions() {
+            self.devices.mark_terminating(holder, *resource, hold.terminating);
         }
         if hold.pods > 0 {
             self.holds.insert(holder.clone(), hold);
@@ -182,48 +182,48 @@ impl NodeInfo {
         self.refresh();
     }
 
-    /// Adds `times` × `need` to what claimants will take, each share on the tightest device with room
-    /// once everything has settled.
+    /// Adds `times` × `need` to the nominated capacity, each fraction on the tightest device once everything
+    /// has settled.
     pub fn nominate(&mut self, need: &Vector, demand: &Demand, times: i64) {
-        if demand.shares().is_empty() {
+        if demand.fractions().is_empty() {
             self.nominated.add(need, times);
             self.refresh();
             return;
         }
         for _ in 0..times.unsigned_abs() {
             if times < 0 {
-                for (resource, share) in demand.shares() {
-                    self.devices.release(*resource, *share);
+                for (resource, fraction) in demand.fractions() {
+                    self.devices.release(*resource, *fraction);
                 }
             } else {
-                self.keep_shares(demand);
+                self.nominate_fractions(demand);
             }
             self.nominated.add(need, times.signum());
             self.refresh();
         }
     }
 
-    /// What is promised, to be [restored](Self::restore) later.
-    pub fn promised(&self) -> Promised {
-        Promised { nominated: self.nominated.clone(), now: self.now.clone(), settled: self.settled.clone() }
+    /// The nominated capacity, for [`NodeInfo::restore`].
+    pub fn nominated(&self) -> Nominated {
+        Nominated { nominated: self.nominated.clone(), now: self.now.clone(), settled: self.settled.clone() }
     }
 
-    /// Promises what was promised before; nothing else, and no share, may have changed since then.
-    pub fn restore(&mut self, before: Promised) {
-        let Promised { nominated, now, settled } = before;
+    /// Restores the nominated capacity. Nothing else, and no fraction, may have changed since the snapshot.
+    pub fn restore(&mut self, before: Nominated) {
+        let Nominated { nominated, now, settled } = before;
         (self.nominated, self.now, self.settled) = (nominated, now, settled);
     }
 
-    /// Keeps the shares of one more pod for a claimant. Where no device has room that is or will be there, those
-    /// who are kept room for on one that is not there yet share that.
-    fn keep_shares(&mut self, demand: &Demand) {
-        let kept = Space::new(Vector::default(), self.devices.settled(&[]));
-        for (resource, share) in demand.shares() {
-            let best = |space: &Space| {
-                space.best_shared(*resource, *share).and_then(|index| space.shared()[index].place)
+    /// Nominates the fractions of one more pod. If they fit on no device that is or becomes free, they share
+    /// a device that other nominations wait for.
+    fn nominate_fractions(&mut self, demand: &Demand) {
+        let remaining = Space::new(Vector::default(), self.devices.settled(&[]));
+        for (resource, fraction) in demand.fractions() {
+            let tightest = |space: &Space| {
+                space.tightest_shared(*resource, *fraction).and_then(|index| space.shared()[index].index)
             };
-            let place = best(&self.settled).or_else(|| best(&kept));
-            self.devices.seat(*resource, *share, None, place);
+            let device = tightest(&self.settled).or_else(|| tightest(&remaining));
+            self.devices.place(*resource, *fraction, None, device);
         }
     }
 }

@@ -1,22 +1,24 @@
+//! Cached fits equal fits computed again, and offered capacity is free.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::types::Taint;
-use crate::types::Toleration;
-use crate::types::WorkloadId;
-use crate::types::amount::Amount;
-use crate::types::amount::ResourceList;
-use crate::types::ids::NodeId;
-use crate::types::ids::PoolId;
-use crate::types::vector::PODS;
+use crate::capacity::devices::Holder;
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::ids::{NodeId, PoolId};
+use crate::types::vector::{PODS, Resources, Vector};
+use crate::types::{Name, Node, PodShape, Taint, Toleration, WorkloadId};
 
-/// What can happen to nodes and to what they hold.
+/// A change of nodes or of their usage.
 #[derive(Clone, Debug)]
 enum Step {
     Node { node: usize, gpus: i64, open: bool, tainted: bool, kind: usize },
     Gone { node: usize },
     Pool { node: usize, pool: usize },
-    Hold { node: usize, who: usize, shape: usize, pods: u32, going: u32 },
+    Hold { node: usize, holder_number: usize, shape: usize, pods: u32, terminating: u32 },
     Nominate { node: usize, shape: usize },
     Withdraw,
     Note { shape: usize, pods: u32 },
@@ -31,8 +33,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(node, gpus, open, tainted, kind)| Step::Node { node, gpus, open, tainted, kind }),
         1 => node().prop_map(|node| Step::Gone { node }),
         1 => (node(), 0..2_usize).prop_map(|(node, pool)| Step::Pool { node, pool }),
-        8 => (node(), 0..5_usize, shape(), 0..3_u32, 0..3_u32).prop_map(|(node, who, shape, pods, going)| {
-            Step::Hold { node, who, shape, pods, going: going.min(pods) }
+        8 => (node(), 0..5_usize, shape(), 0..3_u32, 0..3_u32).prop_map(|(node, holder_number, shape, pods, terminating)| {
+            Step::Hold { node, holder_number, shape, pods, terminating: terminating.min(pods) }
         }),
         2 => (node(), shape()).prop_map(|(node, shape)| Step::Nominate { node, shape }),
         1 => Just(Step::Withdraw),
@@ -54,19 +56,19 @@ const SHAPES: [(i64, i64, Option<&str>, bool); 8] = [
 ];
 const GPU: &str = "example.com/gpu";
 
-struct Yard {
+struct Fixture {
     table: NodeTable,
     resources: Resources,
     nominated: Vec<(NodeId, Vector)>,
 }
 
-impl Yard {
+impl Fixture {
     fn new() -> Self {
-        let mut yard =
+        let mut fixture =
             Self { table: NodeTable::default(), resources: Resources::default(), nominated: Vec::new() };
-        yard.resources.intern(&GPU.into());
-        yard.table.learn(&yard.resources);
-        yard
+        fixture.resources.intern(&GPU.into());
+        fixture.table.learn(&fixture.resources);
+        fixture
     }
 
     fn shape(number: usize) -> PodShape {
@@ -119,11 +121,11 @@ impl Yard {
                 let index = self.table.intern(&format!("n{node}").into());
                 self.table.set_pool(index, PoolId(pool), &if pool == 0 { "p".into() } else { "q".into() });
             }
-            Step::Hold { node, who, shape, pods, going } => {
+            Step::Hold { node, holder_number, shape, pods, terminating } => {
                 let index = self.table.intern(&format!("n{node}").into());
-                let holder = Holder::Workload(WorkloadId(format!("w{who}").into()));
+                let holder = Holder::Workload(WorkloadId(format!("w{holder_number}").into()));
                 let need = self.need(shape);
-                self.table.hold(index, &holder, &need, pods, going);
+                self.table.hold(index, &holder, &need, pods, terminating);
             }
             Step::Nominate { node, shape } => {
                 let index = self.table.intern(&format!("n{node}").into());
@@ -138,7 +140,7 @@ impl Yard {
             }
             Step::Note { shape, pods } => {
                 let need = self.need(shape);
-                self.table.note(vec!["p".into()], &Self::shape(shape), &need, pods);
+                self.table.record_pods(vec!["p".into()], &Self::shape(shape), &need, pods);
             }
             Step::Ask { shape } => {
                 self.view(shape);
@@ -146,21 +148,21 @@ impl Yard {
         }
     }
 
-    /// What the index says of a kind of pods: nodes, how many fit where, sums and the best node.
+    /// Everything that the cache reports about a kind of pods: nodes, fits, totals and the best node.
     fn view(&mut self, shape: usize) -> impl PartialEq + std::fmt::Debug + use<> {
         let need = self.need(shape);
         let table = &self.table;
         table.fitting(PoolId(0), &Self::shape(shape), &need, |fitting| {
-            let each: Vec<(bool, u32, u32)> = NodeId::first(table.entries.len())
+            let each: Vec<(bool, u32, u32)> = NodeId::first(table.infos.len())
                 .map(|node| (fitting.admits(node), fitting.now(node), fitting.settled(node)))
                 .collect();
             let nodes: Vec<NodeId> = fitting.nodes(table).to_vec();
-            let roomy: Vec<NodeId> = fitting.roomy().iter().copied().collect();
-            (each, nodes, roomy, fitting.count(), *fitting.totals(), fitting.best(table))
+            let with_headroom: Vec<NodeId> = fitting.with_headroom().iter().copied().collect();
+            (each, nodes, with_headroom, fitting.count(), *fitting.totals(), fitting.best(table))
         })
     }
 
-    /// The node with the least cost, by looking at every one.
+    /// The node with the least cost, found by visiting every node.
     fn best(&mut self, shape: usize) -> Option<NodeId> {
         let need = self.need(shape);
         let (table, ask) = (&self.table, self.table.ask(&need));
@@ -180,37 +182,37 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_kept_equals_what_is_worked_out_anew(steps in prop::collection::vec(step(), 1..80)) {
-        let mut yard = Yard::new();
+    fn cached_fits_equal_fits_computed_again(steps in prop::collection::vec(step(), 1..80)) {
+        let mut fixture = Fixture::new();
         for step in &steps {
-            yard.apply(step);
-            let kept = yard.table.packing.idle_and_usable();
+            fixture.apply(step);
+            let cached = fixture.table.packing.idle_and_usable();
             let (mut idle, mut usable) = (Vector::default(), Vec::new());
-            for (index, info) in yard.table.entries.iter().enumerate() {
-                let Some(state) = yard.table.states[index] else { continue };
+            for (index, info) in fixture.table.infos.iter().enumerate() {
+                let Some(state) = fixture.table.states[index] else { continue };
                 idle.add(info.now().amounts(), 1);
-                let more = yard.table.packing.usable(state, info.now());
+                let more = fixture.table.packing.usable(state, info.now());
                 usable.resize(more.len(), 0);
                 usable.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             }
-            for resource in crate::types::vector::SLOTS + 1..yard.resources.count() {
-                prop_assert_eq!(kept.0.get(resource), idle.get(resource));
+            for resource in crate::types::vector::SLOTS + 1..fixture.resources.count() {
+                prop_assert_eq!(cached.0.get(resource), idle.get(resource));
             }
-            let known = kept.1.iter().copied().chain(std::iter::repeat(0));
-            prop_assert!(known.zip(&usable).all(|(kept, requeue_all)| kept == *requeue_all), "{:?} {usable:?}", kept.1);
+            let known = cached.1.iter().copied().chain(std::iter::repeat(0));
+            prop_assert!(known.zip(&usable).all(|(cached, computed)| cached == *computed), "{:?} {usable:?}", cached.1);
         }
         for shape in 0..SHAPES.len() {
-            let kept = yard.view(shape);
-            yard.table.kinds = RefCell::default();
-            prop_assert_eq!(kept, yard.view(shape));
-            let need = yard.need(shape);
-            let chosen = yard.table.fitting(PoolId(0), &Yard::shape(shape), &need, |f| f.best(&yard.table));
-            prop_assert_eq!(chosen, yard.best(shape));
+            let cached = fixture.view(shape);
+            fixture.table.fittings = RefCell::default();
+            prop_assert_eq!(cached, fixture.view(shape));
+            let need = fixture.need(shape);
+            let chosen = fixture.table.fitting(PoolId(0), &Fixture::shape(shape), &need, |f| f.best(&fixture.table));
+            prop_assert_eq!(chosen, fixture.best(shape));
         }
     }
 }
 
-/// What can happen to a single node by the engine's decisions, none of which may exceed what is offered.
+/// A decision of the engine about a single node; none may exceed the capacity on offer.
 #[derive(Clone, Debug)]
 enum Move {
     Start {
@@ -218,11 +220,11 @@ enum Move {
         pods: u32,
     },
     Stop {
-        who: usize,
+        holder_number: usize,
         pods: u32,
     },
     End {
-        who: usize,
+        holder_number: usize,
     },
     Nominate {
         shape: usize,
@@ -230,7 +232,7 @@ enum Move {
     Withdraw {
         nomination: usize,
     },
-    /// Room is kept for somebody while another is looked at, whether it is there or not.
+    /// Capacity is reserved while another pod is placed, whether it exists or not.
     Reserve {
         shape: usize,
         start: usize,
@@ -241,89 +243,93 @@ fn decision() -> impl Strategy<Value = Move> {
     let shape = || 0..SHAPES.len();
     prop_oneof![
         4 => (shape(), 1..4_u32).prop_map(|(shape, pods)| Move::Start { shape, pods }),
-        2 => (0..8_usize, 1..4_u32).prop_map(|(who, pods)| Move::Stop { who, pods }),
-        2 => (0..8_usize).prop_map(|who| Move::End { who }),
+        2 => (0..8_usize, 1..4_u32).prop_map(|(holder_number, pods)| Move::Stop { holder_number, pods }),
+        2 => (0..8_usize).prop_map(|holder_number| Move::End { holder_number }),
         4 => shape().prop_map(|shape| Move::Nominate { shape }),
         2 => (0..8_usize).prop_map(|nomination| Move::Withdraw { nomination }),
         2 => (shape(), shape()).prop_map(|(shape, start)| Move::Reserve { shape, start }),
     ]
 }
 
-/// Who runs on the one node, with how many pods of what need, and how many of them leave.
+/// The holders on the one node, with the need, number and terminating number of their pods.
 type Running = Vec<(Holder, Vector, u32, u32)>;
 
-/// Carries out on the only node what its books allow.
-fn play(yard: &mut Yard, running: &mut Running, names: &mut usize, step: &Move) {
+/// Applies a step to the one node if its capacity allows it.
+fn apply_move(fixture: &mut Fixture, running: &mut Running, names: &mut usize, step: &Move) {
     match *step {
         Move::Start { shape, pods } => {
-            let need = yard.need(shape);
-            if yard.table.get(NodeId(0)).now().fits(&yard.table.demand(&need)) >= pods {
+            let need = fixture.need(shape);
+            if fixture.table.get(NodeId(0)).now().fits(&fixture.table.demand(&need)) >= pods {
                 let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
                 *names += 1;
-                yard.table.hold(NodeId(0), &holder, &need, pods, 0);
+                fixture.table.hold(NodeId(0), &holder, &need, pods, 0);
                 running.push((holder, need, pods, 0));
             }
         }
-        Move::Stop { who, pods } => {
-            if let Some((holder, need, all, going)) = running.get_mut(who) {
-                *going = (*going).max(pods.min(*all));
-                yard.table.hold(NodeId(0), holder, need, *all, *going);
+        Move::Stop { holder_number, pods } => {
+            if let Some((holder, need, all, terminating)) = running.get_mut(holder_number) {
+                *terminating = (*terminating).max(pods.min(*all));
+                fixture.table.hold(NodeId(0), holder, need, *all, *terminating);
             }
         }
-        Move::End { who } => {
-            if who < running.len() {
-                let (holder, need, ..) = running.remove(who);
-                yard.table.hold(NodeId(0), &holder, &need, 0, 0);
+        Move::End { holder_number } => {
+            if holder_number < running.len() {
+                let (holder, need, ..) = running.remove(holder_number);
+                fixture.table.hold(NodeId(0), &holder, &need, 0, 0);
             }
         }
         Move::Nominate { shape } => {
-            let need = yard.need(shape);
-            if yard.table.get(NodeId(0)).settled().fits(&yard.table.demand(&need)) > 0 {
-                yard.table.nominate(NodeId(0), &need, 1);
-                yard.nominated.push((NodeId(0), need));
+            let need = fixture.need(shape);
+            if fixture.table.get(NodeId(0)).settled().fits(&fixture.table.demand(&need)) > 0 {
+                fixture.table.nominate(NodeId(0), &need, 1);
+                fixture.nominated.push((NodeId(0), need));
             }
         }
         Move::Withdraw { nomination } => {
-            if nomination < yard.nominated.len() {
-                let (_, need) = yard.nominated.remove(nomination);
-                yard.table.nominate(NodeId(0), &need, -1);
+            if nomination < fixture.nominated.len() {
+                let (_, need) = fixture.nominated.remove(nomination);
+                fixture.table.nominate(NodeId(0), &need, -1);
             }
         }
         Move::Reserve { shape, start } => {
-            let need = yard.need(shape);
-            yard.table.nominate(NodeId(0), &need, 1);
-            play(yard, running, names, &Move::Start { shape: start, pods: 1 });
-            play(yard, running, names, &Move::Nominate { shape: start });
-            yard.table.nominate(NodeId(0), &need, -1);
+            let need = fixture.need(shape);
+            fixture.table.nominate(NodeId(0), &need, 1);
+            apply_move(fixture, running, names, &Move::Start { shape: start, pods: 1 });
+            apply_move(fixture, running, names, &Move::Nominate { shape: start });
+            fixture.table.nominate(NodeId(0), &need, -1);
         }
     }
 }
 
-/// Nobody who takes what is offered takes it from others who hold it or will; and when nobody leaves
-/// any more, all that was kept for claimants is there: each of them finds its room.
-fn offers_are_kept(steps: &[Move]) -> Result<(), TestCaseError> {
-    let mut yard = Yard::new();
-    yard.apply(&Step::Node { node: 0, gpus: 3, open: true, tainted: false, kind: 0 });
-    let gpu = yard.resources.intern(&GPU.into());
+/// A placement on offered capacity takes none that is held or nominated. Once all pods have ended, every
+/// nomination fits.
+fn check_offers(steps: &[Move]) -> Result<(), TestCaseError> {
+    let mut fixture = Fixture::new();
+    fixture.apply(&Step::Node { node: 0, gpus: 3, open: true, tainted: false, kind: 0 });
+    let gpu = fixture.resources.intern(&GPU.into());
     let (mut running, mut names) = (Running::new(), 0);
     for step in steps {
-        play(&mut yard, &mut running, &mut names, step);
-        let node = yard.table.get(NodeId(0));
+        apply_move(&mut fixture, &mut running, &mut names, step);
+        let node = fixture.table.get(NodeId(0));
         for (space, when) in [(node.unheld(), "now"), (node.settled(), "in the end")] {
             prop_assert!(space.untouched(gpu) >= 0, "{when}: {space:?}");
             prop_assert!(space.shared().iter().all(|device| device.left >= 0), "{when}: {space:?}");
         }
     }
     while !running.is_empty() {
-        play(&mut yard, &mut running, &mut names, &Move::End { who: 0 });
+        apply_move(&mut fixture, &mut running, &mut names, &Move::End { holder_number: 0 });
     }
-    while let Some((_, need)) = yard.nominated.pop() {
-        yard.table.nominate(NodeId(0), &need, -1);
-        let demand = yard.table.demand(&need);
-        prop_assert!(yard.table.get(NodeId(0)).now().fits(&demand) > 0, "{:?}", yard.table.get(NodeId(0)));
+    while let Some((_, need)) = fixture.nominated.pop() {
+        fixture.table.nominate(NodeId(0), &need, -1);
+        let demand = fixture.table.demand(&need);
+        prop_assert!(
+            fixture.table.get(NodeId(0)).now().fits(&demand) > 0,
+            "{:?}",
+            fixture.table.get(NodeId(0))
+        );
         let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
         names += 1;
-        yard.table.hold(NodeId(0), &holder, &need, 1, 0);
+        fixture.table.hold(NodeId(0), &holder, &need, 1, 0);
     }
     Ok(())
 }
@@ -332,13 +338,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_offered_is_free_now_and_in_the_end(steps in prop::collection::vec(decision(), 1..40)) {
-        offers_are_kept(&steps)?;
+    fn offered_capacity_is_free_now_and_in_the_end(steps in prop::collection::vec(decision(), 1..40)) {
+        check_offers(&steps)?;
     }
 }
 
 #[test]
-fn a_share_is_kept_on_a_device_that_is_there_before_one_that_is_only_reserved() {
+fn a_fraction_is_nominated_on_an_existing_device_before_a_reserved_one() {
     let (half, third, most) = (2, 3, 6);
     let steps = [
         Move::Nominate { shape: half },
@@ -346,8 +352,8 @@ fn a_share_is_kept_on_a_device_that_is_there_before_one_that_is_only_reserved() 
         Move::Reserve { shape: 0, start: half },
         Move::Reserve { shape: third, start: most },
         Move::Withdraw { nomination: 0 },
-        // Beside what is reserved here a third would fit exactly, but on a fourth of three devices.
+        // Beside this reservation a third would fit exactly, but on a fourth of three devices.
         Move::Reserve { shape: most, start: third },
     ];
-    offers_are_kept(&steps).expect("what is kept for claimants is there");
+    check_offers(&steps).expect("every nomination fits");
 }

@@ -1,0 +1,201 @@
+//! The pods that an object describes, as one gang of pods that are alike.
+//!
+//! The engine places pods of one shape. Where the roles of an object differ, two rules apply:
+//!
+//! * A role without devices (a launcher, a driver) rides along. The requests of all its pods are added to each
+//!   pod with devices, so any node of the gang can hold them. Devices are counted exactly; processors and
+//!   memory are counted too high rather than too low.
+//! * Roles that differ in their other requests are counted by the largest of each, and [`Gang::inexact`] says so.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::cluster::reduce::claims::{PodClaim, claims};
+use crate::cluster::reduce::shape::{has_device, shape};
+use crate::cluster::wire::{Container, PodSpec, Resources};
+use crate::engine::types::amount::{Amount, ResourceList, sum};
+use crate::engine::types::{Name, NodeTerm, PodShape};
+use crate::kinds::{Factor, Kind, Pointer, Role};
+
+/// The pods that an object requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gang {
+    /// How many pods are alike.
+    pub pods: u32,
+    /// The shape of each of them, with the roles that ride along.
+    pub shape: PodShape,
+    /// The claims of a pod, once for each role that differs in them.
+    pub claims: Vec<Vec<PodClaim>>,
+    /// The class of the largest role.
+    pub class: Option<Name>,
+    /// The pod templates of all roles that go to the nodes of the gang.
+    pub templates: Vec<Pointer>,
+    /// A field that is missing, without which the pods cannot be counted.
+    pub missing: Option<Pointer>,
+    /// How roles differ, where more is counted than is requested.
+    pub inexact: Option<String>,
+}
+
+/// The pods of one role.
+struct Part {
+    pods: u32,
+    shape: PodShape,
+    claims: Vec<PodClaim>,
+    class: Option<Name>,
+    template: Option<Pointer>,
+}
+
+impl Part {
+    /// Whether its pods request devices.
+    fn is_heavy(&self) -> bool {
+        has_device(&self.shape.requests) || !self.claims.is_empty()
+    }
+}
+
+/// The pods that an object of this kind requests; `affinity` gives the user's affinity of a template.
+#[must_use]
+pub fn gang(kind: &Kind, object: &Value, affinity: &dyn Fn(&Pointer) -> Option<Value>) -> Gang {
+    let mut gang = Gang::default();
+    let mut parts = Vec::new();
+    for role in &kind.roles {
+        for place in places(role, object) {
+            match part(role, &place, object, affinity) {
+                Ok(part) => parts.extend(part.filter(|part| part.pods > 0)),
+                Err(missing) => gang.missing = Some(missing),
+            }
+        }
+    }
+    let any_heavy = parts.iter().any(Part::is_heavy);
+    let (heavy, light): (Vec<Part>, Vec<Part>) =
+        parts.into_iter().partition(|part| !any_heavy || part.is_heavy());
+    gang.count(heavy);
+    if gang.pods > 0 {
+        gang.carry(light);
+    }
+    gang
+}
+
+impl Gang {
+    /// Counts the roles that need devices, or all roles where none does.
+    fn count(&mut self, roles: Vec<Part>) {
+        let Some(largest) = roles.iter().max_by_key(|part| part.pods) else { return };
+        self.pods = roles.iter().fold(0u32, |sum, part| sum.saturating_add(part.pods));
+        self.class = largest.class.clone();
+        self.shape = largest.shape.clone();
+        for part in &roles {
+            if part.shape != self.shape || part.claims != largest.claims {
+                self.inexact = Some(format!(
+                    "its roles differ, so each of the {} pods is counted as the largest of them",
+                    self.pods
+                ));
+            }
+            cover(&mut self.shape, &part.shape);
+            if !part.claims.is_empty() && !self.claims.contains(&part.claims) {
+                self.claims.push(part.claims.clone());
+            }
+        }
+        self.templates.extend(roles.into_iter().filter_map(|part| part.template));
+    }
+
+    /// Adds the roles that ride along to each pod.
+    fn carry(&mut self, roles: Vec<Part>) {
+        for part in roles {
+            if !rides_along(&part, &self.shape) {
+                continue;
+            }
+            for _ in 0..part.pods {
+                self.shape.requests = sum(&self.shape.requests, &part.shape.requests);
+            }
+            // The engine counts one slot for each pod by itself.
+            let slots = ResourceList::from([(Name::from("pods"), Amount::units(i64::from(part.pods)))]);
+            self.shape.requests = sum(&self.shape.requests, &slots);
+            self.templates.extend(part.template);
+        }
+    }
+}
+
+/// The places that describe a role; none if the object has no such role.
+fn places(role: &Role, object: &Value) -> Vec<Pointer> {
+    if let Some(at) = &role.at {
+        return vec![at.clone()];
+    }
+    let Some(each) = &role.each else { return Vec::new() };
+    match each.read(object) {
+        Some(Value::Array(list)) => (0..list.len()).map(|index| each.under(index.to_string())).collect(),
+        Some(Value::Object(map)) => map.keys().map(|key| each.under(key.as_str())).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The pods that one place describes; the error is the field that is missing.
+fn part(
+    role: &Role,
+    place: &Pointer,
+    object: &Value,
+    affinity: &dyn Fn(&Pointer) -> Option<Value>,
+) -> Result<Option<Part>, Pointer> {
+    let there = place.read(object).unwrap_or(&Value::Null);
+    let pods = role.pods.iter().map(|factor| number(factor, there)).fold(1u32, u32::saturating_mul);
+    if let Some(template) = &role.template {
+        let Some(written) = template.read(there) else { return Ok(None) };
+        let at = place.join(template);
+        let spec: PodSpec = serde_json::from_value(written["spec"].clone()).map_err(|_| at.under("spec"))?;
+        return Ok(Some(Part {
+            pods,
+            shape: shape(&spec, affinity(&at).as_ref()),
+            claims: claims(&spec, None),
+            class: spec.priority_class_name.as_deref().map(Name::from),
+            template: Some(at),
+        }));
+    }
+    let Some(resources) = &role.resources else { return Ok(None) };
+    let written = resources.read(there).cloned().unwrap_or_default();
+    let at = place.join(resources);
+    let resources: Resources = serde_json::from_value(written).map_err(|_| at.clone())?;
+    if resources.requests.is_none() && resources.limits.is_none() {
+        return Err(at);
+    }
+    let spec =
+        PodSpec { containers: vec![Container { resources, restart_policy: None }], ..PodSpec::default() };
+    Ok(Some(Part { pods, shape: shape(&spec, None), claims: Vec::new(), class: None, template: None }))
+}
+
+fn number(factor: &Factor, there: &Value) -> u32 {
+    let read = |at: &Pointer| at.read(there).and_then(Value::as_u64);
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let written = read(&factor.at).map_or(factor.default, small);
+    factor.at_most.as_ref().and_then(read).map_or(written, |most| written.min(small(most)))
+}
+
+/// Extends a shape to hold every pod of the other, on nodes that suit both.
+fn cover(shape: &mut PodShape, other: &PodShape) {
+    for (resource, amount) in &other.requests {
+        let largest = shape.requests.entry(resource.clone()).or_default();
+        *largest = (*largest).max(*amount);
+    }
+    shape.node_selector.extend(other.node_selector.iter().map(|(key, value)| (key.clone(), value.clone())));
+    if shape.node_terms.is_empty() {
+        shape.node_terms.clone_from(&other.node_terms);
+    } else if !other.node_terms.is_empty() && shape.node_terms != other.node_terms {
+        let both = |a: &NodeTerm, b: &NodeTerm| NodeTerm {
+            labels: a.labels.iter().chain(&b.labels).cloned().collect(),
+            fields: a.fields.iter().chain(&b.fields).cloned().collect(),
+        };
+        let pairs = shape.node_terms.iter().flat_map(|a| other.node_terms.iter().map(move |b| both(a, b)));
+        shape.node_terms = pairs.collect::<BTreeSet<_>>().into_iter().collect();
+    }
+    shape.tolerations.retain(|toleration| other.tolerations.contains(toleration));
+}
+
+/// Whether pods without devices go to the nodes of the gang: not if they select nodes of their own, or lack a
+/// toleration of the gang.
+fn rides_along(part: &Part, gang: &PodShape) -> bool {
+    let own = &part.shape;
+    let anywhere = own.node_selector.is_empty() && own.node_terms.is_empty();
+    let alike = own.node_selector == gang.node_selector && own.node_terms == gang.node_terms;
+    (anywhere || alike) && gang.tolerations.iter().all(|toleration| own.tolerations.contains(toleration))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! A Job: its state, its facts and its patches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::reduce::claims::{Claims, claims};
+use super::super::reduce::shape::shape;
+use super::super::reduce::{annotation, controller, instant, label, uid, version};
+use super::super::wire;
+use super::gpu_fraction::{Sizes, take_fraction};
+use super::marks::{Marks, Requests, Stage};
+use super::{JobSeen, Managed, Target, gates};
+use crate::api::names;
+use crate::api::pod_group::is_own;
+use crate::api::record::{Record, time};
+use crate::api::seats::Seats;
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{Name, Observed, PodShape, Size, Time, Workload, WorkloadKind};
+
+mod patch;
+
+pub(super) use patch::evict;
+
+/// Facts that only a Job has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    /// The user's affinity as JSON.
+    pub user_affinity: Option<Box<str>>,
+    /// Whether an annotation keeps the user's affinity.
+    pub keeps_affinity: bool,
+    /// The scheduling gates of its pods.
+    pub gates: Vec<Name>,
+    /// The indexes that have ended for good, where its pods have indexes.
+    pub done: Option<Box<str>>,
+    /// The nodes of its pods, where each pod has its own: by index, as far as the record has them.
+    pub seats: Option<Arc<Seats>>,
+    /// Whether rules say which pod failures count.
+    pub has_failure_policy: bool,
+    /// Pods that its controller counts as running or waiting.
+    pub active: u32,
+    /// Pods that its controller counts as terminating.
+    pub terminating: u32,
+    /// The parallelism in its spec.
+    pub parallelism: u32,
+    /// The parallelism that its user wrote.
+    pub wanted: u32,
+    /// Whether its status has a start time.
+    pub started: bool,
+    /// Whether its status has any condition.
+    pub conditioned: bool,
+    /// The sizes of its pods to choose from.
+    pub sizes: Option<Sizes>,
+    /// The PodGroup that Sluice has named for its pods.
+    pub gang: Option<Gang>,
+}
+
+/// The PodGroup of a Job's pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// The name of the PodGroup.
+    pub group: Name,
+    /// Whether all pods run at the same time, so that none ever starts alone.
+    pub together: bool,
+}
+
+/// Reads a Job seen at `now`.
+#[must_use]
+pub fn job(job: &wire::Job, now: Time) -> JobSeen {
+    JobSeen {
+        uid: uid(&job.metadata),
+        version: version(&job.metadata),
+        controller: controller(&job.metadata).cloned().map(Box::new),
+        managed: managed(job, now),
+    }
+}
+
+fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
+    let marks = Marks::read(&job.metadata);
+    let (suspended, finished) = (job.spec.suspend == Some(true), finished(job));
+    if !marks.manage(suspended, finished) {
+        return None;
+    }
+    let parallelism = job.spec.parallelism.and_then(|pods| u32::try_from(pods).ok()).unwrap_or(1);
+    let wanted = wanted(parallelism, marks.record.as_ref());
+    let pods = wanted.min(missing(job));
+    // A Job of no pods has nothing to admit.
+    let stage = Stage { suspended, finished, admissible: pods > 0 };
+    let state = marks.state(&stage, || stopping(job, marks.eviction.as_ref().map(|note| time(note.at)), now));
+    let gates = gates::of(&job.spec.template.spec);
+    let one_by_one = gates::has(&gates, names::GATE_PLACEMENT);
+    Some(Box::new(Reading { job, marks, state, gates, one_by_one, parallelism, wanted, pods }.managed()))
+}
+
+/// A Job that is being read.
+struct Reading<'a> {
+    job: &'a wire::Job,
+    marks: Marks,
+    state: Observed,
+    gates: Vec<Name>,
+    /// Whether each pod has its own node, so that the affinity of the template stays the user's.
+    one_by_one: bool,
+    parallelism: u32,
+    wanted: u32,
+    pods: u32,
+}
+
+/// The pods of a Job as the engine sees them.
+struct Pods {
+    shape: PodShape,
+    /// The requests at each size, and the sizes as they are written.
+    sizes: (Vec<Size>, Option<Sizes>),
+    whole_device: Option<(Name, Amount)>,
+}
+
+impl Reading<'_> {
+    fn managed(self) -> Managed {
+        let (metadata, spec) = (&self.job.metadata, &self.job.spec.template.spec);
+        let over = self.is_over();
+        let requests = Requests::read(metadata, self.job.spec.active_deadline_seconds);
+        // The API server refuses to change the parallelism of a gang that has a PodGroup.
+        let may_change = spec.scheduling_group.is_none();
+        let min_pods = requests.min_pods.filter(|_| may_change).map(|fewest| fewest.min(self.pods));
+        let elastic = min_pods.is_some_and(|fewest| fewest < self.pods);
+        let admitted = self.is_admitted();
+        let resizable =
+            (elastic || admitted && self.one_by_one) && (admitted || self.state == Observed::Queued);
+        let user_affinity = self.user_affinity();
+        let Pods { shape, sizes: (sizes, written_sizes), whole_device } =
+            self.pods(elastic, user_affinity.as_deref(), requests.fraction);
+        let mut facts = self.marks.facts(metadata);
+        facts.failure = conditions(self.job)
+            .find(|condition| ends(condition) && condition.type_.starts_with("Fail"))
+            .map(|condition| condition.reason.as_str().into());
+        facts.whole_device = whole_device;
+        let common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
+        let claims =
+            Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
+        let ran = self.marks.record.as_ref().filter(|_| over).and_then(|_| ran(self.job));
+        Managed {
+            claims: claims.filter(|_| !over),
+            own_queue: label(metadata, names::QUEUE),
+            class: spec.priority_class_name.as_deref().map(Name::from),
+            facts,
+            workload: Workload { pods: self.pods, min_pods, shape, sizes, resizable, ran, ..common },
+            target: Target::Job(Box::new(self.facts(user_affinity, written_sizes))),
+        }
+    }
+
+    fn facts(self, user_affinity: Option<Box<str>>, sizes: Option<Sizes>) -> JobFacts {
+        let (job, over, admitted) = (self.job, self.is_over(), self.is_admitted());
+        let seats = self.marks.record.as_ref().filter(|_| self.one_by_one && admitted);
+        JobFacts {
+            user_affinity: user_affinity.filter(|_| !over),
+            keeps_affinity: self.kept_affinity().is_some(),
+            done: (job.spec.completion_mode.as_deref() == Some("Indexed")).then(|| ended_indexes(job)),
+            seats: seats.map(|record| Arc::new(Seats::of(record))),
+            has_failure_policy: job.spec.pod_failure_policy.is_some(),
+            active: count(job.status.active),
+            terminating: count(job.status.terminating),
+            parallelism: self.parallelism,
+            wanted: self.wanted,
+            started: job.status.start_time.is_some(),
+            conditioned: conditions(job).next().is_some(),
+            sizes,
+            gang: gang(job, self.parallelism).filter(|_| !over),
+            gates: self.gates,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.state == Observed::Finished
+    }
+
+    fn is_admitted(&self) -> bool {
+        matches!(self.state, Observed::Admitted(_))
+    }
+
+    fn kept_affinity(&self) -> Option<&str> {
+        annotation(&self.job.metadata, names::USER_AFFINITY)
+    }
+
+    /// The affinity that its user wrote, as JSON.
+    fn user_affinity(&self) -> Option<Box<str>> {
+        let written = self.job.spec.template.spec.affinity.as_ref();
+        match self.kept_affinity() {
+            Some(kept) => Some(kept.into()),
+            // The affinity of an admitted template is Sluice's own, unless each pod has its own node.
+            None if self.marks.record.is_some() && !self.one_by_one => None,
+            None => written.map(|written| written.to_string().into()),
+        }
+    }
+
+    /// The requests of its pods; none once it is over.
+    fn pods(&self, elastic: bool, user_affinity: Option<&str>, fraction: Option<Amount>) -> Pods {
+        let spec = &self.job.spec.template.spec;
+        if self.is_over() {
+            return Pods { shape: PodShape::default(), sizes: (Vec::new(), None), whole_device: None };
+        }
+        let affinity: Option<Value> = if elastic && self.is_admitted() && !self.one_by_one {
+            // The template of a running Job cannot change, so further pods go to the nodes it names.
+            spec.affinity.clone()
+        } else {
+            user_affinity.and_then(|text| serde_json::from_str(text).ok())
+        };
+        let share = self.marks.record.as_ref().and_then(|record| record.share.as_deref());
+        let choice = Sizes::of(&self.job.metadata, spec, share);
+        let sizes = choice.as_ref().map(|choice| choice.requests(spec)).unwrap_or_default();
+        let mut shape = shape(spec, affinity.as_ref());
+        let fraction = fraction.filter(|_| sizes.is_empty());
+        let whole_device = fraction.and_then(|fraction| take_fraction(&mut shape.requests, fraction));
+        if let Some(full) = sizes.first() {
+            shape.requests.clone_from(&full.requests);
+        }
+        Pods { shape, sizes: (sizes, choice), whole_device }
+    }
+}
+
+/// The parallelism that its user wrote. The record keeps it while the spec has the granted one; any other value
+/// in the spec is the user's and newer.
+fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
+    let granted = record.filter(|record| record.pods == parallelism);
+    granted.and_then(|record| record.wanted).unwrap_or(parallelism)
+}
+
+/// The PodGroup that Sluice has named for its pods.
+fn gang(job: &wire::Job, parallelism: u32) -> Option<Gang> {
+    let group = job.spec.template.spec.scheduling_group.as_ref()?.pod_group_name.as_deref()?;
+    let together = job.spec.completions.is_none_or(|all| all <= i64::from(parallelism));
+    is_own(group).then(|| Gang { group: group.into(), together })
+}
+
+/// How many pods have still to succeed, at most.
+fn missing(job: &wire::Job) -> u32 {
+    let missing = job.spec.completions.map(|total| total - job.status.succeeded.unwrap_or(0));
+    missing.map_or(u32::MAX, |missing| u32::try_from(missing).unwrap_or(0))
+}
+
+fn count(pods: Option<i64>) -> u32 {
+    pods.and_then(|pods| u32::try_from(pods).ok()).unwrap_or(0)
+}
+
+/// The indexes that are not run again, as ranges.
+fn ended_indexes(job: &wire::Job) -> Box<str> {
+    let lists = [&job.status.completed_indexes, &job.status.failed_indexes];
+    let lists: Vec<&str> =
+        lists.into_iter().flatten().map(String::as_str).filter(|l| !l.is_empty()).collect();
+    lists.join(",").into()
+}
+
+/// Whether the Job makes no more pods for good. Its last pods hold their own resources.
+fn finished(job: &wire::Job) -> bool {
+    job.metadata.deletion_timestamp.is_some() || conditions(job).any(ends)
+}
+
+/// How long its last run took, once it has ended.
+fn ran(job: &wire::Job) -> Option<Duration> {
+    let last = || {
+        let ended = |condition: &&wire::Condition| ends(condition);
+        conditions(job).filter(ended).filter_map(|condition| condition.last_transition_time.as_ref()).max()
+    };
+    let ended = job.status.completion_time.as_ref().or_else(last)?;
+    Some(instant(ended).since(instant(job.status.start_time.as_ref()?)))
+}
+
+/// Whether a condition says that the Job makes no more pods for good.
+fn ends(condition: &wire::Condition) -> bool {
+    condition.status == "True"
+        && matches!(condition.type_.as_str(), "Complete" | "Failed" | "FailureTarget" | "SuccessCriteriaMet")
+}
+
+fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {
+    job.status.conditions.as_deref().unwrap_or_default().iter()
+}
+
+/// Since when the Job is being stopped (`evicted` by its note), and whether its controller has confirmed that it
+/// makes no more pods. The time of the condition has whole seconds, so the second of the eviction counts.
+fn stopping(job: &wire::Job, evicted: Option<Time>, now: Time) -> (Time, bool) {
+    let suspended = conditions(job)
+        .find(|condition| condition.type_ == "Suspended" && condition.status == "True")
+        .map(|condition| condition.last_transition_time.as_ref().map_or(now, instant));
+    let since = evicted.or(suspended).unwrap_or(now);
+    let whole_second = Time(since.0.div_euclid(1000) * 1000);
+    let confirmed = suspended.is_some_and(|at| at >= whole_second) && job.status.active.unwrap_or(0) == 0;
+    (since, confirmed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Annotations of workloads: the marks that Sluice writes and the requests of users.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::core::ObjectMeta;
+
+use super::super::reduce::{annotation, created, name, uid};
+use super::Facts;
+use crate::api::names;
+use crate::api::record::{Eviction, Record};
+use crate::engine::types::amount::Amount;
+use crate::engine::types::{
+    Admission, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
+};
+
+/// The marks of Sluice on an object.
+pub struct Marks {
+    /// The record of its admission.
+    pub record: Option<Record>,
+    /// The note of its last eviction.
+    pub eviction: Option<Eviction>,
+    /// Whether Sluice holds it; a suspended object without this mark is held by its user.
+    pub held: bool,
+}
+
+/// The stage of an object that is held by suspension.
+pub struct Stage {
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// Whether it makes no more pods for good.
+    pub finished: bool,
+    /// Whether it has pods to admit, and all that they need is known.
+    pub admissible: bool,
+}
+
+impl Marks {
+    /// Reads the marks of an object.
+    pub fn read(metadata: &ObjectMeta) -> Self {
+        Self {
+            record: record(metadata),
+            eviction: annotation(metadata, names::EVICTION).and_then(|text| serde_json::from_str(text).ok()),
+            held: annotation(metadata, names::HELD) == Some("true"),
+        }
+    }
+
+    /// Whether an object that is held by suspension is managed; one that runs without an admission is not.
+    pub fn manage(&self, suspended: bool, finished: bool) -> bool {
+        self.record.is_some() || suspended || (self.held && finished)
+    }
+
+    /// The state of an object that is held by suspension; `stopping` gives the time of the eviction, and whether
+    /// its controller has confirmed that it makes no more pods.
+    pub fn state(&self, stage: &Stage, stopping: impl FnOnce() -> (Time, bool)) -> Observed {
+        match (stage.suspended, self.record.as_ref().map(Admission::from)) {
+            _ if stage.finished => Observed::Finished,
+            (false, Some(admission)) => Observed::Admitted(admission),
+            (true, Some(admission)) => {
+                let (since, stopped) = stopping();
+                Observed::Leaving { admission, since, stopped }
+            }
+            (_, None) if self.held && stage.admissible => Observed::Queued,
+            (_, None) => Observed::OnHold,
+        }
+    }
+
+    /// The facts that every kind has.
+    pub fn facts(&self, metadata: &ObjectMeta) -> Facts {
+        Facts {
+            uid: uid(metadata),
+            generation: metadata.generation,
+            record: annotation(metadata, names::ADMISSION).map(Into::into),
+            has_eviction: annotation(metadata, names::EVICTION).is_some(),
+            eviction: self.eviction.clone(),
+            held: self.held,
+            failure: None,
+            deleting: metadata.deletion_timestamp.is_some(),
+            whole_device: None,
+        }
+    }
+}
+
+/// The record of the admission; an unreadable one counts as none, because no patch could follow it.
+pub fn record(metadata: &ObjectMeta) -> Option<Record> {
+    let text = annotation(metadata, names::ADMISSION)?;
+    serde_json::from_str(text)
+        .inspect_err(|error| {
+            let object = metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(object, %error, "unreadable admission record");
+        })
+        .ok()
+}
+
+/// The requests of a user, as annotations.
+pub struct Requests {
+    /// Pools in order of preference.
+    pub pools: Vec<Name>,
+    /// The longest run, from the annotation or else the deadline of the object.
+    pub time_limit: Option<Duration>,
+    /// When the workload last saved its work.
+    pub last_checkpoint: Option<Time>,
+    /// How often the workload saves its work.
+    pub checkpoint_interval: Option<Duration>,
+    /// The fewest pods of an elastic workload.
+    pub min_pods: Option<u32>,
+    /// Node labels within one value of which its pods lie.
+    pub topology: Topology,
+    /// The GPU fraction of each pod.
+    pub fraction: Option<Amount>,
+    /// The user that submitted it.
+    pub user: Option<Name>,
+    /// Whether a pod may be evicted although it is not queued again.
+    pub preemptible: bool,
+}
+
+impl Requests {
+    /// Reads the requests; a malformed one counts as not given (the webhook refuses it when it is written).
+    pub fn read(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Self {
+        let of = |key: &str| annotation(metadata, key);
+        let pools = of(names::POOL).unwrap_or_default();
+        let deadline = active_deadline_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
+        Self {
+            pools: pools.split(',').filter_map(stated).collect(),
+            time_limit: of(names::TIME_LIMIT).and_then(duration).or(deadline),
+            last_checkpoint: of(names::LAST_CHECKPOINT)
+                .and_then(|text| text.parse::<Timestamp>().ok())
+                .map(|timestamp| Time(timestamp.as_millisecond())),
+            checkpoint_interval: of(names::CHECKPOINT_INTERVAL).and_then(duration),
+            min_pods: of(names::MIN_PARALLELISM)
+                .and_then(|text| text.trim().parse().ok())
+                .filter(|fewest| *fewest > 0),
+            topology: Topology {
+                required: of(names::TOPOLOGY_REQUIRED).and_then(stated),
+                preferred: of(names::TOPOLOGY_PREFERRED).and_then(stated),
+            },
+            fraction: of(names::GPU_FRACTION)
+                // With an offer of the pool the pods request other resources instead, which count as written.
+                .filter(|_| of(names::GPU_OFFER).is_none())
+                .and_then(|text| crate::api::values::fractions(text).ok()?.first().copied()),
+            user: of(names::USER).and_then(stated),
+            preemptible: of(names::PREEMPTIBLE) == Some("true"),
+        }
+    }
+
+    /// A workload of one pod with these requests, as far as they do not depend on its kind. Team, default queue
+    /// and priority follow from other objects.
+    pub fn workload(self, kind: WorkloadKind, metadata: &ObjectMeta, state: Observed) -> Workload {
+        Workload {
+            id: WorkloadId(uid(metadata)),
+            kind,
+            namespace: name(metadata.namespace.as_ref()),
+            name: name(metadata.name.as_ref()),
+            team: "".into(),
+            queue: None,
+            priority: 0,
+            submitted: created(metadata),
+            pods: 1,
+            min_pods: None,
+            shape: PodShape::default(),
+            sizes: Vec::new(),
+            topology: self.topology,
+            user: self.user,
+            pools: self.pools,
+            resumable: true,
+            expendable: false,
+            resizable: false,
+            time_limit: self.time_limit,
+            last_checkpoint: self.last_checkpoint,
+            checkpoint_interval: self.checkpoint_interval,
+            ran: None,
+            state,
+        }
+    }
+}
+
+/// A duration as people write it in annotations (`90m`, `1h30m`).
+fn duration(text: &str) -> Option<Duration> {
+    crate::api::values::duration(text.trim()).ok()
+}
+
+/// A text that is not blank.
+fn stated(text: &str) -> Option<Name> {
+    Some(text.trim()).filter(|text| !text.is_empty()).map(Name::from)
+}

@@ -1,0 +1,117 @@
+//! Frees capacity for a waiting workload: capacity that ending pods leave is nominated, else victims are searched.
+
+use crate::cycle::nominate::nominate_for;
+use crate::cycle::{blocked, evict, reserve};
+use crate::placement::waiting::{Attempt, may_borrow};
+use crate::placement::{self, Capacity};
+use crate::preemption::{self, Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
+use crate::scheduler::Scheduler;
+use crate::scheduler::nominations::{BorrowingPreemptions, Victim};
+use crate::state::freed::Freed;
+use crate::state::quotas::Hypothetical;
+use crate::types::{Plan, WorkloadId};
+
+/// The most preemptions by one borrowing workload without an external change.
+const MAX_BORROWING_PREEMPTIONS: u32 = 4;
+
+/// Nominates capacity that is being freed already, or preempts workloads for it; false if neither may be.
+pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked], plan: &mut Plan) -> bool {
+    match capacity_on_its_way(scheduler, attempt) {
+        OnItsWay::Nominate(placement) => {
+            reserve::note_taken(scheduler, attempt.waiting, attempt.pool, &placement);
+            nominate_for(scheduler, attempt.waiting, attempt.pool, placement, Vec::new());
+            return true;
+        }
+        OnItsWay::LeaveToOrder => return false,
+        OnItsWay::TooLittle => {}
+    }
+    let reclaimable = &scheduler.queue.reclaimable;
+    if blocked::missing_for_preemption(&scheduler.state, reclaimable, attempt.waiting, attempt.pool).is_some()
+    {
+        return false;
+    }
+    match search(scheduler, attempt, masked) {
+        Some(victims) => {
+            carry_out(scheduler, attempt, victims, plan);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Whether the capacity that ending pods leave is enough for a workload.
+enum OnItsWay {
+    /// It is, and the workload is within guarantee: this placement is nominated to it.
+    Nominate(placement::Placement),
+    /// It is, but borrowing workloads get it in their order once it is free.
+    LeaveToOrder,
+    /// It is not.
+    TooLittle,
+}
+
+fn capacity_on_its_way(scheduler: &Scheduler, attempt: Attempt<'_>) -> OnItsWay {
+    let Attempt { waiting, pool, nodes, .. } = attempt;
+    let state = &scheduler.state;
+    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), true);
+    if over.is_some() || !may_borrow(state, waiting, pool) {
+        return OnItsWay::TooLittle;
+    }
+    let (freed, request) = (Freed::new(), waiting.request(pool));
+    let capacity = Capacity::Settled(&freed);
+    if waiting.within_guarantee(state, pool) {
+        placement::place(state, nodes, &request, capacity).map_or(OnItsWay::TooLittle, OnItsWay::Nominate)
+    } else if placement::most(state, nodes, &request, capacity) >= waiting.pods {
+        OnItsWay::LeaveToOrder
+    } else {
+        OnItsWay::TooLittle
+    }
+}
+
+/// Searches victims that free enough capacity for a workload, and charges the search to the cycle's budget.
+fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) -> Option<Victims> {
+    let Attempt { waiting, pool, nodes, now } = attempt;
+    let state = &scheduler.state;
+    let nominations = &scheduler.nominations;
+    let nominated: Vec<Nominated> =
+        nominations.all.iter().filter_map(|nomination| nomination.nominated(state)).collect();
+    let before = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
+    let none = BorrowingPreemptions::default();
+    let before = before.unwrap_or(&none);
+    let taken = (before.count < MAX_BORROWING_PREEMPTIONS).then_some(&before.victims);
+    let preemptor = Preemptor::of(waiting, pool, nodes, taken);
+    let scene = SearchInput {
+        cluster: state,
+        pending: &scheduler.queue.pending,
+        run_times: &scheduler.prediction.run_times,
+        nominated: &nominated,
+        masked,
+    };
+    let pauses = |id: &WorkloadId| scheduler.pauses(id);
+    let SearchResult { victims, retry_at, skipped, tried, bounded, .. } =
+        preemption::search(scene, preemptor, &pauses, now);
+    let cursor = &mut scheduler.cursor;
+    cursor.awaits_start |= skipped;
+    cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
+    cursor.effort.searches += 1;
+    cursor.search_budget = cursor.search_budget.saturating_sub(tried);
+    cursor.effort.bounded += u64::from(bounded);
+    victims
+}
+
+/// Preempts the victims and nominates their capacity to the preemptor.
+fn carry_out(scheduler: &mut Scheduler, attempt: Attempt<'_>, victims: Victims, plan: &mut Plan) {
+    let Attempt { waiting, pool, now, .. } = attempt;
+    let Victims { takes, placement, within_guarantee } = victims;
+    if !within_guarantee {
+        let evicted = |take: &Take| matches!(take, Take::Whole(_)).then(|| take.id().clone());
+        let external_changes = scheduler.cursor.external_changes;
+        let evicted = takes.iter().filter_map(evicted);
+        scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
+    }
+    let victims: Vec<Victim> = takes
+        .into_iter()
+        .filter_map(|take| evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan))
+        .collect();
+    reserve::note_taken(scheduler, waiting, pool, &placement);
+    nominate_for(scheduler, waiting, pool, placement, victims);
+}

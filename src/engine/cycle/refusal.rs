@@ -1,0 +1,80 @@
+//! Why a waiting workload cannot start now: a verdict for every pool, of which the most promising is reported.
+
+use crate::explain;
+use crate::placement;
+use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
+use crate::state::cluster::ClusterState;
+use crate::state::quotas::Hypothetical;
+use crate::state::workload::WorkloadInfo;
+use crate::types::ids::{NodeId, PoolId};
+use crate::types::{Name, Reason, Verdict, WorkloadId};
+
+/// Why a waiting workload cannot start now, reservations and preemption aside; `None` when it is unknown.
+#[must_use]
+pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
+    let info = state.get(id)?;
+    if let Some(verdict) = barred(state, info) {
+        return Some(verdict);
+    }
+    let waiting = WaitingWorkload::of(state, id)?;
+    let names = pool_names(info);
+    let verdicts = names.iter().filter_map(|name| find_pool(state, name)).map(|pool| {
+        let nodes = placement::eligible(state, &waiting.request(pool));
+        in_pool(state, &waiting, pool, &nodes)
+    });
+    Some(across_pools(verdicts, &names))
+}
+
+/// Why a workload cannot start in any pool, if its queue is unknown or its queue's limit is reached.
+pub fn barred(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> {
+    let queue = match state.queue_of(info) {
+        Ok(queue) => queue,
+        Err(reason) => return Some(explain::unknown(info, reason)),
+    };
+    let over = state.quotas.over_queue_limit(info.team, queue, &info.least_total(), &state.resources);
+    over.map(|index| explain::queue_limit(state, queue, index))
+}
+
+/// Why a workload cannot start in one of its pools.
+pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, nodes: &[NodeId]) -> Verdict {
+    if let Some(verdict) = explain::no_node(state, nodes, &waiting.request(pool)) {
+        return verdict;
+    }
+    let over = state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false);
+    if let Some((team, index)) = over {
+        return explain::team_limit(state, team, pool, index, &waiting.total);
+    }
+    may_not_borrow(state, waiting, pool)
+        .unwrap_or_else(|| explain::no_room(state, nodes, &waiting.request(pool)))
+}
+
+/// Why a workload may not borrow, if it would have to.
+fn may_not_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
+    if waiting.within_guarantee(state, pool) {
+        None
+    } else if !waiting.preemptible {
+        Some(explain::must_fit_guarantee(state, waiting.team, pool, &waiting.total))
+    } else {
+        explain::lending_refusal(state, waiting.team, pool, &waiting.total)
+    }
+}
+
+/// The verdict to report of those of the pools: the one that a start may follow soonest. `names` are the pools
+/// that the workload asks for.
+pub fn across_pools(verdicts: impl IntoIterator<Item = Verdict>, names: &[Name]) -> Verdict {
+    let best = verdicts.into_iter().max_by_key(|verdict| nearness(verdict.reason));
+    best.unwrap_or_else(|| explain::no_pool(names))
+}
+
+/// How near a start is with a reason, compared with other reasons.
+fn nearness(reason: Reason) -> u8 {
+    match reason {
+        Reason::WaitingForEviction => 6,
+        Reason::RoomHeld | Reason::Reserved => 5,
+        Reason::Fragmented => 4,
+        Reason::NoRoom => 3,
+        Reason::LendingLimit => 2,
+        Reason::NoNodeFits => 0,
+        _ => 1,
+    }
+}

@@ -1,0 +1,28 @@
+//! Where a workload may start without touching reserved capacity.
+
+use crate::cycle::reserve::mask::with_masked;
+use crate::cycle::reserve::whole::excess_pods;
+use crate::placement::Placement;
+use crate::placement::waiting::{Attempt, fits_now};
+use crate::preemption::Masked;
+use crate::scheduler::Scheduler;
+use crate::scheduler::reservations::Reserved;
+
+/// Where a workload may start that leaves all of these reservations whole: on other nodes, or beside the reserved pods.
+pub fn place_beside(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    kept: &[Reserved],
+    respected: &[Reserved],
+) -> Option<Placement> {
+    let Attempt { waiting, pool, nodes, .. } = attempt;
+    let mut barred = Placement::new();
+    for (reservation, slot) in kept {
+        for (node, pods) in excess_pods(scheduler, waiting, pool, (reservation, slot), respected) {
+            let most = barred.entry(node).or_default();
+            *most = pods.max(*most);
+        }
+    }
+    let barred = Masked { owner: waiting.id.clone(), need: waiting.need.clone(), placement: barred };
+    with_masked(scheduler, &[barred], |scheduler| fits_now(&scheduler.state, waiting, pool, nodes, true))
+}

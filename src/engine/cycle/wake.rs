@@ -1,0 +1,95 @@
+//! Wakes the blocked classes that a change since the last attempt may let start.
+
+use std::collections::BTreeSet;
+
+use crate::cycle::blocked::blocked_on;
+use crate::queue::WaitQueue;
+use crate::scheduler::Scheduler;
+use crate::types::ids::{ClassId, TeamId};
+
+/// The most classes of the backlog that are woken at once.
+pub const BACKLOG_AT_ONCE: usize = 256;
+
+/// Wakes the classes that a change may let start, and brings the order between teams up to date.
+pub fn wake(scheduler: &mut Scheduler) {
+    if std::mem::take(&mut scheduler.cursor.requeue_all) {
+        requeue_all(scheduler);
+    }
+    if scheduler.cursor.generation != scheduler.cursor.seen_generation {
+        start_generation(scheduler);
+    }
+    reorder_users(scheduler);
+    note_headroom(scheduler);
+    for class in blocked_on_changed_usage(scheduler) {
+        let Some((_, first)) = scheduler.queue.pending.first_of(class) else { continue };
+        let id = first.id().clone();
+        let blocked = blocked_on(scheduler, &id);
+        scheduler.queue.pending.reconsider(class, blocked);
+    }
+    let newly_active = scheduler.queue.pending.take_newly_active();
+    scheduler.queue.order.stale.extend(newly_active);
+}
+
+/// Wakes every class.
+fn requeue_all(scheduler: &mut Scheduler) {
+    scheduler.queue.reclaimable.rebuild(&scheduler.state);
+    scheduler.state.quotas.users.mark_all_dirty();
+    scheduler.queue.pending.requeue_all();
+    scheduler.queue.order.mark_all_stale();
+}
+
+/// Wakes the owners of reservations and a part of the backlog, which any change may let start.
+fn start_generation(scheduler: &mut Scheduler) {
+    scheduler.cursor.seen_generation = scheduler.cursor.generation;
+    let pending = &mut scheduler.queue.pending;
+    for reservation in scheduler.reservations.by_team.values() {
+        if let Some(class) = pending.class_of(&reservation.owner) {
+            pending.requeue(class);
+        }
+    }
+    pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
+}
+
+/// Brings the order within a team up to date for users with changed usage. A class that stands before the owner
+/// of a reservation now may take the reserved capacity, so it is woken.
+fn reorder_users(scheduler: &mut Scheduler) {
+    let WaitQueue { order, pending, .. } = &mut scheduler.queue;
+    let mut reordered: BTreeSet<TeamId> = BTreeSet::new();
+    for (team, user) in scheduler.state.quotas.users.take_dirty() {
+        let state = &scheduler.state;
+        pending.set_user_usage(team, &user, |pools| state.user_share(team, Some(&user), pools));
+        order.stale.insert(team);
+        reordered.insert(team);
+    }
+    let reservations =
+        scheduler.reservations.by_team.iter().filter(|((_, team), _)| reordered.contains(team));
+    let ahead: Vec<ClassId> =
+        reservations.flat_map(|(_, reservation)| pending.ahead_of(&reservation.owner)).collect();
+    ahead.into_iter().for_each(|class| pending.requeue(class));
+}
+
+/// Marks the teams of which a workload has enough headroom now and had too little before.
+fn note_headroom(scheduler: &mut Scheduler) {
+    let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
+    for change in headroom.catch_up(&scheduler.state) {
+        order.stale.extend(pending.teams_waiting_for(change.shape, change.before, change.total));
+    }
+}
+
+/// The classes blocked on a quota, fair share or queue of which the usage changed.
+fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> BTreeSet<ClassId> {
+    let WaitQueue { order, pending, reclaimable, .. } = &mut scheduler.queue;
+    let mut classes: BTreeSet<ClassId> = BTreeSet::new();
+    for (pool, team) in scheduler.state.quotas.take_dirty() {
+        let state = &scheduler.state;
+        let share = reclaimable.refresh(state, pool, team);
+        let path = &state.quotas.team(team).path;
+        classes.extend(path.iter().flat_map(|at| pending.blocked_on_quota(pool, *at)));
+        classes.extend(share.into_iter().flat_map(|share| pending.blocked_on_share(pool, share)));
+        order.mark_root_stale(state, path.last().copied());
+    }
+    for (team, queue) in scheduler.state.quotas.take_dirty_queues() {
+        classes.extend(pending.blocked_on_queue(team, &queue));
+    }
+    classes
+}

@@ -1,0 +1,81 @@
+//! Builds a minimal set of victims from an order of steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::preemption::search::{Basis, Search, Step};
+use crate::types::ids::NodeId;
+
+impl Search<'_> {
+    /// Takes steps in order until the preemptor can start on `nodes`. Then drops every step that is not needed, the
+    /// last one first. `None` if all steps together are not enough.
+    pub fn build_set(&self, order: &[Step], nodes: &[NodeId]) -> Option<Vec<Step>> {
+        let sequence = self.permitted_sequence(order);
+        // More victims never make a set infeasible, so bisection finds the shortest feasible prefix.
+        let feasible = |length: usize| self.is_feasible(&sequence[..length], nodes);
+        let (mut low, mut high) = (0, sequence.len());
+        if high == 0 || !feasible(high) {
+            return None;
+        }
+        while high - low > 1 {
+            let middle = usize::midpoint(low, high);
+            if feasible(middle) { high = middle } else { low = middle }
+        }
+        let mut set = sequence[..high].to_vec();
+        for position in (0..set.len()).rev() {
+            let mut without = set.clone();
+            without.remove(position);
+            if !without.is_empty() && self.is_feasible(&without, nodes) {
+                set = without;
+            }
+        }
+        Some(set)
+    }
+
+    /// The steps in an order in which each is permitted after those before it, without duplicates. Steps that leave
+    /// a team below its guarantee come last (law 3).
+    pub fn permitted_sequence(&self, order: &[Step]) -> Vec<Step> {
+        let mut hypothetical = self.assumptions.hypothetical.clone();
+        let mut sequence = Vec::new();
+        let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut whole: BTreeSet<usize> = BTreeSet::new();
+        for below_guarantee in [false, true] {
+            if below_guarantee && self.basis == Basis::Borrowing {
+                break;
+            }
+            for step in order {
+                let index = step.candidate();
+                let candidate = &self.candidates[index];
+                if whole.contains(&index) {
+                    continue;
+                }
+                let before = taken.get(&index).copied().unwrap_or(0);
+                match step {
+                    Step::Pod(..) if below_guarantee || before >= candidate.extra_pods => continue,
+                    _ => {}
+                }
+                if !candidate.evictable {
+                    if below_guarantee && self.moves {
+                        whole.insert(index);
+                        sequence.push(*step);
+                    }
+                    continue;
+                }
+                let Some(mut part) = self.parts(&[*step]).pop() else { continue };
+                if part.whole {
+                    // The pods that earlier steps have taken are not held any more.
+                    part.amount.add(&candidate.info.need, -i64::from(before));
+                }
+                if self.may_take(&part, &hypothetical, below_guarantee) {
+                    self.cluster.quotas.assume(&mut hypothetical, candidate.info.team, &part.amount, -1);
+                    sequence.push(*step);
+                    if part.whole {
+                        whole.insert(index);
+                    } else {
+                        *taken.entry(index).or_default() += 1;
+                    }
+                }
+            }
+        }
+        sequence
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether a single running workload may be a victim (laws 3, 4 and 5).
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::preemption::borrowers::Borrower;
+use crate::preemption::candidate::{Candidate, Eligibility, Excluded};
+use crate::preemption::search::{Basis, Search};
+use crate::state::rules::{min_runtime_end, work_lost};
+use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::{Admission, Time};
+
+impl<'a> Search<'a> {
+    /// The admission by which a workload runs; `None` if the workload is no possible victim at all.
+    pub fn victim_admission(
+        &self,
+        info: &'a WorkloadInfo,
+        excluded: &mut Excluded<'_>,
+    ) -> Option<&'a Admission> {
+        self.examined.set(self.examined.get() + 1);
+        let id = &info.workload.id;
+        if !self.cluster.preemptible(info) || (excluded.by_caller)(id) || self.assumptions.gone.contains(id) {
+            return None;
+        }
+        if self.basis == Basis::Borrowing
+            && self.preemptor.preempted_before.is_some_and(|before| before.contains(id))
+        {
+            return None;
+        }
+        match &info.phase {
+            Phase::Running(admission) => Some(admission),
+            // It will run by the time that a victim of this decision preempts in turn.
+            Phase::Starting(admission) if self.follow_up => Some(admission),
+            Phase::Starting(_) | Phase::Resizing { .. } => {
+                excluded.unconfirmed = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// A workload as a candidate, if it may be evicted, shrunk or moved.
+    pub fn candidate(
+        &self,
+        borrower: &Borrower,
+        info: &'a WorkloadInfo,
+        excluded: &mut Excluded<'_>,
+    ) -> Option<Candidate<'a>> {
+        let admission = self.victim_admission(info, excluded)?;
+        let Eligibility { evictable, under_min_runtime } =
+            self.eligibility(borrower, info, admission, excluded);
+        if !evictable && !self.moves {
+            return None;
+        }
+        Some(Candidate {
+            info,
+            own: info.team == self.preemptor.team,
+            evictable,
+            levels: Rc::clone(&borrower.levels),
+            amount: info.staying_total(),
+            priority: self.cluster.priority_of(info),
+            started: admission.at,
+            under_min_runtime,
+            lost: work_lost(self.cluster, info, admission.at, self.now),
+            covered: OnceCell::new(),
+            extra_pods: info.extra_pods(),
+        })
+    }
+
+    /// Whether a running workload may be evicted or shrunk, and whether its minimum run time still protects it.
+    pub fn eligibility(
+        &self,
+        borrower: &Borrower,
+        info: &WorkloadInfo,
+        admission: &Admission,
+        excluded: &mut Excluded<'_>,
+    ) -> Eligibility {
+        let (cluster, preemptor) = (self.cluster, &self.preemptor);
+        let hypothetical = &self.assumptions.hypothetical;
+        let started = admission.at;
+        let own = info.team == preemptor.team;
+        let mut evictable = borrower.evictable
+            && if own {
+                cluster.priority_of(info) < preemptor.priority
+            } else {
+                cluster.quotas.beyond_guarantee(preemptor.pool, &borrower.levels, &info.need, hypothetical)
+            };
+        let min_runtime_end = min_runtime_end(cluster, info, started);
+        let under_min_runtime = self.now < min_runtime_end
+            && !(self.follow_up && self.may_run_until(info, started, min_runtime_end));
+        // The minimum run time holds within a team and against a borrowing preemptor (law 5).
+        if evictable && under_min_runtime && (own || self.basis == Basis::Borrowing) {
+            excluded.retry_at = [excluded.retry_at, Some(min_runtime_end)].into_iter().flatten().min();
+            evictable = false;
+        }
+        Eligibility { evictable, under_min_runtime }
+    }
+
+    /// Whether a workload may still run at that time: it may unless nine of ten runs like it end before. A workload
+    /// of unknown length may.
+    fn may_run_until(&self, info: &WorkloadInfo, started: Time, then: Time) -> bool {
+        let length = self.run_times.length(self.cluster, info, Duration::ZERO);
+        length.is_none_or(|length| started.after(length.late) >= then)
+    }
+}

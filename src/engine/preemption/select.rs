@@ -1,0 +1,128 @@
+//! Searches on each basis that applies to a preemptor and selects the set of least cost (law 4).
+
+use crate::preemption::cache::Cache;
+use crate::preemption::cost::Cost;
+use crate::preemption::feasibility::Outcome;
+use crate::preemption::preemptor::{Preemptor, SearchInput, SearchResult, Take, Victims};
+use crate::preemption::search::{Basis, Search};
+use crate::state::quotas::Hypothetical;
+use crate::types::{Time, WorkloadId};
+
+/// Finds the set of victims of least cost. `barred` excludes workloads from the victims. The result has no victims
+/// if no set lets the preemptor start.
+#[must_use]
+pub fn search(
+    input: SearchInput<'_>,
+    preemptor: Preemptor<'_>,
+    barred: &dyn Fn(&WorkloadId) -> bool,
+    now: Time,
+) -> SearchResult {
+    let mut result = SearchResult::default();
+    let within_guarantee = input.cluster.quotas.within_guarantee(
+        preemptor.pool,
+        preemptor.team,
+        preemptor.total,
+        &Hypothetical::new(),
+    );
+    let mut best: Option<(Cost, Victims)> = None;
+    let cache = Cache::default();
+    let attempts =
+        [(Basis::WithinGuarantee, false), (Basis::WithinGuarantee, true), (Basis::Borrowing, false)];
+    for (basis, moves) in attempts {
+        let applies = match (basis, moves) {
+            (Basis::WithinGuarantee, false) => true,
+            // Workloads move only if evictions alone do not help or leave a team below its guarantee.
+            (Basis::WithinGuarantee, true) => {
+                within_guarantee && best.as_ref().is_none_or(|(cost, _)| cost.falls_below_guarantee())
+            }
+            // A preemptor that is within guarantee only without some victims may need fewer victims as a borrower.
+            (Basis::Borrowing, _) => {
+                preemptor.preemptible
+                    && preemptor.preempted_before.is_some()
+                    && (best.is_none() || !within_guarantee)
+            }
+        };
+        if !applies {
+            continue;
+        }
+        let mut search = Search::new(input, preemptor, basis, &cache, now);
+        search.moves = moves;
+        search.tried.set(1);
+        let excluded = search.collect_candidates(barred);
+        result.skipped |= excluded.unconfirmed;
+        result.retry_at = [result.retry_at, excluded.retry_at].into_iter().flatten().min();
+        let mut found = search.least_cost_set();
+        if found.is_none() && search.confined && basis == Basis::WithinGuarantee && !moves {
+            // A preemptor within guarantee must not miss capacity on nodes that the search left out (law 2).
+            (search.nodes, search.wide) = (preemptor.nodes.to_vec(), true);
+            search.collect_candidates(barred);
+            found = search.least_cost_set();
+        }
+        result.bounded |= search.bounded;
+        result.tried += search.effort();
+        if let Some((cost, victims)) = found
+            && best.as_ref().is_none_or(|(least, _)| cost < *least)
+        {
+            best = Some((cost, victims));
+        }
+    }
+    result.victims = best.map(|(_, victims)| victims);
+    result
+}
+
+impl Search<'_> {
+    /// The set of least cost on the basis of this search.
+    fn least_cost_set(&mut self) -> Option<(Cost, Victims)> {
+        let sets = self.candidate_sets();
+        let outcomes = sets.iter().filter_map(|steps| self.outcome(steps, &self.nodes));
+        let mut priced: Vec<(Cost, Outcome)> =
+            outcomes.map(|outcome| (self.least_cost(&outcome), outcome)).collect();
+        // Follow-up preemptions are expensive to find, so only sets that could still be the cheapest are searched.
+        priced.sort_by(|left, right| left.0.cmp(&right.0));
+        let mut best: Option<(Cost, Outcome)> = None;
+        for (least, outcome) in priced {
+            if best.as_ref().is_some_and(|(cost, _)| *cost <= least || self.has_tried_enough()) {
+                break;
+            }
+            if !self.is_fair(&outcome) {
+                continue;
+            }
+            let cost = self.with_follow_ups(least, &outcome);
+            if best.as_ref().is_none_or(|(known, _)| cost < *known)
+                && !(cost.has_follow_ups() && self.must_last(&outcome))
+            {
+                best = Some((cost, outcome));
+            }
+        }
+        best.map(|(cost, outcome)| {
+            let takes = self.takes(&outcome);
+            let within_guarantee = self.basis == Basis::WithinGuarantee;
+            (cost, Victims { takes, placement: outcome.placement, within_guarantee })
+        })
+    }
+
+    /// The operations on the victims of a set.
+    fn takes(&self, outcome: &Outcome) -> Vec<Take> {
+        let id = |candidate: usize| self.candidates[candidate].info.workload.id.clone();
+        let mut takes: Vec<Take> = outcome
+            .parts
+            .iter()
+            .map(|part| {
+                if part.whole {
+                    Take::Whole(id(part.candidate))
+                } else {
+                    Take::Shrink(id(part.candidate), part.nodes.clone())
+                }
+            })
+            .collect();
+        takes.extend(outcome.moved.iter().map(|(part, to)| {
+            let id = id(part.candidate);
+            if part.whole {
+                Take::Move(id, to.clone())
+            } else {
+                Take::Shift(id, part.nodes.clone(), to.clone())
+            }
+        }));
+        takes
+    }
+}

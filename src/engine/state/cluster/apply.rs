@@ -1,0 +1,183 @@
+//! Events of teams, pools, nodes, workloads and pods, applied to the workload cache.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::state::cluster::state::{ClusterState, Effect};
+use crate::state::sizes::SizedPod;
+use crate::state::totals::Contribution;
+use crate::state::workload::{Phase, Usage, WorkloadInfo, charge_quotas, next_phase, queue_name};
+use crate::types::amount::ResourceList;
+use crate::types::ids::WorkloadIndex;
+use crate::types::vector::{PODS, Vector};
+use crate::types::{DEFAULT_POOL, Event, Name, PodShape, Size, Team, Workload, WorkloadId};
+
+impl ClusterState {
+    /// Records an event. [`Event::WriteFailed`], [`Event::PodsMisplaced`] and [`Event::PodsReady`] do not
+    /// concern the cluster state.
+    pub fn apply(&mut self, event: Event) -> Effect {
+        match event {
+            Event::TeamApplied(team) => self.set_team(&team.name.clone(), Some(team)),
+            Event::TeamRemoved(name) => self.set_team(&name, None),
+            Event::PoolApplied(pool) => {
+                self.quotas.intern_pool(&pool.name);
+                let before = self.pools.insert(pool.name.clone(), pool.clone());
+                self.assign_pools(before.map(|pool| pool.weights).unwrap_or_default() != pool.weights)
+            }
+            Event::PoolRemoved(name) => {
+                let before = self.pools.remove(&name);
+                self.assign_pools(before.is_some_and(|pool| !pool.weights.is_empty()))
+            }
+            Event::NodeApplied(node) => self.set_node(&node.name.clone(), Some(node)),
+            Event::NodeRemoved(name) => self.set_node(&name, None),
+            Event::WorkloadApplied(workload) => self.set_workload(workload),
+            Event::WorkloadRemoved(id) => self.remove_workload(&id),
+            Event::PodApplied(pod) => self.set_pod(pod),
+            Event::PodRemoved(id) => self.remove_pod(&id),
+            Event::WriteFailed { .. } | Event::PodsMisplaced(_) | Event::PodsReady(_) => Effect::Tighter,
+        }
+    }
+
+    fn set_team(&mut self, name: &Name, team: Option<Team>) -> Effect {
+        let ownership = |team: Option<&Team>| {
+            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users))
+        };
+        let index = self.quotas.intern_team(name);
+        let before = ownership(self.quotas.team(index).team.as_ref());
+        let unchanged = before.is_some() && before == ownership(team.as_ref());
+        self.quotas.set_team(name, team, &mut self.resources);
+        if unchanged {
+            return Effect::Looser;
+        }
+        let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
+        self.quotas.clear_usage();
+        for id in &ids {
+            if let Some(info) = self.workloads.get_mut(id) {
+                let queue = queue_name(&self.quotas, info);
+                info.charged_queue = queue;
+                charge_quotas(&mut self.quotas, info, 1);
+            }
+        }
+        // The rules of a queue decide which workloads are preemptible.
+        let mut totals = std::mem::take(&mut self.totals);
+        totals.clear();
+        for contribution in self
+            .workloads
+            .values()
+            .filter_map(|info| Contribution::of(info, self.priority_of(info), self.preemptible(info)))
+        {
+            totals.add(&contribution);
+        }
+        self.totals = totals;
+        Effect::RequeueAll
+    }
+
+    fn set_workload(&mut self, workload: Workload) -> Effect {
+        let id = workload.id.clone();
+        let team = self.quotas.intern_team(&workload.team);
+        let need = self.need_of(&workload.shape.requests);
+        let avoided_nodes = self.workloads.get(&id).and_then(|info| info.avoided_nodes.as_deref());
+        let shape = match avoided_nodes.and_then(|avoided_nodes| avoided_nodes.narrowed(&workload.shape)) {
+            Some(narrowed) => self.intern_shape(&narrowed),
+            None => self.intern_shape(&workload.shape),
+        };
+        let sizes = self.sized_pods(&workload, &shape);
+        if !self.workloads.contains_key(&id) {
+            let pools =
+                if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };
+            self.nodes.record_pods(pools, &workload.shape, &need, workload.pods);
+            self.workloads.insert(
+                id.clone(),
+                WorkloadInfo {
+                    workload: workload.clone(),
+                    team,
+                    index: WorkloadIndex::MIN,
+                    need: need.clone(),
+                    phase: Phase::Pending,
+                    usage: Usage::default(),
+                    removed: false,
+                    live: BTreeMap::new(),
+                    charged_queue: "".into(),
+                    raised: false,
+                    avoided_nodes: None,
+                    shape: Arc::clone(&shape),
+                    sizes: sizes.clone(),
+                },
+            );
+            self.adopt_orphans(&id);
+        }
+        self.uncharge(&id);
+        let Some(info) = self.workloads.get_mut(&id) else { return Effect::Tighter };
+        let before = (info.phase.clone(), info.usage.clone());
+        info.phase = next_phase(&info.phase, &workload.state);
+        info.workload = workload;
+        info.team = team;
+        // The remaining pods of a finished workload hold their granted size.
+        if info.phase != Phase::Finished || sizes.is_empty() {
+            (info.need, info.shape) = (need, shape);
+        }
+        info.sizes = sizes;
+        info.settle_size();
+        info.removed = false;
+        self.charge(&id);
+        self.workloads.get(&id).map_or(Effect::Tighter, |info| self.effect(info, before))
+    }
+
+    /// Capacity was freed if less is held than before, or if the object now confirms a decision.
+    fn effect(&self, info: &WorkloadInfo, before: (Phase, Usage)) -> Effect {
+        let (old_phase, old) = before;
+        let less = info.usage.pods < old.pods
+            || old.nodes.iter().any(|(node, pods)| info.usage.nodes.get(node).copied().unwrap_or(0) < *pods);
+        let changed = old_phase != info.phase && !matches!(info.phase, Phase::Pending | Phase::Starting(_));
+        if less || changed { Effect::Looser } else { Effect::Tighter }
+    }
+
+    fn remove_workload(&mut self, id: &WorkloadId) -> Effect {
+        self.uncharge(id);
+        let Some(info) = self.workloads.get_mut(id) else { return Effect::Tighter };
+        info.removed = true;
+        info.phase = Phase::Finished;
+        self.charge(id);
+        self.forget_if_gone(id);
+        Effect::Looser
+    }
+
+    pub(super) fn forget_if_gone(&mut self, id: &WorkloadId) {
+        if self.workloads.get(id).is_some_and(|info| info.removed && info.pods() == 0) {
+            self.uncharge(id);
+            self.workloads.remove(id);
+            self.growable.remove(id);
+            self.lost_pods.remove(id);
+            self.stopping.remove(id);
+        }
+    }
+
+    /// The need of a pod with these requests, its pod slot included.
+    pub(super) fn need_of(&mut self, requests: &ResourceList) -> Vector {
+        let slots = self.resources.intern(&PODS.into());
+        let mut need = self.resources.vector(requests);
+        need.set(slots, need.get(slots) + 1000);
+        self.nodes.learn(&self.resources);
+        need
+    }
+
+    /// The stored copy of a shape, shared by all workloads that have it.
+    pub(super) fn intern_shape(&mut self, shape: &PodShape) -> Arc<PodShape> {
+        if let Some(known) = self.shapes.get(shape) {
+            return Arc::clone(known);
+        }
+        self.shapes.retain(|known| Arc::strong_count(known) > 1);
+        let shape = Arc::new(shape.clone());
+        self.shapes.insert(Arc::clone(&shape));
+        shape
+    }
+
+    /// A pod of a workload at each of its sizes, on the nodes that `shape` admits.
+    pub(super) fn sized_pods(&mut self, workload: &Workload, shape: &PodShape) -> Vec<SizedPod> {
+        let sized = |size: &Size| {
+            let shape = PodShape { requests: size.requests.clone(), ..shape.clone() };
+            SizedPod { shape: self.intern_shape(&shape), need: self.need_of(&size.requests) }
+        };
+        workload.sizes.iter().map(sized).collect()
+    }
+}

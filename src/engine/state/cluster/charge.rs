@@ -1,0 +1,82 @@
+//! Charges workloads to their quotas, nodes and totals.
+
+use std::collections::BTreeSet;
+
+use crate::state::cluster::state::ClusterState;
+use crate::state::totals::Contribution;
+use crate::state::workload::{Phase, Usage, charge_nodes, charge_quotas, queue_name, settle_time, usage_of};
+use crate::types::WorkloadId;
+
+impl ClusterState {
+    pub(super) fn contribution(&self, id: &WorkloadId) -> Option<Contribution> {
+        let info = self.workloads.get(id)?;
+        Contribution::of(info, self.priority_of(info), self.preemptible(info))
+    }
+
+    pub(super) fn recharge(&mut self, id: &WorkloadId) {
+        self.uncharge(id);
+        self.charge(id);
+    }
+
+    pub(super) fn uncharge(&mut self, id: &WorkloadId) {
+        if let Some(contribution) = self.contribution(id) {
+            self.totals.remove(&contribution);
+        }
+        let Some(info) = self.workloads.get_mut(id) else { return };
+        self.holders.remove(info, &mut self.nodes);
+        charge_quotas(&mut self.quotas, info, -1);
+        // The usage on nodes is replaced when the workload is charged again, so fractions stay on their
+        // devices.
+        let nodes = std::mem::take(&mut info.usage.nodes);
+        info.usage = Usage { pool: info.usage.pool, nodes, ..Usage::default() };
+    }
+
+    pub(super) fn charge(&mut self, id: &WorkloadId) {
+        let Some(info) = self.workloads.get_mut(id) else { return };
+        let pool = info.phase.admission().map(|admission| admission.pool.clone());
+        let pool = match pool {
+            Some(pool) => self.quotas.intern_pool(&pool),
+            None if info.live.is_empty() => info.usage.pool,
+            None => info.live.keys().flatten().next().map_or(info.usage.pool, |n| self.nodes.get(*n).pool),
+        };
+        if self.pools.values().any(|pool| !pool.weights.is_empty()) {
+            let first = info.workload.pools.first().and_then(|name| self.quotas.pool(name));
+            let paid = if info.phase.admission().is_some() { pool } else { first.unwrap_or(pool) };
+            let mut need = std::mem::take(&mut info.need);
+            let mut sizes = std::mem::take(&mut info.sizes);
+            self.count_in_currency(paid, &mut need);
+            for size in &mut sizes {
+                self.count_in_currency(paid, &mut size.need);
+            }
+            if let Some(info) = self.workloads.get_mut(id) {
+                (info.need, info.sizes) = (need, sizes);
+            }
+        }
+        let Some(info) = self.workloads.get_mut(id) else { return };
+        let usage = usage_of(info, pool, &self.nodes);
+        let before = std::mem::replace(&mut info.usage, usage);
+        info.charged_queue = queue_name(&self.quotas, info);
+        charge_quotas(&mut self.quotas, info, 1);
+        charge_nodes(&mut self.nodes, info, &before.nodes);
+        self.holders.add(info, &mut self.nodes);
+        if let Some(due) = settle_time(info) {
+            self.settling.insert((due, id.clone()));
+        }
+        update_membership(&mut self.growable, id, info.may_grow());
+        update_membership(&mut self.lost_pods, id, info.has_lost_pods(&self.nodes));
+        let stopping = matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. }) && !info.removed;
+        update_membership(&mut self.stopping, id, stopping);
+        if let Some(contribution) = self.contribution(id) {
+            self.totals.add(&contribution);
+        }
+    }
+}
+
+/// Inserts a workload into a set, or removes it.
+fn update_membership(set: &mut BTreeSet<WorkloadId>, id: &WorkloadId, belongs: bool) {
+    if !belongs {
+        set.remove(id);
+    } else if !set.contains(id) {
+        set.insert(id.clone());
+    }
+}

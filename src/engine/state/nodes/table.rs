@@ -1,0 +1,274 @@
+//! The table of all nodes, and what is computed from it at every change.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::capacity::devices::Holder;
+use crate::capacity::packing::{Ask, Packing, PackingState};
+use crate::capacity::space::Demand;
+use crate::state::nodes::fitting::FittingCache;
+use crate::state::nodes::node::{Hold, NodeInfo};
+use crate::types::ids::{NodeId, PoolId};
+use crate::types::vector::{PODS, Resources, Vector};
+use crate::types::{Name, Node, PodShape};
+
+/// A node that lists no pod slots takes as many pods as its other resources allow.
+const UNLIMITED_SLOTS: i64 = 1 << 50;
+
+/// Pods by node.
+pub type Placement = BTreeMap<NodeId, u32>;
+
+/// The free capacity on all open nodes of a pool.
+#[derive(Clone, Debug, Default)]
+struct Free {
+    amounts: Vector,
+    nodes: usize,
+}
+
+/// All nodes ever observed.
+#[derive(Clone, Debug, Default)]
+pub struct NodeTable {
+    pub(super) infos: Vec<NodeInfo>,
+    pub(super) names: Vec<Name>,
+    pub(super) index: BTreeMap<Name, NodeId>,
+    /// Whether a resource counts devices, by number.
+    devices: Vec<bool>,
+    /// The value of capacity to the pods that are likely to come.
+    pub(super) packing: Packing,
+    /// The packing state of every open node.
+    pub(super) states: Vec<Option<PackingState>>,
+    /// The free capacity on all open nodes of a pool, and the part that each node adds to it.
+    free: BTreeMap<PoolId, Free>,
+    added: Vec<Option<(PoolId, Vector)>>,
+    /// The changed nodes, in order, and the number of older changes that were dropped.
+    pub(super) changes: Vec<NodeId>,
+    pub(super) dropped: u64,
+    /// By node: a number that changes with the node.
+    pub(super) revisions: Vec<u64>,
+    /// The last number given to a node.
+    revision: u64,
+    /// The cached fittings of the requested kinds of pods.
+    pub(super) fittings: RefCell<FittingCache>,
+}
+
+impl NodeTable {
+    /// The node of that name, known from now on even if no such object exists.
+    pub fn intern(&mut self, name: &Name) -> NodeId {
+        if let Some(index) = self.index.get(name) {
+            return *index;
+        }
+        let index = NodeId(self.infos.len());
+        self.infos.push(NodeInfo::default());
+        self.names.push(name.clone());
+        self.states.push(None);
+        self.added.push(None);
+        self.revisions.push(0);
+        self.index.insert(name.clone(), index);
+        index
+    }
+
+    /// The node of that name, if it was ever observed.
+    #[must_use]
+    pub fn find(&self, name: &Name) -> Option<NodeId> {
+        self.index.get(name).copied()
+    }
+
+    /// Learns which resources count devices. Call it before amounts of new resources are held.
+    pub fn learn(&mut self, resources: &Resources) {
+        let known = self.devices.len();
+        self.devices.extend((known..resources.count()).map(|index| resources.is_device(index)));
+    }
+
+    /// A need, split into plain amounts and fractions of devices.
+    #[must_use]
+    pub fn demand(&self, need: &Vector) -> Demand {
+        Demand::new(need, |resource| self.is_device(resource))
+    }
+
+    /// Whether a resource counts devices.
+    #[must_use]
+    pub fn is_device(&self, resource: usize) -> bool {
+        self.devices.get(resource).copied().unwrap_or(false)
+    }
+
+    /// Sets the definition of a node; `None` when it is gone.
+    pub fn set(&mut self, index: NodeId, node: Option<Node>, mut allocatable: Vector, slots: usize) {
+        if node.as_ref().is_some_and(|n| !n.allocatable.contains_key(PODS)) {
+            allocatable.set(slots, UNLIMITED_SLOTS);
+        }
+        let info = &mut self.infos[index];
+        info.node = node;
+        info.offer(allocatable);
+        self.touch(index);
+    }
+
+    /// Assigns a node to a pool.
+    pub fn set_pool(&mut self, index: NodeId, pool: PoolId, name: &Name) {
+        let info = &mut self.infos[index];
+        if info.pool != pool || info.pool_name != *name {
+            info.pool = pool;
+            info.pool_name = name.clone();
+            self.touch(index);
+        }
+    }
+
+    /// Replaces the usage of a holder on a node: `pods` pods of `need`, of which `terminating` are about to
+    /// end. Fractions of pods that stay remain on their devices.
+    pub fn hold(&mut self, index: NodeId, holder: &Holder, need: &Vector, pods: u32, terminating: u32) {
+        let before = self.infos[index].holds.remove(holder).unwrap_or_default();
+        let hold = Hold { need: need.clone(), pods, terminating };
+        if before.pods == pods && before.terminating == terminating && before.need.equals(need) {
+            if pods > 0 {
+                self.infos[index].holds.insert(holder.clone(), hold);
+            }
+            return;
+        }
+        let (old, demand) = (self.demand(&before.need), self.demand(need));
+        self.infos[index].hold(holder, &before, &old, hold, &demand);
+        self.touch_free(index);
+    }
+
+    /// Adds `times` × `need` to the nominated capacity of a node.
+    pub fn nominate(&mut self, index: NodeId, need: &Vector, times: i64) {
+        let demand = self.demand(need);
+        self.infos[index].nominate(need, &demand, times);
+        self.touch_free(index);
+    }
+
+    /// Records the pods of a new workload that may run in these pools.
+    pub fn record_pods(&mut self, pools: Vec<Name>, shape: &PodShape, need: &Vector, pods: u32) {
+        let devices = &self.devices;
+        let is_device = |resource: usize| devices.get(resource) == Some(&true);
+        if !need.nonzero().any(|(resource, _)| is_device(resource)) || pods == 0 {
+            return;
+        }
+        if self.packing.record(pools, shape, need, is_device, pods) {
+            for index in NodeId::first(self.infos.len()) {
+                self.states[index] = None;
+                self.set_state(index);
+            }
+            self.packing.weigh();
+        }
+    }
+
+    /// The request of pods with that need.
+    #[must_use]
+    pub fn ask(&self, need: &Vector) -> Ask {
+        Ask::new(need, |resource| self.is_device(resource))
+    }
+
+    /// The value of capacity to the pods that are likely to come.
+    #[must_use]
+    pub fn packing(&self) -> &Packing {
+        &self.packing
+    }
+
+    /// The packing state of a node: nodes in the same state have the same free capacity.
+    #[must_use]
+    pub fn state(&self, index: NodeId) -> Option<PackingState> {
+        self.states[index]
+    }
+
+    /// Incremented with every change of a node.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.dropped + u64::try_from(self.changes.len()).unwrap_or(u64::MAX)
+    }
+
+    /// The free capacity on all open nodes of a pool, and the number of these nodes.
+    #[must_use]
+    pub fn free_in(&self, pool: PoolId) -> Option<(&Vector, usize)> {
+        self.free.get(&pool).map(|free| (&free.amounts, free.nodes))
+    }
+
+    /// Whether a node has devices of any kind.
+    #[must_use]
+    pub fn has_devices(&self, index: NodeId) -> bool {
+        self.infos[index].allocatable.nonzero().any(|(resource, _)| self.is_device(resource))
+    }
+
+    /// Records that a node itself changed.
+    fn touch(&mut self, index: NodeId) {
+        self.set_state(index);
+        self.mark_changed(index);
+    }
+
+    /// Records that only the free capacity of a node changed.
+    fn touch_free(&mut self, index: NodeId) {
+        let space = self.infos[index].now();
+        match self.states[index].and_then(|before| self.packing.refill(before, space)) {
+            Some(state) => self.states[index] = Some(state),
+            None => self.set_state(index),
+        }
+        self.mark_changed(index);
+    }
+
+    pub(super) fn mark_changed(&mut self, index: NodeId) {
+        self.revision += 1;
+        self.revisions[index] = self.revision;
+        self.count_free(index);
+        if self.changes.len() > 2 * self.infos.len() + 1024 {
+            let old = self.changes.len() / 2;
+            self.changes.drain(..old);
+            self.dropped += u64::try_from(old).unwrap_or(u64::MAX);
+        }
+        self.changes.push(index);
+    }
+
+    /// Replaces the part that a node added to the free capacity of its pool.
+    fn count_free(&mut self, index: NodeId) {
+        let info = &self.infos[index];
+        let now = info.open().then(|| {
+            let mut amounts = Vector::default();
+            for (resource, milli) in info.now().amounts().entries() {
+                amounts.set(resource, milli.max(0));
+            }
+            (info.pool, amounts)
+        });
+        if let Some((pool, amounts)) = self.added[index].take()
+            && let Some(free) = self.free.get_mut(&pool)
+        {
+            free.amounts.add(&amounts, -1);
+            free.nodes -= 1;
+        }
+        if let Some((pool, amounts)) = &now {
+            let free = self.free.entry(*pool).or_default();
+            free.amounts.add(amounts, 1);
+            free.nodes += 1;
+        }
+        self.added[index] = now;
+    }
+
+    fn set_state(&mut self, index: NodeId) {
+        let devices = self.has_devices(index);
+        let info = &self.infos[index];
+        let open = info.node.as_ref().filter(|node| node.schedulable);
+        let node = open.map(|node| (node, &info.pool_name, devices));
+        self.states[index] = self.packing.set(self.states[index], node, info.now());
+    }
+
+    /// The node with that index.
+    #[must_use]
+    pub fn get(&self, index: NodeId) -> &NodeInfo {
+        &self.infos[index]
+    }
+
+    /// Every node ever observed.
+    pub fn indices(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        NodeId::first(self.infos.len())
+    }
+
+    /// The name of the node with that index.
+    #[must_use]
+    pub fn name(&self, index: NodeId) -> &Name {
+        &self.names[index]
+    }
+
+    /// The nodes that exist, by name.
+    pub fn alive(&self) -> impl Iterator<Item = (NodeId, &NodeInfo, &Node)> {
+        self.index.values().filter_map(|index| {
+            let info = &self.infos[*index];
+            info.node.as_ref().map(|node| (*index, info, node))
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! Limits, guarantees and reserves: whether a team may use more, and whether a team may lose usage.
+
+use std::collections::BTreeMap;
+
+use crate::state::quotas::tree::{Hypothetical, QuotaTree};
+use crate::types::Queue;
+use crate::types::ids::{PoolId, TeamId};
+use crate::types::vector::{Resources, Vector};
+
+impl QuotaTree {
+    /// The first team on the path with a limit that does not allow `amount` more, and the resource. The
+    /// present usage and the usage once evictions end must both stay within the limit (law 1).
+    #[must_use]
+    pub fn over_limit(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+        settled_only: bool,
+    ) -> Option<(TeamId, usize)> {
+        self.teams[team].path.iter().find_map(|at| {
+            let quota_usage = &self.quota_usages[pool][*at];
+            quota_usage.limit.iter().find_map(|(index, cap)| {
+                let more = amount.get(*index);
+                let change = hypothetical.get(at).map_or(0, |vector| vector.get(*index));
+                let over_now = !settled_only && quota_usage.held.get(*index) + more > *cap;
+                let over = over_now || quota_usage.settled(*index) + change + more > *cap;
+                (more > 0 && over).then_some((*at, *index))
+            })
+        })
+    }
+
+    /// The first resource of which the limit of a queue does not allow `amount` more.
+    #[must_use]
+    pub fn over_queue_limit(
+        &self,
+        team: TeamId,
+        queue: &Queue,
+        amount: &Vector,
+        resources: &Resources,
+    ) -> Option<usize> {
+        let held = self.queue_held.get(&(team, queue.name.clone()));
+        amount.nonzero().map(|(index, _)| index).find(|index| {
+            queue.limit.get(resources.name(*index)).is_some_and(|cap| {
+                held.map_or(0, |held| held.get(*index)) + amount.get(*index) > cap.as_milli()
+            })
+        })
+    }
+
+    /// Whether the team and every team above it stay within their guarantees with `amount` more and the
+    /// hypothetical changes (law 2). Only requested resources count, and the team's own guarantee must cover
+    /// at least one of them.
+    #[must_use]
+    pub fn within_guarantee(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        let own = &self.quota_usages[pool][team];
+        own.governed().any(|(index, _)| amount.get(index) > 0)
+            && self.teams[team].path.iter().all(|at| {
+                let quota_usage = &self.quota_usages[pool][*at];
+                quota_usage.governed().all(|(index, guaranteed)| {
+                    let more = amount.get(index);
+                    let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
+                    more == 0 || quota_usage.settled(index) + change + more <= guaranteed
+                })
+            })
+    }
+
+    /// Whether the team's own guarantee, without those above it, covers `amount` more.
+    #[must_use]
+    pub fn own_guarantee_holds(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        let own = &self.quota_usages[pool][team];
+        own.governed().any(|(index, _)| amount.get(index) > 0)
+            && own.governed().all(|(index, guaranteed)| {
+                let more = amount.get(index);
+                more == 0 || own.settled(index) + more <= guaranteed
+            })
+    }
+
+    /// The same after hypothetical changes.
+    #[must_use]
+    pub fn own_guarantee_would_hold(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        let changed = hypothetical.get(&team).map(|change| amount.plus(change, 1));
+        let asked = |index: usize| amount.get(index) > 0;
+        let own = &self.quota_usages[pool][team];
+        own.governed().any(|(index, _)| asked(index))
+            && own.governed().filter(|(index, _)| asked(*index)).all(|(index, guaranteed)| {
+                own.settled(index) + changed.as_ref().unwrap_or(amount).get(index) <= guaranteed
+            })
+    }
+
+    /// The part of the path of `of` that a preemptor of team `by` must respect: all levels below their lowest
+    /// common ancestor.
+    pub fn levels_below_common<'a>(&'a self, of: TeamId, by: TeamId) -> impl Iterator<Item = TeamId> + 'a {
+        let above = &self.teams[by].path;
+        self.teams[of].path.iter().copied().take_while(move |at| !above.contains(at))
+    }
+
+    /// Whether each of `levels` holds more than its guarantee of a resource in `amount`, so `amount` may be
+    /// reclaimed from it. A level without a guarantee protects nothing.
+    #[must_use]
+    pub fn beyond_guarantee(
+        &self,
+        pool: PoolId,
+        levels: &[TeamId],
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        levels.iter().all(|at| {
+            let quota_usage = &self.quota_usages[pool][*at];
+            !quota_usage.has_guarantee()
+                || quota_usage.governed().any(|(index, guaranteed)| {
+                    let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
+                    amount.get(index) > 0 && quota_usage.settled(index) + change > guaranteed
+                })
+        })
+    }
+
+    /// Whether each of `levels` holds more of any resource than its guarantee.
+    #[must_use]
+    pub fn any_beyond_guarantee(
+        &self,
+        pool: PoolId,
+        mut levels: impl Iterator<Item = TeamId>,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        levels.all(|at| {
+            let quota_usage = &self.quota_usages[pool][at];
+            match hypothetical.get(&at) {
+                None => quota_usage.is_beyond_guarantee(),
+                Some(change) => quota_usage.would_be_beyond_guarantee(change),
+            }
+        })
+    }
+
+    /// Whether one of `levels` would fall below its guarantee without `amount`.
+    #[must_use]
+    pub fn would_fall_below_guarantee(
+        &self,
+        pool: PoolId,
+        levels: &[TeamId],
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        levels.iter().any(|at| {
+            let quota_usage = &self.quota_usages[pool][*at];
+            quota_usage.governed().any(|(index, guaranteed)| {
+                let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
+                let less = amount.get(index);
+                less > 0 && quota_usage.settled(index) + change - less < guaranteed
+            })
+        })
+    }
+
+    /// Adds `amount` × `times` to the hypothetical usage of a team and all teams above it.
+    pub fn assume(&self, hypothetical: &mut Hypothetical, team: TeamId, amount: &Vector, times: i64) {
+        for at in &self.teams[team].path {
+            hypothetical.entry(*at).or_default().add(amount, times);
+        }
+    }
+
+    /// Whether a team of the pool does not lend its guarantee in full.
+    #[must_use]
+    pub fn has_reserves(&self, pool: PoolId) -> bool {
+        self.reserves[pool]
+    }
+
+    /// The capacity that must stay free because idle guarantees are not lent in full, once `team` holds
+    /// `amount` more. The reserve of a parent covers those of its children.
+    #[must_use]
+    pub fn reserve_after(&self, pool: PoolId, team: TeamId, amount: &Vector) -> Vector {
+        let path = &self.teams[team].path;
+        let own = |at: TeamId| {
+            let quota_usage = &self.quota_usages[pool][at];
+            let mut reserve = Vector::default();
+            for (index, lendable) in &quota_usage.lendable {
+                let more = if path.contains(&at) { amount.get(*index) } else { 0 };
+                let reserved = quota_usage.guaranteed.get(*index) - lendable;
+                reserve.set(*index, (reserved - quota_usage.settled(*index) - more).max(0));
+            }
+            reserve
+        };
+        // Children before parents: the reserve of a team is at least the sum of those below it.
+        let mut below: BTreeMap<TeamId, Vector> = BTreeMap::new();
+        let mut by_depth: Vec<TeamId> = TeamId::first(self.teams.len()).collect();
+        by_depth.sort_by_key(|at| std::cmp::Reverse(self.teams[*at].path.len()));
+        let mut total = Vector::default();
+        for at in by_depth {
+            let mut reserve = own(at);
+            if let Some(children) = below.remove(&at) {
+                for (index, milli) in children.entries() {
+                    reserve.set(index, reserve.get(index).max(milli));
+                }
+            }
+            match self.teams[at].path.get(1) {
+                Some(parent) => below.entry(*parent).or_default().add(&reserve, 1),
+                None => total.add(&reserve, 1),
+            }
+        }
+        total
+    }
+}
