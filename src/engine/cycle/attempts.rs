@@ -12,8 +12,8 @@ use crate::cycle::next_owner::{Considered, NextOwner};
 use crate::cycle::reserve;
 use crate::cycle::wake::{BACKLOG_AT_ONCE, wake};
 use crate::queue::WaitQueue;
+use crate::queue::class::Blocked;
 use crate::queue::order::First;
-use crate::queue::pending::Blocked;
 use crate::scheduler::Scheduler;
 use crate::types::{Plan, Time, Verdict, WorkloadId};
 
@@ -72,8 +72,8 @@ fn next(scheduler: &mut Scheduler, considered: &mut Considered) -> Option<Worklo
 /// Wakes some of the classes that were refused in an earlier generation; false if there are none.
 fn wake_more(scheduler: &mut Scheduler) -> bool {
     let (pending, generation) = (&mut scheduler.queue.pending, scheduler.cursor.generation);
-    pending.wake_backlog(generation, BACKLOG_AT_ONCE) > 0
-        || pending.wake_may_preempt(generation, MAY_PREEMPT_AT_ONCE)
+    pending.requeue_backlog(generation, BACKLOG_AT_ONCE) > 0
+        || pending.requeue_may_preempt(generation, MAY_PREEMPT_AT_ONCE)
 }
 
 /// Blocks the class of a workload that could not start until one of its conditions changes.

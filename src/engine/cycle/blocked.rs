@@ -7,8 +7,8 @@
 
 use crate::placement::waiting::{WaitingWorkload, find_pool, may_borrow, pool_names};
 use crate::queue::WaitQueue;
+use crate::queue::class::{Blocked, Condition};
 use crate::queue::headroom::Headroom;
-use crate::queue::pending::{Blocked, Condition};
 use crate::queue::reclaimable::Reclaimable;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;

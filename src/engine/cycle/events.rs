@@ -77,11 +77,11 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
         && !info.removed
         && before != Some(&Phase::Finished)
     {
-        prediction.run_times.learn(&scheduler.state, info, before, now);
+        prediction.run_times.record(&scheduler.state, info, before, now);
     }
     drop_stale_nomination(scheduler, id);
     let prediction = &mut scheduler.prediction;
-    prediction.timeline.note(&scheduler.state, &prediction.run_times, id);
+    prediction.timeline.update(&scheduler.state, &prediction.run_times, id);
     reserve::drop_stale(scheduler, id, before);
     requeue::queue_up(scheduler, id);
 }
@@ -91,7 +91,7 @@ fn accrue(scheduler: &mut Scheduler, now: Time) {
     if let Some(half_life) = scheduler.settings.usage_half_life {
         let since = std::mem::replace(&mut scheduler.cursor.accrued, now);
         scheduler.state.quotas.accrue(now.since(since), half_life);
-        scheduler.queue.order.renew();
+        scheduler.queue.order.mark_all_stale();
     }
 }
 

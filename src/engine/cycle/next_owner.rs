@@ -33,7 +33,7 @@ impl Considered {
             }
             let firsts = self.firsts(scheduler, pool);
             let Some((first, class)) = first_in_order(&firsts) else { continue };
-            if before.is_some_and(|before| before.goes_before(first)) {
+            if before.is_some_and(|before| before.precedes(first)) {
                 next = NextOwner::BehindStartable;
                 continue;
             }

@@ -100,7 +100,7 @@ fn is_on_its_way(state: &ClusterState, nomination: &Nomination) -> bool {
         |info: &WorkloadInfo| info.shape == nomination.shape && info.workload.topology == nomination.topology;
     nomination.info(state).is_some_and(same)
         && !nomination.victims.iter().any(|victim| still_runs(state, victim))
-        && placement::is_on_its_way(state, &request, &nomination.placement)
+        && placement::fits_once_settled(state, &request, &nomination.placement)
 }
 
 /// Whether a victim runs on as before, because the decision about it was not written.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::queue::pending::ClassKey;
+use crate::queue::class::ClassKey;
 use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::retries::Failure;

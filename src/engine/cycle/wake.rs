@@ -34,8 +34,8 @@ pub fn wake(scheduler: &mut Scheduler) {
 fn requeue_all(scheduler: &mut Scheduler) {
     scheduler.queue.reclaimable.rebuild(&scheduler.state);
     scheduler.state.quotas.users.mark_all_dirty();
-    scheduler.queue.pending.wake_all();
-    scheduler.queue.order.renew();
+    scheduler.queue.pending.requeue_all();
+    scheduler.queue.order.mark_all_stale();
 }
 
 /// Wakes the owners of reservations and a part of the backlog, which any change may let start.
@@ -44,10 +44,10 @@ fn start_generation(scheduler: &mut Scheduler) {
     let pending = &mut scheduler.queue.pending;
     for reservation in scheduler.reservations.by_team.values() {
         if let Some(class) = pending.class_of(&reservation.owner) {
-            pending.wake(class);
+            pending.requeue(class);
         }
     }
-    pending.wake_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
+    pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
 }
 
 /// Brings the order within a team up to date for users with changed usage. A class that stands before the owner
@@ -57,7 +57,7 @@ fn reorder_users(scheduler: &mut Scheduler) {
     let mut reordered: BTreeSet<TeamId> = BTreeSet::new();
     for (team, user) in scheduler.state.quotas.users.take_dirty() {
         let state = &scheduler.state;
-        pending.weigh(team, &user, |pools| state.user_share(team, Some(&user), pools));
+        pending.set_user_usage(team, &user, |pools| state.user_share(team, Some(&user), pools));
         order.stale.insert(team);
         reordered.insert(team);
     }
@@ -65,14 +65,14 @@ fn reorder_users(scheduler: &mut Scheduler) {
         scheduler.reservations.by_team.iter().filter(|((_, team), _)| reordered.contains(team));
     let ahead: Vec<ClassId> =
         reservations.flat_map(|(_, reservation)| pending.ahead_of(&reservation.owner)).collect();
-    ahead.into_iter().for_each(|class| pending.wake(class));
+    ahead.into_iter().for_each(|class| pending.requeue(class));
 }
 
 /// Marks the teams of which a workload has enough headroom now and had too little before.
 fn note_headroom(scheduler: &mut Scheduler) {
     let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
     for change in headroom.catch_up(&scheduler.state) {
-        order.stale.extend(pending.teams_waiting_for(change.room, change.before, change.total));
+        order.stale.extend(pending.teams_waiting_for(change.shape, change.before, change.total));
     }
 }
 
@@ -86,7 +86,7 @@ fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> BTreeSet<ClassId> {
         let path = &state.quotas.team(team).path;
         classes.extend(path.iter().flat_map(|at| pending.blocked_on_quota(pool, *at)));
         classes.extend(share.into_iter().flat_map(|share| pending.blocked_on_share(pool, share)));
-        order.stale_root(state, path.last().copied());
+        order.mark_root_stale(state, path.last().copied());
     }
     for (team, queue) in scheduler.state.quotas.take_dirty_queues() {
         classes.extend(pending.blocked_on_queue(team, &queue));

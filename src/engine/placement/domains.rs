@@ -1,4 +1,4 @@
-//! Topology domains: nodes that share a value of a label.
+//! Topology domains: groups of nodes that share the value of a label.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use crate::types::{Name, Node};
 /// A node that may hold pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// How many pods find room there.
+    /// How many pods fit on the node.
     pub fits: u32,
 }
 
 /// The label that names the node itself; a node without it is a domain by its own name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The domain of a node by that label, if it lies in one.
+/// The domain of a node for a label, if the node has one.
 #[must_use]
 pub fn value<'a>(node: &'a Node, label: &str) -> Option<&'a Name> {
     node.labels.get(label).or_else(|| (label == HOSTNAME).then_some(&node.name))
 }
 
-/// The sites by the domain they lie in; those in none are left out.
+/// The sites by domain. Sites without a domain are left out.
 #[must_use]
 pub fn group(nodes: &NodeTable, sites: &[Site], label: &str) -> BTreeMap<Name, Vec<Site>> {
     let mut domains: BTreeMap<Name, Vec<Site>> = BTreeMap::new();
@@ -36,19 +36,18 @@ pub fn group(nodes: &NodeTable, sites: &[Site], label: &str) -> BTreeMap<Name, V
     domains
 }
 
-/// How many pods find room on all of the sites.
+/// How many pods fit on all of the sites.
 #[must_use]
-pub fn capacity(sites: &[Site]) -> u32 {
+pub fn total_fits(sites: &[Site]) -> u32 {
     sites.iter().fold(0, |sum, site| sum.saturating_add(site.fits))
 }
 
-/// The tightest of the domains that hold so many pods: with the fewest free devices, then with room for
-/// the fewest pods; the first by name of equals.
+/// The tightest domain in which that many pods fit: fewest free devices, then smallest headroom, then name.
 pub fn tightest(
     domains: &BTreeMap<Name, Vec<Site>>,
     pods: u32,
     free: impl Fn(&Site) -> i64,
 ) -> Option<&Vec<Site>> {
-    let fitting = domains.values().filter(|sites| capacity(sites) >= pods);
-    fitting.min_by_key(|sites| (sites.iter().map(&free).sum::<i64>(), capacity(sites)))
+    let fitting = domains.values().filter(|sites| total_fits(sites) >= pods);
+    fitting.min_by_key(|sites| (sites.iter().map(&free).sum::<i64>(), total_fits(sites)))
 }

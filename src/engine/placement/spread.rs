@@ -1,39 +1,41 @@
-//! How pods are divided among nodes and domains.
+//! The distribution of pods over nodes and topology domains.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::capacity::packing::{Ask, Cost, PackingState};
-use crate::placement::domains::{Site, capacity, group, tightest, value};
-use crate::placement::{Capacity, Placement, Request, with_space};
+use crate::placement::capacity::{Capacity, with_space};
+use crate::placement::domains::{Site, group, tightest, total_fits, value};
+use crate::placement::request::Request;
 use crate::state::cluster::ClusterState;
+use crate::state::nodes::Placement;
 use crate::types::Name;
 use crate::types::ids::NodeId;
 
-/// One division of pods among sites.
+/// A distribution of the pods of a request over sites.
 pub struct Spread<'a> {
     state: &'a ClusterState,
     request: &'a Request<'a>,
     ask: &'a Ask,
-    room: Capacity<'a>,
+    capacity: Capacity<'a>,
     sites: Vec<Site>,
 }
 
 impl<'a> Spread<'a> {
-    /// To be divided among these sites, or where the request demands one domain, within one of them.
+    /// Distributes over these sites. If pods of the workload run already, a required domain limits the sites to theirs.
     #[must_use]
     pub fn new(
         state: &'a ClusterState,
         request: &'a Request<'a>,
         ask: &'a Ask,
-        room: Capacity<'a>,
+        capacity: Capacity<'a>,
         sites: Vec<Site>,
     ) -> Self {
-        let mut spread = Self { state, request, ask, room, sites };
+        let mut spread = Self { state, request, ask, capacity, sites };
         if let Some(label) = &request.topology.required
             && spread.occupied().next().is_some()
         {
-            // Pods that run already have chosen the domain.
+            // Running pods have fixed the domain.
             let homes = spread.homes(label);
             spread.sites.retain(|site| domain_of(state, site, label).is_some_and(|d| homes.contains(&d)));
             if homes.len() != 1 {
@@ -43,19 +45,19 @@ impl<'a> Spread<'a> {
         spread
     }
 
-    /// How many pods find room under the request's demands.
+    /// How many pods fit under the request's topology constraints.
     #[must_use]
     pub fn most(&self) -> u32 {
         match &self.request.topology.required {
-            None => capacity(&self.sites),
+            None => total_fits(&self.sites),
             Some(label) => {
                 let domains = group(&self.state.nodes, &self.sites, label);
-                domains.values().map(|sites| capacity(sites)).max().unwrap_or(0)
+                domains.values().map(|sites| total_fits(sites)).max().unwrap_or(0)
             }
         }
     }
 
-    /// Divides so many pods; `None` when they do not all find room.
+    /// Places that many pods. `None` when they do not all fit.
     #[must_use]
     pub fn place(&self, pods: u32) -> Option<Placement> {
         if pods == 0 {
@@ -70,7 +72,7 @@ impl<'a> Spread<'a> {
                 None => self.gather(sites, pods),
             });
         }
-        if capacity(&self.sites) < pods {
+        if total_fits(&self.sites) < pods {
             return None;
         }
         Some(match &topology.preferred {
@@ -79,13 +81,13 @@ impl<'a> Spread<'a> {
         })
     }
 
-    /// Within one domain of that label if one holds all, else within as few as possible. Where pods
-    /// run already, their domains come first.
+    /// Places pods in one domain of that label if all fit there, else in as few domains as possible. Domains
+    /// where pods of the workload run come first.
     fn prefer(&self, label: &Name, mut sites: Vec<Site>, pods: u32) -> Placement {
         let homes = self.homes(label);
         let home: Vec<Site> =
             sites.iter().copied().filter(|site| self.lies_in(site, label, &homes)).collect();
-        if capacity(&home) >= pods {
+        if total_fits(&home) >= pods {
             return self.gather(&home, pods);
         }
         let mut placement = self.fill(home);
@@ -97,21 +99,21 @@ impl<'a> Spread<'a> {
                 placement.extend(self.gather(sites, left));
                 return placement;
             }
-            // The roomiest first makes the fewest; the first by name of equals.
-            let roomiest = domains.iter().rev().max_by_key(|(_, sites)| capacity(sites));
-            let Some(name) = roomiest.map(|(name, _)| name.clone()) else { break };
+            // The largest domain first gives the fewest domains. Ties go by name.
+            let largest = domains.iter().rev().max_by_key(|(_, sites)| total_fits(sites));
+            let Some(name) = largest.map(|(name, _)| name.clone()) else { break };
             let filled = self.fill(domains.remove(&name).unwrap_or_default());
             left -= filled.values().sum::<u32>();
             placement.extend(filled);
         }
-        // What no domain holds goes to nodes that lie in none.
+        // Pods that fit in no domain go to nodes without a domain.
         sites.retain(|site| domain_of(self.state, site, label).is_none());
         placement.extend(self.fewest_nodes(&sites, left));
         placement
     }
 
-    /// To as few nodes as possible, and of the ways to do that, within the innermost domain that allows
-    /// one. Where pods run already, their nodes come first, then their innermost domain.
+    /// Places pods on as few nodes as possible, within the innermost domain that allows this. Nodes where pods
+    /// of the workload run come first, then their innermost domain.
     fn gather(&self, sites: &[Site], pods: u32) -> Placement {
         let levels = self.state.topology(self.request.pool).iter().rev();
         let occupied: Vec<NodeId> = self.occupied().collect();
@@ -120,7 +122,7 @@ impl<'a> Spread<'a> {
             if fewest > 1 {
                 for label in levels {
                     let mut domains = group(&self.state.nodes, sites, label);
-                    domains.retain(|_, sites| capacity(sites) >= pods && node_count(sites, pods) == fewest);
+                    domains.retain(|_, sites| total_fits(sites) >= pods && node_count(sites, pods) == fewest);
                     if let Some(sites) = tightest(&domains, pods, |site| self.free(site)) {
                         return self.fewest_nodes(sites, pods);
                     }
@@ -130,7 +132,7 @@ impl<'a> Spread<'a> {
         }
         let (home, mut others): (Vec<Site>, Vec<Site>) =
             sites.iter().partition(|site| occupied.contains(&site.node));
-        if capacity(&home) >= pods {
+        if total_fits(&home) >= pods {
             return self.fewest_nodes(&home, pods);
         }
         let mut placement = self.fill(home);
@@ -139,7 +141,7 @@ impl<'a> Spread<'a> {
             let homes = self.homes(label);
             let near: Vec<Site> =
                 others.iter().copied().filter(|site| self.lies_in(site, label, &homes)).collect();
-            if capacity(&near) >= left {
+            if total_fits(&near) >= left {
                 others = near;
                 break;
             }
@@ -148,25 +150,25 @@ impl<'a> Spread<'a> {
         placement
     }
 
-    /// The roomiest nodes first, until what remains fits one node; of equals those that it costs least.
+    /// Fills the nodes with the most headroom first, until the remaining pods fit on one node. Ties go by cost.
     fn fewest_nodes(&self, sites: &[Site], pods: u32) -> Placement {
-        let mut by_room: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
+        let mut by_fits: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
         for site in sites.iter().filter(|site| site.fits > 0) {
-            by_room.entry(site.fits.min(pods)).or_default().push(site.node);
+            by_fits.entry(site.fits.min(pods)).or_default().push(site.node);
         }
         let mut placement = Placement::new();
         let mut left = pods;
         while left > 0
-            && let Some(most) = by_room.last_key_value().map(|(fits, _)| *fits)
+            && let Some(most) = by_fits.last_key_value().map(|(fits, _)| *fits)
         {
             if most >= left {
-                let last = by_room.range(left..).flat_map(|(_, nodes)| nodes).copied().collect();
+                let last = by_fits.range(left..).flat_map(|(_, nodes)| nodes).copied().collect();
                 placement.extend(self.by_cost(last, left).first().map(|node| (*node, left)));
                 break;
             }
-            for node in self.by_cost(by_room.remove(&most).unwrap_or_default(), most) {
+            for node in self.by_cost(by_fits.remove(&most).unwrap_or_default(), most) {
                 if most >= left {
-                    by_room.entry(most).or_default().push(node);
+                    by_fits.entry(most).or_default().push(node);
                 } else {
                     placement.insert(node, most);
                     left -= most;
@@ -176,7 +178,7 @@ impl<'a> Spread<'a> {
         placement
     }
 
-    /// The nodes in the order of what it costs to put so many pods on each, then of their names.
+    /// The nodes by the cost of placing that many pods on each, then by name.
     fn by_cost(&self, nodes: Vec<NodeId>, pods: u32) -> Vec<NodeId> {
         let (cluster, mut known) = (self.state, BTreeMap::new());
         let mut priced: Vec<(Cost, &Name, NodeId)> = nodes
@@ -186,10 +188,12 @@ impl<'a> Spread<'a> {
                     Some(state) => *known
                         .entry(state.slot)
                         .or_insert_with(|| cluster.nodes.packing().cost_in(state, self.ask, pods)),
-                    None => with_space(cluster, node, self.room, |space| match cluster.nodes.state(node) {
-                        Some(state) => cluster.nodes.packing().cost(state, space, self.ask, pods),
-                        None => Cost::default(),
-                    }),
+                    None => {
+                        with_space(cluster, node, self.capacity, |space| match cluster.nodes.state(node) {
+                            Some(state) => cluster.nodes.packing().cost(state, space, self.ask, pods),
+                            None => Cost::default(),
+                        })
+                    }
                 };
                 (cost, cluster.nodes.name(node), node)
             })
@@ -198,10 +202,10 @@ impl<'a> Spread<'a> {
         priced.into_iter().map(|(_, _, node)| node).collect()
     }
 
-    /// The state of a node, if its room now is the room that counts.
+    /// The packing state of a node, if its free capacity now is the capacity that counts.
     fn plain_state(&self, node: NodeId) -> Option<PackingState> {
         let info = self.state.nodes.get(node);
-        let same = match self.room {
+        let same = match self.capacity {
             Capacity::Now => true,
             Capacity::Settled(freed) => freed.get(&node).is_none() && info.now().equals(info.settled()),
             Capacity::Unheld | Capacity::Empty => false,
@@ -209,25 +213,25 @@ impl<'a> Spread<'a> {
         self.state.nodes.state(node).filter(|_| same)
     }
 
-    /// What is free on a site of the devices that are asked for.
+    /// The free amount on a site of the devices that the request asks for.
     fn free(&self, site: &Site) -> i64 {
-        with_space(self.state, site.node, self.room, |space| {
+        with_space(self.state, site.node, self.capacity, |space| {
             let devices = self.ask.devices.iter();
             devices.map(|(resource, _)| space.amounts().get(*resource).max(0)).sum()
         })
     }
 
-    /// All that find room on these.
+    /// As many pods as fit on these sites.
     fn fill(&self, sites: Vec<Site>) -> Placement {
         sites.into_iter().filter(|site| site.fits > 0).map(|site| (site.node, site.fits)).collect()
     }
 
-    /// The nodes on which pods of the workload run already.
+    /// The nodes on which pods of the workload run.
     fn occupied(&self) -> impl Iterator<Item = NodeId> {
         self.request.beside.into_iter().flatten().filter(|(_, pods)| **pods > 0).map(|(node, _)| *node)
     }
 
-    /// The domains of that label in which pods of the workload run already.
+    /// The domains of that label in which pods of the workload run.
     fn homes(&self, label: &str) -> Vec<&'a Name> {
         let nodes = &self.state.nodes;
         let occupied = self.request.beside.into_iter().flatten().filter(|(_, pods)| **pods > 0);
@@ -248,14 +252,14 @@ fn domain_of<'a>(state: &'a ClusterState, site: &Site, label: &str) -> Option<&'
     state.nodes.get(site.node).node.as_ref().and_then(|node| value(node, label))
 }
 
-/// The fewest nodes that hold so many pods.
+/// The smallest number of nodes on which that many pods fit.
 fn node_count(sites: &[Site], pods: u32) -> usize {
-    let mut by_room: BTreeMap<Reverse<u32>, u32> = BTreeMap::new();
+    let mut by_fits: BTreeMap<Reverse<u32>, u32> = BTreeMap::new();
     for site in sites.iter().filter(|site| site.fits > 0) {
-        *by_room.entry(Reverse(site.fits)).or_default() += 1;
+        *by_fits.entry(Reverse(site.fits)).or_default() += 1;
     }
     let (mut left, mut nodes) = (pods, 0_u32);
-    for (Reverse(fits), count) in by_room {
+    for (Reverse(fits), count) in by_fits {
         let wanted = left.div_ceil(fits).min(count);
         nodes += wanted;
         left = left.saturating_sub(wanted.saturating_mul(fits));

@@ -1,12 +1,14 @@
-//! One workload that waits, with everything a decision about it needs.
+//! A waiting workload with all that a decision about it needs, and an attempt to place it in one pool.
 
-use crate::types::Time;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::placement::{self, Capacity, Placement, Request};
+use crate::placement::capacity::Capacity;
+use crate::placement::request::Request;
+use crate::placement::search;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
+use crate::state::nodes::Placement;
 use crate::state::quotas::Hypothetical;
 use crate::state::rules;
 use crate::state::sizes::SizedPod;
@@ -15,36 +17,36 @@ use crate::state::workload::WorkloadInfo;
 use crate::types::amount::Amount;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
-use crate::types::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Topology, WorkloadId};
+use crate::types::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Time, Topology, WorkloadId};
 
-/// A workload that waits, with everything a decision about it needs.
+/// A waiting workload, with all that a decision about it needs.
 #[derive(Clone, Debug)]
 pub struct WaitingWorkload {
     /// Its identity.
     pub id: WorkloadId,
-    /// Where its entry is kept.
-    pub place: WorkloadIndex,
+    /// The index of its workload info.
+    pub index: WorkloadIndex,
     /// Its team.
     pub team: TeamId,
-    /// Whose it is, where users take turns.
+    /// Its user, in a team that orders its users by usage.
     pub user: Option<UserOf>,
-    /// What each pod demands of a node.
+    /// The requirements of each pod.
     pub shape: Arc<PodShape>,
-    /// Within which domains its pods are to lie.
+    /// The topology domains that its pods must or should share.
     pub topology: Topology,
-    /// What one pod takes.
+    /// The resources of one pod.
     pub need: Vector,
-    /// What the pods it must have take.
+    /// The resources of all pods that it must have.
     pub total: Vector,
     /// How many pods it must have: all, or the minimum of an elastic workload.
     pub pods: u32,
     /// Its priority: the queue's, then its own.
     pub priority: Priority,
-    /// Whether it may be evicted, and so may run on surplus.
+    /// Whether it may be evicted, and so may borrow.
     pub preemptible: bool,
-    /// Which of its sizes that is, where it is not the most wanted one.
+    /// The GPU fraction of this size, if it is not the preferred size.
     pub share: Option<Amount>,
-    /// Where pods of it run that these go to join.
+    /// Its running pods, which these pods join.
     beside: Option<Placement>,
 }
 
@@ -55,7 +57,7 @@ impl WaitingWorkload {
         let pods = info.least_pods();
         Some(Self {
             id: id.clone(),
-            place: info.index,
+            index: info.index,
             team: info.team,
             user: state.quotas.user_of(info.team, info.workload.user.as_ref()),
             shape: Arc::clone(&info.shape),
@@ -70,28 +72,28 @@ impl WaitingWorkload {
         })
     }
 
-    /// The same workload with its pods at another of its sizes.
+    /// The workload at another of its sizes.
     pub fn at_size(&self, size: &SizedPod, share: Amount) -> Self {
         let (shape, need) = (Arc::clone(&size.shape), size.need.clone());
         let total = Vector::default().plus(&need, i64::from(self.pods));
         Self { shape, need, total, share: Some(share), ..self.clone() }
     }
 
-    /// The same workload, asking for so many pods besides those of an admission.
+    /// The workload, asking for this many pods in addition to those of an admission.
     pub fn and_more(mut self, state: &ClusterState, admission: &Admission, pods: u32) -> Self {
-        let place = |(name, pods): (&Name, &u32)| state.nodes.find(name).map(|node| (node, *pods));
-        self.beside = Some(admission.nodes.iter().filter_map(place).collect());
+        let node = |(name, pods): (&Name, &u32)| state.nodes.find(name).map(|node| (node, *pods));
+        self.beside = Some(admission.nodes.iter().filter_map(node).collect());
         self.with_pods(pods)
     }
 
-    /// The same workload, asking for so many pods.
+    /// The workload, asking for this many pods.
     pub fn with_pods(mut self, pods: u32) -> Self {
         self.pods = pods;
         self.total = Vector::default().plus(&self.need, i64::from(pods));
         self
     }
 
-    /// The same, with its need counted in the currency of a pool.
+    /// The workload with its need counted in the currency of a pool.
     pub fn in_pool<'a>(&'a self, state: &ClusterState, pool: PoolId) -> Cow<'a, Self> {
         let Some(currency) = state.resources.find(CURRENCY) else { return Cow::Borrowed(self) };
         let worth = state.worth(pool, &self.need);
@@ -104,7 +106,7 @@ impl WaitingWorkload {
         Cow::Owned(other)
     }
 
-    /// The placement it asks for in a pool.
+    /// The placement request for a pool.
     pub fn request(&self, pool: PoolId) -> Request<'_> {
         Request {
             pool,
@@ -116,7 +118,7 @@ impl WaitingWorkload {
         }
     }
 
-    /// Whether it is owed its room in the pool.
+    /// Whether it is within guarantee in the pool.
     pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
         state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
     }
@@ -135,38 +137,40 @@ pub struct Attempt<'a> {
     pub now: Time,
 }
 
-/// The pool it would like best, if that exists.
+/// The first pool of its list, if that pool exists.
 pub fn first_pool(state: &ClusterState, info: &WorkloadInfo) -> Option<PoolId> {
     pool_names(info).first().and_then(|name| find_pool(state, name))
 }
 
-/// The pools it may run in, in its order.
+/// The pools that the workload may use, in order of preference.
 pub fn pool_names(info: &WorkloadInfo) -> Vec<Name> {
     if info.workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { info.workload.pools.clone() }
 }
 
-/// The pool of that name, if it was ever heard of.
+/// The pool with that name, if it is known.
 pub fn find_pool(state: &ClusterState, name: &Name) -> Option<PoolId> {
     state.quotas.pool(name)
 }
 
-/// Where the workload can start at once by every rule, if anywhere.
+/// A placement with which the workload can start at once within every limit, if there is one.
+///
+/// `check_borrowing` also demands that the workload may borrow if it is not within guarantee.
 pub fn fits_now(
     state: &ClusterState,
     waiting: &WaitingWorkload,
     pool: PoolId,
     nodes: &[NodeId],
-    check_surplus: bool,
+    check_borrowing: bool,
 ) -> Option<Placement> {
     let over =
         state.quotas.over_limit(pool, waiting.team, &waiting.total, &Hypothetical::new(), false).is_some();
-    if over || check_surplus && !may_borrow(state, waiting, pool) {
+    if over || check_borrowing && !may_borrow(state, waiting, pool) {
         return None;
     }
-    placement::place(state, nodes, &waiting.request(pool), Capacity::Now)
+    search::place(state, nodes, &waiting.request(pool), Capacity::Now)
 }
 
-/// Whether the workload may live off the surplus, if it would have to.
+/// Whether the workload is within guarantee or may borrow.
 #[must_use]
 pub fn may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &Freed::new());
@@ -174,7 +178,7 @@ pub fn may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId)
 }
 
 impl Capacity<'_> {
-    /// Places all pods of a waiting workload in such capacity, or none.
+    /// Places all pods of a waiting workload in this capacity, or none.
     pub fn place(
         self,
         state: &ClusterState,
@@ -182,6 +186,6 @@ impl Capacity<'_> {
         pool: PoolId,
         nodes: &[NodeId],
     ) -> Option<Placement> {
-        placement::place(state, nodes, &waiting.request(pool), self)
+        search::place(state, nodes, &waiting.request(pool), self)
     }
 }

@@ -1,13 +1,12 @@
-//! How long workloads ran: what has ended says how long those that run may still take.
+//! The run times of ended workloads, from which the ends of running workloads are predicted.
 //!
-//! Runs are remembered by team, queue and number of devices, the latest few of each. Asked about a
-//! workload that has been running for some time, only runs that lasted longer count: their first decile,
-//! their median and their ninth decile are the early, the likely and the late end. A kind of which too
-//! few such runs are known is answered by the coarser kind above it; if none is left, the end cannot be
-//! predicted.
+//! The latest runs are kept by team, queue and number of devices. For a workload that has been running for some
+//! time only longer runs count: their first decile, median and ninth decile are the early, likely and late
+//! end. A kind with too few such runs falls back to the coarser kind above it. Without a coarser kind the end
+//! cannot be predicted.
 //!
-//! Of runs with a time limit the part of it is remembered that they took: limits that are always
-//! twice too long, or always exact, are so again. The limit itself is the late end.
+//! For runs with a time limit the used fraction of the limit is kept, because users tend to set limits that are
+//! equally exact each time. The limit itself is the late end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,23 +15,23 @@ use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Name, Time};
 
-/// How many runs of a kind are remembered.
-const REMEMBERED: usize = 64;
-/// The fewest runs that say anything.
+/// How many runs of a kind are kept.
+const KEPT: usize = 64;
+/// The smallest number of runs that allows an estimate.
 const FEWEST: usize = 4;
-/// The fewest runs that say when another one ends.
-const TELLING: usize = 32;
+/// The smallest number of runs that makes an estimate reliable.
+const RELIABLE: usize = 32;
 
-/// What runs have in common; what is absent is left open.
+/// The properties that runs have in common. An absent property matches any value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     team: Name,
     queue: Option<Name>,
-    /// Thousandths of devices over all pods.
+    /// Thousandths of devices, over all pods.
     devices: Option<i64>,
 }
 
-/// The latest runs of a kind: milliseconds, or millionths of their limits.
+/// The latest runs of a kind, in milliseconds or in millionths of their limits.
 #[derive(Clone, Debug, Default)]
 struct Runs {
     recent: VecDeque<u64>,
@@ -41,7 +40,7 @@ struct Runs {
 
 impl Runs {
     fn add(&mut self, run: u64) {
-        if self.recent.len() == REMEMBERED
+        if self.recent.len() == KEPT
             && let Some(oldest) = self.recent.pop_front()
         {
             self.sorted.remove(self.sorted.partition_point(|known| *known < oldest));
@@ -51,30 +50,30 @@ impl Runs {
     }
 
     /// The runs longer than `elapsed`, the shortest first.
-    fn beyond(&self, elapsed: u64) -> &[u64] {
+    fn longer_than(&self, elapsed: u64) -> &[u64] {
         &self.sorted[self.sorted.partition_point(|known| *known <= elapsed)..]
     }
 }
 
-/// How long a run takes in all, counted from its start.
+/// The expected length of a run, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// One in ten of those like it takes no longer.
+    /// One in ten similar runs takes no longer.
     pub early: Duration,
-    /// Half of those like it take no longer.
+    /// Half of the similar runs take no longer.
     pub likely: Duration,
-    /// It takes no longer than its limit, or, without one, nine of ten like it take no longer.
+    /// The time limit, or without one the length that nine of ten similar runs do not exceed.
     pub late: Duration,
-    /// Of how many runs like it that is known.
+    /// The number of similar runs behind the estimate.
     pub runs: usize,
 }
 
 impl Length {
-    /// Whether it says when a workload ends: so many runs like it are known, and of each ten eight took as long as
-    /// the others but for a twentieth. What varies more is good for an estimate, but nothing to reserve room by.
+    /// Whether the late end is reliable enough for a reservation: there are enough similar runs, and their first
+    /// and ninth deciles differ by at most a twentieth.
     #[must_use]
-    pub fn tells(&self) -> bool {
-        self.runs >= TELLING && self.late.saturating_mul(20) <= self.early.saturating_mul(21)
+    pub fn is_reliable(&self) -> bool {
+        self.runs >= RELIABLE && self.late.saturating_mul(20) <= self.early.saturating_mul(21)
     }
 }
 
@@ -82,71 +81,72 @@ impl Length {
 #[derive(Clone, Debug, Default)]
 pub struct RunTimes {
     runs: BTreeMap<Kind, Runs>,
-    /// The same for those that had a limit, in millionths of it.
-    parts: BTreeMap<Kind, Runs>,
+    /// Runs with a limit, in millionths of it.
+    fractions: BTreeMap<Kind, Runs>,
 }
 
 impl RunTimes {
-    /// Remembers how long a workload ran that has just ended, if that is known: its object says so, or
-    /// it `was` running until now.
-    pub fn learn(&mut self, state: &ClusterState, info: &WorkloadInfo, was: Option<&Phase>, now: Time) {
-        let seen = match was {
+    /// Records the run time of a workload that has just ended.
+    ///
+    /// The run time comes from its object, or else from its former phase, if it was running until now.
+    pub fn record(&mut self, state: &ClusterState, info: &WorkloadInfo, former: Option<&Phase>, now: Time) {
+        let seen = match former {
             Some(Phase::Running(admission) | Phase::Resizing { to: admission, .. }) => {
                 Some(now.since(admission.at))
             }
             _ => None,
         };
         let Some(ran) = info.workload.ran.or(seen) else { return };
-        let part = limit(state, info).map(|limit| part_of(ran, limit));
+        let fraction = limit(state, info).map(|limit| fraction_of(ran, limit));
         for kind in kinds(state, info) {
-            if let Some(part) = part {
-                self.parts.entry(kind.clone()).or_default().add(part);
+            if let Some(fraction) = fraction {
+                self.fractions.entry(kind.clone()).or_default().add(fraction);
             }
             self.runs.entry(kind).or_default().add(millis(ran));
         }
     }
 
-    /// How long a workload runs that has been running for `elapsed`; `None` when that cannot be said.
+    /// The expected length of a workload that has been running for `elapsed`. `None` when it cannot be predicted.
     #[must_use]
     pub fn length(&self, state: &ClusterState, info: &WorkloadInfo, elapsed: Duration) -> Option<Length> {
         let kinds = kinds(state, info);
-        // Whoever runs beyond its limit is not bound by it.
+        // A workload that has exceeded its limit is not bound by it.
         let Some(limit) = limit(state, info).filter(|limit| *limit > elapsed) else {
             let (runs, deciles) = deciles(&self.runs, &kinds, millis(elapsed))?;
             let [early, likely, late] = deciles.map(Duration::from_millis);
             return Some(Length { early, likely, late, runs });
         };
-        let parts = deciles(&self.parts, &kinds, part_of(elapsed, limit));
-        let (runs, [early, likely, _]) = parts.map_or((0, [limit; 3]), |(runs, parts)| {
-            // No sooner than at once, rounded as the parts are.
-            let length = |part: u64| part_to(part, limit).clamp(elapsed, limit);
-            (runs, parts.map(length))
+        let fractions = deciles(&self.fractions, &kinds, fraction_of(elapsed, limit));
+        let (runs, [early, likely, _]) = fractions.map_or((0, [limit; 3]), |(runs, fractions)| {
+            // Rounding must not move the end before the time already elapsed.
+            let length = |fraction: u64| length_of(fraction, limit).clamp(elapsed, limit);
+            (runs, fractions.map(length))
         });
         Some(Length { early, likely, late: limit, runs })
     }
 }
 
-/// How many are longer than `elapsed`, and their first, fifth and ninth decile, of the closest kind of which
-/// enough is known.
+/// The number of runs longer than `elapsed` of the closest kind with enough such runs, and their first, fifth and
+/// ninth decile.
 fn deciles(known: &BTreeMap<Kind, Runs>, kinds: &[Kind], elapsed: u64) -> Option<(usize, [u64; 3])> {
-    let mut longer = kinds.iter().filter_map(|kind| known.get(kind)).map(|runs| runs.beyond(elapsed));
+    let mut longer = kinds.iter().filter_map(|kind| known.get(kind)).map(|runs| runs.longer_than(elapsed));
     let longer = longer.find(|runs| runs.len() >= FEWEST)?;
     Some((longer.len(), [1, 5, 9].map(|decile| quantile(longer, decile, 10))))
 }
 
-/// The part that a run is of a limit, in millionths.
-fn part_of(run: Duration, limit: Duration) -> u64 {
-    let part = run.as_millis().saturating_mul(1_000_000) / limit.as_millis().max(1);
-    u64::try_from(part).unwrap_or(u64::MAX)
+/// A run in millionths of its limit.
+fn fraction_of(run: Duration, limit: Duration) -> u64 {
+    let fraction = run.as_millis().saturating_mul(1_000_000) / limit.as_millis().max(1);
+    u64::try_from(fraction).unwrap_or(u64::MAX)
 }
 
-/// So many millionths of a limit.
-fn part_to(part: u64, limit: Duration) -> Duration {
-    let length = limit.as_millis().saturating_mul(u128::from(part)) / 1_000_000;
+/// The length of a fraction of a limit, which is given in millionths.
+fn length_of(fraction: u64, limit: Duration) -> Duration {
+    let length = limit.as_millis().saturating_mul(u128::from(fraction)) / 1_000_000;
     Duration::from_millis(u64::try_from(length).unwrap_or(u64::MAX))
 }
 
-/// The kinds a workload's run is of, the closest first.
+/// The kinds that a workload's run belongs to, the closest first.
 fn kinds(state: &ClusterState, info: &WorkloadInfo) -> [Kind; 3] {
     let team = info.workload.team.clone();
     let queue = state.queue_of(info).ok().map(|queue| queue.name.clone());
@@ -160,17 +160,16 @@ fn kinds(state: &ClusterState, info: &WorkloadInfo) -> [Kind; 3] {
     ]
 }
 
-/// How long a workload may run at most: what it says itself, else what its queue says, and never
-/// longer than its queue lets anything run.
+/// The time limit of a workload: its own or else its queue's default, but at most its queue's maximum run time.
 #[must_use]
 pub fn limit(state: &ClusterState, info: &WorkloadInfo) -> Option<Duration> {
     let queue = state.queue_of(info).ok();
-    let said = info.workload.time_limit.or_else(|| queue.and_then(|queue| queue.default_time_limit));
+    let own = info.workload.time_limit.or_else(|| queue.and_then(|queue| queue.default_time_limit));
     let most = queue.and_then(|queue| queue.max_runtime);
-    [said, most].into_iter().flatten().min()
+    [own, most].into_iter().flatten().min()
 }
 
-/// The smallest of the sorted values that `numerator` of `denominator` of them do not exceed.
+/// The smallest of the sorted values that at least `numerator` of `denominator` values do not exceed.
 fn quantile(sorted: &[u64], numerator: usize, denominator: usize) -> u64 {
     let rank = (sorted.len() * numerator).div_ceil(denominator).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
@@ -185,16 +184,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_that_are_few_or_not_alike_say_nothing_of_an_end() {
+    fn few_or_dissimilar_runs_give_no_reliable_end() {
         let length = |runs, early, late| Length {
             early: Duration::from_secs(early),
             likely: Duration::from_secs(late),
             late: Duration::from_secs(late),
             runs,
         };
-        assert!(length(TELLING, 100, 105).tells());
-        assert!(!length(TELLING, 100, 106).tells());
-        assert!(!length(TELLING - 1, 100, 100).tells());
+        assert!(length(RELIABLE, 100, 105).is_reliable());
+        assert!(!length(RELIABLE, 100, 106).is_reliable());
+        assert!(!length(RELIABLE - 1, 100, 100).is_reliable());
     }
 
     #[test]
@@ -207,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_runs_are_remembered() {
+    fn only_the_latest_runs_are_kept() {
         let mut runs = Runs::default();
         for run in 0..200 {
             runs.add(run % 100);
         }
         let expected: Vec<u64> = (36..100).collect();
         assert_eq!(runs.sorted, expected);
-        assert_eq!(runs.beyond(95), &[96, 97, 98, 99]);
-        assert!(runs.beyond(99).is_empty());
+        assert_eq!(runs.longer_than(95), &[96, 97, 98, 99]);
+        assert!(runs.longer_than(99).is_empty());
     }
 }

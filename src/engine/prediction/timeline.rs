@@ -1,7 +1,7 @@
-//! When those who run are expected to end, and so when and where there will be room for somebody.
+//! The expected ends of running workloads, and so the earliest slot for a waiting workload.
 //!
-//! Everybody's end is worked out once, when it starts, and again only when that time has passed.
-//! Ends are kept in order, so that looking for room walks through as many as it needs.
+//! The end of a workload is computed once when it starts, and again only when that time has passed. Ends are
+//! kept in order, so that the search for a slot visits only as many as it needs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -18,64 +18,64 @@ use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Admission, Node, Time, WorkloadId};
 
-/// A workload that runs, as the timeline knows it.
+/// The timeline's record of a running workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct Record {
     pool: PoolId,
     started: Time,
     limit: Option<Duration>,
-    /// When it ends at the latest; `None` when that cannot be predicted.
+    /// Its latest expected end. `None` when the end cannot be predicted.
     end: Option<Time>,
 }
 
-impl Known {
-    /// Whether its end is not merely to be expected from how long others ran.
-    fn is_sure(&self) -> bool {
+impl Record {
+    /// Whether a time limit sets its end, rather than an estimate from other runs.
+    fn is_certain(&self) -> bool {
         let limited = |limit: Duration| self.end.is_some_and(|end| end <= self.started.after(limit));
         self.limit.is_some_and(limited)
     }
 }
 
-/// Workloads by pool, in the order of a time.
+/// Workloads by pool, ordered by a time.
 type Ordered = BTreeMap<PoolId, BTreeSet<(Time, WorkloadId)>>;
 
-/// Expected ends, by pool.
+/// The expected ends of running workloads, by pool.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    known: BTreeMap<WorkloadId, Known>,
-    /// Those whose limits say when they have ended.
-    ends: Ordered,
-    /// Those of whom it is to be expected by how long others like them ran.
-    guesses: Ordered,
+    known: BTreeMap<WorkloadId, Record>,
+    /// Ends that time limits set.
+    certain: Ordered,
+    /// Ends that are estimated from similar runs.
+    estimated: Ordered,
 }
 
-/// Capacity that will be there.
+/// Capacity that becomes free at some time: a start time and a placement.
 #[derive(Clone, Debug)]
 pub struct Slot {
-    /// When; `None` when that cannot be predicted.
+    /// The start time. `None` when it cannot be predicted.
     pub at: Option<Time>,
-    /// Where.
+    /// The nodes, with the number of pods on each.
     pub placement: Placement,
 }
 
 impl Timeline {
-    /// Takes note of whether a workload runs, and if so until when.
-    pub fn note(&mut self, state: &ClusterState, run_times: &RunTimes, id: &WorkloadId) {
-        let runs = state.get(id).and_then(|info| Some((info, runs(info)?)));
-        let Some((info, admission)) = runs else {
+    /// Updates the record of a workload after a change.
+    pub fn update(&mut self, state: &ClusterState, run_times: &RunTimes, id: &WorkloadId) {
+        let running = state.get(id).and_then(|info| Some((info, running_admission(info)?)));
+        let Some((info, admission)) = running else {
             self.forget(id);
             return;
         };
         let (pool, started, limit) = (info.usage.pool, admission.at, run_times::limit(state, info));
-        let same = |known: &Known| (known.pool, known.started, known.limit) == (pool, started, limit);
+        let same = |known: &Record| (known.pool, known.started, known.limit) == (pool, started, limit);
         if self.known.get(id).is_some_and(same) {
             return;
         }
-        let known = Known { pool, started, limit, end: None };
-        self.set(id, Known { end: expected(state, run_times, info, &known, Duration::ZERO), ..known });
+        let known = Record { pool, started, limit, end: None };
+        self.set(id, Record { end: expected(state, run_times, info, &known, Duration::ZERO), ..known });
     }
 
-    fn set(&mut self, id: &WorkloadId, known: Known) {
+    fn set(&mut self, id: &WorkloadId, known: Record) {
         self.forget(id);
         if let Some((index, end)) = self.index(&known) {
             index.entry(known.pool).or_default().insert((end, id.clone()));
@@ -83,9 +83,9 @@ impl Timeline {
         self.known.insert(id.clone(), known);
     }
 
-    /// Where somebody stands whose end is expected, and by which time.
-    fn index(&mut self, known: &Known) -> Option<(&mut Ordered, Time)> {
-        let index = if known.is_sure() { &mut self.ends } else { &mut self.guesses };
+    /// The index that lists a workload with an expected end, and that end.
+    fn index(&mut self, known: &Record) -> Option<(&mut Ordered, Time)> {
+        let index = if known.is_certain() { &mut self.certain } else { &mut self.estimated };
         Some((index, known.end?))
     }
 
@@ -100,36 +100,38 @@ impl Timeline {
         }
     }
 
-    /// Expects those anew who should have ended before `now`.
+    /// Predicts the end again for every workload that was expected to end before `now`.
     pub fn catch_up(&mut self, state: &ClusterState, run_times: &RunTimes, pool: PoolId, now: Time) {
-        let late = |ends: &Ordered| {
+        let overdue = |ends: &Ordered| {
             ends.get(&pool).and_then(BTreeSet::first).filter(|(end, _)| *end < now).map(|(_, id)| id.clone())
         };
-        while let Some(id) = late(&self.ends).or_else(|| late(&self.guesses)) {
+        while let Some(id) = overdue(&self.certain).or_else(|| overdue(&self.estimated)) {
             let Some(known) = self.known.get(&id).copied() else { return };
             let elapsed = now.since(known.started);
             let end = state.get(&id).and_then(|info| expected(state, run_times, info, &known, elapsed));
             let end = end.filter(|end| *end >= now);
-            self.set(&id, Known { end, ..known });
+            self.set(&id, Record { end, ..known });
         }
     }
 
-    /// When a running workload ends at the latest; `None` when that cannot be predicted.
+    /// The latest expected end of a running workload. `None` when it cannot be predicted.
     #[must_use]
     pub fn end(&self, id: &WorkloadId) -> Option<Time> {
         self.known.get(id)?.end
     }
 
-    /// Whether limits say of anybody in a pool that it has ended before that time.
+    /// Whether a time limit ends a workload of the pool before that time.
     #[must_use]
-    pub fn is_sure_before(&self, pool: PoolId, time: Time) -> bool {
-        self.ends.get(&pool).and_then(BTreeSet::first).is_some_and(|(end, _)| *end < time)
+    pub fn has_certain_end_before(&self, pool: PoolId, time: Time) -> bool {
+        self.certain.get(&pool).and_then(BTreeSet::first).is_some_and(|(end, _)| *end < time)
     }
 
-    /// The earliest room for a candidate on these nodes, if those who run end as expected and nobody
-    /// else starts. Of those whose end no limit sets, who are on the emptiest nodes are taken to end first,
-    /// for that is where the fewest have to; if one of them cannot be predicted, the time is open. `None`
-    /// when there is no such room until then.
+    /// The earliest slot for a waiting workload on these nodes, if running workloads end as expected and no
+    /// other workload starts.
+    ///
+    /// Workloads without a time limit are assumed to end on the emptiest nodes first, where the fewest have to
+    /// end. If the end of one of them cannot be predicted, the slot has no start time. `None` when there is no
+    /// slot until then.
     #[must_use]
     pub fn slot(&self, state: &ClusterState, attempt: Attempt<'_>, until: Until) -> Option<Slot> {
         let Attempt { waiting, pool, nodes, now } = attempt;
@@ -141,22 +143,22 @@ impl Timeline {
     }
 }
 
-/// When a workload ends at the latest that has been running for `elapsed`: when its limit says, else, if
-/// many like it took the same time, when nine of ten of them have ended.
+/// The latest expected end of a workload that has been running for `elapsed`: its time limit, or else the ninth
+/// decile of similar runs if these are reliable.
 fn expected(
     state: &ClusterState,
     run_times: &RunTimes,
     info: &WorkloadInfo,
-    known: &Known,
+    known: &Record,
     elapsed: Duration,
 ) -> Option<Time> {
     let limited = known.limit.is_some_and(|limit| limit > elapsed);
-    let length = run_times.length(state, info, elapsed).filter(|length| limited || length.tells())?;
+    let length = run_times.length(state, info, elapsed).filter(|length| limited || length.is_reliable())?;
     Some(known.started.after(length.late))
 }
 
-/// The admission of a workload that runs and is to go on.
-pub fn runs(info: &WorkloadInfo) -> Option<&Admission> {
+/// The admission of a workload that runs and is not being evicted.
+pub fn running_admission(info: &WorkloadInfo) -> Option<&Admission> {
     match &info.phase {
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
             Some(admission)
@@ -165,27 +167,27 @@ pub fn runs(info: &WorkloadInfo) -> Option<&Admission> {
     }
 }
 
-/// How far to look.
+/// How far ahead to search for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Until everybody has ended.
-    Everybody,
-    /// Until everybody has ended whose end can be predicted.
+    /// Until all workloads have ended.
+    All,
+    /// Until all workloads with a predictable end have ended.
     Predicted,
-    /// For ends before that time only, and only such as limits set: a promise is not changed for a guess.
+    /// Only ends before that time that time limits set. A reserved slot is not moved for an estimate.
     Before(Time),
 }
 
-/// One who runs, with when it ends.
+/// A running workload with its expected end.
 type Ending<'a> = (Option<Time>, &'a WorkloadInfo);
 
-/// The way through those who run, in the order in which they end: those first for whom limits set that.
+/// An iteration over running workloads in the order of their ends. Ends set by time limits come first.
 struct Walk<'a> {
     state: &'a ClusterState,
     waiting: &'a WaitingWorkload,
     pool: PoolId,
     nodes: &'a [NodeId],
-    /// As far as was looked, and what comes then.
+    /// The workloads visited so far, and the rest.
     seen: Vec<Ending<'a>>,
     rest: Box<dyn Iterator<Item = Ending<'a>> + 'a>,
 }
@@ -199,28 +201,28 @@ impl<'a> Walk<'a> {
         until: Until,
     ) -> Self {
         let in_time = move |end: Time| !matches!(until, Until::Before(time) if end >= time);
-        let limited = timeline.ends.get(&pool).into_iter().flatten();
+        let limited = timeline.certain.get(&pool).into_iter().flatten();
         let limited = limited.take_while(move |(end, _)| in_time(*end));
         let limited = limited.filter_map(|(end, id)| Some((Some(*end), state.get(id)?)));
-        let unsure = std::iter::once_with(move || unsure(timeline, state, (waiting, pool), until));
-        let rest = Box::new(limited.chain(unsure.flatten()));
+        let uncertain = std::iter::once_with(move || uncertain(timeline, state, (waiting, pool), until));
+        let rest = Box::new(limited.chain(uncertain.flatten()));
         Self { state, waiting, pool, nodes, seen: Vec::new(), rest }
     }
 
-    /// The first so many; fewer if there are no more.
+    /// The first `count` workloads, or all if there are fewer.
     fn first(&mut self, count: usize) -> &[Ending<'a>] {
         let missing = count.saturating_sub(self.seen.len());
         self.seen.extend(self.rest.by_ref().take(missing));
         &self.seen[..count.min(self.seen.len())]
     }
 
-    /// How many have to end so that there is room, and where it is then.
+    /// The smallest number of workloads that have to end before the pods fit, and the placement then.
     fn fewest(&mut self) -> Option<(usize, Placement)> {
-        let enough = self.enough_slots()?;
+        let enough = self.enough_headroom()?;
         if let Some(placement) = self.after(enough) {
             return Some((enough, placement));
         }
-        // More room never hurts, so what the slots alone do not show can be searched by halving.
+        // More free capacity never hurts, so where the headroom alone does not decide, bisection finds the number.
         let (mut low, mut step) = (enough, 1);
         let mut best = loop {
             let high = low + step;
@@ -240,8 +242,8 @@ impl<'a> Walk<'a> {
         Some(best)
     }
 
-    /// How many have to end so that the nodes have room for as many pods one by one.
-    fn enough_slots(&mut self) -> Option<usize> {
+    /// The number of workloads that have to end before the headroom suffices, topology aside.
+    fn enough_headroom(&mut self) -> Option<usize> {
         let state = self.state;
         let demand = state.nodes.demand(&self.waiting.need);
         let fits = |node: NodeId, freed: &Freed| {
@@ -265,14 +267,14 @@ impl<'a> Walk<'a> {
         Some(count)
     }
 
-    /// Whether a node may hold the candidate's pods.
+    /// Whether a node may hold the workload's pods.
     fn usable(&self, node: NodeId) -> bool {
         let info = self.state.nodes.get(node);
         let admits = |node: &Node| fit::admits(node, &self.waiting.shape);
         info.pool == self.pool && info.open() && info.node.as_ref().is_some_and(admits)
     }
 
-    /// Where there is room once the first `count` have ended.
+    /// The placement once the first `count` workloads have ended.
     fn after(&mut self, count: usize) -> Option<Placement> {
         let mut freed = Freed::new();
         for (_, info) in self.first(count) {
@@ -289,8 +291,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Those whose end no limit sets, on the emptiest nodes first. Nodes are put in order only as far as asked.
-fn unsure<'a>(
+/// Workloads without a certain end, on the emptiest nodes first. Nodes are ordered only as far as asked.
+fn uncertain<'a>(
     timeline: &'a Timeline,
     state: &'a ClusterState,
     (waiting, pool): (&WaitingWorkload, PoolId),
@@ -302,11 +304,11 @@ fn unsure<'a>(
     let nodes: BTreeSet<NodeId> = match until {
         Until::Before(_) => BTreeSet::new(),
         Until::Predicted => {
-            let guesses = timeline.guesses.get(&pool).into_iter().flatten();
-            let entries = guesses.filter_map(|(_, id)| state.get(id));
-            entries.flat_map(|info| info.usage.nodes.keys().copied()).collect()
+            let estimated = timeline.estimated.get(&pool).into_iter().flatten();
+            let workloads = estimated.filter_map(|(_, id)| state.get(id));
+            workloads.flat_map(|info| info.usage.nodes.keys().copied()).collect()
         }
-        Until::Everybody => state.nodes.indices().collect(),
+        Until::All => state.nodes.indices().collect(),
     };
     let mut emptiest: BinaryHeap<_> = nodes.into_iter().map(|node| (free(node), Reverse(node))).collect();
     let mut seen = BTreeSet::new();
@@ -315,8 +317,8 @@ fn unsure<'a>(
         let known =
             |info: &WorkloadInfo| timeline.known.get(&info.workload.id).filter(|known| known.pool == pool);
         let there = state.occupants(node).filter_map(|(info, _)| {
-            let known = known(info).filter(|known| !known.is_sure())?;
-            let counts = known.end.is_some() || until == Until::Everybody;
+            let known = known(info).filter(|known| !known.is_certain())?;
+            let counts = known.end.is_some() || until == Until::All;
             (counts && seen.insert(info.index)).then_some((known.end, info))
         });
         let mut there: Vec<Ending<'a>> = there.collect();

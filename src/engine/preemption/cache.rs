@@ -5,7 +5,8 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::queue::pending::{Pending, Wanted};
+use crate::queue::class::Demand;
+use crate::queue::pending::Pending;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::types::ids::{PoolId, TeamId};
@@ -51,7 +52,7 @@ impl Cache {
 #[derive(Debug)]
 pub struct WaitingGroup {
     /// The request that they share.
-    pub wanted: Wanted,
+    pub wanted: Demand,
     /// The resources that each of them must have.
     total: Vector,
     /// Their teams, computed on first use.

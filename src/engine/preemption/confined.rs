@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
         // Several pods may also use nodes with free capacity.
         if self.preemptor.pods > 1 {
             let capacity = Capacity::Settled(&self.assumptions.freed);
-            let free = placement::roomy(cluster, &self.nodes, &self.request(), capacity);
+            let free = placement::nodes_that_fit(cluster, &self.nodes, &self.request(), capacity);
             nodes.extend(free.into_iter().take(wanted));
         }
         let mut chosen: Vec<NodeId> = nodes.into_iter().collect();

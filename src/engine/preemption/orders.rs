@@ -30,7 +30,7 @@ impl Search<'_> {
         let of_candidates: BTreeSet<NodeId> =
             self.candidates.iter().flat_map(|c| c.info.usage.staying().keys().copied()).collect();
         let capacity = Capacity::Settled(&self.assumptions.freed);
-        let free = placement::roomy(self.cluster, &self.nodes, &self.request(), capacity);
+        let free = placement::nodes_that_fit(self.cluster, &self.nodes, &self.request(), capacity);
         let admitted = of_candidates.into_iter().filter(|node| self.admits(*node));
         let relevant: BTreeSet<NodeId> = if self.confined {
             let nodes: BTreeSet<NodeId> = self.nodes.iter().copied().collect();

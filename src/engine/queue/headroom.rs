@@ -1,4 +1,4 @@
-//! How many pods of each shape that somebody waits with find room now.
+//! How many pods of each shape fit now, for the shapes of waiting workloads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::types::PodShape;
 use crate::types::ids::{HeadroomId, PoolId};
 use crate::types::vector::Vector;
 
-/// The room for every shape that was asked for.
+/// The headroom of every shape that was asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Headroom {
     index: BTreeMap<(PoolId, Arc<PodShape>), HeadroomId>,
-    headroom: BTreeMap<HeadroomId, FitCount>,
+    counts: BTreeMap<HeadroomId, FitCount>,
     next: HeadroomId,
-    /// The version of the nodes by which the totals are right.
+    /// The version of the nodes that the totals were counted with.
     seen: u64,
 }
 
-/// The room for one shape in one pool.
+/// How many pods of one shape fit in one pool.
 #[derive(Clone, Debug)]
 struct FitCount {
     pool: PoolId,
@@ -34,52 +34,52 @@ impl FitCount {
     }
 }
 
-/// A shape of which more pods, or fewer, find room than before.
+/// A change of the headroom of one shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// Which.
-    pub room: HeadroomId,
-    /// How many pods found room before.
+    /// The shape and pool.
+    pub shape: HeadroomId,
+    /// How many pods fitted before.
     pub before: u64,
-    /// How many pods find room now.
+    /// How many pods fit now.
     pub total: u64,
 }
 
 impl Headroom {
-    /// Where the room for a candidate's pods is kept.
+    /// The index of the headroom for a workload's pods. A new shape is counted at once.
     pub fn index_of(&mut self, state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> HeadroomId {
         let key = (pool, Arc::clone(&waiting.shape));
-        if let Some(room) = self.index.get(&key) {
-            return *room;
+        if let Some(index) = self.index.get(&key) {
+            return *index;
         }
         let (shape, need) = (Arc::clone(&waiting.shape), waiting.need.clone());
-        let mut room = FitCount { pool, shape, need, total: 0 };
-        room.total = room.count(state);
+        let mut count = FitCount { pool, shape, need, total: 0 };
+        count.total = count.count(state);
         let index = self.next;
         self.next = self.next.next();
-        self.headroom.insert(index, room);
+        self.counts.insert(index, count);
         self.index.insert(key, index);
         index
     }
 
-    /// How many pods find room now.
+    /// How many pods fit now.
     #[must_use]
-    pub fn total(&self, room: HeadroomId) -> u64 {
-        self.headroom.get(&room).map_or(0, |room| room.total)
+    pub fn total(&self, shape: HeadroomId) -> u64 {
+        self.counts.get(&shape).map_or(0, |count| count.total)
     }
 
-    /// The pool in which that is.
+    /// The pool of an index.
     #[must_use]
-    pub fn pool(&self, room: HeadroomId) -> Option<PoolId> {
-        self.headroom.get(&room).map(|room| room.pool)
+    pub fn pool(&self, shape: HeadroomId) -> Option<PoolId> {
+        self.counts.get(&shape).map(|count| count.pool)
     }
 
-    /// Every shape, with its pool.
+    /// Every index, with its pool.
     pub fn iter(&self) -> impl Iterator<Item = (HeadroomId, PoolId)> {
-        self.headroom.iter().map(|(index, room)| (*index, room.pool))
+        self.counts.iter().map(|(index, count)| (*index, count.pool))
     }
 
-    /// Works in what happened to nodes; the shapes for which that changed something.
+    /// Recounts after node changes. Returns the shapes with a changed headroom.
     pub fn catch_up(&mut self, state: &ClusterState) -> Vec<Change> {
         let version = state.nodes.version();
         if version == self.seen {
@@ -87,21 +87,21 @@ impl Headroom {
         }
         self.seen = version;
         let mut changes = Vec::new();
-        for (index, room) in &mut self.headroom {
-            let total = room.count(state);
-            let before = std::mem::replace(&mut room.total, total);
+        for (index, count) in &mut self.counts {
+            let total = count.count(state);
+            let before = std::mem::replace(&mut count.total, total);
             if before != total {
-                changes.push(Change { room: *index, before, total });
+                changes.push(Change { shape: *index, before, total });
             }
         }
         changes
     }
 
-    /// Forgets the shapes that nobody waits with.
+    /// Drops the shapes that are not `used`.
     pub fn retain(&mut self, used: impl Fn(HeadroomId) -> bool) {
-        if self.headroom.keys().any(|room| !used(*room)) {
-            self.headroom.retain(|room, _| used(*room));
-            self.index.retain(|_, room| used(*room));
+        if self.counts.keys().any(|shape| !used(*shape)) {
+            self.counts.retain(|shape, _| used(*shape));
+            self.index.retain(|_, shape| used(*shape));
         }
     }
 }

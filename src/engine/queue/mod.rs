@@ -1,10 +1,18 @@
-//! The workloads that wait, in order, and what each class of them is blocked on.
+//! The workloads that wait, in order, and the conditions that each class of them is blocked on.
+//!
+//! Workloads that no decision can tell apart form a class, and only the first of a class is attempted.
+//! A class that cannot start is blocked on conditions: headroom, quota usage, fair shares. A blocked class
+//! is requeued when one of its conditions changes.
 
+pub mod class;
+mod conditions;
 pub mod headroom;
 pub mod order;
 pub mod pending;
+mod preemptors;
 pub mod rank;
 pub mod reclaimable;
+mod retry;
 
 use headroom::Headroom;
 use order::Order;

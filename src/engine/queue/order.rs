@@ -1,4 +1,6 @@
-//! The order between teams: within guarantee before borrowing, then the smallest fair share, then the older (law 9).
+//! The order between teams (law 9): within guarantee before borrowing, then the smallest fair share, then age.
+//!
+//! A team is ordered by its first workload. The order is computed only as far as it is asked for.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,34 +14,35 @@ use crate::state::quotas::{Hypothetical, Share};
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::{Name, Time, WorkloadId};
 
-/// Where the team of somebody who waits stands among others by it; less goes first.
+/// The position between teams of a waiting workload. The smaller position comes first.
 #[must_use]
-pub fn standing(state: &ClusterState, pending: &Pending, id: &WorkloadId) -> Option<impl Ord + use<>> {
+pub fn queue_position(state: &ClusterState, pending: &Pending, id: &WorkloadId) -> Option<impl Ord + use<>> {
     let team = state.get(id)?.team;
-    Standing::of(state, team, &pending.rank(id)?).map(|standing| standing.key)
+    Position::of(state, team, &pending.rank(id)?).map(|position| position.key)
 }
 
-/// By what teams are compared: whether the first of the team is owed, its share, its age, its name.
+/// The sort key of a team: whether its first workload is within guarantee, fair share, submission time, name.
 type Key = (Reverse<bool>, Share, Time, Name);
 
-/// The devices, or else whatever it is, that somebody asks for in a pool.
+/// The devices that a workload asks for in a pool, or all its resources if it asks for no device.
 type Size = (PoolId, Vec<(usize, i64)>);
 
-/// By what those are compared who ask for as much of the surplus: the share that the team would have, then
-/// the larger one that it has, for that is what stays if another starts; its age, its name.
+/// The tie-break between teams that ask to borrow the same amount: the smaller share after admission, then the
+/// larger current share, submission time, name. The current share is the one that stays if another team starts.
 type After = (Share, Reverse<Share>, Time, Name);
 
-/// Where a team stands by its first.
+/// The position of a team by its first workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Standing {
+struct Position {
     key: Key,
+    /// The size of a borrower, and its position among teams that ask for the same size.
     peers: Option<(Size, After)>,
 }
 
-impl Standing {
-    /// The standing of a team of which that is the first.
+impl Position {
+    /// The position of a team with that first workload.
     fn of(state: &ClusterState, team: TeamId, first: &Rank) -> Option<Self> {
-        let info = state.at(first.place())?;
+        let info = state.at(first.index())?;
         let (age, name) = (first.submitted(), state.quotas.team(team).name.clone());
         let Some(pool) = first_pool(state, info) else {
             return Some(Self { key: (Reverse(false), Share::new(), age, name), peers: None });
@@ -63,21 +66,21 @@ impl Standing {
     }
 }
 
-/// The teams of which somebody may be able to start, in their order. It is worked out as far as asked.
+/// The teams with a workload that may be able to start, in order.
 ///
-/// The smallest share goes first. But of those who ask for as much, who would end with the smaller share
-/// takes that place: else it would evict at once whoever started before it (Law 5).
+/// The smallest share comes first. Among teams that ask for the same size, the team with the smaller share after
+/// admission takes that position. Otherwise it would at once evict the workload that started before it (law 5).
 #[derive(Clone, Debug, Default)]
 pub struct Order {
     teams: BTreeSet<(Key, TeamId)>,
     peers: BTreeMap<Size, BTreeSet<(After, TeamId)>>,
-    standings: BTreeMap<TeamId, Standing>,
-    /// Teams whose place has to be found anew.
+    positions: BTreeMap<TeamId, Position>,
+    /// Teams whose position must be computed again.
     pub stale: BTreeSet<TeamId>,
 }
 
 impl Order {
-    /// The workload to look at next.
+    /// The workload to attempt next.
     pub fn next(
         &mut self,
         state: &ClusterState,
@@ -85,36 +88,36 @@ impl Order {
         headroom: &Headroom,
     ) -> Option<WorkloadId> {
         for team in std::mem::take(&mut self.stale) {
-            self.place(state, pending, headroom, team);
+            self.update(state, pending, headroom, team);
         }
         loop {
             let team = self.first()?;
-            // Capacity may have gone for which the team's first was waiting: then another is its first now.
+            // The capacity for the team's first workload may be used up. Then the team has another first workload.
             match head(state, pending, headroom, team) {
-                Some((now, rank)) if self.standings.get(&team) == Some(&now) => {
+                Some((now, rank)) if self.positions.get(&team) == Some(&now) => {
                     return Some(rank.id().clone());
                 }
-                _ => self.place(state, pending, headroom, team),
+                _ => self.update(state, pending, headroom, team),
             }
         }
     }
 
-    /// The team whose turn it is.
+    /// The first team.
     fn first(&self) -> Option<TeamId> {
         let (_, team) = self.teams.first()?;
-        let standing = self.standings.get(team)?;
-        let peers = standing.peers.as_ref().and_then(|(size, _)| self.peers.get(size)?.first());
+        let position = self.positions.get(team)?;
+        let peers = position.peers.as_ref().and_then(|(size, _)| self.peers.get(size)?.first());
         Some(peers.map_or(*team, |(_, peer)| *peer))
     }
 
-    /// Notes that all shares may have changed.
-    pub fn renew(&mut self) {
-        self.stale.extend(self.standings.keys());
+    /// Marks every team as stale, because all shares may have changed.
+    pub fn mark_all_stale(&mut self) {
+        self.stale.extend(self.positions.keys());
     }
 
-    /// Puts a team where it belongs now.
-    fn place(&mut self, state: &ClusterState, pending: &Pending, headroom: &Headroom, team: TeamId) {
-        if let Some(old) = self.standings.remove(&team) {
+    /// Computes the position of a team again.
+    fn update(&mut self, state: &ClusterState, pending: &Pending, headroom: &Headroom, team: TeamId) {
+        if let Some(old) = self.positions.remove(&team) {
             self.teams.remove(&(old.key, team));
             if let Some((size, after)) = old.peers
                 && let Some(peers) = self.peers.get_mut(&size)
@@ -125,69 +128,69 @@ impl Order {
                 }
             }
         }
-        if let Some((standing, _)) = head(state, pending, headroom, team) {
-            self.teams.insert((standing.key.clone(), team));
-            if let Some((size, after)) = standing.peers.clone() {
+        if let Some((position, _)) = head(state, pending, headroom, team) {
+            self.teams.insert((position.key.clone(), team));
+            if let Some((size, after)) = position.peers.clone() {
                 self.peers.entry(size).or_default().insert((after, team));
             }
-            self.standings.insert(team, standing);
+            self.positions.insert(team, position);
         }
     }
 
-    /// Notes that the shares below a team that stands under none have changed.
-    pub fn stale_root(&mut self, state: &ClusterState, root: Option<TeamId>) {
+    /// Marks the teams below a root team as stale, because their shares have changed.
+    pub fn mark_root_stale(&mut self, state: &ClusterState, root: Option<TeamId>) {
         let quotas = &state.quotas;
-        let below = self.standings.keys().filter(|team| quotas.team(**team).path.last().copied() == root);
+        let below = self.positions.keys().filter(|team| quotas.team(**team).path.last().copied() == root);
         self.stale.extend(below);
     }
 }
 
-/// The first of the team that may be able to start, with where the team stands by it.
+/// The first workload of a team that may be able to start, with the position it gives the team.
 fn head<'a>(
     state: &ClusterState,
     pending: &'a Pending,
     headroom: &Headroom,
     team: TeamId,
-) -> Option<(Standing, &'a Rank)> {
-    let rank = pending.head(team, |room| headroom.total(room))?;
-    Some((Standing::of(state, team, rank)?, rank))
+) -> Option<(Position, &'a Rank)> {
+    let rank = pending.head(team, |shape| headroom.total(shape))?;
+    Some((Position::of(state, team, rank)?, rank))
 }
 
-/// The first of a team, with where the team stands by it.
+/// The first workload of a team, with the position it gives the team.
 pub struct First {
     team: TeamId,
-    standing: Standing,
+    position: Position,
     /// Its rank among the workloads of its team.
     pub rank: Rank,
 }
 
 impl First {
-    /// The one of that rank.
+    /// The first workload with that rank.
     pub fn of(state: &ClusterState, rank: Rank) -> Option<Self> {
-        let team = state.at(rank.place())?.team;
-        Some(Self { team, standing: Standing::of(state, team, &rank)?, rank })
+        let team = state.at(rank.index())?.team;
+        Some(Self { team, position: Position::of(state, team, &rank)?, rank })
     }
 
-    /// Whether it goes before another one.
-    pub fn goes_before(&self, other: &Self) -> bool {
+    /// Whether it comes before another first workload.
+    pub fn precedes(&self, other: &Self) -> bool {
         if self.team == other.team {
             return self.rank < other.rank;
         }
-        match (&self.standing.peers, &other.standing.peers) {
+        match (&self.position.peers, &other.position.peers) {
             (Some((size, after)), Some((other_size, other_after))) if size == other_size => {
                 after < other_after
             }
-            _ => self.standing.key < other.standing.key,
+            _ => self.position.key < other.position.key,
         }
     }
 }
 
-/// The first in order of several teams' firsts: the smallest key, but among those that ask for as much as that one,
-/// the one with the smallest share afterwards.
+/// The first of several teams: the team with the smallest key, or among teams that ask for the same size as that
+/// team, the one with the smallest share after admission.
 pub fn first_in_order<T>(firsts: &[(First, T)]) -> Option<&(First, T)> {
-    let first = firsts.iter().min_by(|left, right| left.0.standing.key.cmp(&right.0.standing.key));
-    let size = first.and_then(|(first, _)| first.standing.peers.as_ref()).map(|(size, _)| size);
-    let peers = firsts.iter().filter_map(|first| Some((first.0.standing.peers.as_ref()?, first)));
+    let first = firsts.iter().min_by(|left, right| left.0.position.key.cmp(&right.0.position.key));
+    let size = first.and_then(|(first, _)| first.position.peers.as_ref()).map(|(size, _)| size);
+    let peers = firsts.iter().filter_map(|first| Some((first.0.position.peers.as_ref()?, first)));
     let peers = peers.filter(|((asked, _), _)| Some(asked) == size);
     let peer = peers.min_by(|left, right| left.0.1.cmp(&right.0.1)).map(|(_, first)| first);
     peer.or(first)

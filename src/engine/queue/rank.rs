@@ -1,6 +1,8 @@
-//! The order within a team: whoever has waited for longer than a queue that raises it wants, then queue
-//! priority, then PriorityClass, then, where users take turns, whose user holds least, then submission time
-//! (the place in the queue that an eviction does not take away), then the name in natural order.
+//! The order within a team (law 9): raised workloads first, then queue priority, then PriorityClass, then
+//! the smallest usage of the user where the team orders its users by usage, then submission order.
+//!
+//! A queue raises workloads that have waited for longer than it allows. An eviction does not change the
+//! submission time.
 
 use std::cmp::Reverse;
 
@@ -9,52 +11,59 @@ use crate::types::ids::{Priority, WorkloadIndex};
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Time, Workload, WorkloadId};
 
-/// A workload's rank inside its team; compares less when it goes first.
+/// A workload's rank inside its team. The smaller rank comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     raised: Reverse<bool>,
     priority: Reverse<Priority>,
-    /// What its user holds; nothing inside a class, where all are of one user.
-    held: UserShare,
+    /// The usage of its user. Zero inside a class: its workloads have the same user.
+    user_usage: UserShare,
     submission_order: SubmissionOrder,
     id: WorkloadId,
-    /// Where its entry is; ranks differ before this.
-    place: WorkloadIndex,
+    /// The index of its info. Two ranks always differ in a field above.
+    index: WorkloadIndex,
 }
 
 impl Rank {
-    /// The rank of a workload of that queue priority and PriorityClass value, which is kept in that place.
+    /// The rank of a workload with that queue priority and PriorityClass value.
     #[must_use]
-    pub fn new(priority: Priority, workload: &Workload, place: WorkloadIndex) -> Self {
+    pub fn new(priority: Priority, workload: &Workload, index: WorkloadIndex) -> Self {
         let (submission_order, id) = (SubmissionOrder::of(workload), workload.id.clone());
-        Self { raised: Reverse(false), priority: Reverse(priority), held: 0, submission_order, id, place }
+        Self {
+            raised: Reverse(false),
+            priority: Reverse(priority),
+            user_usage: 0,
+            submission_order,
+            id,
+            index,
+        }
     }
 
-    /// This rank, before all that are not raised if it is.
+    /// This rank, before all ranks that are not raised if `raised` is set.
     #[must_use]
     pub fn raised(self, raised: bool) -> Self {
         Self { raised: Reverse(raised), ..self }
     }
 
-    /// This rank when its user holds so much.
+    /// This rank with that usage of its user.
     #[must_use]
-    pub fn holding(self, held: UserShare) -> Self {
-        Self { held, ..self }
+    pub fn with_user_usage(self, user_usage: UserShare) -> Self {
+        Self { user_usage, ..self }
     }
 
-    /// Whose rank it is.
+    /// The workload's identity.
     #[must_use]
     pub fn id(&self) -> &WorkloadId {
         &self.id
     }
 
-    /// Where its entry is kept.
+    /// The index of the workload's info.
     #[must_use]
-    pub fn place(&self) -> WorkloadIndex {
-        self.place
+    pub fn index(&self) -> WorkloadIndex {
+        self.index
     }
 
-    /// When it was submitted.
+    /// The submission time.
     #[must_use]
     pub fn submitted(&self) -> Time {
         self.submission_order.submitted()
@@ -67,7 +76,7 @@ mod tests {
     use crate::types::PodShape;
 
     #[test]
-    fn priority_goes_before_age_and_age_before_names() {
+    fn priority_comes_before_age_and_age_before_names() {
         let job = |time, name: &str| {
             Workload::job(&"team".into(), &name.into(), 1, PodShape::default(), Time(time))
         };

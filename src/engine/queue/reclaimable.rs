@@ -1,5 +1,6 @@
-//! What those who run might yield to a claimant, team by team: bounds that tell without a search when
-//! none can find anything.
+//! Bounds on the usage that preemption can take from each team.
+//!
+//! The bounds show without a search that a preemptor can find no victim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,70 +13,70 @@ use crate::types::ratio::Ratio;
 #[derive(Clone, Debug, Default)]
 pub struct Reclaimable {
     teams: BTreeMap<(PoolId, TeamId), Team>,
-    /// The shares of teams of which something can be taken, and of those above them.
+    /// The shares of the teams with reclaimable usage, and of the teams above them.
     shares: BTreeMap<PoolId, BTreeSet<(Ratio, TeamId)>>,
 }
 
-/// What is known of one team in one pool.
+/// The bounds of one team in one pool.
 #[derive(Clone, Debug, Default)]
 struct Team {
-    /// The lowest priority of those that run and may be evicted.
+    /// The lowest priority of its running workloads that may be evicted.
     lowest: Option<Priority>,
-    /// Whether one of them may be taken whole without leaving the team below its guarantee.
-    lends: bool,
-    /// How many teams on or below it lend.
-    lenders: usize,
-    /// Its share as it stands in the list, if it does.
+    /// Whether one of these can be evicted whole while the team keeps its guarantee.
+    borrows: bool,
+    /// How many teams at or below this team borrow in that sense.
+    borrowers: usize,
+    /// Its share in the list of shares, if it is listed.
     listed: Option<Ratio>,
 }
 
 impl Reclaimable {
-    /// The lowest priority of those of the team that run and may be evicted.
+    /// The lowest priority of the team's running workloads that may be evicted.
     #[must_use]
     pub fn lowest(&self, pool: PoolId, team: TeamId) -> Option<Priority> {
         self.teams.get(&(pool, team)).and_then(|team| team.lowest)
     }
 
-    /// The largest share of a team of which something can be taken, those of a path aside.
+    /// The largest share of a team with reclaimable usage, without the teams of a path.
     #[must_use]
     pub fn largest(&self, pool: PoolId, path: &[TeamId]) -> Option<Ratio> {
         let shares = self.shares.get(&pool)?;
         shares.iter().rev().find(|(_, team)| !path.contains(team)).map(|(share, _)| *share)
     }
 
-    /// Looks at a team anew; the share up to which claims may have become possible.
+    /// Updates the bounds of a team. Returns the share up to which preemption may have become possible.
     pub fn refresh(&mut self, state: &ClusterState, pool: PoolId, team: TeamId) -> Option<Ratio> {
         let lowest = state.totals.lowest(pool, team);
         let nothing = Hypothetical::new();
         let own = [team];
-        let lends = state.totals.parts(pool, team).any(|least| {
+        let borrows = state.totals.parts(pool, team).any(|least| {
             state.quotas.beyond_guarantee(pool, &own, least, &nothing)
                 && !state.quotas.would_fall_below_guarantee(pool, &own, least, &nothing)
         });
         let known = self.teams.entry((pool, team)).or_default();
         known.lowest = lowest;
-        let before = std::mem::replace(&mut known.lends, lends);
+        let before = std::mem::replace(&mut known.borrows, borrows);
         let mut largest = None;
-        for at in state.quotas.team(team).path.clone() {
-            let known = self.teams.entry((pool, at)).or_default();
-            match (before, lends) {
-                (false, true) => known.lenders += 1,
-                (true, false) => known.lenders -= 1,
+        for level in state.quotas.team(team).path.clone() {
+            let known = self.teams.entry((pool, level)).or_default();
+            match (before, borrows) {
+                (false, true) => known.borrowers += 1,
+                (true, false) => known.borrowers -= 1,
                 _ => {}
             }
-            let share = (known.lenders > 0).then(|| state.quotas.level_share(pool, at, None));
+            let share = (known.borrowers > 0).then(|| state.quotas.level_share(pool, level, None));
             let shares = self.shares.entry(pool).or_default();
             if let Some(old) = known.listed {
-                shares.remove(&(old, at));
+                shares.remove(&(old, level));
             }
             known.listed = share;
-            shares.extend(share.map(|share| (share, at)));
+            shares.extend(share.map(|share| (share, level)));
             largest = largest.max(share);
         }
         largest
     }
 
-    /// Forgets everything, and looks at every team that holds something anew.
+    /// Recomputes the bounds of every team with usage.
     pub fn rebuild(&mut self, state: &ClusterState) {
         *self = Self::default();
         let pools: Vec<PoolId> = state.quotas.pools().map(|(_, pool)| pool).collect();

@@ -109,7 +109,7 @@ impl Play {
         let mut lives = Vec::new();
         let mut waiting = BTreeSet::new();
         for info in engine.scheduler.state.iter().filter(|info| !info.removed) {
-            let started = timeline::runs(info).map(|admission| admission.at);
+            let started = timeline::running_admission(info).map(|admission| admission.at);
             let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
             let length = engine.scheduler.prediction.run_times.length(&engine.scheduler.state, info, elapsed);
             let run = length.map(|length| case.of(length));

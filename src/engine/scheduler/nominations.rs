@@ -66,7 +66,7 @@ impl Nomination {
     ) -> Self {
         Self {
             id: waiting.id.clone(),
-            index: waiting.place,
+            index: waiting.index,
             team: waiting.team,
             user: waiting.user.clone(),
             pool,

@@ -49,10 +49,10 @@ impl Amount {
         self.0
     }
 
-    /// The amount as a floating-point number of units, for people and metrics only.
+    /// The amount as a floating-point number of units, for texts and metrics only.
     #[must_use]
     pub fn as_units_lossy(self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "shown to people, never decided on")]
+        #[expect(clippy::cast_precision_loss, reason = "for texts and metrics, never for decisions")]
         let milli = self.0 as f64;
         milli / 1000.0
     }
@@ -100,7 +100,7 @@ impl Amount {
     }
 }
 
-/// What a quantity's suffix multiplies by: `binary × 10^decimal`.
+/// The factor of a quantity's suffix: `binary × 10^decimal`.
 struct Scale {
     binary: i128,
     decimal: i32,
@@ -160,8 +160,8 @@ impl std::ops::Mul<u32> for Amount {
 const BINARY: [(i64, &str); 4] = [(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
 
 impl Amount {
-    /// The shortest exact quantity of this resource: binary suffixes are for bytes only, so devices and cores are
-    /// plain numbers.
+    /// The shortest exact quantity of this resource. Only bytes get binary suffixes. Devices and cores are plain
+    /// numbers.
     #[must_use]
     pub fn quantity(self, resource: &str) -> String {
         let bytes = ["memory", "storage", "hugepages-"].iter().any(|bytes| resource.contains(bytes));
@@ -173,7 +173,7 @@ impl Amount {
 }
 
 impl fmt::Display for Amount {
-    /// The shortest exact quantity where the resource is not known: `1500m`, `20`, `64Gi`. Where it is, see
+    /// The shortest exact quantity for an unknown resource: `1500m`, `20`, `64Gi`. For a known resource use
     /// [`Amount::quantity`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 % 1000 != 0 {
@@ -202,7 +202,7 @@ pub fn sum(left: &ResourceList, right: &ResourceList) -> ResourceList {
     total
 }
 
-/// The list as people write it: `cpu 4, nvidia.com/gpu 2`; `nothing` when it is empty.
+/// The list for texts: `cpu 4, nvidia.com/gpu 2`, or `nothing` when it is empty.
 #[must_use]
 pub fn describe(list: &ResourceList) -> String {
     let parts: Vec<String> = list
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn malformed_quantities_are_refused() {
         for text in ["", "m", "1.2.3", "1 Gi", "1Gib", "abc", "1e", "--1", "1-2", "."] {
             assert!(matches!(Amount::parse(text), Err(AmountError::Malformed(_))), "{text}");
         }

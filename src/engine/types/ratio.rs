@@ -1,11 +1,11 @@
-//! Shares of the surplus: exact fractions, and which of two states is the fairer.
+//! Fair shares as exact fractions, and the comparison of two states by fairness (law 5).
 
 use std::cmp::Ordering;
 
-/// A team's share of the surplus at one level: dominant surplus ÷ (capacity × weight), compared exactly.
+/// A team's fair share at one level: dominant borrowed amount ÷ (capacity × weight), compared exactly (law 5).
 ///
-/// A denominator of zero stands for infinity: the share of a team of weight 0 that has any surplus. Of
-/// two such the one that has more is the larger.
+/// A denominator of zero stands for infinity: the share of a borrowing team of weight 0. Of two infinite shares
+/// the one with the larger numerator is larger.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio {
     numerator: u128,
@@ -13,12 +13,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// No surplus.
+    /// The share of a team that borrows nothing.
     pub const ZERO: Self = Self { numerator: 0, denominator: 1 };
-    /// More than any other.
+    /// The largest share.
     pub const INFINITE: Self = Self { numerator: u128::MAX, denominator: 0 };
 
-    /// `numerator ÷ denominator`; infinite if only the denominator is zero, zero if both are.
+    /// `numerator ÷ denominator`. Infinite if only the denominator is zero, zero if both are.
     #[must_use]
     pub fn new(numerator: u128, denominator: u128) -> Self {
         match (numerator, denominator) {
@@ -27,7 +27,7 @@ impl Ratio {
         }
     }
 
-    /// Whether it is the share of a team of weight 0 that has any surplus.
+    /// Whether it is the share of a borrowing team of weight 0.
     #[must_use]
     pub fn is_infinite(&self) -> bool {
         self.denominator == 0
@@ -35,7 +35,7 @@ impl Ratio {
 }
 
 impl Ord for Ratio {
-    /// Compares whole parts, then the reciprocals of what is left, so that no product can overflow.
+    /// Compares the whole parts, then the reciprocals of the remainders, so that no product can overflow.
     fn cmp(&self, other: &Self) -> Ordering {
         if self.is_infinite() && other.is_infinite() {
             return self.numerator.cmp(&other.numerator);
@@ -83,8 +83,8 @@ impl PartialEq for Ratio {
 
 impl Eq for Ratio {}
 
-/// Whether the shares `after` are fairer than those `before`: sorted from the largest, the list is
-/// lexicographically smaller (leximin). Shares that do not change may be left out of both.
+/// Whether the shares `after` are fairer than the shares `before`: sorted from the largest, the list is
+/// lexicographically smaller (leximin, law 5). Shares that do not change may be left out of both.
 #[must_use]
 pub fn fairer(mut before: Vec<Ratio>, mut after: Vec<Ratio>) -> bool {
     before.sort_unstable_by(|left, right| right.cmp(left));

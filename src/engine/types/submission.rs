@@ -1,11 +1,12 @@
-//! Who of two goes first that nothing else tells apart: who was submitted before, then whose name comes first as
-//! people count. Identities would do as well, but on a cluster nobody sees them.
+//! Submission order, the last tie-breaker between workloads: submission time, then natural name order.
+//!
+//! Names are used rather than object identities because users see them.
 
 use std::cmp::Ordering;
 
 use crate::types::{Name, Time, Workload};
 
-/// Where somebody stands in the queue beside those of its priority; less goes first.
+/// The position of a workload among workloads of its priority. The smaller value comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SubmissionOrder {
     submitted: Time,
@@ -14,7 +15,7 @@ pub struct SubmissionOrder {
 }
 
 impl SubmissionOrder {
-    /// The place of a workload.
+    /// The submission order of a workload.
     #[must_use]
     pub fn of(workload: &Workload) -> Self {
         Self {
@@ -24,14 +25,14 @@ impl SubmissionOrder {
         }
     }
 
-    /// When it was submitted.
+    /// The submission time.
     #[must_use]
     pub fn submitted(&self) -> Time {
         self.submitted
     }
 }
 
-/// A name of which runs of digits compare as numbers: `job-2` before `job-10`.
+/// A name in which digit runs compare as numbers: `job-2` before `job-10`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NaturalName(Name);
 
@@ -59,14 +60,14 @@ impl PartialOrd for NaturalName {
     }
 }
 
-/// Splits off the leading run of digits, or of anything else.
+/// Splits off the leading run of digits, or of other characters.
 fn next_run(text: &str) -> (&str, &str) {
     let digit = |c: char| c.is_ascii_digit();
     let first = text.chars().next().is_some_and(digit);
     text.split_at(text.find(|c| digit(c) != first).unwrap_or(text.len()))
 }
 
-/// A run of digits without leading zeros; of two such, the longer is the greater number.
+/// A run of digits without leading zeros. Of two such runs, the longer is the larger number.
 fn number(run: &str) -> Option<&str> {
     run.starts_with(|c: char| c.is_ascii_digit()).then(|| run.trim_start_matches('0'))
 }

@@ -1,4 +1,4 @@
-//! Dense amounts: a [`ResourceList`] with its names replaced by small numbers, for arithmetic.
+//! Dense resource vectors: a [`ResourceList`] with small numbers in place of names, for arithmetic.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,7 @@ pub const MEMORY: usize = 1;
 /// The number of pod slots.
 pub const SLOTS: usize = 2;
 
-/// Numbers given to resource names: CPU, memory and pod slots first, then in the order in which
-/// they were first seen.
+/// The numbering of resource names: CPU, memory and pod slots first, then in the order of first use.
 #[derive(Clone, Debug)]
 pub struct Resources {
     names: Vec<ResourceName>,
@@ -36,7 +35,7 @@ impl Default for Resources {
 }
 
 impl Resources {
-    /// The number of `name`, given now if it has none yet.
+    /// The number of `name`. A new name gets the next number.
     pub fn intern(&mut self, name: &ResourceName) -> usize {
         if let Some(index) = self.index.get(name) {
             return *index;
@@ -68,7 +67,7 @@ impl Resources {
         vector
     }
 
-    /// The form with names, without zeros.
+    /// The list form, without zeros.
     #[must_use]
     pub fn list(&self, vector: &Vector) -> ResourceList {
         vector.nonzero().map(|(index, milli)| (self.names[index].clone(), Amount::milli(milli))).collect()
@@ -87,11 +86,11 @@ impl Resources {
     }
 }
 
-/// So many amounts lie in the vector itself: most vectors are made and dropped within one decision, and memory of
-/// its own for each would cost more than the arithmetic.
+/// How many amounts a vector stores inline. Most vectors live for one decision only, where a heap allocation
+/// would cost more than the arithmetic.
 const FEW: usize = 8;
 
-/// Amounts in thousandths by resource number; what is not set is zero.
+/// Amounts in thousandths by resource number. An amount that is not set is zero.
 #[derive(Clone, Debug, Default)]
 pub struct Vector(SmallVec<[i64; FEW]>);
 
@@ -121,7 +120,7 @@ impl Vector {
         self.0.iter().copied().enumerate()
     }
 
-    /// The resources of which there is not exactly nothing.
+    /// The resources with an amount other than zero.
     pub fn nonzero(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
         self.entries().filter(|(_, milli)| *milli != 0)
     }
@@ -151,7 +150,7 @@ impl Vector {
         (0..length).all(|index| self.get(index) == other.get(index))
     }
 
-    /// How often `need` fits: the smallest quotient over what it needs; `u32::MAX` if it needs nothing.
+    /// How often `need` fits: the smallest quotient over its resources. `u32::MAX` if `need` is zero.
     #[must_use]
     pub fn fits(&self, need: &Self) -> u32 {
         let mut times = i64::from(u32::MAX);

@@ -80,7 +80,7 @@ fn spare_others(
         kept.iter().position(|(reservation, slot)| reservation.team == waiting.team && slot.at.is_none());
     let Some((own, _)) = own.map(|own| kept.remove(own)) else { return found };
     let age = |reservation: &Reservation| {
-        let position = order::standing(&scheduler.state, &scheduler.queue.pending, &reservation.owner);
+        let position = order::queue_position(&scheduler.state, &scheduler.queue.pending, &reservation.owner);
         (reservation.due, position)
     };
     others.retain(|(reservation, _)| age(reservation) < age(&own));

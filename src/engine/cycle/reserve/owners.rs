@@ -46,12 +46,12 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
             reservation.due <= now && is_open(scheduler, *pool, reservation)
         });
     let position = |reservation: &Reservation| {
-        order::standing(&scheduler.state, &scheduler.queue.pending, &reservation.owner)
+        order::queue_position(&scheduler.state, &scheduler.queue.pending, &reservation.owner)
     };
     let mut due: Vec<_> = due.map(|(place, reservation)| (position(reservation), *place)).collect();
     due.sort();
     if !due.is_empty() {
-        scheduler.queue.pending.wake_all();
+        scheduler.queue.pending.requeue_all();
     }
     for (_, place) in due {
         let owner = scheduler.reservations.by_team.get(&place).map(|reservation| &reservation.owner);
@@ -113,7 +113,7 @@ pub fn release(scheduler: &mut Scheduler, id: &WorkloadId) {
 /// Notes that a workload starts: its expected end is known, and its reservation ends.
 pub fn note_start(scheduler: &mut Scheduler, id: &WorkloadId) {
     let prediction = &mut scheduler.prediction;
-    prediction.timeline.note(&scheduler.state, &prediction.run_times, id);
+    prediction.timeline.update(&scheduler.state, &prediction.run_times, id);
     release(scheduler, id);
 }
 
@@ -172,7 +172,7 @@ fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Opt
         if !open {
             continue;
         }
-        let slot = earliest(scheduler, *attempt, Until::Everybody);
+        let slot = earliest(scheduler, *attempt, Until::All);
         if slot.is_none() && !is_possible(scheduler, *attempt) {
             continue;
         }

@@ -31,7 +31,7 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let sooner = slot.filter(|slot| !matches!(until, Until::Before(at) if slot.at >= Some(at)));
     match sooner {
         Some(slot) => set(scheduler, attempt, ReservedCapacity::Slot(slot)),
-        None if until == Until::Everybody => give_up_slot(scheduler, attempt, &reservation),
+        None if until == Until::All => give_up_slot(scheduler, attempt, &reservation),
         None => {}
     }
 }
@@ -51,20 +51,20 @@ fn next_step(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Rese
     let Attempt { pool, nodes, now, .. } = attempt;
     let Some(slot) = reservation.slot() else {
         let too_early = reservation.due > now || is_deferred(scheduler, pool, reservation);
-        return NextStep::Search(if too_early { Until::Predicted } else { Until::Everybody });
+        return NextStep::Search(if too_early { Until::Predicted } else { Until::All });
     };
     if !slot.placement.keys().all(|node| nodes.contains(node)) {
-        return NextStep::Search(Until::Everybody);
+        return NextStep::Search(Until::All);
     }
     let passed = slot.at.is_some_and(|at| at < now);
     if passed || !is_whole(scheduler, pool, reservation, slot) {
         // A wrong estimate postpones the start on the same nodes: some workloads have ended there already, and on
         // other nodes the wait would begin again.
         let later = postponed(scheduler, attempt, reservation, slot);
-        return later.map_or(NextStep::Search(Until::Everybody), NextStep::Postponed);
+        return later.map_or(NextStep::Search(Until::All), NextStep::Postponed);
     }
     let before = slot.at.unwrap_or(Time(i64::MAX));
-    if scheduler.prediction.timeline.is_sure_before(pool, before) {
+    if scheduler.prediction.timeline.has_certain_end_before(pool, before) {
         NextStep::Search(Until::Before(before))
     } else {
         NextStep::Keep
@@ -106,7 +106,7 @@ pub fn earliest(scheduler: &mut Scheduler, attempt: Attempt<'_>, until: Until) -
 
 /// Whether a slot would exist some day if nothing were reserved for others.
 pub fn is_possible(scheduler: &Scheduler, attempt: Attempt<'_>) -> bool {
-    scheduler.prediction.timeline.slot(&scheduler.state, attempt, Until::Everybody).is_some()
+    scheduler.prediction.timeline.slot(&scheduler.state, attempt, Until::All).is_some()
 }
 
 /// The same nodes at the earliest time from now on beside the reservations that bind the owner; `None` if they can

@@ -98,7 +98,7 @@ pub fn fits_then(
     let mut freed = Freed::new();
     for (info, there) in state.occupants(node) {
         let id = &info.workload.id;
-        if timeline::runs(info).is_some() && ends(id) {
+        if timeline::running_admission(info).is_some() && ends(id) {
             let going = info.usage.terminating.get(&node).copied().unwrap_or(0);
             freed.give(node, id, &info.need, there.saturating_sub(going));
         }

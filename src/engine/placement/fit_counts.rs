@@ -1,0 +1,147 @@
+//! How many pods of a request fit, on all eligible nodes and on each of them.
+//!
+//! Fit counts of a shape are cached per pool (`NodeTable::fitting`). Only capacity that differs from the cache
+//! is counted node by node.
+
+use std::sync::Arc;
+
+use crate::placement::capacity::{Capacity, with_space};
+use crate::placement::domains::Site;
+use crate::placement::request::Request;
+use crate::placement::spread::Spread;
+use crate::state::cluster::ClusterState;
+use crate::state::nodes::{Fitting, Placement};
+use crate::types::ids::NodeId;
+
+/// The nodes that may ever hold the pods, in the order of their names.
+#[must_use]
+pub fn eligible(state: &ClusterState, request: &Request<'_>) -> Arc<[NodeId]> {
+    fitting(state, request, |fitting| fitting.nodes(&state.nodes))
+}
+
+/// How many such pods fit on all eligible nodes, topology aside. Cheap.
+#[must_use]
+pub fn capacity(state: &ClusterState, request: &Request<'_>, capacity: Capacity<'_>) -> u64 {
+    fitting(state, request, |fitting| total(state, fitting, capacity))
+}
+
+/// Whether pods that cannot start now will fit on all eligible nodes once evictions under way have ended.
+///
+/// `reserved` is capacity that is masked for these pods. False also where only a full search could tell. Cheap.
+#[must_use]
+pub fn fits_once_settled(state: &ClusterState, request: &Request<'_>, reserved: &Placement) -> bool {
+    fitting(state, request, |fitting| {
+        // Masked capacity is not part of the total, so it is counted apart.
+        let there =
+            |count: &dyn Fn(NodeId) -> u32| reserved.keys().map(|node| u64::from(count(*node))).sum::<u64>();
+        let elsewhere = fitting.totals().now - there(&|node| fitting.now(node));
+        let most = elsewhere + there(&|node| fitting.unheld(node));
+        let backed = |node: &NodeId| {
+            let settled = state.nodes.get(*node).settled();
+            request.need.nonzero().all(|(resource, _)| settled.untouched(resource) >= 0)
+        };
+        most < u64::from(request.pods)
+            && fitting.ask().demand.fractions().is_empty()
+            && reserved.keys().all(|node| fitting.admits(*node) && backed(node))
+    })
+}
+
+/// How many pods would fit on these nodes if the request had any number of them.
+#[must_use]
+pub fn most(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>, capacity: Capacity<'_>) -> u32 {
+    if request.topology.required.is_none() {
+        let all =
+            |fitting: &Fitting| (fitting.count() == nodes.len()).then(|| total(state, fitting, capacity));
+        if let Some(total) = fitting(state, request, |fitting| all(fitting)) {
+            return u32::try_from(total).unwrap_or(u32::MAX);
+        }
+    }
+    let ask = state.nodes.ask(request.need);
+    Spread::new(state, request, &ask, capacity, sites(state, nodes, request, capacity)).most()
+}
+
+/// Those of the nodes on which a pod fits, in the order of their names.
+#[must_use]
+pub fn nodes_that_fit(
+    state: &ClusterState,
+    nodes: &[NodeId],
+    request: &Request<'_>,
+    capacity: Capacity<'_>,
+) -> Vec<NodeId> {
+    let Some(sites) = cached_sites(state, nodes, request, capacity) else {
+        let sites = sites(state, nodes, request, capacity);
+        return sites.into_iter().filter(|site| site.fits > 0).map(|site| site.node).collect();
+    };
+    let mut nodes: Vec<NodeId> = sites.into_iter().map(|site| site.node).collect();
+    nodes.sort_by_key(|node| state.nodes.name(*node));
+    nodes
+}
+
+/// Calls `work` with the cached fit counts of the request's shape.
+pub(super) fn fitting<T>(
+    state: &ClusterState,
+    request: &Request<'_>,
+    work: impl FnOnce(&mut Fitting) -> T,
+) -> T {
+    state.nodes.fitting(request.pool, request.shape, request.need, work)
+}
+
+/// How many pods fit on all eligible nodes.
+pub(super) fn total(state: &ClusterState, fitting: &Fitting, capacity: Capacity<'_>) -> u64 {
+    match capacity {
+        Capacity::Now => fitting.totals().now,
+        Capacity::Unheld => fitting.totals().unheld,
+        Capacity::Empty => fitting.totals().empty,
+        Capacity::Settled(freed) => {
+            let mut total = fitting.totals().settled;
+            for node in freed.nodes().filter(|node| fitting.admits(*node)) {
+                let fits = with_space(state, node, capacity, |space| space.fits(&fitting.ask().demand));
+                total = total - u64::from(fitting.settled(node)) + u64::from(fits);
+            }
+            total
+        }
+    }
+}
+
+/// How many pods fit on each of the nodes.
+pub(super) fn sites(
+    state: &ClusterState,
+    nodes: &[NodeId],
+    request: &Request<'_>,
+    capacity: Capacity<'_>,
+) -> Vec<Site> {
+    fitting(state, request, |fitting| {
+        let fits = |node: NodeId| match capacity {
+            Capacity::Now => fitting.now(node),
+            Capacity::Settled(freed) if freed.get(&node).is_none() => fitting.settled(node),
+            _ => with_space(state, node, capacity, |space| space.fits(&fitting.ask().demand)),
+        };
+        nodes.iter().map(|node| Site { node: *node, fits: fits(*node) }).collect()
+    })
+}
+
+/// The sites on which a pod fits, from the cache, in no particular order.
+///
+/// `None` when the cache does not hold them, or when `nodes` are not all eligible nodes.
+pub(super) fn cached_sites(
+    state: &ClusterState,
+    nodes: &[NodeId],
+    request: &Request<'_>,
+    capacity: Capacity<'_>,
+) -> Option<Vec<Site>> {
+    let Capacity::Settled(freed) = capacity else { return None };
+    fitting(state, request, |fitting| {
+        if fitting.count() != nodes.len() {
+            return None;
+        }
+        let same = fitting.with_headroom().iter().copied().filter(|node| freed.get(node).is_none());
+        let mut sites: Vec<Site> = same.map(|node| Site { node, fits: fitting.settled(node) }).collect();
+        for node in freed.nodes().filter(|node| fitting.admits(*node)) {
+            let fits = with_space(state, node, capacity, |space| space.fits(&fitting.ask().demand));
+            if fits > 0 {
+                sites.push(Site { node, fits });
+            }
+        }
+        Some(sites)
+    })
+}

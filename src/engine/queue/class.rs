@@ -1,0 +1,145 @@
+//! Classes of waiting workloads, and the status of a class.
+//!
+//! Two workloads of a class differ only in their queue position. If the first cannot start, none can.
+//! In a team that orders its users by usage, a class belongs to one user, so a change of the user's usage
+//! moves whole classes.
+//!
+//! A blocked class is requeued when one of its conditions changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::queue::rank::Rank;
+use crate::state::users::UserShare;
+use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId};
+use crate::types::ratio::Ratio;
+use crate::types::{Name, PodShape, Size, Topology, Verdict};
+
+/// The properties that decisions about a workload depend on, except its queue position.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClassKey {
+    /// The name of its queue.
+    pub queue: Option<Name>,
+    /// Its PriorityClass value.
+    pub priority: i32,
+    /// How many pods it asks for.
+    pub pods: u32,
+    /// The smallest number of pods with which it can start.
+    pub least_pods: u32,
+    /// The requirements of each pod.
+    pub shape: Arc<PodShape>,
+    /// The smaller sizes that it accepts.
+    pub sizes: Vec<Size>,
+    /// The topology domains that its pods must share.
+    pub topology: Topology,
+    /// The pools that it may use.
+    pub pools: Vec<Name>,
+    /// Whether it can be evicted.
+    pub evictable: bool,
+    /// Its longest possible run, which decides where it may backfill.
+    pub time_limit: Option<Duration>,
+    /// Its user, in a team that orders its users by usage.
+    pub user: Option<Name>,
+}
+
+/// A condition that must change before a class can start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Condition {
+    /// Capacity for this many pods of a shape must become free.
+    Headroom(HeadroomId, u64),
+    /// The usage of a team in a pool must change.
+    Quota(PoolId, TeamId),
+    /// A team with at least this share must have usage that preemption can take.
+    Share(PoolId, Ratio),
+    /// The usage of a queue must change.
+    Queue(TeamId, Name),
+}
+
+/// Why a waiting workload cannot start now.
+pub enum Blocked {
+    /// It cannot start before one of these conditions changes.
+    Until(Vec<Condition>),
+    /// It cannot start before one of these conditions changes, unless preemption frees capacity for it.
+    MayPreempt {
+        /// The conditions that keep it from starting.
+        conditions: Vec<Condition>,
+        /// Whether it is within guarantee.
+        within_guarantee: bool,
+    },
+    /// No condition is known that keeps it from starting.
+    Unknown,
+}
+
+/// Whether a class is attempted.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Status {
+    /// It may be able to start.
+    #[default]
+    Active,
+    /// It could not start in generation `since`. Any freed capacity may change that.
+    Backlog { since: u64 },
+    /// It cannot start before one of these conditions changes.
+    Blocked { until: Vec<Condition> },
+    /// It cannot start before one of these conditions changes, unless preemption frees capacity for it. No
+    /// preemption was possible in generation `since`.
+    MayPreempt { until: Vec<Condition>, within_guarantee: bool, since: u64 },
+}
+
+impl Status {
+    /// The status of a class that was found blocked in a generation.
+    pub(super) fn blocked(found: Blocked, since: u64) -> Self {
+        match found {
+            Blocked::Until(until) => Self::Blocked { until },
+            Blocked::MayPreempt { conditions: until, within_guarantee } => {
+                Self::MayPreempt { until, within_guarantee, since }
+            }
+            Blocked::Unknown => Self::Backlog { since },
+        }
+    }
+
+    /// The conditions that the class is blocked on.
+    pub(super) fn conditions(&self) -> &[Condition] {
+        match self {
+            Self::Blocked { until } | Self::MayPreempt { until, .. } => until,
+            Self::Active | Self::Backlog { .. } => &[],
+        }
+    }
+
+    /// Whether the class may turn out to be within guarantee. A blocked class is known not to be.
+    pub(super) fn may_be_within_guarantee(&self) -> bool {
+        !matches!(self, Self::Blocked { .. } | Self::MayPreempt { within_guarantee: false, .. })
+    }
+}
+
+/// Waiting workloads of one team that no decision can tell apart.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) team: TeamId,
+    pub(super) key: ClassKey,
+    pub(super) waiting: BTreeSet<Rank>,
+    /// The usage of their user, in a team that orders its users by usage.
+    pub(super) user_usage: UserShare,
+    pub(super) status: Status,
+    /// Why the first workload could not start at its last attempt.
+    pub(super) refusal: Option<Verdict>,
+}
+
+impl Class {
+    /// The first workload of the class, with its rank in the team.
+    pub(super) fn first(&self) -> Option<Rank> {
+        self.waiting.first().map(|first| first.clone().with_user_usage(self.user_usage))
+    }
+
+    /// The demand of its workloads.
+    pub(super) fn demand(&self) -> Demand {
+        let ClassKey { least_pods, shape, topology, pools, .. } = &self.key;
+        (*least_pods, Arc::clone(shape), topology.clone(), pools.clone())
+    }
+}
+
+/// The first workload of a class, in the order of its team.
+pub type First = (Rank, ClassId);
+
+/// The demand of a class: the number of pods it must have, their shape, topology and allowed pools.
+pub type Demand = (u32, Arc<PodShape>, Topology, Vec<Name>);
