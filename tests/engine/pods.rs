@@ -115,7 +115,7 @@ fn a_refused_eviction_is_in_the_verdict_of_its_preemptor() {
     let message = "a budget allows no disruption".to_owned();
     engine.apply(Event::WriteFailed { workload: borrower.id.clone(), message }, Time(1001));
     assert!(engine.plan(Time(1001)).actions.is_empty(), "the eviction pauses");
-    let sentence = "making a/borrower leave was refused: a budget allows no disruption";
+    let sentence = "The eviction of a/borrower was refused: a budget allows no disruption";
     let reports_refusal = |engine: &Engine| {
         let verdict = engine.verdict(&id("b/owner")).expect("a verdict");
         assert_eq!(verdict.reason, Reason::WaitingForEviction);
@@ -138,7 +138,7 @@ fn a_workload_with_unknown_requests_is_not_in_the_queue() {
     assert!(engine.plan(Time(0)).actions.is_empty());
     let verdict = engine.verdict(&open.id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Uncounted));
-    assert_eq!(verdict.message, "what it asks for cannot be counted: there is no such template");
+    assert_eq!(verdict.message, "Its requests cannot be counted: there is no such template");
     engine.apply(Event::WorkloadApplied(group("a", "g", 1)), Time(1));
     assert!(matches!(&engine.plan(Time(1)).actions[..], [Action::Admit { .. }]));
 }
@@ -152,7 +152,7 @@ fn a_group_waits_until_all_of_its_pods_are_there() {
     assert!(engine.plan(Time(0)).actions.is_empty());
     let verdict = engine.verdict(&partly.id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Incomplete));
-    assert_eq!(verdict.message, "2 of 3 pods are there; they start all or none");
+    assert_eq!(verdict.message, "2 of 3 pods exist; they start all or none.");
     let whole = group("a", "g", 3);
     engine.apply(Event::WorkloadApplied(whole.clone()), Time(1));
     let actions = engine.plan(Time(1)).actions;

@@ -69,7 +69,7 @@ fn a_gang_that_is_not_ready_in_time_is_evicted_whole_and_pauses() {
     report(&mut world, &id, 2, 0);
     assert_eq!(world.plan(), []);
     let message = world.engine.verdict(&id).expect("a verdict").message;
-    assert!(message.ends_with("; 2 of 3 pods are ready, and all have to be soon"), "{message}");
+    assert!(message.ends_with(" 2 of 3 pods are ready; all must be soon."), "{message}");
     let actions = plan_at_deadline(&mut world, 60);
     let message = evict_unready(&mut world, &id, &actions);
     assert_eq!(
@@ -79,7 +79,7 @@ fn a_gang_that_is_not_ready_in_time_is_evicted_whole_and_pauses() {
     assert_eq!(world.plan(), [], "the gang fits, but pauses");
     let verdict = world.engine.verdict(&id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::NotReady));
-    assert_eq!(verdict.message, format!("{message}; tried again after a pause of 30 s"));
+    assert_eq!(verdict.message, format!("{message}. Tried again after a pause of 30 s."));
     assert!(matches!(&plan_at_deadline(&mut world, 30)[..], [Action::Admit { .. }]));
 }
 

@@ -439,7 +439,7 @@ impl GuaranteedGang {
 fn a_deferred_workload_names_the_sibling_that_its_guarantee_is_left_to() {
     let mut stream = GuaranteedGang::new(2, 3, 0, 14, 0, false);
     let sentence =
-        format!("what its team is guaranteed is left to {}, for which room is reserved on n", stream.gang);
+        format!("Leaves the guarantee of its team to {}, which has a reservation on n", stream.gang);
     let is_reported = |stream: &GuaranteedGang| {
         let verdict = |id: &WorkloadId| stream.simulation.run.engine().verdict(id);
         let mut ids = stream.simulation.jobs.keys();
@@ -521,7 +521,7 @@ impl BorrowingGangs {
 fn a_deferred_reservation_names_the_older_workload_it_waits_for() {
     let mut stream = BorrowingGangs::new(2, 6, 20, 0);
     let [older, younger] = stream.gangs.clone();
-    let sentence = format!("room is reserved for it once {older} has started");
+    let sentence = format!("It gets a reservation once {older} has started.");
     let verdict = |stream: &BorrowingGangs| stream.simulation.run.engine().verdict(&younger);
     let mut seconds = 0;
     while !verdict(&stream).is_some_and(|verdict| verdict.message.contains(&sentence)) {

@@ -33,7 +33,7 @@ struct Fraction {
     /// `None` for nominated capacity.
     holder: Option<Holder>,
     milli: i64,
-    /// Its pod has been told to stop.
+    /// Its pod is ending.
     terminating: bool,
 }
 

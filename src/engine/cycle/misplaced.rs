@@ -92,7 +92,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         match next_admission(&scheduler.state, &id, &admission, kept) {
             Some((to, cause)) => {
                 let avoided = avoided(&scheduler.state, &id).filter(|_| !misplaced.stuck.is_empty());
-                let message = explain::astray(avoided, admission.pods, to.pods, missing);
+                let message = explain::misplaced(avoided, admission.pods, to.pods, missing);
                 let resized = Resize { id: &id, from: admission, to, cause, preemptor: None, message };
                 resize(scheduler, resized, plan);
             }

@@ -1,4 +1,4 @@
-//! The engine's state in figures, for people, metrics and objects' status.
+//! Figures of the engine's state, for users, metrics and the status of objects.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, TeamView, Time};
 
-/// Every team in every pool in which it is promised or holds something.
+/// Every team in every pool in which it has a guarantee or usage.
 pub fn teams(state: &ClusterState) -> Vec<TeamView> {
     let mut views = Vec::new();
     let fair = fair_share::shares(state);
@@ -53,13 +53,13 @@ fn list(state: &ClusterState, vector: &Vector) -> ResourceList {
     list
 }
 
-/// The part of an idle guarantee that others use: all that is borrowed in the pool, divided among
-/// those who lend in proportion to what each leaves idle.
+/// The part of an idle guarantee that other teams use: all borrowed capacity of the pool, divided among the lenders in
+/// proportion to their idle guarantees.
 fn lent_out(state: &ClusterState, pool: PoolId, index: usize, idle: i64) -> i64 {
     if idle <= 0 {
         return 0;
     }
-    // Leaves of the forest only, so that nobody's use counts twice.
+    // Only teams without children, so that no usage counts twice.
     let leaves = || {
         state.quotas.teams().filter(|(team, info)| {
             info.team.is_some() && !state.quotas.teams().any(|(_, other)| other.path.get(1) == Some(team))
@@ -111,8 +111,8 @@ pub fn queues(state: &ClusterState) -> Vec<QueueView> {
     views
 }
 
-/// When the oldest waiting workload was submitted that its team's guarantee covers, by team: it
-/// should not have to wait longer than those take who must leave for it.
+/// The submission time of the oldest waiting workload within guarantee, by team: it should wait no longer than its
+/// victims take to end.
 pub fn oldest_within_guarantee(state: &ClusterState) -> BTreeMap<Name, Time> {
     let mut oldest: BTreeMap<Name, Time> = BTreeMap::new();
     for info in state.iter().filter(|info| !info.removed && info.phase == Phase::Pending) {
@@ -133,7 +133,7 @@ pub fn oldest_within_guarantee(state: &ClusterState) -> BTreeMap<Name, Time> {
     oldest
 }
 
-/// Every node with who holds room on it.
+/// Every node with its workloads.
 pub fn nodes(state: &ClusterState) -> Vec<NodeView> {
     let view =
         |(index, info, node): (NodeId, &crate::state::nodes::NodeInfo, &crate::types::Node)| NodeView {
@@ -163,30 +163,30 @@ pub fn nodes(state: &ClusterState) -> Vec<NodeView> {
     state.nodes.alive().map(view).collect()
 }
 
-/// Promises that the nodes, or a parent's promise, do not cover.
+/// Guarantees that the nodes, or a parent's guarantee, do not cover.
 pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
     let mut found = Vec::new();
     for (pool_name, pool) in state.quotas.pools() {
         let children_of = |parent: Option<TeamId>| {
-            let mut promised = Vector::default();
+            let mut guaranteed = Vector::default();
             for (team, info) in state.quotas.teams() {
                 if info.team.is_some() && info.path.get(1).copied() == parent {
-                    promised.add(&state.quotas.quota_usage(pool, team).guaranteed, 1);
+                    guaranteed.add(&state.quotas.quota_usage(pool, team).guaranteed, 1);
                 }
             }
-            promised
+            guaranteed
         };
-        let mut compare = |team: Option<TeamId>, cover: &Vector, whose: &str| {
-            for (index, promised) in children_of(team).nonzero() {
-                if promised > cover.get(index) {
+        let mut compare = |team: Option<TeamId>, cover: &Vector, cover_is: &str| {
+            for (index, guaranteed) in children_of(team).nonzero() {
+                if guaranteed > cover.get(index) {
                     let name = state.resources.name(index);
-                    let [promised, cover] =
-                        [promised, cover.get(index)].map(|milli| Amount::milli(milli).quantity(name));
+                    let [guaranteed, cover] =
+                        [guaranteed, cover.get(index)].map(|milli| Amount::milli(milli).quantity(name));
                     found.push(Overcommitment {
                         team: team.map(|team| state.quotas.team(team).name.clone()),
                         pool: pool_name.clone(),
                         message: format!(
-                            "{promised} {name} are guaranteed in pool {pool_name}, but {whose} {cover}"
+                            "{guaranteed} {name} are guaranteed in pool {pool_name}, but {cover_is} {cover}"
                         ),
                     });
                 }
@@ -196,7 +196,7 @@ pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
         for (team, info) in state.quotas.teams() {
             let quota_usage = state.quotas.quota_usage(pool, team);
             if info.team.is_some() && quota_usage.has_guarantee() {
-                compare(Some(team), &quota_usage.guaranteed, "the parent is promised");
+                compare(Some(team), &quota_usage.guaranteed, "the guarantee of the parent is");
             }
         }
     }

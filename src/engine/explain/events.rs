@@ -1,15 +1,16 @@
-//! What is told of those to whom something has happened.
+//! Sentences of events: what happened to a workload, and why.
 
 use std::time::Duration;
 
 use crate::explain::names::{label, usage};
+use crate::explain::verdicts::node_names;
 use crate::placement::Placement;
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::WorkloadInfo;
 use crate::types::{EvictReason, Queue, Time, WorkloadId};
 
-/// Why a workload must go.
+/// Why a workload is evicted; `not_ready` is the sentence about a gang that did not become ready.
 pub fn evicted(
     state: &ClusterState,
     victim: &WorkloadInfo,
@@ -19,50 +20,46 @@ pub fn evicted(
     now: Time,
 ) -> String {
     let ran = victim.phase.admission().map_or(0, |admission| now.since(admission.at).as_secs());
-    let for_whom = preemptor.map(|preemptor| label(state, preemptor)).unwrap_or_default();
+    let preemptor = preemptor.map(|preemptor| label(state, preemptor));
+    let by = preemptor.as_deref().unwrap_or_default();
+    let team_usage = || usage(state, victim.team, victim.usage.pool, &victim.held());
+    let lost = format!("Ran for {ran} s since its start.");
     match reason {
-        EvictReason::Reclaimed => format!(
-            "{for_whom} is owed capacity that team {} borrows ({}); {ran} s of work since its start",
-            victim.workload.team,
-            usage(state, victim.team, victim.usage.pool, &victim.held()),
-        ),
-        EvictReason::Preempted => {
-            format!("{for_whom} of the same team has a higher priority; {ran} s of work since its start")
+        EvictReason::Reclaimed => format!("{by} reclaims its team's guarantee. {} {lost}", team_usage()),
+        EvictReason::Preempted => format!("{by} of the same team has a higher priority. {lost}"),
+        EvictReason::FairShare => {
+            format!(
+                "{by} borrows capacity of which this team has the larger fair share. {} {lost}",
+                team_usage()
+            )
         }
-        EvictReason::FairShare => format!(
-            "{for_whom} takes part of the surplus of which team {} has more ({}); {ran} s of work since its start",
-            victim.workload.team,
-            usage(state, victim.team, victim.usage.pool, &victim.held()),
-        ),
         EvictReason::Moved if preemptor.is_none() => {
-            format!("moves so that what is free lies in one piece; {ran} s of work since its start")
+            format!("Moves so that free capacity is less fragmented. {lost}")
         }
-        EvictReason::Moved => {
-            format!("moves so that {for_whom} finds room in one piece; {ran} s of work since its start")
-        }
-        EvictReason::NodeLost => format!("lost pods with their node; {ran} s of work since its start"),
+        EvictReason::Moved => format!("Moves so that {by} finds its capacity in one piece. {lost}"),
+        EvictReason::NodeLost => format!("Lost pods with their node. {lost}"),
         EvictReason::NotPlaced => {
-            let avoided_nodes = victim.avoided_nodes.as_deref().map(stuck).unwrap_or_default();
-            format!("{avoided_nodes}, and there is no other place beside the rest; {ran} s since its start")
+            let stuck = victim.avoided_nodes.as_deref().map(stuck).unwrap_or_default();
+            format!("{stuck}. No other nodes have capacity beside the rest. {lost}")
         }
         EvictReason::NotReady => not_ready.unwrap_or_default().to_owned(),
     }
 }
 
-/// Why a gang goes back whose pods have not come up.
-pub fn not_ready(queue: &Queue, there: u32, of: u32, after: Duration) -> String {
+/// Why a gang whose pods did not become ready in time is queued again.
+pub fn not_ready(queue: &Queue, ready: u32, of: u32, after: Duration) -> String {
     let most = queue.ready_timeout.unwrap_or_default().as_secs();
     format!(
-        "{there} of {of} pods were ready {} s after its admission; queue {} allows {most} s for all of them",
+        "{ready} of {of} pods were ready {} s after its admission; queue {} allows {most} s for all of them",
         after.as_secs(),
         queue.name
     )
 }
 
-/// Why a workload must shrink.
+/// Why a workload is shrunk.
 pub fn shrunk(state: &ClusterState, victim: &WorkloadInfo, preemptor: &WorkloadId, pods: u32) -> String {
     format!(
-        "goes on with {pods} of {} pods ({} at least) to make room for {}",
+        "Scaled down to {pods} of {} pods (at least {}): capacity preempted by {}.",
         victim.workload.pods,
         victim.least_pods(),
         label(state, preemptor),
@@ -71,43 +68,38 @@ pub fn shrunk(state: &ClusterState, victim: &WorkloadInfo, preemptor: &WorkloadI
 
 /// Why a workload grows.
 pub fn grown(info: &WorkloadInfo, from: u32, to: u32) -> String {
-    format!("room has come free: goes on with {to} pods instead of {from}, {} wanted", info.workload.pods)
+    format!("Scaled up from {from} to {to} of {} pods: capacity came free.", info.workload.pods)
 }
 
-/// Why pods of a workload are made anew.
+/// Why pods of a workload are replaced.
 pub fn replaced(pods: u32) -> String {
-    format!("{pods} of its pods went with their node and are made anew elsewhere")
+    format!("{pods} of its pods were lost with their node and are replaced on other nodes.")
 }
 
-/// Where pods could not be started.
-pub fn stuck(avoided_nodes: &AvoidedNodes) -> String {
-    let nodes: Vec<&str> = avoided_nodes.nodes.iter().map(|node| &**node).collect();
-    format!("pods could not be started on {} ({})", nodes.join(", "), avoided_nodes.message)
+/// The nodes on which pods could not start, and the reason.
+pub fn stuck(avoided: &AvoidedNodes) -> String {
+    let nodes: Vec<&str> = avoided.nodes.iter().map(|node| &**node).collect();
+    format!("Pods could not be started on {} ({})", nodes.join(", "), avoided.message)
 }
 
-/// Why a workload goes on with other pods than it was admitted with: some could not be started, or are
-/// somewhere else.
-pub fn astray(avoided_nodes: Option<&AvoidedNodes>, from: u32, to: u32, made_anew: u32) -> String {
-    match avoided_nodes {
-        Some(avoided_nodes) if to < from => {
-            format!("{}; goes on with {to} of {from} pods", stuck(avoided_nodes))
-        }
-        Some(avoided_nodes) => format!("{}; {made_anew} are made anew elsewhere", stuck(avoided_nodes)),
-        None => "its pods run elsewhere than it was admitted to; the record follows them".to_owned(),
+/// Why the pods of a workload differ from its admission: some could not start, or run on other nodes.
+pub fn misplaced(avoided: Option<&AvoidedNodes>, from: u32, to: u32, replaced: u32) -> String {
+    match avoided {
+        Some(avoided) if to < from => format!("{}. Goes on with {to} of {from} pods.", stuck(avoided)),
+        Some(avoided) => format!("{}. {replaced} of them are replaced on other nodes.", stuck(avoided)),
+        None => "Its pods run on other nodes than admitted; the record follows them.".to_owned(),
     }
 }
 
 /// Why a workload goes on with fewer pods.
 pub fn lost_pods(lost: u32, left: u32) -> String {
-    format!("{lost} of its pods went with their node and find no other; goes on with {left}")
+    format!(
+        "{lost} of its pods were lost with their node, and no other node has capacity. Goes on with {left}."
+    )
 }
 
 /// Why pods of a workload move.
-pub fn shifted(state: &ClusterState, preemptor: &WorkloadId, places: &Placement) -> String {
-    let nodes: Vec<String> = places.keys().map(|node| state.nodes.name(*node).to_string()).collect();
-    format!(
-        "goes on with pods on {} so that {} finds room in one piece",
-        nodes.join(", "),
-        label(state, preemptor)
-    )
+pub fn shifted(state: &ClusterState, preemptor: &WorkloadId, placement: &Placement) -> String {
+    let nodes = node_names(state, placement.keys());
+    format!("Moves pods to {nodes} so that {} finds its capacity in one piece.", label(state, preemptor))
 }

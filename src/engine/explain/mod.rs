@@ -4,9 +4,9 @@ mod events;
 mod names;
 mod verdicts;
 
-pub use events::{astray, evicted, grown, lost_pods, not_ready, replaced, shifted, shrunk, stuck};
+pub use events::{evicted, grown, lost_pods, misplaced, not_ready, replaced, shifted, shrunk, stuck};
 pub use names::label;
 pub use verdicts::{
-    admitted, crowding, expected, failed, lending_refusal, less, must_fit_guarantee, no_node, no_pool,
+    admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, no_node, no_pool,
     no_room, pending, queue_limit, reserved, team_limit, unknown, waiting,
 };

@@ -2,19 +2,38 @@
 
 use crate::state::cluster::ClusterState;
 use crate::types::WorkloadId;
-use crate::types::amount::{Amount, describe};
+use crate::types::amount::Amount;
 use crate::types::ids::{PoolId, TeamId};
-use crate::types::vector::Vector;
+use crate::types::vector::{PODS, Vector};
 
-/// A list without the pod slots, which nobody asked for by name.
-pub fn asked(state: &ClusterState, amount: &Vector) -> String {
-    let mut list = state.resources.list(amount);
-    list.remove(crate::types::vector::PODS);
-    describe(&list)
+/// Amounts by resource, such as `16 GPUs, 8 CPUs`. Pod slots are left out: no workload asks for them by name.
+pub fn amounts(state: &ClusterState, amount: &Vector) -> String {
+    let listed = amount.nonzero().filter(|(index, _)| &**state.resources.name(*index) != PODS);
+    let parts: Vec<String> = listed.map(|(index, milli)| named(state, index, milli)).collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
+/// The amounts of `amount` for the resources of `wanted`, zeros included.
+pub fn amounts_of(state: &ClusterState, amount: &Vector, wanted: &Vector) -> String {
+    let listed = wanted.nonzero().filter(|(index, _)| &**state.resources.name(*index) != PODS);
+    let parts: Vec<String> = listed.map(|(index, _)| named(state, index, amount.get(index))).collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+/// An amount with its unit: `1 GPU`, `16 GPUs`, `2 CPUs`, `64Gi memory`, `4 google.com/tpu`.
 pub fn named(state: &ClusterState, index: usize, milli: i64) -> String {
-    format!("{} {}", quantity(state, index, milli), state.resources.name(index))
+    format!("{} {}", quantity(state, index, milli), unit(state, index, milli))
+}
+
+/// The unit of an amount of a resource.
+fn unit(state: &ClusterState, index: usize, milli: i64) -> String {
+    let name = state.resources.name(index);
+    let unit = match &**name {
+        "cpu" => "CPU",
+        gpu if gpu.ends_with("/gpu") => "GPU",
+        other => return other.to_owned(),
+    };
+    if milli == 1_000 { unit.to_owned() } else { format!("{unit}s") }
 }
 
 /// An amount of a resource without its name.
@@ -29,16 +48,22 @@ pub fn label(state: &ClusterState, id: &WorkloadId) -> String {
         .map_or_else(|| id.to_string(), |info| format!("{}/{}", info.workload.namespace, info.workload.name))
 }
 
-/// `5 of 20 nvidia.com/gpu in use` for what the team is promised and the workload asks for.
+/// The usage of a team against its guarantee, for the resources that a workload asks for:
+/// `Team a uses 15 of 20 guaranteed GPUs.`
 pub fn usage(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> String {
-    let quota_usage = state.quotas.quota_usage(pool, team);
-    let parts: Vec<String> = quota_usage
-        .governed()
-        .filter(|(index, _)| total.get(*index) > 0)
+    let quota = state.quotas.quota_usage(pool, team);
+    let asked = quota.governed().filter(|(index, _)| total.get(*index) > 0);
+    let parts: Vec<String> = asked
         .map(|(index, guaranteed)| {
-            let used = quantity(state, index, quota_usage.settled(index));
-            format!("{used} of {} in use", named(state, index, guaranteed))
+            let used = quantity(state, index, quota.settled(index));
+            let (guaranteed, unit) = (quantity(state, index, guaranteed), unit(state, index, guaranteed));
+            format!("{used} of {guaranteed} guaranteed {unit}")
         })
         .collect();
-    if parts.is_empty() { "none of it is guaranteed".to_owned() } else { parts.join(", ") }
+    let name = &state.quotas.team(team).name;
+    let pool = state.quotas.pool_name(pool);
+    if parts.is_empty() {
+        return format!("Team {name} has no guarantee for it in pool {pool}.");
+    }
+    format!("Team {name} uses {} in pool {pool}.", parts.join(", "))
 }

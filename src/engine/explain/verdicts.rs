@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::explain::names::{asked, label, named, quantity, usage};
+use crate::explain::names::{amounts, amounts_of, label, named, quantity, usage};
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::Reservation;
@@ -19,121 +19,112 @@ pub fn pending(reason: Reason, message: String) -> Verdict {
     Verdict { state: State::Pending, reason, message }
 }
 
-/// It could start, but another has its turn.
+/// A workload could start, but would delay the owner of a reservation.
 pub fn reserved(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> Verdict {
-    let message = format!(
-        "could start, but that would delay {}, for which room is reserved on {}",
-        label(state, &reservation.owner),
-        expected(state, reservation, slot),
-    );
+    let owner = label(state, &reservation.owner);
+    let expected = expected(state, reservation, slot);
+    pending(Reason::Reserved, format!("Waits for {owner}, which has a reservation on {expected}."))
+}
+
+/// A workload could start, but would use up the guarantee that the owner of its team's reservation needs.
+pub fn guarantee_left(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> Verdict {
+    let owner = label(state, &reservation.owner);
+    let expected = expected(state, reservation, slot);
+    let message =
+        format!("Leaves the guarantee of its team to {owner}, which has a reservation on {expected}.");
     pending(Reason::Reserved, message)
 }
 
-/// Its team's guarantee holds it, but another of that team has its turn, and needs what is left of that.
-pub fn crowding(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> Verdict {
-    let message = format!(
-        "what its team is guaranteed is left to {}, for which room is reserved on {}",
-        label(state, &reservation.owner),
-        expected(state, reservation, slot),
-    );
-    pending(Reason::Reserved, message)
-}
-
-/// The nodes of a reservation, and when its holder is expected to start.
+/// The nodes of a reservation, and when its owner is expected to start.
 pub fn expected(state: &ClusterState, reservation: &Reservation, slot: &Slot) -> String {
-    let nodes: Vec<String> = slot.placement.keys().map(|node| state.nodes.name(*node).to_string()).collect();
-    let nodes = nodes.join(", ");
+    let nodes = node_names(state, slot.placement.keys());
     match slot.at {
         Some(at) => {
-            format!(
-                "{nodes} and which is expected to start within {} s",
-                at.since(reservation.decided).as_secs()
-            )
+            format!("{nodes} and is expected to start within {} s", at.since(reservation.decided).as_secs())
         }
-        None => format!("{nodes} until enough of those there have ended, which cannot be predicted"),
+        None => format!("{nodes}; no time limit tells when the workloads there end"),
     }
 }
 
-/// Why a workload is ended as failed.
-pub fn failed(queue: &Queue, reason: FailReason, after: Duration) -> String {
-    let (verb, most) = match reason {
-        FailReason::MaxWait => ("waited", queue.max_wait),
-        FailReason::MaxRuntime => ("ran", queue.max_runtime),
-    };
-    let most = most.unwrap_or_default().as_secs();
-    format!("{verb} for {} s; queue {} allows {most} s", after.as_secs(), queue.name)
+/// The names of nodes, in a row.
+pub fn node_names<'a>(state: &ClusterState, nodes: impl Iterator<Item = &'a NodeId>) -> String {
+    nodes.map(|node| state.nodes.name(*node).to_string()).collect::<Vec<String>>().join(", ")
 }
 
-/// The team or queue is not known.
+/// Why a workload fails by a rule.
+pub fn failed(queue: &Queue, reason: FailReason, after: Duration) -> String {
+    let (verb, most) = match reason {
+        FailReason::MaxWait => ("Waited", queue.max_wait),
+        FailReason::MaxRuntime => ("Ran", queue.max_runtime),
+    };
+    let most = most.unwrap_or_default().as_secs();
+    format!("{verb} for {} s; queue {} allows {most} s.", after.as_secs(), queue.name)
+}
+
+/// The team or queue of a workload does not exist.
 pub fn unknown(info: &WorkloadInfo, reason: Reason) -> Verdict {
     let workload = &info.workload;
     let message = match (&workload.queue, reason) {
-        (Some(queue), Reason::UnknownQueue) => format!("team {} has no queue {queue}", workload.team),
-        _ => format!("team {} does not exist", workload.team),
+        (Some(queue), Reason::UnknownQueue) => format!("Team {} has no queue {queue}.", workload.team),
+        _ => format!("Team {} does not exist.", workload.team),
     };
     pending(reason, message)
 }
 
-/// None of the pools asked for exists.
+/// None of a workload's pools has a node.
 pub fn no_pool(pools: &[Name]) -> Verdict {
-    pending(Reason::NoNodeFits, format!("no node is in pool {}", pools.join(", ")))
+    pending(Reason::NoNodeFits, format!("Can never start: no node is in pool {}.", pools.join(", ")))
 }
 
-/// The queue's limit is reached.
+/// The queue of a workload is at its limit.
 pub fn queue_limit(state: &ClusterState, queue: &Queue, index: usize) -> Verdict {
     let name = state.resources.name(index);
-    let cap = queue.limit.get(name).copied().unwrap_or_default().quantity(name);
-    pending(Reason::QueueLimit, format!("queue {} would exceed its limit of {cap} {name}", queue.name))
+    let limit = queue.limit.get(name).copied().unwrap_or_default();
+    let limit = named(state, index, limit.as_milli());
+    let message = format!("Queue {} would exceed its limit of {limit}.", queue.name);
+    pending(Reason::QueueLimit, message)
 }
 
-/// A team's limit is reached.
+/// A team on the path of a workload is at its limit.
 pub fn team_limit(state: &ClusterState, team: TeamId, pool: PoolId, index: usize, total: &Vector) -> Verdict {
-    let quota_usage = state.quotas.quota_usage(pool, team);
-    let cap = quota_usage.limit.get(&index).copied().unwrap_or(0);
-    pending(
-        Reason::TeamLimit,
-        format!(
-            "team {} holds {} of its limit of {} in pool {} and this asks for {} more",
-            state.quotas.team(team).name,
-            quantity(state, index, quota_usage.held.get(index)),
-            named(state, index, cap),
-            state.quotas.pool_name(pool),
-            quantity(state, index, total.get(index)),
-        ),
-    )
+    let quota = state.quotas.quota_usage(pool, team);
+    let limit = quota.limit.get(&index).copied().unwrap_or(0);
+    let message = format!(
+        "Needs {}; team {} uses {} of its limit of {} in pool {}.",
+        named(state, index, total.get(index)),
+        state.quotas.team(team).name,
+        quantity(state, index, quota.held.get(index)),
+        named(state, index, limit),
+        state.quotas.pool_name(pool),
+    );
+    pending(Reason::TeamLimit, message)
 }
 
-/// A workload that may not be evicted does not fit the guarantee.
+/// A workload that is not preemptible does not fit the guarantee.
 pub fn must_fit_guarantee(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Verdict {
-    pending(
-        Reason::NotPreemptibleOverGuarantee,
-        format!(
-            "may not be evicted, so its {} must fit the guarantee of team {} in pool {}: {}",
-            asked(state, total),
-            state.quotas.team(team).name,
-            state.quotas.pool_name(pool),
-            usage(state, team, pool, total),
-        ),
-    )
+    let message = format!(
+        "Not preemptible, so its {} must fit the guarantee. {}",
+        amounts(state, total),
+        usage(state, team, pool, total),
+    );
+    pending(Reason::NotPreemptibleOverGuarantee, message)
 }
 
-/// Other teams do not lend that much.
+/// Other teams do not lend as much as a workload would borrow.
 pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Option<Verdict> {
     (!rules::lending_allows(state, team, pool, total, &Freed::new())).then(|| {
         let kept = state.quotas.reserve_after(pool, team, total);
-        pending(
-            Reason::LendingLimit,
-            format!(
-                "would borrow {}, but {} of pool {} stays free for teams that do not lend it",
-                asked(state, total),
-                asked(state, &kept),
-                state.quotas.pool_name(pool),
-            ),
-        )
+        let message = format!(
+            "Would borrow {}, but other teams do not lend {} of pool {}.",
+            amounts(state, total),
+            amounts(state, &kept),
+            state.quotas.pool_name(pool),
+        );
+        pending(Reason::LendingLimit, message)
     })
 }
 
-/// No node could ever hold the pods.
+/// No node of a pool can ever hold the pods of a workload; `None` if some can.
 pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Option<Verdict> {
     let (pool, pods) = (state.quotas.pool_name(request.pool), request.pods);
     let most = placement::most(state, nodes, request, Capacity::Empty);
@@ -141,62 +132,53 @@ pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
         return None;
     }
     let message = if nodes.is_empty() {
-        format!("no open node of pool {pool} matches its node selector, affinity and tolerations")
+        format!("No open node of pool {pool} matches its node selector, affinity and tolerations.")
     } else if most == 0 && placement::most(state, nodes, &request.anywhere(), Capacity::Empty) == 0 {
         format!(
-            "none of the {} nodes of pool {pool} that match is large enough for {}",
+            "Can never start: a pod needs {}, more than any of the {} matching nodes of pool {pool} has.",
+            amounts(state, request.need),
             nodes.len(),
-            asked(state, request.need)
         )
     } else if let Some(label) = &request.topology.required {
         format!(
-            "the matching nodes of pool {pool} with one value of {label} could hold {most} of its {pods} pods even if they were empty"
+            "Can never start: the matching nodes of pool {pool} with one value of {label} hold at most {most} of \
+             its {pods} pods."
         )
     } else {
-        format!(
-            "the matching nodes of pool {pool} could hold {most} of its {pods} pods even if they were empty"
-        )
+        format!("Can never start: the matching nodes of pool {pool} hold at most {most} of its {pods} pods.")
     };
     Some(pending(Reason::NoNodeFits, message))
 }
 
-/// The nodes have no room now.
+/// The nodes have no capacity for a workload now.
 pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Verdict {
     let (need, pods) = (request.need, request.pods);
     let all = state.nodes.free_in(request.pool).filter(|(_, count)| *count == nodes.len());
-    let sum = all.map_or_else(|| free_on(state, nodes), |(free, _)| free.clone());
+    let free = all.map_or_else(|| free_on(state, nodes), |(free, _)| free.clone());
     let pool = state.quotas.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
+    let (needs, is_free) = (amounts(state, &total), amounts_of(state, &free, &total));
     if placement::most(state, nodes, request, Capacity::Unheld) >= pods {
-        let message = format!("the room in pool {pool} is held for workloads that others are leaving for");
+        let message = format!("Needs {needs}; the free capacity of pool {pool} is nominated to preemptors.");
         return pending(Reason::RoomHeld, message);
     }
-    let free: Vector = total.nonzero().fold(Vector::default(), |mut free, (index, _)| {
-        free.set(index, sum.get(index));
-        free
-    });
-    if sum.fits(&total) >= 1 {
+    if free.fits(&total) >= 1 {
         let now = placement::most(state, nodes, request, Capacity::Now);
         let within = match &request.topology.required {
             Some(label) => format!(" within one value of {label}"),
             None => String::new(),
         };
         let message = format!(
-            "{} is free in pool {pool}, but scattered: {now} of {pods} pods of {} fit{within}",
-            asked(state, &free),
-            asked(state, need),
+            "Needs {needs}; {is_free} are free in pool {pool} but fragmented: {now} of {pods} pods fit{within}."
         );
         return pending(Reason::Fragmented, message);
     }
-    let message = format!(
-        "asks for {} and {} is free in pool {pool}; nothing that runs may be evicted for it",
-        asked(state, &total),
-        asked(state, &free),
-    );
+    let message =
+        format!("Needs {needs}; {is_free} are free in pool {pool}, and no workload may be preempted for it.");
     pending(Reason::NoRoom, message)
 }
 
-/// What is free on these nodes.
+/// The free amounts on these nodes.
 fn free_on(state: &ClusterState, nodes: &[NodeId]) -> Vector {
     let mut sum = Vector::default();
     for node in nodes {
@@ -209,34 +191,31 @@ fn free_on(state: &ClusterState, nodes: &[NodeId]) -> Vector {
 
 /// Why a workload starts.
 pub fn admitted(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector, borrowed: bool) -> String {
-    let how = if borrowed { "beyond the guarantee" } else { "within the guarantee" };
-    format!(
-        "{how} of team {} in pool {}: asks for {}, {} before",
-        state.quotas.team(team).name,
-        state.quotas.pool_name(pool),
-        asked(state, total),
-        usage(state, team, pool, total),
-    )
+    let (needs, usage) = (amounts(state, total), usage(state, team, pool, total));
+    if borrowed {
+        format!("{needs} beyond the guarantee, so it can be preempted. Before: {usage}")
+    } else {
+        format!("{needs} within the guarantee. Before: {usage}")
+    }
 }
 
-/// What a workload makes do with, if that is less than it wants most.
-pub fn less(info: &WorkloadInfo, share: Option<Amount>) -> String {
-    match (share, info.workload.sizes.first()) {
-        (Some(share), Some(full)) => {
-            let (share, full) = (share.as_units_lossy(), full.share.as_units_lossy());
-            format!(", at {share} of a GPU instead of {full}")
+/// The GPU fraction of a workload, if it is smaller than the preferred one.
+pub fn less(info: &WorkloadInfo, fraction: Option<Amount>) -> String {
+    match (fraction, info.workload.sizes.first()) {
+        (Some(fraction), Some(full)) => {
+            let (fraction, full) = (fraction.as_units_lossy(), full.share.as_units_lossy());
+            format!(" Runs with {fraction} of a GPU instead of {full}.")
         }
         _ => String::new(),
     }
 }
 
-/// Whom a claimant waits for.
+/// The nodes that a preemptor waits for, and its victims.
 pub fn waiting(state: &ClusterState, placement: &Placement, victims: &[WorkloadId]) -> String {
-    let nodes: Vec<String> = placement.keys().map(|node| state.nodes.name(*node).to_string()).collect();
-    let nodes = nodes.join(", ");
+    let nodes = node_names(state, placement.keys());
     if victims.is_empty() {
-        return format!("room is held for it on {nodes} until the pods that are ending there are gone");
+        return format!("Starts on {nodes} once the pods that are ending there are gone.");
     }
     let names: Vec<String> = victims.iter().map(|id| label(state, id)).collect();
-    format!("room is held for it on {nodes} while {} stops", names.join(", "))
+    format!("Starts on {nodes} once {} has stopped.", names.join(", "))
 }

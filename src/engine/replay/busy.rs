@@ -1,13 +1,12 @@
-//! What all pods of a run take together.
+//! The requests of all pods of a replay.
 
 use std::collections::BTreeMap;
 
-use crate::replay::Run;
 use crate::types::PodId;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::vector::PODS;
 
-/// The sum over all pods, managed and foreign.
+/// The sum over all pods, managed and unmanaged.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
     total: ResourceList,
@@ -40,10 +39,10 @@ impl Busy {
     }
 }
 
-impl Run {
-    /// What all pods take together, those that are ending and those of others among them.
+impl Busy {
+    /// The sum.
     #[must_use]
-    pub fn in_use(&self) -> &ResourceList {
-        &self.busy.total
+    pub fn total(&self) -> &ResourceList {
+        &self.total
     }
 }

@@ -1,10 +1,9 @@
-//! What is to be expected: when everybody who waits will start, and what would become of somebody who
-//! is not there yet.
+//! Forecasts: the expected start of every waiting workload, and what would happen to a workload that is not
+//! submitted yet.
 //!
-//! A copy of the engine is played forward with everybody running for as long as expected, three times:
-//! with short, with usual and with long runs (see [`crate::prediction::run_times`]). Nobody else is taken to come,
-//! and whoever's end cannot be predicted is taken to run for ever; so who waits for such a one has no
-//! estimate.
+//! A copy of the engine is played forward three times: with short, usual and long runs (see
+//! [`crate::prediction::run_times`]). No further workload is submitted in it, and a workload whose end cannot be predicted
+//! runs for ever; a workload that waits for one of these has no estimate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::types::{Admission, Event, Time, Verdict, Workload, WorkloadId};
 pub struct Bounds {
     /// The most instants at which something happens.
     pub steps: u32,
-    /// The most starts of those who wait.
+    /// The most starts of waiting workloads.
     pub starts: usize,
     /// The farthest time ahead.
     pub ahead: Duration,
@@ -44,27 +43,27 @@ pub struct Eta {
     pub late: Option<Time>,
 }
 
-/// What is expected of those who wait.
+/// The expected starts of waiting workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
     /// When it was made.
     pub at: Time,
-    /// Of everybody who waits.
+    /// By waiting workload.
     pub etas: BTreeMap<WorkloadId, Eta>,
     /// It was cut short by its [`Bounds`]; those without an estimate may have one beyond.
     pub cut: bool,
 }
 
-/// What would become of a workload.
+/// What would happen to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prospect {
     /// When it would start.
     pub eta: Eta,
     /// Where, if runs are as usual.
     pub admission: Option<Admission>,
-    /// Who would have to go or shrink for it.
+    /// The workloads that would be evicted or shrunk for it.
     pub displaced: Vec<WorkloadId>,
-    /// What would be said of it at once.
+    /// Its verdict at once.
     pub verdict: Option<Verdict>,
     /// The forecast was cut short by its [`Bounds`].
     pub cut: bool,
@@ -93,13 +92,13 @@ impl Case {
     }
 }
 
-/// A copy of an engine on its way forward.
+/// A copy of an engine that is played forward.
 struct Play {
     run: Run,
-    /// Of those who waited, who has not started yet.
+    /// Waiting workloads that have not started yet.
     waiting: BTreeSet<WorkloadId>,
     starts: BTreeMap<WorkloadId, (Time, Admission)>,
-    /// Who was told to go or to shrink, for whom.
+    /// Victims that were evicted or shrunk, each with its preemptor.
     displaced: Vec<(WorkloadId, WorkloadId)>,
     cut: bool,
 }
@@ -125,7 +124,7 @@ impl Play {
         Self { run, waiting, starts: BTreeMap::new(), displaced: Vec::new(), cut: false }
     }
 
-    /// Goes on to the next instant at which something happens; false when `go_on` did not let it come to rest.
+    /// Plays up to an instant; false if `go_on` ended it before the decisions there were complete.
     fn step(&mut self, to: Time, go_on: &mut dyn FnMut() -> bool) -> Result<bool, NeverSettles> {
         let (waiting, starts, displaced) = (&mut self.waiting, &mut self.starts, &mut self.displaced);
         let mut on = |at: Time, happening: &Happening| match happening {
@@ -145,8 +144,8 @@ impl Play {
         self.run.settle_while(&mut on, go_on)
     }
 
-    /// Plays on until everybody asked about has started, nothing more happens, a bound is hit, or whoever
-    /// asks does not want to wait for more.
+    /// Plays until the workloads in question have started, nothing more happens, a bound is reached, or `go_on` ends
+    /// it.
     fn finish(
         &mut self,
         now: Time,
@@ -159,7 +158,7 @@ impl Play {
             let Some(next) = self.run.next() else { return };
             let in_bounds =
                 steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
-            // Decisions that do not come to rest say nothing about what is to be expected.
+            // Decisions without a fixed point say nothing about starts.
             if !in_bounds || !go_on() || !self.step(next, go_on).is_ok_and(|rests| rests) {
                 self.cut = true;
                 return;
@@ -169,7 +168,7 @@ impl Play {
     }
 }
 
-/// What came of a play; the engine it was played with is not kept.
+/// The result of a play, without its engine.
 struct Played {
     starts: BTreeMap<WorkloadId, (Time, Admission)>,
     displaced: Vec<(WorkloadId, WorkloadId)>,
@@ -182,7 +181,7 @@ impl From<Play> for Played {
     }
 }
 
-/// What three plays say of one workload.
+/// The result of three plays for one workload.
 fn eta(plays: &[Played; 3], id: &WorkloadId) -> Eta {
     let starts = || plays.iter().map(|play| play.starts.get(id).map(|(at, _)| *at));
     let all = starts().all(|start| start.is_some());
@@ -193,13 +192,12 @@ fn eta(plays: &[Played; 3], id: &WorkloadId) -> Eta {
     }
 }
 
-/// When everybody who waits is expected to start.
+/// The expected start of every waiting workload.
 pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
     forecast_while(engine, now, bounds, &mut |_| true)
 }
 
-/// When everybody who waits is expected to start, as far as that is found out while `go_on` says of each
-/// of the three plays, asked before each of its plans, that it may take longer.
+/// The expected start of every waiting workload, as far as the three plays get while `go_on` allows each further plan.
 pub fn forecast_while(
     engine: &Engine,
     now: Time,
@@ -223,13 +221,13 @@ pub fn forecast_while(
     }
 }
 
-/// What would become of a workload if it were submitted now.
+/// What would happen to a workload if it were submitted now.
 pub fn what_if(engine: &Engine, workload: Workload, now: Time, bounds: Bounds) -> Prospect {
     what_if_while(engine, workload, now, bounds, &mut |_| true)
 }
 
-/// What would become of a workload if it were submitted now, as far as that is found out while `go_on` says
-/// of each of the three plays, asked before each of its plans, that it may take longer.
+/// What would happen to a workload if it were submitted now, as far as the three plays get while `go_on` allows each
+/// further plan.
 pub fn what_if_while(
     engine: &Engine,
     workload: Workload,

@@ -20,7 +20,7 @@ pub struct Place {
     pub started: Time,
     /// When it ends by itself or is gone, if that is known.
     pub timer: Option<Key>,
-    /// Whether it was told to end.
+    /// Whether it is ending.
     pub going: bool,
 }
 
@@ -119,7 +119,7 @@ impl Item {
         (item, since)
     }
 
-    /// Takes over what a changed object asks for.
+    /// Takes over the request of a changed object.
     pub fn change(&mut self, workload: Workload, life: Life) {
         let state = match (&workload.state, &self.workload.state) {
             (Observed::OnHold, state) if *state != Observed::Finished => Observed::OnHold,
@@ -136,7 +136,7 @@ impl Item {
         self.want();
     }
 
-    /// What each of its pods requests.
+    /// The requests of each of its pods.
     pub fn requests(&self) -> &ResourceList {
         self.workload.requests_at(self.share)
     }
@@ -146,13 +146,13 @@ impl Item {
         self.total.saturating_sub(self.done).saturating_sub(self.forgone)
     }
 
-    /// Goes on without so many pods, which nothing makes anew.
+    /// Goes on without that many pods, which are not replaced.
     pub fn forgo(&mut self, pods: u32) {
         self.forgone = self.forgone.saturating_add(pods);
         self.want();
     }
 
-    /// Brings what the object asks for in line with what is missing; true if that changed it.
+    /// Adjusts the number of wanted pods to the missing ones; true if that changed it.
     pub fn want(&mut self) -> bool {
         let pods = self.wish.min(self.missing());
         let changed = self.workload.pods != pods;
@@ -161,7 +161,7 @@ impl Item {
         changed
     }
 
-    /// What it was admitted with, while it runs.
+    /// Its admission, while it runs.
     pub fn admission(&self) -> Option<&Admission> {
         match &self.workload.state {
             Observed::Admitted(admission) => Some(admission),
@@ -169,7 +169,7 @@ impl Item {
         }
     }
 
-    /// The state of its object once it was told to stop at `now`.
+    /// The state of its object after an eviction at `now`.
     pub fn evicted(&self, now: Time) -> Observed {
         match &self.workload.state {
             Observed::Admitted(admission) if self.workload.resumable => {
@@ -179,7 +179,7 @@ impl Item {
         }
     }
 
-    /// The pods that run and were not told to end.
+    /// The running pods that are not ending.
     pub fn running(&self) -> impl Iterator<Item = (u32, &Place)> {
         self.pods.iter().filter(|(_, place)| !place.going).map(|(number, place)| (*number, place))
     }

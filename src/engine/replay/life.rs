@@ -1,4 +1,4 @@
-//! What the driver is told about a workload, and what it tells.
+//! How a replayed workload behaves, and the changes that a replay reports.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Life {
     pub run: Option<Duration>,
     /// How many of its pods must succeed; `None` as many as it wants to run at once.
     pub completions: Option<u32>,
-    /// How long its pods take to end when they are told to.
+    /// How long its pods take to end after an eviction.
     pub grace: Duration,
 }
 
@@ -20,33 +20,33 @@ pub struct Life {
 pub enum Happening {
     /// It was admitted, and its pods started.
     Admitted {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
-        /// Where, how many and by whose quota.
+        /// Its nodes, its number of pods and the pool whose quota it uses.
         admission: Admission,
         /// The engine's sentence.
         message: String,
     },
-    /// It goes on with other pods than before.
+    /// Its pods changed.
     Resized {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
-        /// What holds from now on.
+        /// The admission from now on.
         admission: Admission,
         /// The rule.
         cause: ResizeCause,
-        /// For whom it shrinks, if it does for somebody.
+        /// The preemptor that gets the capacity, if there is one.
         preemptor: Option<WorkloadId>,
         /// The work that the pods it loses had done since they started or last saved it, summed over pods.
         lost: Duration,
         /// The engine's sentence.
         message: String,
     },
-    /// It was told to stop; a workload that can be put back in the queue goes there once its pods are gone.
+    /// It was evicted; it is queued again, if that is possible, once its pods are gone.
     Evicted {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
-        /// Who starts for it, if somebody does.
+        /// The preemptor, if there is one.
         preemptor: Option<WorkloadId>,
         /// The rule.
         reason: EvictReason,
@@ -59,12 +59,12 @@ pub enum Happening {
     },
     /// The last pod of one that was evicted, failed or deleted is gone.
     PodsGone {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
     },
     /// A node took pods of it.
     PodsLost {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
         /// The node.
         node: Name,
@@ -75,7 +75,7 @@ pub enum Happening {
     },
     /// It ended for good without success.
     Failed {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
         /// The rule as a machine-readable code.
         code: &'static str,
@@ -86,7 +86,7 @@ pub enum Happening {
     },
     /// It ended with success.
     Finished {
-        /// Who.
+        /// The workload.
         id: WorkloadId,
         /// How long its last run was.
         ran: Duration,

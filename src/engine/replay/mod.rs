@@ -1,9 +1,8 @@
-//! Plays an engine forward in time without a cluster: what it decides is carried out at once, pods run
-//! for as long as they are said to, and what follows is told to the engine as the edge would tell it.
+//! Plays an engine forward in time without a cluster. Its decisions are carried out at once, pods run for
+//! their given duration, and the engine gets the events that a cluster would send.
 //!
-//! The simulator, the benchmarks and forecasts (which play a copy of an engine that already runs
-//! things) share this driver. It keeps to itself what a cluster would keep: the objects' states, their
-//! pods, and the clock.
+//! The simulator, the benchmarks and forecasts (which play a copy of a running engine) share this driver. It
+//! keeps the state that a cluster would keep: objects, pods and the clock.
 //!
 //! ```text
 //!   submit, adopt, delete, apply ─▶ ┌─────┐ ──Event──▶ ┌────────┐
@@ -11,9 +10,9 @@
 //!   Happening ◀──────────────────── └─────┘ ◀──Action─ └────────┘
 //! ```
 //!
-//! At one instant everything that ends by itself comes first, then what the caller changes, then
-//! decisions until none is left. A caller with changes of its own at an instant calls [`Run::reach`],
-//! makes them, and calls [`Run::settle`]; one without calls [`Run::advance`].
+//! At one instant, ends come first, then the caller's changes, then decisions until none is left. A caller
+//! with changes at an instant calls [`Run::reach`], makes them, and calls [`Run::settle`]; a caller without
+//! changes calls [`Run::advance`].
 
 mod busy;
 pub mod forecast;
@@ -35,6 +34,7 @@ use crate::replay::busy::Busy;
 use crate::replay::item::Item;
 use crate::replay::timers::{Due, Timer, Timers};
 use crate::state::workload::Phase;
+use crate::types::amount::ResourceList;
 use crate::types::{Action, Event, Name, Observed, PodId, Time, Workload, WorkloadId};
 
 pub use crate::replay::life::{Happening, Life};
@@ -42,7 +42,7 @@ pub use crate::replay::life::{Happening, Life};
 /// How often decisions at one instant may lead to further ones.
 const MOST_ROUNDS: u32 = 10_000;
 
-/// The decisions at one instant led to further ones without end: Law 8 is broken.
+/// Decisions at one instant led to further ones without end, against law 8.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "the decisions at {at:?} do not come to rest within {MOST_ROUNDS} rounds (no flapping); the last was about \
@@ -51,11 +51,11 @@ const MOST_ROUNDS: u32 = 10_000;
 pub struct NeverSettles {
     /// When.
     pub at: Time,
-    /// Whom the last decision was about.
+    /// The workload of the last decision.
     pub last: WorkloadId,
 }
 
-/// An engine on its way through time.
+/// An engine that is played forward in time.
 #[derive(Clone, Debug)]
 pub struct Run {
     engine: Engine,
@@ -72,18 +72,24 @@ pub struct Run {
     found: BTreeMap<WorkloadId, Vec<(PodId, Option<Name>)>>,
     /// Pods without a managed workload, by node.
     foreign: BTreeMap<Name, BTreeSet<PodId>>,
-    /// What all pods take.
+    /// The requests of all pods.
     busy: Busy,
     /// Deadlines of the engine are looked at on multiples of this many milliseconds after `began`.
     grain: i64,
     began: Time,
-    /// What happened and has not been told.
+    /// Changes that have not been reported yet.
     told: Vec<(Time, Happening)>,
 }
 
 impl Run {
-    /// A run that begins with this engine at `now`. What the engine knows already stands still until it
-    /// is adopted.
+    /// The requests of all pods, ending and unmanaged ones included.
+    #[must_use]
+    pub fn in_use(&self) -> &ResourceList {
+        self.busy.total()
+    }
+
+    /// A replay that begins with this engine at `now`. Workloads that the engine knows already do not change until they
+    /// are adopted.
     #[must_use]
     pub fn new(engine: Engine, now: Time) -> Self {
         let mut found: BTreeMap<WorkloadId, Vec<(PodId, Option<Name>)>> = BTreeMap::new();
@@ -168,7 +174,7 @@ impl Run {
     }
 
     /// Takes note of a change from outside, at the present: teams, pools, nodes, and pods that no
-    /// workload owns. A node that goes takes its pods with it at once.
+    /// workload owns. A removed node loses its pods at once.
     pub fn apply(&mut self, event: Event) {
         self.dirty = true;
         match event {
@@ -203,7 +209,7 @@ impl Run {
         }
     }
 
-    /// Adds a workload at the present, or changes what is asked of one that is there; where that one
+    /// Adds a workload now, or changes a known one; where that one
     /// stands stays as it is, unless its user holds it back or lets it go.
     pub fn submit(&mut self, workload: Workload, life: Life) {
         self.dirty = true;
@@ -274,7 +280,7 @@ impl Run {
         }
     }
 
-    /// Lets everything happen that happens before `to`, and at `to` what ends by itself; decisions at `to`
+    /// Plays everything before `to`, and the ends at `to`; decisions at `to`
     /// are left for [`Run::settle`].
     ///
     /// # Errors
@@ -342,7 +348,7 @@ impl Run {
         self.settle(on)
     }
 
-    /// Plans once and carries out what was decided; the workload of the last action, if there was one.
+    /// Plans once and carries out the actions; returns the workload of the last action, if any.
     fn decide(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Option<WorkloadId> {
         let actions = self.engine.plan(self.now).actions;
         let last = actions.last().map(|action| action.workload().clone());
@@ -373,7 +379,7 @@ impl Run {
     /// Makes the write that an action asks for; it succeeds.
     fn carry_out(&mut self, action: Action) {
         let id = action.workload().clone();
-        // What nobody adopted runs for ever.
+        // A workload that was not adopted runs for ever.
         self.adopt(&id, Life::default());
         let Some(item) = self.items.get_mut(&id) else { return };
         match action {

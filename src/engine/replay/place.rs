@@ -1,4 +1,4 @@
-//! What runs without the engine having decided it.
+//! Pods and workloads that run without a decision of the engine.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::types::{Admission, Name, Observed, PodShape, Time, WorkloadId};
 
 impl Run {
     /// Lets a workload that waits run on these nodes since `at`, as one that was admitted before the
-    /// run began; the pool is that of its nodes, and whether it borrows follows from what its team holds.
+    /// run began; the pool is that of its nodes, and whether it borrows follows from its team's usage.
     ///
     /// Gives nothing, and changes nothing, when it does not wait or no such node exists.
     pub fn place(
@@ -36,14 +36,14 @@ impl Run {
         Some(admission)
     }
 
-    /// The first node by name on which a pod of nobody's concern would start: one that admits it and has
-    /// room, whatever the engine means to do with that room.
+    /// The first node by name on which an unmanaged pod would start: one that admits it and has free capacity, nominated
+    /// or not.
     #[must_use]
     pub fn room_for(&self, shape: &PodShape) -> Option<Name> {
         let state = &self.engine.scheduler.state;
         let mut need = Vector::default();
         for (resource, amount) in &shape.requests {
-            // What no node was ever heard to offer has no number.
+            // A resource that no node offers has no number.
             need.set(state.resources.find(resource)?, amount.as_milli());
         }
         let slots = state.resources.find(PODS)?;

@@ -179,7 +179,7 @@ impl Run {
         self.forget_if_over(id);
     }
 
-    /// Pods that were told to end are gone: once none is left, an evicted workload waits again.
+    /// Ending pods are gone: once none is left, an evicted workload waits again.
     fn after_the_last(&mut self, id: &WorkloadId, had_pods: bool) {
         let Some(item) = self.items.get_mut(id).filter(|item| item.pods.is_empty()) else { return };
         let (deleted, over) = (item.deleted, item.workload.state == Observed::Finished);
@@ -249,7 +249,7 @@ impl Run {
         self.items.iter().filter(|(_, item)| there(item)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// A pod of its own that is lost with its node has failed; nothing makes it anew.
+    /// A pod of its own that is lost with its node has failed; it is not replaced.
     fn after_loss(&mut self, id: &WorkloadId, had_pods: bool) {
         let Some(item) = self.items.get_mut(id) else { return };
         if item.admission().is_some() && !item.workload.resumable && item.pods.is_empty() {
@@ -257,7 +257,7 @@ impl Run {
             item.workload.state = Observed::Finished;
             self.show(id);
             self.set_places(id, &[]);
-            let message = "its node was lost, and nothing makes a pod anew that no Job owns".to_owned();
+            let message = "Its node was lost, and a bare pod is not replaced.".to_owned();
             self.note(Happening::Failed { id: id.clone(), code: "NodeLost", ran, message });
             self.forget_if_over(id);
         } else {
@@ -270,7 +270,7 @@ impl Run {
     }
 
     /// One pod of a workload is deleted, by its number in the order in which they were made, and not made
-    /// anew; it is gone after its grace.
+    /// replaced; it is gone after its grace period.
     pub fn forgo(&mut self, id: &WorkloadId, number: u32) {
         let runs = |item: &&mut Item| item.pods.get(&number).is_some_and(|place| !place.going);
         let Some(item) = self.items.get_mut(id).filter(runs) else { return };

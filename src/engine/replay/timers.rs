@@ -1,4 +1,4 @@
-//! What ends by itself, in order of time.
+//! Ends, in order of time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub type Key = (Time, u64);
 pub enum Due {
     /// Pods end by themselves, with success.
     End,
-    /// Pods that were told to end are gone.
+    /// Ending pods are gone.
     Gone,
     /// The workload has run for as long as it may.
     Expired,
@@ -21,9 +21,9 @@ pub enum Due {
 /// Pods of one workload to which the same happens at the same time.
 #[derive(Clone, Debug)]
 pub struct Timer {
-    /// Whose pods.
+    /// The workload.
     pub id: WorkloadId,
-    /// What happens to them.
+    /// The kind of end.
     pub due: Due,
     /// Which ones.
     pub pods: Vec<u32>,

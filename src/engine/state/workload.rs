@@ -32,11 +32,11 @@ pub enum Phase {
     },
     /// The engine decided to evict it; the object does not confirm it yet.
     Stopping(Admission),
-    /// Told to stop, and its pods may still exist.
+    /// Stopping; its pods may still exist.
     Leaving {
         /// The admission that ends.
         admission: Admission,
-        /// The time at which it was told to stop.
+        /// The time of the eviction.
         since: Time,
         /// Whether its owner creates no more pods.
         stopped: bool,

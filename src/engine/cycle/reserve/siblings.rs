@@ -50,7 +50,7 @@ pub fn leave_guarantee_to_owner(
     let uses_up = within_own_guarantee(state, waiting.team, &waiting.total, pool)
         && asked().all(|(index, guaranteed)| needs.get(index) <= guaranteed)
         && asked().any(uses_up);
-    if uses_up { Err(explain::crowding(state, reservation, slot)) } else { Ok(()) }
+    if uses_up { Err(explain::guarantee_left(state, reservation, slot)) } else { Ok(()) }
 }
 
 /// Whether only capacity reserved for a borrowing sibling before it stops a workload within guarantee from starting,

@@ -1,6 +1,6 @@
 //! The cluster: its workloads and pods, and the usage of each of them.
 //!
-//! A workload is charged for its admission until its last pod is gone, not until it is told to stop (law 1).
+//! A workload is charged for its admission until its last pod is gone, not until it is evicted (law 1).
 //! Every change of a workload or of one of its pods removes its old usage from nodes and quotas and adds the
 //! new one, so totals are exact at any time.
 

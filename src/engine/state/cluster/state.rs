@@ -51,7 +51,7 @@ pub struct ClusterState {
     pub(super) growable: BTreeSet<WorkloadId>,
     /// Running workloads that lost pods or nodes of their admission.
     pub(super) lost_pods: BTreeSet<WorkloadId>,
-    /// Workloads that are told to stop and will wait again.
+    /// Stopping workloads that will wait again.
     pub(super) stopping: BTreeSet<WorkloadId>,
     /// The time at which each unconfirmed stop counts as done. Entries may be outdated and are checked when
     /// due.
@@ -91,7 +91,7 @@ impl ClusterState {
         self.lost_pods.iter()
     }
 
-    /// Workloads that are told to stop and will wait again, by identity.
+    /// Stopping workloads that will wait again, by identity.
     pub fn stopping(&self) -> impl Iterator<Item = &WorkloadInfo> {
         self.stopping.iter().filter_map(|id| self.workloads.get(id))
     }

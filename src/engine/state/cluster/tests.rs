@@ -19,7 +19,7 @@ const GPU: &str = "example.com/gpu";
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A workload is observed: waiting, admitted, told to stop or gone.
+    /// A workload is observed: waiting, admitted, stopping or gone.
     Seen { number: u8, team: u8, priority: i32, pods: u32, stage: u8 },
     /// It is raised before the other workloads of its team, or no longer.
     Raised { number: u8, raised: bool },
