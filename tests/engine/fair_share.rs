@@ -40,7 +40,7 @@ fn settle_without_vain_starts(world: &mut World) -> Result<(), TestCaseError> {
                 Action::Admit { workload, .. } => {
                     started.insert(workload.clone());
                 }
-                Action::Evict { workload, preemptor: preemptor, .. } => prop_assert!(
+                Action::Evict { workload, preemptor, .. } => prop_assert!(
                     !started.contains(workload),
                     "{workload} started and is evicted for {preemptor:?}:\n{}",
                     world.log.join("\n")

@@ -6,14 +6,14 @@ mod event;
 pub(crate) mod ids;
 mod name;
 mod node;
-pub mod ratio;
+pub(crate) mod ratio;
 mod settings;
-pub mod submission;
+pub(crate) mod submission;
 mod team;
 #[cfg(test)]
 mod tests;
 mod time;
-pub mod vector;
+pub(crate) mod vector;
 mod verdict;
 mod view;
 mod workload;
