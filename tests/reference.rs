@@ -169,3 +169,25 @@ fn every_criterion_of_the_cost_of_a_set_is_in_the_page() {
         "docs/design/preemption.md lists the fields of `Cost` in their order"
     );
 }
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    let mut pages = files(&root().join("docs"), "md");
+    for folder in ["benches", "policies", "certs", "manifests"] {
+        pages.extend(files(&root().join(folder), "md"));
+    }
+    pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| root().join(page)));
+    assert!(pages.len() > 25, "only {} pages were found", pages.len());
+    let mut broken = Vec::new();
+    for page in pages {
+        let text = read(&page);
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://") && !target.starts_with('#')) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !page.parent().expect("a folder").join(file).exists() {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
