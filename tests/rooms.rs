@@ -219,12 +219,14 @@ fn every_room_of_the_engine_imports_only_what_its_line_allows() {
 
 #[test]
 fn no_file_imports_itself_through_others() {
+    let mut found = 0;
     for part in CRATES {
         let imports = part.imports_of_files();
-        assert!(imports.values().any(|others| !others.is_empty()), "no import was found in {}", part.folder);
+        found += imports.values().map(BTreeSet::len).sum::<usize>();
         let circle = circle(imports);
         assert!(circle.is_empty(), "in {} these files import each other: {circle:#?}", part.folder);
     }
+    assert!(found > 800, "only {found} imports were found");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn a_refused_eviction_is_tried_again_and_counts_once() {
         evict_unready(&mut world, &id, &actions);
         assert_eq!(world.plan(), []);
         let message = world.engine.verdict(&id).expect("a verdict").message;
-        assert!(message.ends_with("a pause of 30 s"), "{message}");
+        assert!(message.ends_with("a pause of 30 s."), "{message}");
         report(&mut world, &id, 0, 0);
         let workload = world.items[&id].workload.clone();
         world.delete(&id);
@@ -196,7 +196,7 @@ fn pods_that_succeeded_in_this_run_count_as_ready() {
     (fewer.pods, fewer.state) = (2, Observed::Admitted(admission.clone()));
     world.engine.apply(Event::WorkloadApplied(fewer), world.now);
     let message = world.engine.verdict(&id).expect("a verdict").message;
-    assert!(message.contains("; 2 of 3 pods"), "one of the two remaining pods is ready: {message}");
+    assert!(message.contains(" 2 of 3 pods"), "one of the two remaining pods is ready: {message}");
     let actions = plan_at_deadline(&mut world, 60);
     let message = evict_unready(&mut world, &id, &actions);
     assert!(message.starts_with("2 of 3 pods"), "{message}");
