@@ -49,7 +49,7 @@ const MOST_ROUNDS: u32 = 10_000;
      {last}"
 )]
 pub struct NeverSettles {
-    /// When.
+    /// The time of that decision.
     pub at: Time,
     /// The workload of the last decision.
     pub last: WorkloadId,
