@@ -132,7 +132,7 @@ spec:
             view.jobs_in("a").filter(|job| job.queued()).map(|job| job.name.as_str()).collect();
         ensure!(waits.len() == 1, "{waits:?} wait");
         let sentence = explained(world, "a", waits[0], "NoRoom").await?;
-        ensure!(sentence.starts_with("Needs 1 GPU; 0 GPUs are free"), "{sentence}");
+        ensure!(sentence.contains("Needs 1 GPU; 0 GPUs are free"), "{sentence}");
         let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
         let row = teams.teams.iter().find(|row| row.team == "a");
         let used = row.map(|row| (row.used.get("example.com/gpu"), row.borrowed.get("example.com/gpu")));
