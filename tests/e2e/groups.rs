@@ -59,7 +59,7 @@ async fn the_pods_of_a_group_start_all_or_none() {
         running(world, "a", 1).await?;
         world.kubectl.apply(&(0..3).map(member).collect::<String>()).await?;
         let waits = explained(world, "a", "g-1", "Incomplete").await?;
-        ensure!(waits.contains("3 of 4 pods are there"), "{waits}");
+        ensure!(waits.contains("3 of 4 pods exist"), "{waits}");
 
         // All four exist, and three of them fit.
         world.kubectl.apply(&member(3)).await?;

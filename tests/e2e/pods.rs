@@ -83,7 +83,7 @@ async fn an_owner_reclaims_from_borrowing_pods_that_allow_their_eviction() {
         let revoke = r#"{"metadata":{"annotations":{"sluice.dev/preemptible":null}}}"#;
         let patch = ["patch", "pod", "lent", "--namespace=a", "-p", revoke];
         let refusal = world.kubectl.refused(&patch).await?;
-        ensure!(refusal.contains("stays so once it is admitted"), "{refusal}");
+        ensure!(refusal.contains("An admitted pod that may be evicted stays so"), "{refusal}");
 
         world.kubectl.apply(&Job::new("b", "owner").gpus(4).manifest()).await?;
         let view = running(world, "b", 1).await?;
