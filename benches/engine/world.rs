@@ -413,6 +413,7 @@ impl World {
                     workload: Some(id(number)),
                     node: Some(node.clone()),
                     requests: requests(&item.request),
+                    unadmitted: None,
                 })
             } else {
                 Event::PodRemoved(pod)

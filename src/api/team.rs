@@ -15,6 +15,8 @@ pub type Quantities = std::collections::BTreeMap<String, Quantity>;
 pub const CONDITION_READY: &str = "Ready";
 /// The condition type for guarantees beyond the capacity of a pool.
 pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
+/// Condition that is true while pods that were never admitted are charged to the team.
+pub const CONDITION_UNADMITTED: &str = "Unadmitted";
 
 /// The quotas and queues of a team.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -232,6 +234,7 @@ pub struct TeamStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
     pub pools: Vec<PoolUsage>,
     /// Conditions. `Ready`: the configuration is valid. `Overcommitted`: guarantees exceed the capacity of a pool.
+    /// `Unadmitted`: pods that were never admitted are charged to the team.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -251,6 +254,10 @@ pub struct PoolUsage {
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub used: Quantities,
+    /// The part of the usage that was never admitted: pods of no admitted workload.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    #[schemars(schema_with = "schema::shown_quantities")]
+    pub unadmitted: Quantities,
     /// Usage beyond the guarantee.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]

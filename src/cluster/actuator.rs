@@ -23,7 +23,7 @@ use super::target::pod::{self, PodSeen, pod};
 use super::target::{JobSeen, Operation, Resource};
 use super::{patch, wire};
 use crate::api::names;
-use crate::engine::types::{Name, WorkloadId};
+use crate::engine::types::{Name, PodId, WorkloadId};
 use crate::kinds::{Kind, Watched};
 use crate::metrics::Metrics;
 
@@ -254,6 +254,7 @@ async fn single(caller: &Caller, write: &Write) -> End {
         Task::Single(Operation::Patch(patch)) => (patch, false),
         Task::Single(Operation::PatchStatus(patch)) => (patch, true),
         Task::Single(Operation::Evict) => return evict(caller, write).await.unwrap_or_else(failed),
+        Task::Single(Operation::Delete) => return delete(caller, write).await.unwrap_or_else(failed),
         Task::Each(_) => return End::Refused("a pod of a group is not a group".to_owned()),
     };
     let part = on_status.then_some("status");
@@ -379,6 +380,7 @@ async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
     let body = body.map_err(|error| Failure::Refused(error.to_string()))?;
     let request = object.create_subresource("eviction", &write.name, &PostParams::default(), body);
     let request = request.map_err(unsendable)?;
+    let uid = &write.id.0;
     match caller.until_known::<Status>(Some(write.purpose.label()), true, request).await {
         // A refusal may come with the code of success.
         Ok(answer) if answer.is_failure() => return Err(Failure::Refused(answer.message)),
@@ -387,15 +389,38 @@ async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
         Err(Failure::Gone) => return Ok(End::Done(Look::Pods(Vec::new()))),
         Err(failure) => return Err(failure),
     }
+    look_after_end(caller, write, uid).await
+}
+
+/// Reads a pod that was told to end.
+async fn look_after_end(caller: &Caller, write: &Write, pod: &Name) -> Result<End, Failure> {
+    let object = requests::<wire::Pod>(write, &());
     let request = object.get(&write.name, &GetParams::default()).map_err(unsendable)?;
     match caller.until_known::<wire::Pod>(None, false, request).await {
-        Ok(there) if uid(&there.metadata) == write.id.0 && there.metadata.deletion_timestamp.is_none() => {
+        Ok(there) if uid(&there.metadata) == *pod && there.metadata.deletion_timestamp.is_none() => {
             Ok(End::Moved(look_at_pod(&there)))
         }
-        Ok(there) if uid(&there.metadata) == write.id.0 => Ok(End::Done(look_at_pod(&there))),
+        Ok(there) if uid(&there.metadata) == *pod => Ok(End::Done(look_at_pod(&there))),
         Ok(_) | Err(Failure::Gone) => Ok(End::Done(Look::Pods(Vec::new()))),
         Err(failure) => Err(failure),
     }
+}
+
+/// Deletes a pod that was never admitted, and reads it afterwards.
+async fn delete(caller: &Caller, write: &Write) -> Result<End, Failure> {
+    let Some(PodId(uid)) = write.id.unadmitted_pod() else {
+        return Err(Failure::Refused("only a pod that was never admitted is deleted".to_owned()));
+    };
+    let object = requests::<wire::Pod>(write, &());
+    let preconditions = Some(Preconditions { uid: Some(uid.to_string()), resource_version: None });
+    let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+    let request = object.delete(&write.name, &parameters).map_err(unsendable)?;
+    match caller.until_known::<IgnoredAny>(Some(write.purpose.label()), true, request).await {
+        Ok(_) | Err(Failure::Moved) => {}
+        Err(Failure::Gone) => return Ok(End::Done(Look::Pods(Vec::new()))),
+        Err(failure) => return Err(failure),
+    }
+    look_after_end(caller, write, &uid).await
 }
 
 /// Removes a pod from the count of its Job and deletes it. The second step must follow the first: a pod that is

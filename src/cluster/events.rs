@@ -67,12 +67,13 @@ pub fn reference(workload: &Workload) -> ObjectReference {
         WorkloadKind::Pod | WorkloadKind::PodGroup => ("v1", "Pod"),
         WorkloadKind::Other { api_version, kind } => (&**api_version, &**kind),
     };
+    let uid = workload.id.unadmitted_pod().map_or_else(|| workload.id.0.clone(), |pod| pod.0);
     ObjectReference {
         api_version: Some(api_version.into()),
         kind: Some(kind.into()),
         name: Some(workload.name.to_string()),
         namespace: Some(workload.namespace.to_string()),
-        uid: Some(workload.id.0.to_string()),
+        uid: Some(uid.to_string()),
         ..ObjectReference::default()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
 use super::reduce::shape::has_device;
 use super::table::{Seen, Table};
 use super::target::JobSeen;
@@ -43,10 +45,14 @@ impl Ownership {
         &self.kinds
     }
 
-    /// Unmanages an object that is owned by a workload of a custom kind.
+    /// Unmanages an object that is owned by a workload of a custom kind. An object that Sluice itself holds or has
+    /// admitted stays a workload of its own, whatever owner is written on it: its parent's controller makes children
+    /// without these marks.
     #[must_use]
     pub fn sorted(&self, mut seen: JobSeen) -> JobSeen {
-        seen.controller = seen.controller.filter(|owner| self.kinds.is_parent(owner));
+        let marked =
+            seen.managed.as_ref().is_some_and(|managed| managed.facts.held || managed.facts.record.is_some());
+        seen.controller = seen.controller.filter(|owner| !marked && self.kinds.is_parent(owner));
         if seen.controller.is_some() {
             seen.managed = None;
         }
@@ -71,6 +77,17 @@ impl Ownership {
     /// Drops the links to a deleted owner.
     pub fn unlink(&mut self, gone: &Name) {
         self.parents.retain(|_, parent| parent != gone);
+    }
+
+    /// Drops the link of a deleted object to its owner.
+    pub fn forget(&mut self, gone: &Name) {
+        self.parents.remove(gone);
+    }
+
+    /// Whether this owner is of a kind whose controller makes its pods without a gate.
+    #[must_use]
+    pub fn is_parent(&self, owner: &OwnerReference) -> bool {
+        self.kinds.is_parent(owner)
     }
 
     /// The object of a custom kind with this UID.
@@ -105,6 +122,7 @@ impl Ownership {
             has_device(&managed.workload.shape.requests) && !has_device(&holds.requests)
         });
         holds.workload = (!is_helper).then(|| root.clone());
+        pod.rides_along = is_helper;
         if is_helper && holds.node.is_none() {
             pod.holds = None;
         }

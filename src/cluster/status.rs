@@ -118,16 +118,34 @@ fn team_status(
                 pool: view.pool.to_string(),
                 guaranteed: quantities(&view.guaranteed),
                 used: quantities(&view.used),
+                unadmitted: quantities(&view.unadmitted),
                 borrowed: quantities(&view.borrowed),
                 lent: quantities(&view.lent),
                 fair_share: quantities(&view.fair_share),
             })
             .collect(),
-        conditions: [ready, overcommitted]
+        conditions: [ready, overcommitted, unadmitted(name, &report.figures)]
             .into_iter()
             .map(|new| since(new, generation, before, now))
             .collect(),
     }
+}
+
+/// The most owners that the condition `Unadmitted` names.
+const NAMED: usize = 8;
+
+/// Whether pods that were never admitted are charged to a team, and whose.
+fn unadmitted(name: &str, figures: &Figures) -> Condition {
+    let groups: Vec<_> = figures.unadmitted.iter().filter(|view| &*view.team == name).collect();
+    if groups.is_empty() {
+        let message = "Every pod that is charged to the team was admitted.";
+        return condition(team::CONDITION_UNADMITTED, false, "EveryPodAdmitted", message);
+    }
+    let mut sentences: Vec<String> = groups.iter().take(NAMED).map(|view| view.sentence()).collect();
+    if groups.len() > NAMED {
+        sentences.push(format!("and pods of {} more owners", groups.len() - NAMED));
+    }
+    condition(team::CONDITION_UNADMITTED, true, "PodsWithoutAdmission", &sentences.join("; "))
 }
 
 fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Condition {
@@ -191,6 +209,7 @@ mod tests {
             guaranteed: [("nvidia.com/gpu".into(), crate::engine::types::amount::Amount::units(4))].into(),
             limit: ResourceList::new(),
             used: ResourceList::new(),
+            unadmitted: ResourceList::new(),
             borrowed: ResourceList::new(),
             lent: ResourceList::new(),
             fair_share: ResourceList::new(),
@@ -215,7 +234,7 @@ mod tests {
         let third = team_status("vision", Some(1), None, &report(Some(over)), Some(&again), &at(3));
         let times: Vec<_> =
             third.conditions.iter().map(|c| (&*c.status, c.last_transition_time.clone())).collect();
-        assert_eq!(times, [("True", at(1)), ("True", at(3))]);
+        assert_eq!(times, [("True", at(1)), ("True", at(3)), ("False", at(1))]);
         let fault = Fault { reason: "ParentNotFound", message: "its parent is gone".into() };
         let fourth = team_status("vision", Some(2), Some(&fault), &report(None), Some(&third), &at(4));
         let ready = &fourth.conditions[0];

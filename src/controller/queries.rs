@@ -10,7 +10,7 @@ use crate::cluster::target::Managed;
 use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
-use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, WorkloadRow};
+use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadRow};
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them
 /// the time, of decisions.
@@ -136,6 +136,7 @@ fn figures(engine: &Engine) -> Figures {
         nodes: engine.nodes(),
         oldest_within_guarantee: engine.oldest_within_guarantee(),
         overcommitments: engine.overcommitments(),
+        unadmitted: engine.unadmitted(),
     }
 }
 
@@ -148,5 +149,6 @@ fn teams(engine: &Engine) -> Teams {
         teams: engine.teams().into_iter().map(TeamRow::from).collect(),
         queues: engine.queues().into_iter().map(QueueRow::from).collect(),
         overcommitments: engine.overcommitments().into_iter().map(told).collect(),
+        unadmitted: engine.unadmitted().iter().map(UnadmittedRow::from).collect(),
     }
 }

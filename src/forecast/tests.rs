@@ -84,7 +84,10 @@ impl Cluster {
         let membership = Some(Membership { team: "a".into(), queue: None });
         let mut changes = vec![
             Change::Team(Seen::Object("a".into(), reduce::team::team(&team).expect("a team"))),
-            Change::Namespace(Seen::Object("a".into(), NamespaceSeen { name: "a".into(), membership })),
+            Change::Namespace(Seen::Object(
+                "a".into(),
+                NamespaceSeen { name: "a".into(), membership, since: None },
+            )),
             Change::Node(Seen::Object("n".into(), reduce::node::node(&read(node)))),
         ];
         changes.extend([runs, pod()]);

@@ -10,7 +10,7 @@ use prometheus::{
 
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{
-    EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView,
+    EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView, UnadmittedView,
 };
 use crate::engine::types::{Name, Time};
 use crate::view::Accelerators;
@@ -274,7 +274,7 @@ impl Metrics {
             };
             // The engine omits zero amounts; in a query a missing series would mean unknown.
             for resource in team.guaranteed.keys().chain(team.limit.keys()).chain(team.used.keys()) {
-                for kind in ["used", "borrowed", "lent", "fairShare"] {
+                for kind in ["used", "unadmitted", "borrowed", "lent", "fairShare"] {
                     set(kind, resource, 0.0);
                 }
                 if team.guaranteed.is_empty() {
@@ -285,6 +285,7 @@ impl Metrics {
                 ("guaranteed", &team.guaranteed),
                 ("limit", &team.limit),
                 ("used", &team.used),
+                ("unadmitted", &team.unadmitted),
                 ("borrowed", &team.borrowed),
                 ("lent", &team.lent),
                 ("fairShare", &team.fair_share),
@@ -433,6 +434,8 @@ pub struct Figures {
     pub oldest_within_guarantee: BTreeMap<Name, Time>,
     /// Guarantees that exceed the capacity behind them.
     pub overcommitments: Vec<Overcommitment>,
+    /// Pods that were never admitted and are charged to their team.
+    pub unadmitted: Vec<UnadmittedView>,
 }
 
 impl Figures {

@@ -186,6 +186,10 @@ fn of_eviction(reason: EvictReason) -> Advice {
             "Its pods could not be started on their nodes, and no other nodes fit beside the rest.",
             "Read the Events of its pods and repair the nodes that the message names.",
         ),
+        EvictReason::OverLimit => advice(
+            "The pod was never admitted, and its team or a team above holds more than its `limit`.",
+            "Submit the work as a Job, so that it waits for quota. Pods outlive a Job that is deleted with `--cascade=orphan`.",
+        ),
         EvictReason::NotReady => advice(
             "Not all its pods became ready within the `readyTimeout` of its queue.",
             "Read the Events and logs of its pods. Raise `readyTimeout` if they only need longer.",
@@ -199,6 +203,10 @@ fn of_resize(cause: ResizeCause) -> Advice {
         ResizeCause::Shrunk => advice(
             "Pods beyond its `sluice.dev/min-parallelism` are evicted for a preemptor.",
             "Nothing. It grows again when capacity comes free.",
+        ),
+        ResizeCause::Released => advice(
+            "Pods that have ended for good, or that its user gave up, are taken off the record, because other workloads wait.",
+            "Nothing.",
         ),
         ResizeCause::Replaced => advice(
             "Pods that were lost with their node, or could not be started there, are replaced.",

@@ -67,6 +67,7 @@ fn figures() -> Figures {
         guaranteed: one(NAME),
         limit: one(NAME),
         used: one(NAME),
+        unadmitted: one(NAME),
         borrowed: one(NAME),
         lent: one(NAME),
         fair_share: one(NAME),

@@ -421,7 +421,8 @@ impl Cluster {
         let life = life(object);
         let known = Known { object: Arc::clone(object), life, shape: shape.clone(), submitted: Time(0) };
         self.known.insert(id.clone(), known);
-        let workload = UnmanagedWorkload { id, shape, pods, completions, life, held, bound };
+        let team = self.mirror.team_of(&namespace);
+        let workload = UnmanagedWorkload { id, shape, pods, completions, life, held, bound, team };
         Ok(vec![Effect::Unmanaged(workload)])
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::replay::{Life, Run};
-use crate::engine::types::{Event, Name, Pod, PodId, PodShape, Time, WorkloadId};
+use crate::engine::types::{Event, Name, Pod, PodId, PodShape, Replacement, Time, Unadmitted, WorkloadId};
 
 /// A Job or pod that Sluice does not manage.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct UnmanagedWorkload {
     pub held: bool,
     /// The node it names.
     pub bound: Option<Name>,
+    /// The team of its namespace, which is charged for its pods without an admission.
+    pub team: Option<Name>,
 }
 
 /// An unmanaged workload with its running pods by node.
@@ -194,7 +196,20 @@ impl UnmanagedWorkloads {
             self.ends.insert((run.now().after(duration), self.timers), (id.clone(), pod.clone()));
         }
         let requests = entry.workload.shape.requests.clone();
-        run.apply(Event::PodApplied(Pod { id: pod, workload: None, node: Some(node), requests }));
+        // A pod of a team that names its node is a static pod: a policy refuses every other.
+        let name = id.0.split_once('/').map_or(&*id.0, |(_, name)| name);
+        let unadmitted = entry.workload.team.clone().map(|team| {
+            Box::new(Unadmitted {
+                team,
+                namespace: id.0.split('/').next().unwrap_or_default().into(),
+                name: name.trim_end_matches(" (Pod)").into(),
+                created: run.now(),
+                owner: None,
+                replacement: Replacement::AtOnce,
+                adopted: false,
+            })
+        });
+        run.apply(Event::PodApplied(Pod { id: pod, workload: None, node: Some(node), requests, unadmitted }));
     }
 
     /// Whether a workload runs; `None` for an unknown identity.

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, Eta};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
-use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, Verdict};
+use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, UnadmittedView, Verdict};
 
 pub use accelerators::{Accelerators, is_gpu};
 
@@ -33,6 +33,9 @@ pub struct TeamRow {
     pub limit: Amounts,
     /// Its usage, with that of the teams below it.
     pub used: Amounts,
+    /// The part of this usage that was never admitted.
+    #[serde(default)]
+    pub unadmitted: Amounts,
     /// Its usage beyond its guarantee.
     pub borrowed: Amounts,
     /// The part of its idle guarantee that other teams use.
@@ -50,6 +53,7 @@ impl From<TeamView> for TeamRow {
             guaranteed: amounts(&view.guaranteed),
             limit: amounts(&view.limit),
             used: amounts(&view.used),
+            unadmitted: amounts(&view.unadmitted),
             borrowed: amounts(&view.borrowed),
             lent: amounts(&view.lent),
             fair_share: amounts(&view.fair_share),
@@ -95,6 +99,45 @@ pub struct Teams {
     pub queues: Vec<QueueRow>,
     /// Guarantees that exceed the capacity behind them, one sentence each.
     pub overcommitments: Vec<String>,
+    /// Pods that were never admitted and are charged to their team.
+    #[serde(default)]
+    pub unadmitted: Vec<UnadmittedRow>,
+}
+
+/// Pods of one owner that were never admitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnadmittedRow {
+    /// The team that is charged.
+    pub team: String,
+    /// The pool of their nodes.
+    pub pool: String,
+    /// Their namespace.
+    pub namespace: String,
+    /// The owner as kind and name, or the pod where there is none.
+    pub owner: String,
+    /// Whether and when they are evicted: `First`, `Adopted` or `Fixed`.
+    pub standing: String,
+    /// Number of pods.
+    pub pods: u32,
+    /// What they hold together.
+    pub resources: Amounts,
+    /// The same as one sentence.
+    pub message: String,
+}
+
+impl From<&UnadmittedView> for UnadmittedRow {
+    fn from(view: &UnadmittedView) -> Self {
+        Self {
+            team: view.team.to_string(),
+            pool: view.pool.to_string(),
+            namespace: view.namespace.to_string(),
+            owner: view.owner.to_string(),
+            standing: view.standing.code().to_owned(),
+            pods: view.pods,
+            resources: amounts(&view.resources),
+            message: view.sentence(),
+        }
+    }
 }
 
 /// A node.

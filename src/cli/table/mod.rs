@@ -13,12 +13,12 @@ use crate::engine::types::amount::Amount;
 use crate::view::{Accelerators, Amounts, EtaRow, NodeRow, Teams, WhatIfRow, WorkloadRow};
 
 /// A table that does not wrap its cells.
-fn table<const N: usize>(header: [&str; N]) -> Table {
+fn table(header: impl IntoIterator<Item = &'static str>) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
+        .set_header(header.into_iter().collect::<Vec<_>>());
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
         column.set_constraint(ColumnConstraint::ContentWidth);
@@ -27,8 +27,9 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
 }
 
 /// A table with text in the last column, wrapped to the width of the terminal.
-fn with_text<const N: usize>(header: [&str; N]) -> Table {
+fn with_text<const N: usize>(header: [&'static str; N]) -> Table {
     let mut table = table(header);
+
     if let Some(column) = table.column_mut(N - 1) {
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)));
     }
@@ -44,9 +45,14 @@ fn shown(table: &Table) -> String {
 
 /// Teams and their queues.
 pub fn teams(teams: &Teams, accelerators: &Accelerators) -> String {
-    let mut quotas =
-        table(["TEAM", "POOL", "RESOURCE", "GUARANTEED", "LIMIT", "USED", "BORROWED", "LENT", "FAIR SHARE"]);
-    right(&mut quotas, 3..9);
+    // Pods that were never admitted are rare, so the column appears with the first of them.
+    let with_unadmitted = teams.teams.iter().any(|row| !row.unadmitted.is_empty());
+    let columns = ["TEAM", "POOL", "RESOURCE", "GUARANTEED", "LIMIT", "USED"];
+    let columns = columns.into_iter().chain(with_unadmitted.then_some("UNADMITTED"));
+    let columns: Vec<&'static str> = columns.chain(["BORROWED", "LENT", "FAIR SHARE"]).collect();
+    let width = columns.len();
+    let mut quotas = table(columns);
+    right(&mut quotas, 3..width);
     for row in &teams.teams {
         let lists = [&row.guaranteed, &row.limit, &row.used, &row.borrowed, &row.lent, &row.fair_share];
         let mut resources: Vec<&String> = lists.iter().flat_map(|list| list.keys()).collect();
@@ -59,22 +65,27 @@ pub fn teams(teams: &Teams, accelerators: &Accelerators) -> String {
                 || row.limit.contains_key(*resource)
         });
         if resources.is_empty() {
-            quotas.add_row([&row.team, &row.pool, "-", "", "", "", "", "", ""].map(str::to_owned));
+            let mut cells = vec![row.team.clone(), row.pool.clone(), "-".to_owned()];
+            cells.resize(width, String::new());
+            quotas.add_row(cells);
         }
         for resource in resources {
             let amount =
                 |list: &Amounts, none: &str| list.get(resource).map_or(none, String::as_str).to_owned();
-            quotas.add_row([
+            let cells = [
                 row.team.clone(),
                 row.pool.clone(),
                 resource.clone(),
                 amount(&row.guaranteed, "0"),
                 amount(&row.limit, "-"),
                 amount(&row.used, "0"),
+            ];
+            let cells = cells.into_iter().chain(with_unadmitted.then(|| amount(&row.unadmitted, "0")));
+            quotas.add_row(cells.chain([
                 amount(&row.borrowed, "0"),
                 amount(&row.lent, "0"),
                 amount(&row.fair_share, "0"),
-            ]);
+            ]));
         }
     }
     let mut queues = table(["TEAM", "QUEUE", "PENDING", "RUNNING", "OLDEST"]);
@@ -87,6 +98,9 @@ pub fn teams(teams: &Teams, accelerators: &Accelerators) -> String {
     let mut text = format!("{}\n\n{}", shown(&quotas), shown(&queues));
     for over in &teams.overcommitments {
         text.push_str(&format!("\n\nOvercommitted: {over}"));
+    }
+    for group in &teams.unadmitted {
+        text.push_str(&format!("\n\nNot admitted, charged to team {}: {}", group.team, group.message));
     }
     text
 }

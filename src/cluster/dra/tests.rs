@@ -77,8 +77,10 @@ fn pod(uid: &str, claims: Value, made: Value) -> Change {
 fn labelled() -> Mirror {
     let mut mirror = Mirror::default();
     let membership = Some(Membership { team: "vision".into(), queue: None });
-    mirror
-        .take(Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership })));
+    mirror.take(Change::Namespace(Seen::Object(
+        "ns".into(),
+        NamespaceSeen { name: "ns".into(), membership, since: None },
+    )));
     mirror
 }
 

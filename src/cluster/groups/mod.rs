@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::Table;
-use super::target::pod::PodSeen;
+use super::target::pod::{OWN_GROUP, PodSeen};
 use super::target::{Managed, pod_group};
 use crate::engine::types::{Name, Observed, Workload, WorkloadId};
 
@@ -197,8 +197,9 @@ impl Group {
         }
         match waiting.first() {
             Some(first) => {
-                let id =
-                    self.waiting.get_or_insert_with(|| WorkloadId(format!("group/{}", first.uid).into()));
+                let id = self
+                    .waiting
+                    .get_or_insert_with(|| WorkloadId(format!("{OWN_GROUP}{}", first.uid).into()));
                 if let Some(managed) = pod_group::gathering(id, name, &waiting, running) {
                     let members = waiting.iter().map(|pod| pod.uid.clone()).collect();
                     found.insert(id.clone(), Together { managed, members, still_gated: Vec::new() });

@@ -20,7 +20,7 @@ impl Namespace {
     fn new() -> Self {
         let mut mirror = Mirror::default();
         let membership = Some(Membership { team: "vision".into(), queue: None });
-        let seen = NamespaceSeen { name: "ns".into(), membership };
+        let seen = NamespaceSeen { name: "ns".into(), membership, since: None };
         mirror.take(Change::Namespace(Seen::Object("ns".into(), seen)));
         Self { mirror, version: 0 }
     }
@@ -187,7 +187,7 @@ fn a_pod_may_join_a_group_while_it_waits() {
 fn a_group_follows_the_team_of_its_namespace() {
     let mut namespace = Namespace::new();
     namespace.see("a", 1, json!({}));
-    let none = NamespaceSeen { name: "ns".into(), membership: None };
+    let none = NamespaceSeen { name: "ns".into(), membership: None, since: None };
     let events = namespace.mirror.take(Change::Namespace(Seen::Object("ns".into(), none)));
     assert_eq!(reported(&events), ["group/a removed"]);
 }

@@ -57,8 +57,9 @@ impl Mirror {
                     }
                     let changed = before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload);
                     let team = before.as_deref().map(|managed| &managed.workload.team);
-                    let event = changed.then(|| workload_event(team, now)).flatten();
-                    self.dirty_jobs.insert(WorkloadId(uid.clone()));
+                    let id = WorkloadId(uid.clone());
+                    let event = changed.then(|| workload_event(&id, team, now)).flatten();
+                    self.dirty_jobs.insert(id);
                     if leaves {
                         self.leaving.insert(WorkloadId(uid));
                     } else {
@@ -67,6 +68,7 @@ impl Mirror {
                     self.events.extend(event);
                 }
                 Step::Gone(uid, before) => {
+                    self.ownership.forget(&uid);
                     if matches!(which, OwnerTable::Custom(_)) {
                         self.ownership.unlink(&uid);
                     }
@@ -117,12 +119,7 @@ impl Mirror {
             let managed_before = managed_before.filter(|_| group_before.is_none());
             if managed_before.as_deref().map(|b| &b.workload) != managed.map(|n| &n.workload) {
                 let team = managed_before.as_deref().map(|before| &before.workload.team);
-                match (managed, team) {
-                    (None, Some(team)) if !team.is_empty() => {
-                        self.events.push(Event::WorkloadRemoved(WorkloadId(uid.clone())));
-                    }
-                    _ => self.events.extend(workload_event(team, managed)),
-                }
+                self.events.extend(workload_event(&WorkloadId(uid.clone()), team, managed));
             }
             for key in BTreeSet::from([group_before, group]).into_iter().flatten() {
                 self.update_group(&key);
@@ -139,6 +136,7 @@ impl Mirror {
         belonged: Option<&WorkloadId>,
         was_ready: bool,
     ) {
+        self.charge_to_team(&uid);
         let now = self.pods.get(&uid);
         let (holds, belongs) =
             (now.and_then(|seen| seen.holds.as_ref()), now.and_then(|seen| seen.belongs.as_ref()));

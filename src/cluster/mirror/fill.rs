@@ -42,7 +42,8 @@ pub(super) fn complete(
 /// Whether an admitted gang has fewer pods left than it was admitted with; `None` if it is not an admitted gang.
 pub(super) fn thinned(managed: &Managed) -> Option<bool> {
     let Observed::Admitted(admission) = &managed.workload.state else { return None };
-    managed.gang().map(|_| managed.workload.pods < admission.pods)
+    let wanted = managed.job()?.parallelism.max(admission.pods);
+    managed.gang().map(|_| managed.workload.pods < wanted)
 }
 
 /// Keeps the first time at which a Job was seen suspended by its user: the object does not record that time.

@@ -4,6 +4,7 @@ mod apply;
 mod devices;
 mod fill;
 mod queries;
+mod unadmitted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -246,14 +247,15 @@ impl Mirror {
                 Step::Put(name, before) => (name, before),
                 Step::Gone(name, before) => (name, Some(before)),
             };
-            let membership = self.namespaces.get(&name).and_then(|seen| seen.membership.as_ref());
-            if before.as_ref().and_then(|seen| seen.membership.as_ref()) != membership {
+            let state = |seen: Option<&NamespaceSeen>| seen.map(|seen| (seen.membership.clone(), seen.since));
+            if state(before.as_ref()) != state(self.namespaces.get(&name)) {
                 moved.insert(name);
             }
         }
         if !moved.is_empty() {
             self.directory_changed = true;
             self.complete_again(|managed| moved.contains(&managed.workload.namespace));
+            self.charge_again(&moved);
         }
     }
 
@@ -269,7 +271,7 @@ impl Mirror {
             let before = managed.workload.clone();
             complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
             if before != managed.workload && !grouped {
-                self.events.extend(workload_event(Some(&before.team), Some(managed)));
+                self.events.extend(workload_event(&before.id, Some(&before.team), Some(managed)));
             }
         }
         for key in self.groups.keys(|_| true) {
@@ -283,7 +285,8 @@ impl Mirror {
             match change {
                 groups::Change::Put(id, team) => {
                     let now = self.workload(&id).map(|(managed, _)| managed);
-                    self.events.extend(workload_event(team.as_ref(), now));
+                    let event = workload_event(&id, team.as_ref(), now);
+                    self.events.extend(event);
                 }
                 groups::Change::Gone(id, team) => {
                     self.ready_pods.remove(&id);
@@ -303,12 +306,11 @@ fn group_of(seen: &PodSeen) -> Option<groups::Key> {
 }
 
 /// The engine event of a changed workload; `before` is its former team. A workload without a team is unmanaged.
-fn workload_event(before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
-    let now = now?;
-    if !now.workload.team.is_empty() {
-        Some(Event::WorkloadApplied(now.workload.clone()))
-    } else {
-        before.filter(|team| !team.is_empty()).map(|_| Event::WorkloadRemoved(now.workload.id.clone()))
+/// An object that is no workload any more has left its team as well.
+fn workload_event(id: &WorkloadId, before: Option<&Name>, now: Option<&Managed>) -> Option<Event> {
+    match now.filter(|now| !now.workload.team.is_empty()) {
+        Some(now) => Some(Event::WorkloadApplied(now.workload.clone())),
+        None => before.filter(|team| !team.is_empty()).map(|_| Event::WorkloadRemoved(id.clone())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Queries on the cache, for writes, the webhook and the HTTP API.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
@@ -81,6 +82,13 @@ impl Mirror {
         job.or_else(other)
             .or_else(group)
             .or_else(|| self.pods.get(&id.0).and_then(|seen| Some((seen.managed.as_deref()?, seen.version))))
+    }
+
+    /// What a decision is about: a managed workload, or a pod that was never admitted.
+    #[must_use]
+    pub fn subject(&self, id: &WorkloadId) -> Option<(Cow<'_, Managed>, u64)> {
+        let managed = self.workload(id).map(|(managed, version)| (Cow::Borrowed(managed), version));
+        managed.or_else(|| self.unadmitted(id).map(|(managed, version)| (Cow::Owned(managed), version)))
     }
 
     /// The workload that an object not yet submitted would become.
@@ -199,6 +207,12 @@ impl Mirror {
         let first = || self.teams.get(&workload.team).and_then(|seen| seen.team.queues.first());
         let chosen = workload.queue.clone().or_else(|| first().map(|queue| queue.name.clone()));
         chosen.unwrap_or_else(|| "".into())
+    }
+
+    /// The team of a namespace.
+    #[must_use]
+    pub fn team_of(&self, namespace: &Name) -> Option<Name> {
+        Some(self.namespaces.get(namespace)?.membership.as_ref()?.team.clone())
     }
 
     /// The teams, including unreadable ones, with generation and fault.

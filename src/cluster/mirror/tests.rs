@@ -41,7 +41,7 @@ fn saw_pod(version: u32, phase: &str) -> Change {
 
 fn saw_namespace(team: Option<&str>) -> Change {
     let membership = team.map(|team| Membership { team: team.into(), queue: Some("night".into()) });
-    Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership }))
+    Change::Namespace(Seen::Object("ns".into(), NamespaceSeen { name: "ns".into(), membership, since: None }))
 }
 
 /// The workload of the only event.

@@ -2,17 +2,18 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
 
-use super::{label, name};
+use super::{instant, label, name};
 use crate::api::convert::shares;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
 use crate::api::team;
 use crate::directory::Membership;
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{Name, Pool, Team};
+use crate::engine::types::{Name, Pool, Team, Time};
 
 /// A team: the engine's part, and the fields that the webhook and the status need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct NamespaceSeen {
     pub name: Name,
     /// The team and queue in its labels; `None` without the team label.
     pub membership: Option<Membership>,
+    /// Since when its label has named that team; unknown without managed fields.
+    pub since: Option<Time>,
 }
 
 /// A PriorityClass.
@@ -90,7 +93,21 @@ pub fn namespace(object: &PartialObjectMeta<Namespace>) -> NamespaceSeen {
     let metadata = &object.metadata;
     let membership =
         label(metadata, names::TEAM).map(|team| Membership { team, queue: label(metadata, names::QUEUE) });
-    NamespaceSeen { name: name(metadata.name.as_ref()), membership }
+    let since = membership.as_ref().and_then(|_| labelled_since(metadata));
+    NamespaceSeen { name: name(metadata.name.as_ref()), membership, since }
+}
+
+/// Since when a namespace has its team label: the time of the field manager that owns the label, the earliest if there
+/// are several. A manager's time moves on when it changes other fields, so this may be later than the label, but never
+/// earlier.
+fn labelled_since(metadata: &ObjectMeta) -> Option<Time> {
+    let label = format!("f:{}", names::TEAM);
+    let entries = metadata.managed_fields.iter().flatten();
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.is_some_and(|fields| !fields["f:metadata"]["f:labels"][&label].is_null())
+    };
+    entries.filter(owns).filter_map(|entry| entry.time.as_ref()).map(instant).min()
 }
 
 /// Converts a PriorityClass.

@@ -88,6 +88,8 @@ pub enum Target {
     PodGroup,
     /// An object of a custom kind.
     Custom(Box<CustomFacts>),
+    /// A pod that belongs to no workload and was never admitted.
+    Unadmitted,
 }
 
 /// The API resource of an object to be written.
@@ -110,6 +112,8 @@ pub enum Operation {
     PatchStatus(Patch),
     /// A request to the Eviction API, which a disruption budget may refuse.
     Evict,
+    /// The deletion of a pod that was never admitted; no budget of its user keeps it.
+    Delete,
 }
 
 /// How many of its pods a Job may run.
@@ -181,7 +185,7 @@ impl Managed {
             Target::Job(job) => job.admit(&self.facts, version, record, grant, pin),
             Target::Pod(pod) => pod.admit(&self.facts, version, record),
             Target::Custom(custom) => custom.admit(&self.facts, version, record),
-            Target::PodGroup => Patch::default(),
+            Target::PodGroup | Target::Unadmitted => Patch::default(),
         }
     }
 
@@ -190,7 +194,7 @@ impl Managed {
     pub fn resize(&self, version: u64, record: &Record, grant: Grant) -> Patch {
         match &self.target {
             Target::Job(job) => job.resize(&self.facts, version, record, grant),
-            Target::Pod(_) | Target::PodGroup | Target::Custom(_) => Patch::default(),
+            Target::Pod(_) | Target::PodGroup | Target::Custom(_) | Target::Unadmitted => Patch::default(),
         }
     }
 
@@ -201,6 +205,7 @@ impl Managed {
             Target::Job(_) => Operation::Patch(job::evict(&self.facts, version, note)),
             Target::Custom(custom) => Operation::Patch(custom.evict(&self.facts, version, note)),
             Target::Pod(_) | Target::PodGroup => Operation::Evict,
+            Target::Unadmitted => Operation::Delete,
         }
     }
 
@@ -211,7 +216,7 @@ impl Managed {
             Target::Job(job) => Operation::PatchStatus(job.fail(&self.facts, version, why)),
             Target::Pod(_) => pod::fail(&self.facts, version, why),
             Target::Custom(custom) => Operation::Patch(custom.fail(&self.facts, version, why)),
-            Target::PodGroup => Operation::Patch(Patch::default()),
+            Target::PodGroup | Target::Unadmitted => Operation::Patch(Patch::default()),
         }
     }
 
@@ -223,7 +228,7 @@ impl Managed {
         match &self.target {
             Target::Job(job) => job.restore(&self.facts, version),
             Target::Custom(custom) => custom.restore(&self.facts, version),
-            Target::Pod(_) | Target::PodGroup => Patch::default(),
+            Target::Pod(_) | Target::PodGroup | Target::Unadmitted => Patch::default(),
         }
     }
 
@@ -232,7 +237,7 @@ impl Managed {
     pub fn resource(&self) -> Resource {
         match &self.target {
             Target::Job(_) => Resource::Job,
-            Target::Pod(_) | Target::PodGroup => Resource::Pod,
+            Target::Pod(_) | Target::PodGroup | Target::Unadmitted => Resource::Pod,
             Target::Custom(custom) => Resource::Custom(Arc::clone(&custom.kind)),
         }
     }
@@ -243,7 +248,7 @@ impl Managed {
         match &self.target {
             Target::Job(job) => job.has_failure_policy,
             Target::Custom(custom) => custom.has_failure_policy,
-            Target::Pod(_) | Target::PodGroup => false,
+            Target::Pod(_) | Target::PodGroup | Target::Unadmitted => false,
         }
     }
 
@@ -258,7 +263,7 @@ impl Managed {
     pub fn job(&self) -> Option<&JobFacts> {
         match &self.target {
             Target::Job(job) => Some(job),
-            Target::Pod(_) | Target::PodGroup | Target::Custom(_) => None,
+            Target::Pod(_) | Target::PodGroup | Target::Custom(_) | Target::Unadmitted => None,
         }
     }
 
@@ -286,7 +291,7 @@ impl Managed {
     pub fn replica(&self) -> Option<&Replica> {
         match &self.target {
             Target::Pod(pod) => pod.replica.as_deref(),
-            Target::Job(_) | Target::PodGroup | Target::Custom(_) => None,
+            Target::Job(_) | Target::PodGroup | Target::Custom(_) | Target::Unadmitted => None,
         }
     }
 }

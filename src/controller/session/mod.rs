@@ -198,7 +198,7 @@ impl Session {
             self.engine.apply(Event::PodsMisplaced(pods), now);
         }
         for action in self.engine.plan(now).actions {
-            let Some((managed, _)) = self.mirror.workload(action.workload()) else {
+            let Some((managed, _)) = self.mirror.subject(action.workload()) else {
                 self.failed(action.workload().clone(), "the object no longer exists".into());
                 continue;
             };
@@ -219,14 +219,14 @@ impl Session {
     /// Starts the write of a decision, against the current version of the object.
     fn write(&mut self, id: &WorkloadId, now: Time) {
         let Some(decided) = self.decisions.get_mut(id) else { return };
-        let Some((managed, version)) = self.mirror.workload(id) else {
+        let Some((managed, version)) = self.mirror.subject(id) else {
             self.decisions.remove(id);
             return;
         };
         decided.tries += 1;
         let note = |preemptor: Option<&WorkloadId>, reason: &str| {
             let label = |id: &WorkloadId| {
-                self.mirror.workload(id).map_or_else(
+                self.mirror.subject(id).map_or_else(
                     || id.to_string(),
                     |(managed, _)| format!("{}/{}", managed.workload.namespace, managed.workload.name),
                 )
@@ -237,27 +237,27 @@ impl Session {
         let mut write = match &decided.action {
             action if managed.workload.kind == WorkloadKind::PodGroup => {
                 let members: Vec<pod_groups::Member<'_>> = self.mirror.members(id).collect();
-                pod_groups::write_of(managed, action, &members, timestamp(now))
+                pod_groups::write_of(&managed, action, &members, timestamp(now))
             }
             Action::Admit { admission, message, .. } => {
-                let pin = place::pin(&self.mirror, managed, admission);
+                let pin = place::pin(&self.mirror, &managed, admission);
                 if let Some(seats) = managed.seats_by(admission.into(), pin) {
                     self.mirror.places().expect(&id.0, seats);
                 }
                 let may_be_there = !decided.first || decided.tries > 1;
-                let group = pod_group_of(managed, admission, may_be_there);
+                let group = pod_group_of(&managed, admission, may_be_there);
                 let group = group.filter(|_| self.mirror.pod_groups());
-                Write { group, ..admission_of(managed, version, admission, pin, message) }
+                Write { group, ..admission_of(&managed, version, admission, pin, message) }
             }
             Action::Evict { preemptor, reason, message, .. } => {
                 let note = note(preemptor.as_ref(), reason.code());
-                eviction_of(managed, version, &note, message, || self.mirror.pods_of(id))
+                eviction_of(&managed, version, &note, message, || self.mirror.pods_of(id))
             }
             Action::Resize { admission, message, .. } => {
-                resize_of(managed, version, admission, message, || self.mirror.pods_by_node(id))
+                resize_of(&managed, version, admission, message, || self.mirror.pods_by_node(id))
             }
             Action::Fail { reason, message, .. } => {
-                failure_of(managed, version, *reason, message, timestamp(now))
+                failure_of(&managed, version, *reason, message, timestamp(now))
             }
         };
         write.decision = decided.number;
@@ -268,7 +268,7 @@ impl Session {
     /// decide on that, before the write is answered.
     fn retire(&mut self, id: &WorkloadId) {
         let Some(before) = self.decisions.remove(id) else { return };
-        if self.mirror.workload(id).is_some_and(|(managed, _)| carried_out(&before, managed)) {
+        if self.mirror.subject(id).is_some_and(|(managed, _)| carried_out(&before, &managed)) {
             self.report(&before);
         }
     }
@@ -386,15 +386,15 @@ impl Session {
     /// the decision is done; if the decision still holds, it is written again; else it is reverted.
     fn resolve_conflict(&mut self, id: WorkloadId) {
         let Some(decided) = self.decisions.get(&id) else { return };
-        let Some((managed, _)) = self.mirror.workload(&id) else {
+        let Some((managed, _)) = self.mirror.subject(&id) else {
             self.decisions.remove(&id);
             return;
         };
-        if carried_out(decided, managed) {
+        if carried_out(decided, &managed) {
             if let Some(decided) = self.decisions.remove(&id) {
                 self.report(&decided);
             }
-        } else if decided.tries < TRIES && still_holds(decided, managed) {
+        } else if decided.tries < TRIES && still_holds(decided, &managed) {
             self.write(&id, now());
         } else {
             self.failed(id, "the object has changed since the decision".into());

@@ -1,6 +1,6 @@
 //! When the next cycle is due without an event.
 
-use crate::cycle::{defragment, limits, pods_ready, reserve};
+use crate::cycle::{defragment, limits, pods_ready, release, reserve};
 use crate::scheduler::Scheduler;
 use crate::types::Time;
 
@@ -20,6 +20,7 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
         defragment::next(scheduler),
         scheduler.retries.misplaced.next(),
         pods_ready::next(scheduler),
+        release::next(scheduler),
     ]
     .into_iter()
     .flatten()

@@ -98,6 +98,7 @@ pub fn evict(
     let Phase::Running(admission) = info.phase.clone() else { return };
     let not_ready = scheduler.retries.gangs.rest(id).map(|rest| rest.message.as_str());
     let message = explain::evicted(&scheduler.state, info, preemptor, reason, not_ready, now);
+    scheduler.state.note_unadmitted_eviction(id, now);
     scheduler.state.set_phase(id, Phase::Stopping(admission));
     plan.actions.push(Action::Evict { workload: id.clone(), preemptor: preemptor.cloned(), reason, message });
 }

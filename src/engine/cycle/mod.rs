@@ -8,6 +8,7 @@ pub mod deadlines;
 pub mod defragment;
 pub mod events;
 pub mod evict;
+pub mod excess;
 pub mod grow;
 pub mod limits;
 pub mod misplaced;
@@ -17,6 +18,7 @@ pub mod nominate;
 pub mod pods_ready;
 pub mod preempt;
 pub mod refusal;
+pub mod release;
 pub mod replace;
 pub mod requeue;
 pub mod reserve;
@@ -37,6 +39,10 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     pods_ready::lift(scheduler, now);
     // 3. Fail workloads that waited or ran longer than their queue allows.
     limits::enforce(scheduler, now, &mut plan);
+    //    Evict pods that were never admitted where a team holds more than its limit, and take pods that can never
+    //    run again off the records.
+    excess::run(scheduler, now, &mut plan);
+    release::run(scheduler, now, &mut plan);
     // 4. Review reservations that have become due.
     reserve::review_due(scheduler, now);
     // 5. Replace lost pods, follow misplaced ones, and requeue gangs that did not become ready.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use crate::cycle::events;
 use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
+use crate::state::workload::WorkloadInfo;
 use crate::types::{
     Effort, Event, Name, NodeView, Overcommitment, Plan, QueueView, ReservationView, Settings, TeamView,
-    Time, Verdict, Workload, WorkloadId,
+    Time, UnadmittedView, Verdict, Workload, WorkloadId,
 };
 
 /// The scheduling engine: the state of the cluster as decisions see it, and the decisions not yet confirmed.
@@ -66,7 +67,8 @@ impl Engine {
 
     /// Every known workload, by identity.
     pub fn workloads(&self) -> impl Iterator<Item = &Workload> {
-        self.scheduler.state.iter().filter(|info| !info.removed).map(|info| &info.workload)
+        let managed = |info: &&WorkloadInfo| !info.removed && info.unadmitted.is_none();
+        self.scheduler.state.iter().filter(managed).map(|info| &info.workload)
     }
 
     /// A workload as last seen; `None` when it is unknown.
@@ -79,6 +81,12 @@ impl Engine {
     #[must_use]
     pub fn teams(&self) -> Vec<TeamView> {
         views::teams(&self.scheduler.state)
+    }
+
+    /// Pods that were never admitted and are charged to their team, by team, pool, namespace and owner.
+    #[must_use]
+    pub fn unadmitted(&self) -> Vec<UnadmittedView> {
+        views::unadmitted(&self.scheduler.state)
     }
 
     /// Every queue of every team.

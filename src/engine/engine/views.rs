@@ -9,12 +9,16 @@ use crate::state::workload::Phase;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, TeamView, Time};
+use crate::types::{
+    DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView, Time,
+    UnadmittedView,
+};
 
 /// Every team in every pool in which it has a guarantee or usage.
 pub fn teams(state: &ClusterState) -> Vec<TeamView> {
     let mut views = Vec::new();
     let fair = fair_share::shares(state);
+    let unadmitted = unadmitted_usage(state);
     for (team, info) in state.quotas.teams() {
         let Some(definition) = &info.team else { continue };
         for (pool_name, pool) in state.quotas.pools() {
@@ -37,6 +41,7 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
                 guaranteed: quota.map(|quota| quota.guaranteed.clone()).unwrap_or_default(),
                 limit: quota.map(|quota| quota.limit.clone()).unwrap_or_default(),
                 used: list(state, &quota_usage.held),
+                unadmitted: unadmitted.get(&(pool, team)).map(|held| list(state, held)).unwrap_or_default(),
                 borrowed: list(state, &borrowed),
                 lent: list(state, &lent),
                 fair_share: fair.get(&(pool, team)).map(|share| list(state, share)).unwrap_or_default(),
@@ -44,6 +49,52 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
         }
     }
     views
+}
+
+/// The usage that was never admitted, by pool and team, with that of the teams below: pods of no known workload, pods
+/// of workloads without an admission, and pods beyond a record.
+fn unadmitted_usage(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
+    let mut usage: BTreeMap<(PoolId, TeamId), Vector> = BTreeMap::new();
+    for info in state.iter() {
+        let pods = match &info.phase {
+            _ if info.unadmitted.is_some() => info.usage.pods,
+            _ if info.removed => 0,
+            Phase::Hold | Phase::Pending | Phase::Failing(None) => info.pods(),
+            Phase::Running(admission) => info.pods().saturating_sub(admission.pods),
+            _ => 0,
+        };
+        if pods > 0 {
+            for at in &state.quotas.team(info.team).path {
+                usage.entry((info.usage.pool, *at)).or_default().add(&info.need, i64::from(pods));
+            }
+        }
+    }
+    usage
+}
+
+/// Pods that were never admitted and are charged to their team, by owner.
+pub fn unadmitted(state: &ClusterState) -> Vec<UnadmittedView> {
+    let mut groups: BTreeMap<(TeamId, PoolId, Name, Name, Standing), (u32, Vector)> = BTreeMap::new();
+    for (info, facts) in state.unadmitted() {
+        let owner = facts.owner.as_ref().map(|owner| owner.label.clone());
+        let owner = owner.unwrap_or_else(|| format!("Pod/{}", facts.name).into());
+        let standing = info.unadmitted.unwrap_or(Standing::First);
+        let key = (info.team, info.usage.pool, facts.namespace.clone(), owner, standing);
+        let (pods, held) = groups.entry(key).or_default();
+        *pods += 1;
+        held.add(&info.need, 1);
+    }
+    let view =
+        |((team, pool, namespace, owner, standing), (pods, held)): (_, (u32, Vector))| UnadmittedView {
+            team: state.quotas.team(team).name.clone(),
+            pool: state.quotas.pool_name(pool).clone(),
+            namespace,
+            owner,
+            standing,
+            pods,
+            resources: list(state, &held),
+        };
+    groups.into_iter().map(view).collect()
 }
 
 /// A list without the pod slots.

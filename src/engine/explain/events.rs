@@ -42,6 +42,10 @@ pub fn evicted(
             let stuck = victim.avoided_nodes.as_deref().map(stuck).unwrap_or_default();
             format!("{stuck}. No other nodes have capacity beside the rest. {lost}")
         }
+        EvictReason::OverLimit => {
+            let team = &state.quotas.team(victim.team).name;
+            format!("Was never admitted, and team {team} holds more than its limit allows. {lost}")
+        }
         EvictReason::NotReady => not_ready.unwrap_or_default().to_owned(),
     }
 }
@@ -64,6 +68,11 @@ pub fn shrunk(state: &ClusterState, victim: &WorkloadInfo, preemptor: &WorkloadI
         victim.least_pods(),
         label(state, preemptor),
     )
+}
+
+/// Why pods are taken off the record of a workload.
+pub fn released(from: u32, to: u32) -> String {
+    format!("{} of its {from} pods will not run again; their capacity is given back.", from - to)
 }
 
 /// Why a workload grows.

@@ -4,7 +4,9 @@ mod events;
 mod names;
 mod verdicts;
 
-pub use events::{evicted, grown, lost_pods, misplaced, not_ready, replaced, shifted, shrunk, stuck};
+pub use events::{
+    evicted, grown, lost_pods, misplaced, not_ready, released, replaced, shifted, shrunk, stuck,
+};
 pub use names::label;
 pub use verdicts::{
     admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, no_node, no_pool,

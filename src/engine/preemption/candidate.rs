@@ -20,6 +20,8 @@ pub struct Candidate<'a> {
     pub own: bool,
     /// Whether it may be evicted or shrunk; otherwise it may only be moved.
     pub evictable: bool,
+    /// Whether it was never admitted and goes before every admitted workload (law 15).
+    pub first: bool,
     /// The levels of its team's path with guarantees that the preemptor must respect.
     pub levels: Rc<[TeamId]>,
     /// The resources that its eviction frees.

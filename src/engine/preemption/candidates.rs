@@ -101,6 +101,7 @@ impl Search<'_> {
             let share = shares.get(&info.team).copied().unwrap_or(Ratio::ZERO);
             (
                 (
+                    !(candidate.evictable && candidate.first),
                     !candidate.evictable,
                     candidate.evictable
                         && candidate.falls_below_guarantee(cluster, preemptor.pool, hypothetical),

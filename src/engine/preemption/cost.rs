@@ -12,6 +12,8 @@ use crate::types::{Time, WorkloadId};
 /// The cost of a set of victims. Sets are compared field by field, in the order of the fields; less is better.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
+    /// Law 4, borrowed unadmitted pods first: whether a workload that was admitted is a victim.
+    admitted: bool,
     /// Law 4, no team below its guarantee: victims that leave their team below its guarantee. Also counts a victim of the
     /// preemptor's own team that the guarantee could hold beside the preemptor, if it would start again only by
     /// leaving a team below its guarantee: evicting it would only be a detour.
@@ -66,6 +68,7 @@ impl Search<'_> {
         let mut ids: Vec<WorkloadId> = parts().map(|part| of(part).info.workload.id.clone()).collect();
         ids.sort();
         Cost {
+            admitted: parts().any(|part| !of(part).first),
             below_guarantee: outcome.below_guarantee,
             under_min_runtime: parts().any(|part| of(part).under_min_runtime),
             follow_ups: 0,

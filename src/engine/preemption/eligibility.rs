@@ -9,7 +9,7 @@ use crate::preemption::candidate::{Candidate, Eligibility, Excluded};
 use crate::preemption::search::{Basis, Search};
 use crate::state::rules::{min_runtime_end, work_lost};
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Time};
+use crate::types::{Admission, Standing, Time};
 
 impl<'a> Search<'a> {
     /// The admission by which a workload runs; `None` if the workload is no possible victim at all.
@@ -50,19 +50,23 @@ impl<'a> Search<'a> {
         let admission = self.victim_admission(info, excluded)?;
         let Eligibility { evictable, under_min_runtime } =
             self.eligibility(borrower, info, admission, excluded);
-        if !evictable && !self.moves {
+        if !evictable && (!self.moves || info.unadmitted.is_some()) {
             return None;
         }
+        let first = info.unadmitted == Some(Standing::First);
+        // A pod that was never admitted should not run, so its work does not count.
+        let lost = if first { 0 } else { work_lost(self.cluster, info, admission.at, self.now) };
         Some(Candidate {
             info,
             own: info.team == self.preemptor.team,
             evictable,
+            first,
             levels: Rc::clone(&borrower.levels),
             amount: info.staying_total(),
             priority: self.cluster.priority_of(info),
             started: admission.at,
             under_min_runtime,
-            lost: work_lost(self.cluster, info, admission.at, self.now),
+            lost,
             covered: OnceCell::new(),
             extra_pods: info.extra_pods(),
         })

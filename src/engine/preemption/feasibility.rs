@@ -127,7 +127,11 @@ impl Search<'_> {
             hypothetical: self.assumptions.hypothetical.clone(),
         };
         // A workload at a smaller size requests its full size again once it has stopped, so it cannot move.
-        let may_move = |part: &Part| !part.whole || !self.candidates[part.candidate].info.is_reduced();
+        // A bare pod is not made again, so it cannot move either.
+        let may_move = |part: &Part| {
+            let info = self.candidates[part.candidate].info;
+            !part.whole || !info.is_reduced() && info.workload.resumable
+        };
         let (own, mut left): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
             let candidate = &self.candidates[part.candidate];
             candidate.own && candidate.evictable

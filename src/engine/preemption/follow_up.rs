@@ -78,7 +78,8 @@ impl Search<'_> {
         let info = |part: &Part| self.candidates[part.candidate].info;
         assumptions.gone.extend(whole().chain(moved).map(|part| info(part).workload.id.clone()));
         let mut teams: BTreeMap<TeamId, Vec<&Part>> = BTreeMap::new();
-        for part in whole() {
+        // A pod that was never admitted does not return to the queue.
+        for part in whole().filter(|part| info(part).unadmitted.is_none()) {
             teams.entry(info(part).team).or_default().push(part);
         }
         for siblings in teams.values_mut().filter(|siblings| siblings.len() > 1) {

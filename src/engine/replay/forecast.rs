@@ -107,7 +107,7 @@ impl Play {
     fn new(engine: Engine, now: Time, case: Case) -> Self {
         let mut lives = Vec::new();
         let mut waiting = BTreeSet::new();
-        for info in engine.scheduler.state.iter().filter(|info| !info.removed) {
+        for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
             let started = timeline::running_admission(info).map(|admission| admission.at);
             let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
             let length = engine.scheduler.prediction.run_times.length(&engine.scheduler.state, info, elapsed);

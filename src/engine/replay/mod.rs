@@ -379,6 +379,9 @@ impl Run {
     /// Makes the write that an action asks for; it succeeds.
     fn carry_out(&mut self, action: Action) {
         let id = action.workload().clone();
+        if let Some(pod) = id.unadmitted_pod() {
+            return self.end_unadmitted(id, pod, action);
+        }
         // A workload that was not adopted runs for ever.
         self.adopt(&id, Life::default());
         let Some(item) = self.items.get_mut(&id) else { return };
@@ -414,6 +417,15 @@ impl Run {
                 self.stop_pods(&id, None);
             }
         }
+    }
+
+    /// Ends a pod that was never admitted. Its grace is not known here, so it is gone at once.
+    fn end_unadmitted(&mut self, id: WorkloadId, pod: PodId, action: Action) {
+        let Action::Evict { preemptor, reason, message, .. } = action else { return };
+        let admitted = self.engine.scheduler.state.get(&id).and_then(|info| info.phase.admission());
+        let ran = admitted.map_or(Duration::ZERO, |admission| self.now.since(admission.at));
+        self.apply(Event::PodRemoved(pod));
+        self.note(Happening::Evicted { id, preemptor, reason, ran, lost: Duration::ZERO, message });
     }
 
     /// Keeps in mind to which nodes a workload is admitted, and by when it must have ended.

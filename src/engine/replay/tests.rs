@@ -112,7 +112,13 @@ fn completions_beyond_the_pods_run_in_waves_on_the_same_places() {
     run.submit(workload("a", "y", 1, 1), life(1));
     assert_eq!(
         told(&mut run, 1000),
-        ["0 a/x starts n0=2", "20 a/y starts n0=1", "21 a/y done after 1", "30 a/x done after 30"]
+        [
+            "0 a/x starts n0=2",
+            "22 a/x has n0=1",
+            "22 a/y starts n0=1",
+            "23 a/y done after 1",
+            "30 a/x done after 30"
+        ]
     );
 }
 
@@ -123,7 +129,7 @@ fn pods_that_have_succeeded_stay_done_and_leave_their_room() {
     assert_eq!(told(&mut run, 14), ["0 a/x starts n0=4"]);
     // Four of six are done, so the two that are left use half of the node.
     run.submit(Workload { submitted: at(14), ..workload("b", "y", 2, 1) }, life(20));
-    assert_eq!(told(&mut run, 14), ["14 b/y starts n0=2"]);
+    assert_eq!(told(&mut run, 14), ["14 a/x has n0=2", "14 b/y starts n0=2"]);
     assert_eq!(told(&mut run, 100), ["20 a/x done after 20", "34 b/y done after 20"]);
 }
 
@@ -136,6 +142,7 @@ fn completions_survive_an_eviction() {
     assert_eq!(
         told(&mut run, 100),
         [
+            "12 a/x has n0=3",
             "12 a/x evicted, 6 pod-seconds lost",
             "12 a/x gone",
             "12 b/z starts n0=1",

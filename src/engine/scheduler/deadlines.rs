@@ -17,6 +17,8 @@ pub struct Deadlines {
     pub due: BTreeSet<(Time, WorkloadId)>,
     /// The workloads that have waited longer than their queue allows, each with the deadline that passed.
     pub overdue: BTreeMap<WorkloadId, Time>,
+    /// Since when workloads have had pods on their record that can never run again.
+    pub excess: BTreeMap<WorkloadId, Time>,
 }
 
 impl Deadlines {

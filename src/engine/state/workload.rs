@@ -10,7 +10,7 @@ use crate::state::quotas::QuotaTree;
 use crate::state::sizes::{SizedPod, granted};
 use crate::types::ids::{NodeId, PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
-use crate::types::{Admission, Name, Observed, PodShape, SETTLE, Time, Workload};
+use crate::types::{Admission, Name, Observed, PodShape, SETTLE, Standing, Time, Workload};
 
 /// The phase of a workload, with decisions that its object does not confirm yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +124,8 @@ pub struct WorkloadInfo {
     pub avoided_nodes: Option<Box<AvoidedNodes>>,
     /// It is ordered before the others of its team because it waits too long, or it started for that reason.
     pub raised: bool,
+    /// It is a pod that was never admitted, and may be evicted so far; `None` for every workload with a queue.
+    pub unadmitted: Option<Standing>,
 }
 
 impl WorkloadInfo {
@@ -212,6 +214,18 @@ impl WorkloadInfo {
             }
     }
 
+    /// The pods on its record that can never run again: they have ended for good, or its user gave them up. They are
+    /// charged until a smaller record is confirmed (law 16).
+    #[must_use]
+    pub fn excess_pods(&self) -> u32 {
+        match &self.phase {
+            Phase::Running(admission) if self.workload.kind.is_releasable() && self.unadmitted.is_none() => {
+                admission.pods.saturating_sub(self.workload.pods)
+            }
+            _ => 0,
+        }
+    }
+
     /// Its usage over all nodes.
     #[must_use]
     pub fn held(&self) -> Vector {
@@ -259,7 +273,8 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
     }
 }
 
-/// The usage of a workload: the nodes of its pods, and for pods that may still be created, the planned nodes.
+/// The usage of a workload: the nodes of its pods, and for further pods on its record, the planned nodes. The record is
+/// charged whatever its user writes (law 16).
 pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
     let mut usage = Usage { pool, ..Usage::default() };
     for (node, pods) in &info.live {
@@ -268,16 +283,19 @@ pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
             usage.nodes.insert(*node, *pods);
         }
     }
-    let wanted = |admission: &Admission| info.workload.pods.min(admission.pods);
+    // A bare pod that has gone does not come back, so a group is charged the pods that it has left.
+    let charged = |admission: &Admission| {
+        if info.workload.kind.is_pods() { info.workload.pods.min(admission.pods) } else { admission.pods }
+    };
     match &info.phase {
         Phase::Starting(admission)
         | Phase::Running(admission)
         | Phase::Stopping(admission)
         | Phase::Failing(Some(admission)) => {
-            charge_planned(&mut usage, admission, wanted(admission), nodes);
+            charge_planned(&mut usage, admission, charged(admission), nodes);
         }
         Phase::Resizing { from, to } => {
-            charge_planned(&mut usage, from, wanted(from), nodes);
+            charge_planned(&mut usage, from, charged(from), nodes);
             // Pods may move, so the new nodes are charged besides the old ones.
             for (name, planned) in &to.nodes {
                 let Some(node) = alive(nodes, name) else { continue };
@@ -293,7 +311,9 @@ pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
     }
     match &info.phase {
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
-            mark_terminating(&mut usage, admission, wanted(admission), nodes);
+            // The excess comes free without an eviction.
+            let kept = charged(admission).saturating_sub(info.excess_pods());
+            mark_terminating(&mut usage, admission, kept, info, nodes);
         }
         _ => {
             usage.terminating = usage.nodes.clone();
@@ -325,20 +345,44 @@ fn charge_planned(usage: &mut Usage, admission: &Admission, granted: u32, nodes:
     }
 }
 
-/// Marks pods beyond the admission as terminating, on the nodes where none is planned.
-fn mark_terminating(usage: &mut Usage, admission: &Admission, granted: u32, nodes: &NodeTable) {
-    usage.terminating_pods = usage.pods.saturating_sub(granted);
+/// Marks pods beyond `kept` as terminating: on nodes where none is planned, then those on the record that do not exist
+/// any more, then the last.
+fn mark_terminating(
+    usage: &mut Usage,
+    admission: &Admission,
+    kept: u32,
+    info: &WorkloadInfo,
+    nodes: &NodeTable,
+) {
+    usage.terminating_pods = usage.pods.saturating_sub(kept);
     let mut left = usage.terminating_pods;
+    if left == 0 {
+        return;
+    }
     let planned: BTreeMap<NodeId, u32> = admission
         .nodes
         .iter()
         .filter_map(|(name, planned)| alive(nodes, name).map(|node| (node, *planned)))
         .collect();
-    for (node, pods) in &usage.nodes {
-        let more = pods.saturating_sub(planned.get(node).copied().unwrap_or(0)).min(left);
+    let planned = |node: &NodeId| planned.get(node).copied().unwrap_or(0);
+    let mut mark = |node: &NodeId, pods: u32, most: u32| {
+        let marked = usage.terminating.get(node).copied().unwrap_or(0);
+        let more = most.saturating_sub(marked).min(pods - marked).min(left);
         if more > 0 {
-            usage.terminating.insert(*node, more);
+            usage.terminating.insert(*node, marked + more);
             left -= more;
+        }
+    };
+    for (node, pods) in &usage.nodes {
+        mark(node, *pods, pods.saturating_sub(planned(node)));
+    }
+    // Without excess, every pod on the record may still be created.
+    if info.excess_pods() > 0 {
+        for (node, pods) in &usage.nodes {
+            mark(node, *pods, pods.saturating_sub(info.live.get(&Some(*node)).copied().unwrap_or(0)));
+        }
+        for (node, pods) in usage.nodes.iter().rev() {
+            mark(node, *pods, *pods);
         }
     }
 }
@@ -349,7 +393,8 @@ fn alive(nodes: &NodeTable, name: &Name) -> Option<NodeId> {
 
 /// The queue of a workload; empty when there is none.
 pub fn queue_name(quotas: &QuotaTree, info: &WorkloadInfo) -> Name {
-    let queue = quotas.team(info.team).queue(info.workload.queue.as_ref());
+    let team = quotas.team(info.team);
+    let queue = team.queue(info.workload.queue.as_ref()).filter(|_| info.unadmitted.is_none());
     queue.map_or_else(|| "".into(), |queue| queue.name.clone())
 }
 
@@ -359,6 +404,9 @@ pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
         let held = info.held();
         let terminating = Vector::default().plus(&info.need, i64::from(info.usage.terminating_pods));
         quotas.hold(info.usage.pool, info.team, &held, &terminating, times);
+        if info.unadmitted.is_some() {
+            return;
+        }
         quotas.hold_queue(info.team, &info.charged_queue, &held, times);
         if let Some(user) = quotas.user_of(info.team, info.workload.user.as_ref()) {
             quotas.users.hold(&user, info.usage.pool, &held.plus(&terminating, -1), times);

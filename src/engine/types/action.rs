@@ -76,6 +76,8 @@ pub enum ResizeCause {
     Grown,
     /// Pods beyond its minimum are preempted.
     Shrunk,
+    /// Pods that can never come back, or that its user gave up, are taken off the record (law 16).
+    Released,
     /// Pods that were lost with their node, or could not start there, are replaced.
     Replaced,
     /// Pods move to other nodes because only fragmentation kept a workload within guarantee from starting.
@@ -84,7 +86,7 @@ pub enum ResizeCause {
 
 impl ResizeCause {
     /// Every cause; metrics have a series for each before its first event.
-    pub const ALL: [Self; 4] = [Self::Grown, Self::Shrunk, Self::Replaced, Self::Moved];
+    pub const ALL: [Self; 5] = [Self::Grown, Self::Shrunk, Self::Released, Self::Replaced, Self::Moved];
 
     /// The machine-readable code.
     #[must_use]
@@ -92,6 +94,7 @@ impl ResizeCause {
         match self {
             Self::Grown => "Grown",
             Self::Shrunk => "Shrunk",
+            Self::Released => "Released",
             Self::Replaced => "Replaced",
             Self::Moved => "Moved",
         }
@@ -138,11 +141,13 @@ pub enum EvictReason {
     NotPlaced,
     /// Not all of its pods became ready within the queue's `readyTimeout`.
     NotReady,
+    /// It was never admitted, and its team or a team above holds more than its limit (law 1).
+    OverLimit,
 }
 
 impl EvictReason {
     /// Every reason; metrics have a series for each before its first event.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reclaimed,
         Self::Preempted,
         Self::FairShare,
@@ -150,6 +155,7 @@ impl EvictReason {
         Self::NodeLost,
         Self::NotPlaced,
         Self::NotReady,
+        Self::OverLimit,
     ];
 
     /// The machine-readable code.
@@ -163,6 +169,7 @@ impl EvictReason {
             Self::NodeLost => "NodeLost",
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",
+            Self::OverLimit => "OverLimit",
         }
     }
 }

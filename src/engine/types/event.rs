@@ -1,13 +1,13 @@
 //! What happens in the cluster, as the engine learns it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::types::amount::ResourceList;
 use crate::types::name::Name;
 use crate::types::node::{Node, Pool};
 use crate::types::team::Team;
-use crate::types::workload::{Workload, WorkloadId};
+use crate::types::time::Time;
+use crate::types::workload::{PodId, Workload, WorkloadId};
 
 /// One change in the cluster. The same events in the same order give the same decisions (law 10).
 #[derive(Clone, Debug)]
@@ -46,10 +46,6 @@ pub enum Event {
     },
 }
 
-/// A pod's identity, as [`WorkloadId`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodId(pub Arc<str>);
-
 /// A pod that is charged: scheduled or about to be, and not in a terminal phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
@@ -57,10 +53,50 @@ pub struct Pod {
     pub id: PodId,
     /// The workload that owns it, if any; it may be unknown to the engine.
     pub workload: Option<WorkloadId>,
-    /// The node it is bound to; a pod without one is charged to its team's quota only.
+    /// The node it is bound to; a pod of a workload without one is charged to its team's quota only.
     pub node: Option<Name>,
     /// Its requests.
     pub requests: ResourceList,
+    /// What the team of its namespace is charged if the pod belongs to no known workload; `None` outside of teams.
+    pub unadmitted: Option<Box<Unadmitted>>,
+}
+
+/// Facts about a pod that holds capacity of a team without an admission (law 15): an orphan of a deleted Job, a
+/// detached pod, a DaemonSet's pod, a pod of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unadmitted {
+    /// The team of its namespace.
+    pub team: Name,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// When it was created.
+    pub created: Time,
+    /// The owner that controls it.
+    pub owner: Option<PodOwner>,
+    /// What would follow its eviction.
+    pub replacement: Replacement,
+    /// Whether it is older than the membership of its namespace in the team.
+    pub adopted: bool,
+}
+
+/// The owner that controls a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodOwner {
+    /// Its UID.
+    pub uid: Name,
+    /// Its kind and name, such as `DaemonSet/logs`.
+    pub label: Name,
+}
+
+/// What follows the end of a pod that was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// No pod takes its place, or one that is held until it is admitted.
+    Held,
+    /// Its controller creates another pod at once, which is not held.
+    AtOnce,
 }
 
 /// The real nodes of a workload's pods, where they differ from its admission.

@@ -85,6 +85,8 @@ pub struct Priority {
 }
 
 impl Priority {
+    /// Below every other: every workload of the team precedes it.
+    pub const LOWEST: Self = Self { queue: i32::MIN, class: i32::MIN };
     /// Above every other: no workload of the team preempts it.
     pub const HIGHEST: Self = Self { queue: i32::MAX, class: i32::MAX };
 }

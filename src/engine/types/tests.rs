@@ -16,10 +16,10 @@ macro_rules! assert_complete {
 
 #[test]
 fn every_list_of_codes_is_complete() {
-    assert_complete!(ResizeCause: Grown, Shrunk, Replaced, Moved);
+    assert_complete!(ResizeCause: Grown, Shrunk, Released, Replaced, Moved);
     assert_complete!(FailReason: MaxWait, MaxRuntime);
     assert_complete!(
-        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, NotPlaced, NotReady,
+        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, NotPlaced, NotReady, OverLimit,
     );
     assert_complete!(
         Reason:

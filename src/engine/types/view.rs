@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::amount::{Amount, ResourceList};
+use crate::types::amount::{Amount, ResourceList, describe};
 use crate::types::name::Name;
 use crate::types::time::Time;
 use crate::types::workload::WorkloadId;
@@ -20,12 +20,71 @@ pub struct TeamView {
     pub limit: ResourceList,
     /// The usage of the team and the teams below it.
     pub used: ResourceList,
+    /// The part of this usage that was never admitted (law 15).
+    pub unadmitted: ResourceList,
     /// Its usage beyond its guarantee.
     pub borrowed: ResourceList,
     /// The part of its idle guarantee that other teams use.
     pub lent: ResourceList,
     /// Its fair part of the pool: its usage if the whole pool were divided again by the present demand.
     pub fair_share: ResourceList,
+}
+
+/// Pods of one owner in a team's namespace that were never admitted and are charged to the team.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnadmittedView {
+    /// The team.
+    pub team: Name,
+    /// The pool of their nodes.
+    pub pool: Name,
+    /// Their namespace.
+    pub namespace: Name,
+    /// The owner as kind and name, or the pod where there is none.
+    pub owner: Name,
+    /// Whether they may be evicted.
+    pub standing: Standing,
+    /// The number of pods.
+    pub pods: u32,
+    /// What they hold together.
+    pub resources: ResourceList,
+}
+
+/// How far a pod that was never admitted may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It is evicted before any admitted workload.
+    First,
+    /// It is older than the membership of its namespace: a victim like any other.
+    Adopted,
+    /// Its controller would replace it at once, so it is never evicted.
+    Fixed,
+}
+
+impl Standing {
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::First => "First",
+            Self::Adopted => "Adopted",
+            Self::Fixed => "Fixed",
+        }
+    }
+}
+
+impl UnadmittedView {
+    /// One sentence: what these pods hold, and whether they may be evicted.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let (pods, hold) = if self.pods == 1 { ("pod", "holds") } else { ("pods", "hold") };
+        let until = match self.standing {
+            Standing::First => "evicted first when capacity is wanted",
+            Standing::Adopted => "older than the membership of the namespace in the team",
+            Standing::Fixed => "never evicted, because it would be replaced at once",
+        };
+        let held = describe(&self.resources);
+        format!("{} {pods} of {} in {} {hold} {held} ({until})", self.pods, self.owner, self.namespace)
+    }
 }
 
 /// The figures of one queue.

@@ -25,6 +25,27 @@ impl fmt::Display for WorkloadId {
     }
 }
 
+/// What the identities of pods begin with that were never admitted. No UID of an object contains it.
+const UNADMITTED: &str = "unadmitted/";
+
+impl WorkloadId {
+    /// The identity under which a pod is charged that belongs to no workload.
+    #[must_use]
+    pub fn of_unadmitted(pod: &PodId) -> Self {
+        Self(format!("{UNADMITTED}{}", pod.0).into())
+    }
+
+    /// The pod, if this is the identity of one that belongs to no workload.
+    #[must_use]
+    pub fn unadmitted_pod(&self) -> Option<PodId> {
+        self.0.strip_prefix(UNADMITTED).map(|pod| PodId(pod.into()))
+    }
+}
+
+/// A pod's identity, as [`WorkloadId`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodId(pub Arc<str>);
+
 /// The kind of object a workload is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkloadKind {
@@ -44,6 +65,12 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
+    /// Whether pods of it that have ended for good can be taken off its record.
+    #[must_use]
+    pub fn is_releasable(&self) -> bool {
+        matches!(self, Self::Job)
+    }
+
     /// Whether it consists of bare pods, which are held by gates and never recreated.
     #[must_use]
     pub fn is_pods(&self) -> bool {

@@ -6,7 +6,7 @@ use kube::core::ObjectMeta;
 use self::replica::{Replica, replica};
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::shape::{requests, shape};
-use super::super::reduce::{annotation, controller, label, name, uid, version};
+use super::super::reduce::{annotation, controller, created, label, name, uid, version};
 use super::super::wire;
 use super::gpu_fraction::take_fraction;
 use super::marks::{Marks, Requests, record};
@@ -16,7 +16,7 @@ use crate::api::names;
 use crate::api::record::{Group, time};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{
-    Admission, Name, Observed, Pod, PodId, PodShape, Workload, WorkloadId, WorkloadKind,
+    Admission, Name, Observed, Pod, PodId, PodShape, Time, Unadmitted, Workload, WorkloadId, WorkloadKind,
 };
 
 mod patch;
@@ -47,6 +47,16 @@ pub struct PodSeen {
     pub version: u64,
     /// The name.
     pub name: Name,
+    /// The namespace.
+    pub namespace: Name,
+    /// When it was created.
+    pub created: Time,
+    /// Whether it mirrors a static pod, which its kubelet runs whatever the API server says.
+    pub mirrors: bool,
+    /// Whether it is about to end.
+    pub ending: bool,
+    /// Whether it needs no device in a workload that does: the requests of such pods are part of the others'.
+    pub rides_along: bool,
     /// The owner that controls it.
     pub controller: Option<Box<OwnerReference>>,
     /// The workload it belongs to while it has not ended.
@@ -122,6 +132,11 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         uid: uid(&pod.metadata),
         version: version(&pod.metadata),
         name: name(pod.metadata.name.as_ref()),
+        namespace: name(pod.metadata.namespace.as_ref()),
+        created: created(&pod.metadata),
+        mirrors: annotation(&pod.metadata, MIRROR).is_some(),
+        ending: pod.metadata.deletion_timestamp.is_some(),
+        rides_along: false,
         controller: controller(&pod.metadata).cloned().map(Box::new),
         belongs: workload.clone().filter(|_| counts),
         holds: counts.then(|| Pod {
@@ -129,6 +144,8 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             workload,
             node: pod.spec.node_name.as_deref().map(Name::from),
             requests,
+            // The cache knows the team of the namespace.
+            unadmitted: None,
         }),
         ready: counts && pod.metadata.deletion_timestamp.is_none() && is_ready(pod),
         succeeded: pod.status.phase.as_deref() == Some("Succeeded"),
@@ -161,9 +178,17 @@ fn claimed(pod: &wire::Pod, requests: &ResourceList) -> Option<Box<Claims>> {
 fn membership(metadata: &ObjectMeta) -> Option<Box<Membership>> {
     let name = label(metadata, names::GROUP)?;
     let size = annotation(metadata, names::GROUP_SIZE)?.trim().parse().ok().filter(|size| *size > 0)?;
-    let admitted = record(metadata).and_then(|record| record.group);
+    // The identity of a group is derived from its own pods; any other would name a foreign workload.
+    let own = |group: &Group| group.id.starts_with(OWN_GROUP);
+    let admitted = record(metadata).and_then(|record| record.group).filter(own);
     Some(Box::new(Membership { name, size, admitted }))
 }
+
+/// What the identity of a group of pods begins with; the UID of one of its pods follows.
+pub const OWN_GROUP: &str = "group/";
+
+/// The annotation on the image of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The annotation in which the Job controller writes a pod's index.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -223,8 +248,58 @@ fn state(pod: &wire::Pod, marks: &Marks, gated: bool) -> Option<Observed> {
     })
 }
 
+/// A pod that belongs to no workload, as the object of its eviction.
+#[must_use]
+pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
+    let id = PodId(seen.uid.clone());
+    let admission = Admission {
+        pool: "".into(),
+        nodes: [].into(),
+        pods: 1,
+        borrowed: false,
+        share: None,
+        at: facts.created,
+    };
+    let state = if seen.ending { Observed::Finished } else { Observed::Admitted(admission) };
+    let plain = Workload::job(&facts.team, &facts.name, 1, PodShape::default(), facts.created);
+    Managed {
+        workload: Workload {
+            id: WorkloadId::of_unadmitted(&id),
+            kind: WorkloadKind::Pod,
+            namespace: facts.namespace.clone(),
+            resumable: false,
+            state,
+            ..plain
+        },
+        own_queue: None,
+        class: None,
+        facts: Facts {
+            uid: seen.uid.clone(),
+            generation: None,
+            record: None,
+            held: false,
+            eviction: None,
+            has_eviction: false,
+            failure: None,
+            deleting: seen.ending,
+            whole_device: None,
+        },
+        target: Target::Unadmitted,
+        claims: None,
+    }
+}
+
+/// Whether marks on a pod of this owner count. A pod of a Job or DaemonSet has them from the template, which any user may
+/// write.
+fn may_have_marks(metadata: &ObjectMeta) -> bool {
+    controller(metadata).is_none_or(|owner| !matches!(owner.kind.as_str(), "Job" | "DaemonSet"))
+}
+
 fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let (metadata, spec) = (&pod.metadata, &pod.spec);
+    if !may_have_marks(metadata) {
+        return None;
+    }
     let gates = gates::of(spec);
     let gated = gates::has(&gates, names::GATE_ADMISSION);
     let marks = Marks::read(metadata);

@@ -46,6 +46,7 @@ impl ClusterState {
         let before = ownership(self.quotas.team(index).team.as_ref());
         let unchanged = before.is_some() && before == ownership(team.as_ref());
         self.quotas.set_team(name, team, &mut self.resources);
+        self.recharge_loose();
         if unchanged {
             return Effect::Looser;
         }
@@ -102,6 +103,7 @@ impl ClusterState {
                     avoided_nodes: None,
                     shape: Arc::clone(&shape),
                     sizes: sizes.clone(),
+                    unadmitted: None,
                 },
             );
             self.adopt_orphans(&id);
@@ -149,6 +151,7 @@ impl ClusterState {
             self.growable.remove(id);
             self.lost_pods.remove(id);
             self.stopping.remove(id);
+            self.releasable.remove(id);
         }
     }
 

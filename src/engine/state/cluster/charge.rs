@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::state::cluster::state::ClusterState;
 use crate::state::totals::Contribution;
 use crate::state::workload::{Phase, Usage, charge_nodes, charge_quotas, queue_name, settle_time, usage_of};
-use crate::types::WorkloadId;
+use crate::types::{Standing, WorkloadId};
 
 impl ClusterState {
     pub(super) fn contribution(&self, id: &WorkloadId) -> Option<Contribution> {
@@ -33,7 +33,9 @@ impl ClusterState {
 
     pub(super) fn charge(&mut self, id: &WorkloadId) {
         let Some(info) = self.workloads.get_mut(id) else { return };
-        let pool = info.phase.admission().map(|admission| admission.pool.clone());
+        // A pod that was never admitted is charged in the pool of its node, wherever that moves.
+        let admission = info.phase.admission().filter(|_| info.unadmitted.is_none());
+        let pool = admission.map(|admission| admission.pool.clone());
         let pool = match pool {
             Some(pool) => self.quotas.intern_pool(&pool),
             None if info.live.is_empty() => info.usage.pool,
@@ -64,6 +66,9 @@ impl ClusterState {
         }
         update_membership(&mut self.growable, id, info.may_grow());
         update_membership(&mut self.lost_pods, id, info.has_lost_pods(&self.nodes));
+        update_membership(&mut self.releasable, id, info.excess_pods() > 0);
+        let first = info.unadmitted == Some(Standing::First) && matches!(info.phase, Phase::Running(_));
+        update_membership(&mut self.first, id, first);
         let stopping = matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. }) && !info.removed;
         update_membership(&mut self.stopping, id, stopping);
         if let Some(contribution) = self.contribution(id) {

@@ -1,17 +1,15 @@
-//! Pods: counted to their workload, or to their node alone while their owner is not managed.
+//! Pods: counted to their workload, to the team of their namespace, or to their node alone.
 
 use crate::capacity::devices::Holder;
 use crate::state::cluster::state::{ClusterState, Effect, PodInfo};
 use crate::types::{Pod, PodId, WorkloadId};
 
 impl ClusterState {
+    /// Counts the pods of an owner that has just become known to its workload. The caller charges the workload.
     pub(super) fn adopt_orphans(&mut self, id: &WorkloadId) {
         for pod in self.orphans.remove(id).unwrap_or_default() {
-            let Some(pod_info) = self.pods.get(&pod) else { continue };
-            if let Some(node) = pod_info.node {
-                self.nodes.hold(node, &Holder::Pod(pod.clone()), &pod_info.need, 0, 0);
-            }
-            let node = pod_info.node;
+            self.detach_loose(&pod);
+            let node = self.pods.get(&pod).and_then(|info| info.node);
             if let Some(info) = self.workloads.get_mut(id) {
                 *info.live.entry(node).or_default() += 1;
             }
@@ -20,63 +18,85 @@ impl ClusterState {
 
     pub(super) fn set_pod(&mut self, pod: Pod) -> Effect {
         let node = pod.node.as_ref().map(|node| self.nodes.intern(node));
-        if let Some(known) = self.pods.get(&pod.id)
-            && known.node == node
-            && known.owner == pod.workload
-        {
+        let need = self.need_of(&pod.requests);
+        let info = PodInfo { node, owner: pod.workload, need, unadmitted: pod.unadmitted, charged: false };
+        if self.pods.get(&pod.id).is_some_and(|known| known.is_like(&info)) {
             return Effect::Tighter;
         }
         let effect = self.remove_pod(&pod.id);
-        let need = self.need_of(&pod.requests);
-        match pod.workload.as_ref().filter(|id| self.workloads.contains_key(id)) {
+        let owner = info.owner.clone();
+        self.pods.insert(pod.id.clone(), info);
+        match owner.filter(|id| self.workloads.contains_key(id)) {
             Some(id) => {
-                if let Some(info) = self.workloads.get_mut(id) {
+                if let Some(info) = self.workloads.get_mut(&id) {
                     *info.live.entry(node).or_default() += 1;
                 }
-                self.recharge(&id.clone());
+                self.recharge(&id);
             }
-            None => {
-                if let Some(owner) = &pod.workload {
-                    self.orphans.entry(owner.clone()).or_default().insert(pod.id.clone());
-                }
-                if let Some(node) = node {
-                    self.nodes.hold(node, &Holder::Pod(pod.id.clone()), &need, 1, 0);
-                }
-            }
+            None => self.attach_loose(&pod.id),
         }
-        self.pods.insert(pod.id, PodInfo { node, owner: pod.workload, need });
         effect
     }
 
     pub(super) fn remove_pod(&mut self, id: &PodId) -> Effect {
-        let Some(pod) = self.pods.remove(id) else { return Effect::Tighter };
-        match pod.owner.as_ref().filter(|owner| self.workloads.contains_key(owner)) {
+        let Some(pod) = self.pods.get(id) else { return Effect::Tighter };
+        let node = pod.node;
+        match pod.owner.clone().filter(|owner| self.workloads.contains_key(owner)) {
             Some(owner) => {
-                if let Some(info) = self.workloads.get_mut(owner)
-                    && let Some(count) = info.live.get_mut(&pod.node)
+                self.pods.remove(id);
+                if let Some(info) = self.workloads.get_mut(&owner)
+                    && let Some(count) = info.live.get_mut(&node)
                 {
                     *count -= 1;
                     if *count == 0 {
-                        info.live.remove(&pod.node);
+                        info.live.remove(&node);
                     }
                 }
-                self.recharge(owner);
-                self.forget_if_gone(owner);
+                self.recharge(&owner);
+                self.forget_if_gone(&owner);
             }
             None => {
-                if let Some(owner) = &pod.owner
-                    && let Some(orphans) = self.orphans.get_mut(owner)
-                {
-                    orphans.remove(id);
-                    if orphans.is_empty() {
-                        self.orphans.remove(owner);
-                    }
-                }
-                if let Some(node) = pod.node {
-                    self.nodes.hold(node, &Holder::Pod(id.clone()), &pod.need, 0, 0);
-                }
+                self.detach_loose(id);
+                self.pods.remove(id);
             }
         }
         Effect::Looser
+    }
+
+    /// Counts a pod of no known workload: to the team of its namespace where that is charged, else to its node.
+    pub(super) fn attach_loose(&mut self, id: &PodId) {
+        let Some(pod) = self.pods.get(id) else { return };
+        if let Some(owner) = &pod.owner {
+            self.orphans.entry(owner.clone()).or_default().insert(id.clone());
+        }
+        let Some(node) = pod.node else { return };
+        if pod.unadmitted.is_some() {
+            self.loose.insert(id.clone());
+        }
+        if !self.charge_unadmitted(id)
+            && let Some(pod) = self.pods.get(id)
+        {
+            self.nodes.hold(node, &Holder::Pod(id.clone()), &pod.need, 1, 0);
+        }
+    }
+
+    /// Takes back what [`Self::attach_loose`] has counted.
+    pub(super) fn detach_loose(&mut self, id: &PodId) {
+        self.loose.remove(id);
+        let Some(pod) = self.pods.get(id) else { return };
+        if let Some(owner) = &pod.owner
+            && let Some(orphans) = self.orphans.get_mut(owner)
+        {
+            orphans.remove(id);
+            if orphans.is_empty() {
+                self.orphans.remove(owner);
+            }
+        }
+        if self.uncharge_unadmitted(id) {
+            return;
+        }
+        if let Some(PodInfo { node: Some(node), need, .. }) = self.pods.get(id) {
+            self.nodes.hold(*node, &Holder::Pod(id.clone()), need, 0, 0);
+        }
     }
 }

@@ -12,7 +12,9 @@ use crate::state::users::UserShare;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::{Resources, Vector};
-use crate::types::{DEFAULT_POOL, Name, PodId, PodShape, Pool, Queue, Reason, Time, WorkloadId};
+use crate::types::{
+    DEFAULT_POOL, Name, PodId, PodShape, Pool, Queue, Reason, Standing, Time, Unadmitted, WorkloadId,
+};
 
 /// One pod, with its node, owner and need.
 #[derive(Clone, Debug)]
@@ -20,6 +22,18 @@ pub(super) struct PodInfo {
     pub(super) node: Option<NodeId>,
     pub(super) owner: Option<WorkloadId>,
     pub(super) need: Vector,
+    /// What its team is charged while it belongs to no known workload.
+    pub(super) unadmitted: Option<Box<Unadmitted>>,
+    /// Whether its team is charged for it alone.
+    pub(super) charged: bool,
+}
+
+impl PodInfo {
+    /// Whether another observation of the pod says the same.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.node, &self.owner, &self.unadmitted) == (other.node, &other.owner, &other.unadmitted)
+            && self.need.nonzero().eq(other.need.nonzero())
+    }
 }
 
 /// The effect of a change on waiting workloads.
@@ -47,6 +61,14 @@ pub struct ClusterState {
     pub(super) pods: BTreeMap<PodId, PodInfo>,
     /// Pods of owners that are not managed workloads (yet), by owner.
     pub(super) orphans: BTreeMap<WorkloadId, BTreeSet<PodId>>,
+    /// Bound pods in namespaces of teams that belong to no known workload.
+    pub(super) loose: BTreeSet<PodId>,
+    /// Owners that have lost a pod which was never admitted to an eviction, with its time.
+    pub(super) evicted_owners: BTreeMap<Name, Time>,
+    /// Running pods that were never admitted and are evicted before any admitted workload.
+    pub(super) first: BTreeSet<WorkloadId>,
+    /// Running workloads with more pods on their record than can still run.
+    pub(super) releasable: BTreeSet<WorkloadId>,
     /// Running elastic workloads with fewer pods than they want.
     pub(super) growable: BTreeSet<WorkloadId>,
     /// Running workloads that lost pods or nodes of their admission.
@@ -84,6 +106,11 @@ impl ClusterState {
     /// Elastic workloads that run, or are about to, with fewer pods than they want, by identity.
     pub fn growable(&self) -> impl Iterator<Item = &WorkloadId> {
         self.growable.iter()
+    }
+
+    /// Running workloads with more pods on their record than can still run, by identity.
+    pub fn releasable(&self) -> impl Iterator<Item = &WorkloadId> {
+        self.releasable.iter()
     }
 
     /// Running workloads that lost pods or nodes of their admission, by identity.
@@ -135,11 +162,14 @@ impl ClusterState {
     ///
     /// # Errors
     /// [`crate::types::Reason::UnknownTeam`] or [`crate::types::Reason::UnknownQueue`] when the team or queue
-    /// does not exist.
+    /// does not exist, or the pod was never admitted and so has no queue.
     pub fn queue_of(&self, info: &WorkloadInfo) -> Result<&Queue, Reason> {
         let team = self.quotas.team(info.team);
         if team.team.is_none() {
             return Err(Reason::UnknownTeam);
+        }
+        if info.unadmitted.is_some() {
+            return Err(Reason::UnknownQueue);
         }
         team.queue(info.workload.queue.as_ref()).ok_or(Reason::UnknownQueue)
     }
@@ -149,6 +179,11 @@ impl ClusterState {
     /// workload that it overtook would preempt it at once.
     #[must_use]
     pub fn priority_of(&self, info: &WorkloadInfo) -> Priority {
+        match info.unadmitted {
+            Some(Standing::First) => return Priority::LOWEST,
+            Some(Standing::Adopted | Standing::Fixed) => return Priority::default(),
+            None => {}
+        }
         if info.raised && info.phase.admission().is_some() {
             return Priority::HIGHEST;
         }
@@ -160,6 +195,9 @@ impl ClusterState {
     /// preemptible.
     #[must_use]
     pub fn preemptible(&self, info: &WorkloadInfo) -> bool {
+        if let Some(standing) = info.unadmitted {
+            return standing != Standing::Fixed;
+        }
         let evictable = info.workload.resumable || info.workload.expendable;
         evictable && self.queue_of(info).map_or(true, |queue| queue.preemptible)
     }

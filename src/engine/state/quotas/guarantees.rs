@@ -31,6 +31,26 @@ impl QuotaTree {
         })
     }
 
+    /// Whether a team on the path uses more than its limit of a resource in `amount`, once evictions end and after
+    /// hypothetical changes.
+    #[must_use]
+    pub fn exceeds_limit(
+        &self,
+        pool: PoolId,
+        team: TeamId,
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        self.teams[team].path.iter().any(|at| {
+            let quota_usage = &self.quota_usages[pool][*at];
+            quota_usage.limit.iter().any(|(index, cap)| {
+                let change = hypothetical.get(at).map_or(0, |vector| vector.get(*index));
+                let used = quota_usage.held.get(*index) - quota_usage.terminating.get(*index);
+                amount.get(*index) > 0 && used + change > *cap
+            })
+        })
+    }
+
     /// The first resource of which the limit of a queue does not allow `amount` more.
     #[must_use]
     pub fn over_queue_limit(

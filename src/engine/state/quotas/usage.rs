@@ -48,6 +48,11 @@ impl QuotaUsage {
         self.governed.iter().map(|index| (*index, self.guaranteed.get(*index)))
     }
 
+    /// The resources that its guarantee or its limit lists.
+    pub fn listed(&self) -> impl Iterator<Item = usize> + '_ {
+        self.governed.iter().chain(self.limit.keys()).copied()
+    }
+
     /// The guarantee of a resource; without a guarantee of its own, the sum of those below it.
     #[must_use]
     pub fn effective_guarantee(&self, index: usize) -> i64 {
