@@ -207,6 +207,7 @@ impl UnmanagedWorkloads {
                 owner: None,
                 replacement: Replacement::AtOnce,
                 adopted: false,
+                ending: false,
             })
         });
         run.apply(Event::PodApplied(Pod { id: pod, workload: None, node: Some(node), requests, unadmitted }));

@@ -20,5 +20,6 @@ mod ready;
 mod reservations;
 mod sizes;
 mod time;
+mod unadmitted;
 mod users;
 mod world;

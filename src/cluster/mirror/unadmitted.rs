@@ -53,6 +53,7 @@ impl Mirror {
             owner: seen.controller.as_deref().map(label),
             replacement: self.replacement(seen),
             adopted: namespace.since.is_some_and(|since| seen.created <= since),
+            ending: seen.ending,
         })
     }
 

@@ -79,6 +79,8 @@ pub struct Unadmitted {
     pub replacement: Replacement,
     /// Whether it is older than the membership of its namespace in the team.
     pub adopted: bool,
+    /// Whether it was told to end.
+    pub ending: bool,
 }
 
 /// The owner that controls a pod.

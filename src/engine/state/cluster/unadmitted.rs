@@ -61,7 +61,7 @@ impl ClusterState {
             need,
             shape: self.intern_shape(&shape),
             sizes: Vec::new(),
-            phase: Phase::Running(admission),
+            phase: if facts.ending { Phase::Stopping(admission) } else { Phase::Running(admission) },
             usage: Usage::default(),
             removed: false,
             live: BTreeMap::from([(Some(node), 1)]),
