@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::cluster::clock::now;
+use crate::cluster::heartbeat::Heartbeat;
 use crate::controller::{Asker, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::forecast::{Forecaster, Unanswered};
@@ -52,6 +53,8 @@ pub struct HttpState {
     pub metrics: Arc<Metrics>,
     /// Whether this replica takes requests.
     pub ready: Arc<Readiness>,
+    /// Whether the decision loop runs.
+    pub heart: Heartbeat,
 }
 
 #[derive(Deserialize)]
@@ -65,7 +68,7 @@ pub fn router(state: HttpState) -> Router {
         .route("/metrics", get(metrics))
         .route("/readyz", get(readyz))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthz))
         .with_state(state)
 }
 
@@ -98,6 +101,15 @@ async fn metrics(State(state): State<HttpState>) -> Response {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Fails when the decision loop has stopped for so long that only a new process helps. It asks the loop nothing, so that
+/// the answer does not wait for it.
+async fn healthz(State(state): State<HttpState>) -> Response {
+    match state.heart.stopped() {
+        None => "ok".into_response(),
+        Some(sentence) => (StatusCode::SERVICE_UNAVAILABLE, sentence).into_response(),
     }
 }
 
@@ -171,6 +183,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::cluster::heartbeat::LIVES;
     use crate::engine::Engine;
 
     async fn status(router: &Router, path: &str) -> StatusCode {
@@ -186,6 +199,7 @@ mod tests {
             directory: SharedDirectory::default(),
             metrics: Arc::new(Metrics::new().expect("distinct names")),
             ready: Arc::clone(ready),
+            heart: Heartbeat::default(),
         }
     }
 
@@ -220,6 +234,18 @@ mod tests {
         assert_eq!(status(&router, "/readyz").await, StatusCode::OK);
         ready.end();
         assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn a_replica_whose_loop_hangs_is_not_healthy() {
+        let state = state(Asker::new().0, &Arc::default());
+        let (heart, router) = (state.heart.clone(), router(state));
+        heart.stopped_since(LIVES / 2);
+        assert_eq!(status(&router, "/healthz").await, StatusCode::OK, "it lists a large cluster, say");
+        heart.stopped_since(LIVES + Duration::from_secs(1));
+        assert_eq!(status(&router, "/healthz").await, StatusCode::SERVICE_UNAVAILABLE);
+        heart.beat();
+        assert_eq!(status(&router, "/healthz").await, StatusCode::OK);
     }
 
     #[tokio::test]

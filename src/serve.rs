@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::names;
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
+use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
@@ -100,6 +101,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let directory = SharedDirectory::default();
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
 
+    let heart = Heartbeat::default();
     let candidate = Candidate {
         identity: identity(&options),
         namespace: options.namespace.clone(),
@@ -107,7 +109,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     };
     let identity = candidate.identity.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, "starting");
-    let (leadership, election) = campaign(client.clone(), candidate, lease.clone());
+    let (leadership, election) = campaign(client.clone(), candidate, heart.clone(), lease.clone());
     let election = tokio::spawn(election);
 
     let busy = Arc::new(AtomicUsize::new(0));
@@ -122,6 +124,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let context = ControllerContext {
         client: client.clone(),
         leadership: leadership.clone(),
+        heart: heart.clone(),
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
@@ -153,6 +156,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         ready: Arc::clone(&ready),
+        heart,
     };
     for (address, routes) in
         [(options.http_address, http::router(state.clone())), (options.api_address, http::api(state))]

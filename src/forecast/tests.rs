@@ -13,6 +13,7 @@ use super::*;
 use crate::api::names;
 use crate::api::record::time;
 use crate::cluster::dra;
+use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
@@ -127,6 +128,7 @@ impl Cluster {
             directory: directory.clone(),
             metrics: Arc::new(Metrics::new().expect("distinct names")),
             ready: Arc::new(Readiness::default()),
+            heart: Heartbeat::default(),
         });
         Self { router, directory, copies }
     }
