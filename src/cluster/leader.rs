@@ -69,7 +69,7 @@ impl Claim {
         self.until.saturating_duration_since(Instant::now()).min(by_date)
     }
 
-    /// The claim after a renewal. One that has expired, or that another candidate may have interrupted, starts anew.
+    /// The claim after a renewal. One that has expired, or that another candidate may have interrupted, starts a new term.
     fn renewed(before: Option<Self>, taken: bool, until: Instant, terms: &mut u64) -> Self {
         match before.filter(|claim| !taken && claim.remaining() > Duration::ZERO) {
             Some(claim) => Self::new(claim.term, until),

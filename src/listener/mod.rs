@@ -1,10 +1,12 @@
 //! The connections of both ports, bounded in number and in time, so that no peer can use up the memory of Sluice or
 //! keep others out by being slow.
 //!
-//! A connection counts from its acceptance. At the cap, further ones wait in the kernel until another ends. A
-//! connection ends when its first request takes too long to arrive, headers included, and later when no request is in
-//! work for too long. The handlers bound the time of a request.
+//! A connection ends when its first request takes too long to arrive, headers included, and later when no request is in
+//! work for too long. The handlers bound the time of a request. At the cap, a new connection takes the place of the
+//! oldest one without a request in work, those that never had one first: peers that only hold connections keep neither
+//! the API server nor the probes of the kubelet out.
 
+use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,14 +19,16 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-/// The time for a connection to end after it was told to, while the process goes on.
+/// The time for a connection to end after the decision, while the process goes on.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// The time between two looks for a place while every connection has a request in work.
+const CROWDED: Duration = Duration::from_millis(50);
 /// The pause after a failure to accept, such as a lack of file descriptors.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -55,27 +59,86 @@ pub async fn serve<A>(
     A::Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A::Future: Send,
 {
-    let slots = Arc::new(Semaphore::new(limits.connections));
+    let mut places = Places::new(limits.connections);
     let mut connections = JoinSet::new();
     loop {
         let next = async {
-            let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, accepted(&listener).await)
+            let stream = accepted(&listener).await;
+            (stream, places.take().await)
         };
-        let Some((slot, stream)) = stop.run_until_cancelled(next).await else { break };
+        let Some((stream, place)) = stop.run_until_cancelled(next).await else { break };
         // Results of ended connections would accumulate.
         while connections.try_join_next().is_some() {}
+        let (tracker, requests) = watch::channel(Requests { open: 0, any: false, since: Instant::now() });
+        let cut = CancellationToken::new();
+        places.held.push_back(Held { requests: requests.clone(), cut: cut.clone() });
         let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
         connections.spawn(async move {
-            let _slot = slot;
-            let Ok(Ok((stream, ()))) = timeout(limits.first, acceptor.accept(stream, ())).await else {
-                return;
+            let _place = place;
+            let serve = async {
+                let handshake = timeout(limits.first, acceptor.accept(stream, ())).await;
+                let Ok(Ok((stream, ()))) = handshake else { return };
+                let service = Tracked { router, tracker: Arc::new(tracker) };
+                connection(stream, service, requests, limits, &stop).await;
             };
-            connection(stream, router, limits, &stop).await;
+            cut.run_until_cancelled(serve).await;
         });
     }
     drop(listener);
     let _ = timeout(limits.drain, async { while connections.join_next().await.is_some() {} }).await;
+}
+
+/// The places of a port.
+struct Places {
+    free: Arc<Semaphore>,
+    most: usize,
+    /// The connections in the order of their acceptance; some may have ended.
+    held: VecDeque<Held>,
+}
+
+/// A connection as the others see it.
+struct Held {
+    requests: watch::Receiver<Requests>,
+    /// Ends it.
+    cut: CancellationToken,
+}
+
+impl Places {
+    fn new(most: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(most)), most, held: VecDeque::new() }
+    }
+
+    /// A free place, if need be that of a connection without a request in work.
+    async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        if self.held.len() >= self.most.saturating_mul(2) {
+            self.forget_ended();
+        }
+        loop {
+            if let Ok(place) = Arc::clone(&self.free).try_acquire_owned() {
+                return Some(place);
+            }
+            self.make_room();
+            let freed = Arc::clone(&self.free).acquire_owned();
+            // If every connection had a request in work, one may be idle a moment later.
+            if let Ok(place) = timeout(CROWDED, freed).await {
+                return place.ok();
+            }
+        }
+    }
+
+    fn make_room(&mut self) {
+        self.forget_ended();
+        let unused = |held: &Held| held.requests.borrow().open == 0;
+        let never_used = |held: &Held| unused(held) && !held.requests.borrow().any;
+        let oldest = self.held.iter().position(never_used).or_else(|| self.held.iter().position(unused));
+        if let Some(held) = oldest.and_then(|oldest| self.held.remove(oldest)) {
+            held.cut.cancel();
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        self.held.retain(|held| held.requests.has_changed().is_ok());
+    }
 }
 
 /// The next connection. Failures to accept are retried: they end by themselves, or with the process.
@@ -96,15 +159,19 @@ async fn accepted(listener: &TcpListener) -> TcpStream {
 }
 
 /// Serves one connection until its peer closes it, a bound is reached, or the process stops.
-async fn connection<S>(stream: S, router: Router, limits: Limits, stop: &CancellationToken)
-where
+async fn connection<S>(
+    stream: S,
+    service: Tracked,
+    requests: watch::Receiver<Requests>,
+    limits: Limits,
+    stop: &CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (tracker, requests) = watch::channel(Requests { open: 0, any: false, since: Instant::now() });
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle.max(limits.first));
     builder.http2().timer(TokioTimer::new());
-    let service = TowerToHyperService::new(Tracked { router, tracker: Arc::new(tracker) });
+    let service = TowerToHyperService::new(service);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let patience = tokio::select! {
         _ = connection.as_mut() => return,

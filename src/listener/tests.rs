@@ -114,31 +114,47 @@ async fn an_idle_connection_is_closed_and_one_in_work_is_not() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_cap_wait_until_another_ends() {
+async fn at_the_cap_a_connection_without_a_request_gives_way() {
     let server = Server::start(Limits { connections: 2, ..LIMITS }).await;
-    let mut first = server.connect().await;
-    let mut second = server.connect().await;
-    assert!(ask(&mut first, "/").await.ends_with("hello"));
-    assert!(ask(&mut second, "/").await.ends_with("hello"));
+    let (mut kept, mut silent) = (server.connect().await, server.connect().await);
+    assert!(ask(&mut kept, "/").await.ends_with("hello"));
     let mut third = server.connect().await;
-    third.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("the kernel takes it");
+    assert!(ask(&mut third, "/").await.ends_with("hello"));
+    assert!(closed(&mut silent).await < LONG / 2, "it never sent a request");
+    assert!(ask(&mut kept, "/").await.ends_with("hello"), "it is older, but of use");
+    let mut fourth = server.connect().await;
+    assert!(ask(&mut fourth, "/").await.ends_with("hello"));
+    assert!(closed(&mut kept).await < LONG / 2, "the oldest of those that are idle");
+    assert!(ask(&mut third, "/").await.ends_with("hello"));
+}
+
+#[tokio::test]
+async fn beyond_the_cap_a_connection_waits_while_requests_are_in_work() {
+    let server = Server::start(Limits { connections: 1, ..LIMITS }).await;
+    let mut first = server.connect().await;
+    first.write_all(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("the connection is open");
+    sleep(SHORT).await;
+    let mut second = server.connect().await;
+    second.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("the kernel takes it");
     let mut answer = vec![0; 1024];
-    assert!(timeout(SHORT, third.read(&mut answer)).await.is_err(), "both places are taken");
-    assert!(ask(&mut first, "/").await.ends_with("hello"), "those inside are served");
-    drop(first);
-    let read = timeout(LONG, third.read(&mut answer)).await.expect("its turn").expect("an answer");
+    assert!(timeout(SHORT, second.read(&mut answer)).await.is_err(), "the only place is taken");
+    let read = timeout(LONG, first.read(&mut answer)).await.expect("an answer").expect("it is not cut");
+    assert!(String::from_utf8_lossy(&answer[..read]).ends_with("at last"));
+    let read = timeout(LONG, second.read(&mut answer)).await.expect("its turn").expect("an answer");
     assert!(String::from_utf8_lossy(&answer[..read]).ends_with("hello"));
 }
 
 #[tokio::test]
 async fn silent_peers_do_not_keep_others_out() {
-    let server = Server::start(Limits { connections: 8, first: SHORT, ..LIMITS }).await;
+    let server = Server::start(Limits { connections: 8, ..LIMITS }).await;
     let mut silent = Vec::new();
-    for _ in 0..32 {
+    for _ in 0..100 {
         silent.push(server.connect().await);
     }
     let mut late = server.connect().await;
     assert!(ask(&mut late, "/").await.ends_with("hello"));
+    let ends = silent.iter_mut().take(90).map(closed);
+    assert!(futures::future::join_all(ends).await.iter().all(|after| *after < LONG / 2));
 }
 
 #[tokio::test]
