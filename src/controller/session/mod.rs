@@ -177,9 +177,7 @@ impl Session {
 
     /// When to run the next cycle if nothing arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.term.is_none() {
-            return None;
-        }
+        self.term?;
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
         deadlines.into_iter().chain([self.engine.next_deadline()]).flatten().min()
