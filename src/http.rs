@@ -1,4 +1,7 @@
-//! Plain HTTP: metrics, health, and the JSON API that the command line reads.
+//! Plain HTTP, on two ports: metrics and health for the network, and the JSON API that the command line reads.
+//!
+//! The API shows the workloads of all teams and has no authentication of its own. It therefore listens inside the pod
+//! only, where `kubectl port-forward` reaches it: the right to forward a port is the right to ask.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,20 +12,31 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use axum_server::accept::DefaultAcceptor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::cluster::clock::now;
+use crate::cluster::heartbeat::Heartbeat;
 use crate::controller::{Asker, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::forecast::{Forecaster, Unanswered};
+use crate::listener::{self, Limits};
 use crate::metrics::Metrics;
 use crate::view::Accelerators;
 
 /// Time limit of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The bounds of each of the two ports.
+const LIMITS: Limits = Limits {
+    connections: 1024,
+    first: Duration::from_secs(10),
+    idle: Duration::from_secs(60),
+    drain: Duration::from_secs(5),
+};
 
 /// State shared by the handlers.
 #[derive(Clone, Debug)]
@@ -39,6 +53,8 @@ pub struct HttpState {
     pub metrics: Arc<Metrics>,
     /// Whether this replica takes requests.
     pub ready: Arc<Readiness>,
+    /// Whether the decision loop runs.
+    pub heart: Heartbeat,
 }
 
 #[derive(Deserialize)]
@@ -46,28 +62,36 @@ struct Filter {
     team: Option<String>,
 }
 
-/// The routes.
+/// The routes for the network: metrics and health.
 pub fn router(state: HttpState) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/readyz", get(readyz))
+        .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
+        .route("/healthz", get(healthz))
+        .with_state(state)
+}
+
+/// The routes of the JSON API.
+pub fn api(state: HttpState) -> Router {
+    Router::new()
         .route("/api/v1/teams", get(teams))
         .route("/api/v1/nodes", get(nodes))
         .route("/api/v1/workloads", get(workloads))
         .route("/api/v1/workloads/{namespace}/{name}", get(workload))
         .route("/api/v1/what-if", post(what_if))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
-        .route("/healthz", get(|| async { "ok" }))
         .with_state(state)
 }
 
 /// Serves the routes until the token is cancelled.
 ///
 /// # Errors
-/// When the address cannot be bound or the listener fails.
+/// When the address cannot be bound.
 pub async fn serve(address: SocketAddr, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    let listener = tokio::net::TcpListener::bind(address).await?;
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    let listener = TcpListener::bind(address).await?;
+    listener::serve(listener, DefaultAcceptor::new(), router, LIMITS, stop).await;
+    Ok(())
 }
 
 async fn metrics(State(state): State<HttpState>) -> Response {
@@ -77,6 +101,15 @@ async fn metrics(State(state): State<HttpState>) -> Response {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Fails when the decision loop has stopped for so long that only a new process helps. It asks the loop nothing, so that
+/// the answer does not wait for it.
+async fn healthz(State(state): State<HttpState>) -> Response {
+    match state.heart.stopped() {
+        None => "ok".into_response(),
+        Some(sentence) => (StatusCode::SERVICE_UNAVAILABLE, sentence).into_response(),
     }
 }
 
@@ -129,6 +162,7 @@ async fn what_if(State(state): State<HttpState>, Json(object): Json<Value>) -> R
     };
     let status = match error {
         Unanswered::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        Unanswered::Busy => StatusCode::TOO_MANY_REQUESTS,
         Unanswered::Unknown => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, Json(json!({ "error": error.to_string() }))).into_response()
@@ -149,6 +183,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::cluster::heartbeat::LIVES;
     use crate::engine::Engine;
 
     async fn status(router: &Router, path: &str) -> StatusCode {
@@ -156,15 +191,16 @@ mod tests {
         router.clone().oneshot(request).await.expect("infallible").status()
     }
 
-    fn router_to(asker: Asker, ready: &Arc<Readiness>) -> Router {
-        router(HttpState {
+    fn state(asker: Asker, ready: &Arc<Readiness>) -> HttpState {
+        HttpState {
             forecaster: Forecaster::new(asker.clone(), CancellationToken::new()),
             asker,
             accelerators: Accelerators::default(),
             directory: SharedDirectory::default(),
             metrics: Arc::new(Metrics::new().expect("distinct names")),
             ready: Arc::clone(ready),
-        })
+            heart: Heartbeat::default(),
+        }
     }
 
     #[tokio::test]
@@ -177,11 +213,20 @@ mod tests {
             }
         });
         let ready = Arc::new(Readiness::default());
-        let router = router_to(asker, &ready);
-        for path in ["/healthz", "/metrics", "/api/v1/teams", "/api/v1/nodes", "/api/v1/workloads?team=a"] {
+        let (router, api) = (router(state(asker.clone(), &ready)), api(state(asker, &ready)));
+        for path in ["/healthz", "/metrics"] {
             assert_eq!(status(&router, path).await, StatusCode::OK, "{path}");
+            assert_eq!(status(&api, path).await, StatusCode::NOT_FOUND, "{path}");
         }
-        assert_eq!(status(&router, "/api/v1/workloads/ns/none").await, StatusCode::NOT_FOUND);
+        for path in ["/api/v1/teams", "/api/v1/nodes", "/api/v1/workloads?team=a"] {
+            assert_eq!(status(&api, path).await, StatusCode::OK, "{path}");
+            assert_eq!(
+                status(&router, path).await,
+                StatusCode::NOT_FOUND,
+                "the network does not reach {path}"
+            );
+        }
+        assert_eq!(status(&api, "/api/v1/workloads/ns/none").await, StatusCode::NOT_FOUND);
         assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
         assert!(ready.lists_complete());
         assert_eq!(status(&router, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
@@ -192,10 +237,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_replica_whose_loop_hangs_is_not_healthy() {
+        let state = state(Asker::new().0, &Arc::default());
+        let (heart, router) = (state.heart.clone(), router(state));
+        heart.stopped_since(LIVES / 2);
+        assert_eq!(status(&router, "/healthz").await, StatusCode::OK, "it lists a large cluster, say");
+        heart.stopped_since(LIVES + Duration::from_secs(1));
+        assert_eq!(status(&router, "/healthz").await, StatusCode::SERVICE_UNAVAILABLE);
+        heart.beat();
+        assert_eq!(status(&router, "/healthz").await, StatusCode::OK);
+    }
+
+    #[tokio::test]
     async fn routes_are_unavailable_after_the_control_loop_has_ended() {
         let (asker, questions) = Asker::new();
         drop(questions);
-        let router = router_to(asker, &Arc::default());
-        assert_eq!(status(&router, "/api/v1/nodes").await, StatusCode::SERVICE_UNAVAILABLE);
+        let api = api(state(asker, &Arc::default()));
+        assert_eq!(status(&api, "/api/v1/nodes").await, StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -11,6 +11,7 @@ pub mod directory;
 pub mod forecast;
 pub mod http;
 pub mod kinds;
+pub mod listener;
 pub mod metrics;
 pub mod options;
 pub mod reference;

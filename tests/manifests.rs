@@ -1,10 +1,15 @@
 //! Checks that manifests and policies match the program and affect labelled namespaces only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sluice::api::names;
+
+/// The policies that judge the writes of Sluice, and no others.
+const CONFINING: [&str; 3] = ["sluice-confined", "sluice-confined-images", "sluice-confined-names"];
+/// The policy that judges which account moves a namespace to a team.
+const MEMBERSHIP: &str = "sluice-namespace-team";
 
 /// All objects of the YAML files under `manifests/` and `policies/`.
 fn objects() -> Vec<(PathBuf, Value)> {
@@ -49,10 +54,12 @@ fn assert_labelled_only(selector: &Value, what: &Value) {
 #[test]
 fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
     for binding in of_kind(&["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"]) {
-        assert_labelled_only(
-            &binding["spec"]["matchResources"]["namespaceSelector"],
-            &binding["metadata"]["name"],
-        );
+        let name = &binding["metadata"]["name"];
+        // Tests of their own say whom these leave alone.
+        if *name == MEMBERSHIP || CONFINING.iter().any(|confining| name == confining) {
+            continue;
+        }
+        assert_labelled_only(&binding["spec"]["matchResources"]["namespaceSelector"], name);
     }
     for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
         for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
@@ -97,6 +104,9 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
     };
     for policy in of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]) {
         let (spec, name) = (&policy["spec"], &policy["metadata"]["name"]);
+        if *name == MEMBERSHIP || CONFINING.iter().any(|confining| name == confining) {
+            continue;
+        }
         // This policy is about Sluice's own writes, and only about the owners of their fields.
         if *name == "sluice-job-unowned" {
             assert!(spec["matchConditions"].to_string().contains(&sluice.replace("!=", "==")));
@@ -127,6 +137,208 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
             }
             assert!(webhook["timeoutSeconds"].as_u64().is_some_and(|seconds| seconds <= 5));
             assert_eq!(webhook["sideEffects"], "None");
+        }
+    }
+}
+
+fn policy(name: &str) -> Value {
+    let mut policies = of_kind(&["ValidatingAdmissionPolicy"]).into_iter();
+    policies.find(|policy| policy["metadata"]["name"] == name).unwrap_or_else(|| panic!("no policy {name}"))
+}
+
+#[test]
+fn the_confining_policies_leave_every_other_account_alone() {
+    for name in CONFINING {
+        let spec = &policy(name)["spec"];
+        let expected = format!("request.userInfo.username == '{}'", names::ACCOUNT);
+        assert_eq!(spec["matchConditions"].as_array().map(Vec::len), Some(1), "{name}");
+        assert_eq!(spec["matchConditions"][0]["expression"], *expected, "{name}");
+        assert_eq!(spec["failurePolicy"], "Fail", "{name}");
+    }
+    let bindings = of_kind(&["ValidatingAdmissionPolicyBinding"]);
+    let binding = bindings.iter().find(|binding| binding["metadata"]["name"] == "sluice-confined");
+    let selector =
+        serde_json::json!({"matchExpressions": [{"key": names::TEAM, "operator": "DoesNotExist"}]});
+    assert_eq!(binding.expect("it is bound")["spec"]["matchResources"]["namespaceSelector"], selector);
+}
+
+#[test]
+fn sluice_is_confined_for_every_kind_that_it_writes() {
+    let rules = policy("sluice-confined")["spec"]["matchConstraints"]["resourceRules"].clone();
+    let strings = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+    };
+    let judged = |group: &str, resource: &str| {
+        rules.as_array().into_iter().flatten().any(|rule| {
+            let resources = strings(&rule["resources"]);
+            strings(&rule["apiGroups"]).iter().any(|other| other == group)
+                && resources
+                    .iter()
+                    .any(|other| other == resource || (other == "*" && !resource.contains('/')))
+                && strings(&rule["operations"]).len() == 3
+        })
+    };
+    // Not in the namespace of a workload, or no harm to it.
+    let elsewhere = ["events", "leases", "secrets", "teams/status", "nodepools/status"];
+    let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let mut count = 0;
+    for role in roles_of_sluice() {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let writes = strings(&rule["verbs"]).iter().any(|v| !["get", "list", "watch"].contains(&&**v));
+            for resource in strings(&rule["resources"]).iter().filter(|_| writes) {
+                if elsewhere.contains(&&**resource) || configurations.contains(&&**resource) {
+                    continue;
+                }
+                for group in strings(&rule["apiGroups"]) {
+                    assert!(judged(&group, resource), "no policy confines writes to {resource} of {group:?}");
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert!(count > 8, "only {count} kinds were found");
+}
+
+/// The roles that are bound to the account of Sluice.
+fn roles_of_sluice() -> Vec<Value> {
+    let bindings = of_kind(&["ClusterRoleBinding", "RoleBinding"]);
+    let bound: BTreeSet<[String; 2]> = bindings
+        .iter()
+        .filter(|binding| {
+            let subjects = binding["subjects"].as_array().into_iter().flatten();
+            subjects.into_iter().any(|subject| {
+                subject["kind"] == "ServiceAccount"
+                    && subject["name"] == names::NAME
+                    && subject["namespace"] == names::NAMESPACE
+            })
+        })
+        .map(|binding| ["kind", "name"].map(|field| binding["roleRef"][field].to_string()))
+        .collect();
+    let is_bound =
+        |role: &Value| bound.contains(&[role["kind"].to_string(), role["metadata"]["name"].to_string()]);
+    of_kind(&["ClusterRole", "Role"]).into_iter().filter(is_bound).collect()
+}
+
+#[test]
+fn the_roles_of_sluice_have_no_wildcard_and_name_the_objects_that_they_guard() {
+    let roles = roles_of_sluice();
+    assert_eq!(roles.len(), 5, "sluice, sluice-kinds, sluice-certificates, and two in its namespace");
+    for role in roles {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let text = rule.to_string();
+            for too_much in ["\"*\"", "impersonate", "escalate", "\"bind\"", "deletecollection", "approve"] {
+                assert!(!text.contains(too_much), "{}: {text}", role["metadata"]["name"]);
+            }
+            let guarded =
+                ["secrets", "leases", "webhookconfigurations"].iter().any(|kind| text.contains(kind));
+            let creates = rule["verbs"] == serde_json::json!(["create"]);
+            assert!(!guarded || creates || rule["resourceNames"].is_array(), "{text}");
+            // What RBAC cannot name, a policy does.
+            if guarded && creates {
+                assert_eq!(role["kind"], "Role");
+                let names = policy("sluice-confined-names").to_string();
+                assert!(names.contains(rule["resources"][0].as_str().expect("a resource")), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_account_and_its_namespace_agree_everywhere() {
+    assert_eq!(names::ACCOUNT, format!("system:serviceaccount:{}:{}", names::NAMESPACE, names::NAME));
+    for (path, object) in objects() {
+        let text = object.to_string();
+        for (at, _) in text.match_indices("system:serviceaccount:sluice") {
+            assert!(
+                text[at..].starts_with(&format!("{}'", names::ACCOUNT)),
+                "{}: {}",
+                path.display(),
+                &text[at..at + 60]
+            );
+        }
+        let binding = object["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"));
+        for subject in object["subjects"].as_array().into_iter().flatten().filter(|_| binding) {
+            if subject["name"] == names::NAME {
+                assert_eq!(subject["namespace"], names::NAMESPACE, "{}", path.display());
+            }
+        }
+        if ["Deployment", "Service", "Role", "RoleBinding", "NetworkPolicy", "ServiceAccount"]
+            .iter()
+            .any(|kind| object["kind"] == *kind)
+        {
+            assert_eq!(object["metadata"]["namespace"], names::NAMESPACE, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn only_a_change_of_its_team_or_queue_is_judged_on_a_namespace() {
+    let spec = &policy(MEMBERSHIP)["spec"];
+    let rules = serde_json::json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
+        "operations": ["CREATE", "UPDATE"]}]);
+    // The subresources status and finalize are not in the rule, nor are deletions.
+    assert_eq!(spec["matchConstraints"]["resourceRules"], rules);
+    let conditions = spec["matchConditions"].as_array().expect("conditions");
+    let names: Vec<&Value> = conditions.iter().map(|condition| &condition["name"]).collect();
+    assert_eq!(names, ["membership-changes"]);
+    let checks = spec["validations"].to_string();
+    assert_eq!(checks.matches("resource('teams')").count(), 2, "the old team and the new");
+    assert_eq!(checks.matches("check('use')").count(), 2);
+    let example =
+        of_kind(&["ClusterRole"]).into_iter().find(|role| role["metadata"]["name"] == "sluice-team-user");
+    let rule = &example.expect("the role to bind")["rules"][0];
+    assert_eq!((&rule["verbs"][0], &rule["resources"][0]), (&"use".into(), &"teams".into()));
+    assert!(rule["resourceNames"].is_array());
+}
+
+#[test]
+fn the_network_reaches_the_webhook_and_metrics_and_nothing_else() {
+    let [deployment] = &of_kind(&["Deployment"])[..] else { panic!("one Deployment") };
+    let [policy] = &of_kind(&["NetworkPolicy"])[..] else { panic!("one NetworkPolicy") };
+    let template = &deployment["spec"]["template"];
+    assert_eq!(policy["spec"]["podSelector"]["matchLabels"], template["metadata"]["labels"]);
+    assert_eq!(policy["spec"]["policyTypes"], serde_json::json!(["Ingress"]));
+    let container = &template["spec"]["containers"][0];
+    let ports: BTreeMap<&str, u64> = container["ports"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|port| Some((port["name"].as_str()?, port["containerPort"].as_u64()?)))
+        .collect();
+    assert_eq!(ports, BTreeMap::from([("https", 9443), ("http", 8080)]));
+    assert!(!container["args"].to_string().contains("api"), "the API stays on the loopback address");
+    let rules: BTreeMap<&str, bool> = policy["spec"]["ingress"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|rule| (rule["ports"][0]["port"].as_str().expect("a port by name"), rule["from"].is_array()))
+        .collect();
+    assert_eq!(rules, BTreeMap::from([("https", false), ("http", true)]));
+}
+
+#[test]
+fn kustomizations_name_files_that_exist_and_patch_objects_that_exist() {
+    let objects = objects();
+    let known: BTreeSet<(String, String)> = objects
+        .iter()
+        .map(|(_, object)| (object["kind"].to_string(), object["metadata"]["name"].to_string()))
+        .collect();
+    for (path, object) in &objects {
+        let folder = path.parent().expect("a folder");
+        for field in ["resources", "components"] {
+            for entry in object[field]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|_| path.ends_with("kustomization.yaml"))
+            {
+                let entry = entry.as_str().expect("a path");
+                assert!(folder.join(entry).exists(), "{}: {entry}", path.display());
+            }
+        }
+        for patch in object["patches"].as_array().into_iter().flatten() {
+            let target = (patch["target"]["kind"].to_string(), patch["target"]["name"].to_string());
+            assert!(known.contains(&target), "{}: {target:?}", path.display());
         }
     }
 }

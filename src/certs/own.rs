@@ -100,15 +100,14 @@ impl Renewal {
             changes(self.secrets.clone(), store::SECRET),
         ]);
         loop {
-            let pause = match self.refresh().await {
-                Ok(_) => self.pause(),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot check the certificates; retrying");
-                    RETRY
-                }
-            };
+            if let Err(error) = self.refresh().await {
+                tracing::warn!(%error, "cannot check the certificates; retrying");
+                // Nothing cuts this pause short: what there is to announce may differ until a refresh succeeds.
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(self.pause()) => {}
                 () = self.address.changed(self.url.as_deref()) => {}
                 Some(()) = changes.next() => {}
             }
@@ -203,4 +202,44 @@ where
             std::future::ready(matches!(event, Ok(Event::Apply(_) | Event::Delete(_))).then_some(()))
         })
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_api_server_that_is_away_is_asked_once_a_second() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let away = tower::service_fn(move |request: axum::http::Request<Body>| {
+            if request.uri().path().ends_with(store::SECRET) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            async { Err::<axum::http::Response<Body>, _>(std::io::Error::other("connection refused")) }
+        });
+        let client = Client::new(away, "ns");
+        // The former leader: it has announced its URL, and would take that back at once.
+        let url = "https://127.0.0.1:9443".parse().expect("a URL");
+        let mut renewal = Renewal {
+            secrets: Api::namespaced(client.clone(), "ns"),
+            lifetimes: Lifetimes { certificate: SETTLE * 100, authority: SETTLE * 1000 },
+            hosts: vec!["localhost".to_owned()],
+            address: Address::new(Some(&url), || false),
+            client,
+            url: Some(url.to_string()),
+            tls: None,
+            served: String::new(),
+            announced: None,
+        };
+        let time = RETRY * 5 / 2;
+        assert!(tokio::time::timeout(time, renewal.run()).await.is_err(), "it goes on");
+        let attempts = asked.load(Ordering::Relaxed);
+        assert!((1..=3).contains(&attempts), "{attempts} attempts in {time:?}");
+    }
 }

@@ -19,8 +19,8 @@ use crate::view::{Accelerators, NodeRow, Teams, WhatIfRow, WorkloadRow};
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Address of Sluice's API, e.g. after `kubectl -n sluice-system port-forward svc/sluice 8080`.
-    #[arg(long, env = "SLUICE_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    /// Address of Sluice's API, e.g. after `kubectl -n sluice-system port-forward deployment/sluice 8081`.
+    #[arg(long, env = "SLUICE_SERVER", default_value = "http://127.0.0.1:8081", value_name = "URL")]
     server: String,
     /// Output format.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
@@ -122,8 +122,8 @@ fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (status, body) = runtime.block_on(answer(uri, body)).with_context(|| {
         format!(
-            "cannot reach Sluice at {base}; run `kubectl -n sluice-system port-forward svc/sluice 8080`, \
-                 or set --server or SLUICE_SERVER"
+            "cannot reach Sluice at {base}; run `kubectl -n sluice-system port-forward deployment/sluice \
+                 8081`, or set --server or SLUICE_SERVER"
         )
     })?;
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
@@ -131,7 +131,10 @@ fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>
         let error = answer["error"].as_str().unwrap_or("not found");
         return Err(Invalid(error.to_owned()).into());
     }
-    anyhow::ensure!(status.is_success(), "{base}{path}: {status}");
+    if !status.is_success() {
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        anyhow::bail!("{base}{path}: {}", answer["error"].as_str().unwrap_or(&status.to_string()));
+    }
     serde_json::from_slice(&body).with_context(|| format!("unexpected answer from {base}{path}"))
 }
 

@@ -18,6 +18,11 @@
 //! 3. A replica that takes the lease lists the whole cluster afterwards, with reads that etcd
 //!    confirms, and makes no decision before. It sees every write committed by then.
 //! 4. A leader that shuts down releases the lease only after each of its writes was answered.
+//! 5. The lease is taken and renewed only while the decision loop runs, see [`super::heartbeat`]. A loop that hangs loses
+//!    it. When it runs again, it learns from the term that it led before and not without a break, and lists again.
+//!
+//! The clock of durations stands still while the machine is suspended, and the lease does not. So leadership also ends
+//! by the clock of dates. That one may be set: forward ends leadership early, backward changes nothing.
 //!
 //! One case remains: the API server hands a write to etcd in time, and etcd commits it more than P
 //! later, because etcd has no leader itself or its disk stalls. If the new leader has written the same
@@ -25,7 +30,7 @@
 //! new leader's decisions. From then on it is charged like any admission, and nothing more is admitted
 //! until the capacity is free again.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -36,11 +41,45 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::heartbeat::{Heartbeat, RENEWED};
 use crate::api::names;
 
 /// The permission to write, until it expires.
 #[derive(Clone, Debug)]
-pub struct Leadership(watch::Receiver<Option<Instant>>);
+pub struct Leadership(watch::Receiver<Option<Claim>>);
+
+/// A lease that this process holds.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    /// The number of times that the lease was gained.
+    term: u64,
+    until: Instant,
+    /// The same on the clock of dates.
+    date: SystemTime,
+}
+
+impl Claim {
+    fn new(term: u64, until: Instant) -> Self {
+        let date = SystemTime::now() + until.saturating_duration_since(Instant::now());
+        Self { term, until, date }
+    }
+
+    fn remaining(&self) -> Duration {
+        let by_date = self.date.duration_since(SystemTime::now()).unwrap_or_default();
+        self.until.saturating_duration_since(Instant::now()).min(by_date)
+    }
+
+    /// The claim after a renewal. One that has expired, or that another candidate may have interrupted, starts a new term.
+    fn renewed(before: Option<Self>, taken: bool, until: Instant, terms: &mut u64) -> Self {
+        match before.filter(|claim| !taken && claim.remaining() > Duration::ZERO) {
+            Some(claim) => Self::new(claim.term, until),
+            None => {
+                *terms += 1;
+                Self::new(*terms, until)
+            }
+        }
+    }
+}
 
 impl Leadership {
     /// Whether this process leads now.
@@ -52,13 +91,19 @@ impl Leadership {
     /// The time until leadership expires if it is not renewed.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.0.borrow().map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+        self.0.borrow().map_or(Duration::ZERO, |claim| claim.remaining())
+    }
+
+    /// The term in which this process leads now. Between two terms another process may have led.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        self.0.borrow().filter(|claim| claim.remaining() > Duration::ZERO).map(|claim| claim.term)
     }
 
     /// Leadership that expires at a given time.
     #[cfg(test)]
     pub(crate) fn until(until: Instant) -> Self {
-        Self(watch::channel(Some(until)).1)
+        Self(watch::channel(Some(Claim::new(1, until))).1)
     }
 
     /// Waits until leadership is renewed, released or lost; false when the election has ended.
@@ -137,24 +182,41 @@ fn written(lease: &Lease, candidate: &Candidate, taking: bool) -> Lease {
     }
 }
 
-/// Takes part in the election until `stop`, then releases the lease.
+/// Takes part in the election until `stop`, then releases the lease. It stands aside while `heart` does not beat.
 pub fn campaign(
     client: Client,
     candidate: Candidate,
+    heart: Heartbeat,
     stop: CancellationToken,
 ) -> (Leadership, impl Future<Output = ()> + Send) {
-    let (sender, receiver) = watch::channel(None);
+    let (sender, receiver) = watch::channel(None::<Claim>);
     let run = async move {
         let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
         let period = candidate.duration / 4;
-        let mut seen = None;
+        let (mut seen, mut terms, mut aside) = (None, 0, false);
         loop {
             let asked = Instant::now();
             let mut again = asked + period;
+            if heart.age() > RENEWED {
+                if !std::mem::replace(&mut aside, true) {
+                    let age = heart.age();
+                    tracing::error!(
+                        ?age,
+                        "the decision loop does not run; the lease is neither taken nor renewed"
+                    );
+                }
+                if stop.run_until_cancelled(tokio::time::sleep_until(again)).await.is_none() {
+                    break;
+                }
+                continue;
+            }
+            aside = false;
             match timeout(period * 2, round(&api, &candidate, &mut seen)).await {
-                Ok(Ok(Held::Here)) => {
+                Ok(Ok(Held::Here { taken })) => {
                     // Counted from the request, and one period shorter than other candidates wait.
-                    sender.send_replace(Some(asked + candidate.duration - period));
+                    let until = asked + candidate.duration - period;
+                    let before = *sender.borrow();
+                    sender.send_replace(Some(Claim::renewed(before, taken, until, &mut terms)));
                 }
                 Ok(Ok(Held::Elsewhere { expires })) => {
                     sender.send_replace(None);
@@ -178,8 +240,8 @@ pub fn campaign(
 
 /// The holder of the lease after one round.
 enum Held {
-    /// This candidate.
-    Here,
+    /// This candidate; `taken` says that it did not hold the lease before.
+    Here { taken: bool },
     /// Another candidate; `expires` is the time at which the lease expires unless it is renewed, if known.
     Elsewhere { expires: Option<Instant> },
 }
@@ -194,19 +256,21 @@ async fn round(
     let Some(lease) = api.get_opt(names::NAME).await? else {
         let metadata = ObjectMeta { name: Some(names::NAME.to_owned()), ..ObjectMeta::default() };
         let fresh = Lease { metadata, spec: None };
-        return won(api.create(&params, &written(&fresh, candidate, true)).await);
+        return won(api.create(&params, &written(&fresh, candidate, true)).await, true);
     };
     match step(&lease, candidate, seen, Instant::now()) {
         Step::Wait(expires) => Ok(Held::Elsewhere { expires: Some(expires) }),
-        Step::Renew => won(api.replace(names::NAME, &params, &written(&lease, candidate, false)).await),
-        Step::Take => won(api.replace(names::NAME, &params, &written(&lease, candidate, true)).await),
+        Step::Renew => {
+            won(api.replace(names::NAME, &params, &written(&lease, candidate, false)).await, false)
+        }
+        Step::Take => won(api.replace(names::NAME, &params, &written(&lease, candidate, true)).await, true),
     }
 }
 
 /// The result of a write on the lease. A lost race is an outcome, not an error.
-fn won(answer: kube::Result<Lease>) -> kube::Result<Held> {
+fn won(answer: kube::Result<Lease>, taken: bool) -> kube::Result<Held> {
     match answer {
-        Ok(_) => Ok(Held::Here),
+        Ok(_) => Ok(Held::Here { taken }),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
             Ok(Held::Elsewhere { expires: None })
         }
@@ -232,6 +296,7 @@ async fn release(api: &Api<Lease>, candidate: &Candidate) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::heartbeat::LIVES;
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(5);
@@ -298,9 +363,100 @@ mod tests {
         let leadership = Leadership(receiver);
         assert!(!leadership.holds());
         let renewed = Instant::now();
-        sender.send_replace(Some(renewed + LEASE));
+        sender.send_replace(Some(Claim::new(1, renewed + LEASE)));
         assert!(leadership.holds() && leadership.remaining() <= LEASE);
-        sender.send_replace(Some(renewed));
+        sender.send_replace(Some(Claim::new(1, renewed)));
         assert!(!leadership.holds(), "it was not renewed since");
+    }
+
+    #[test]
+    fn leadership_ends_while_the_machine_is_suspended() {
+        let (start, date) = (Instant::now() + LEASE, SystemTime::now());
+        let claim = Claim { term: 1, until: start, date };
+        assert_eq!(claim.remaining(), Duration::ZERO, "the clock of durations stood still meanwhile");
+        assert!(Claim { date: date + 100 * LEASE, ..claim }.remaining() <= LEASE, "the date was set back");
+    }
+
+    #[test]
+    fn a_term_lasts_while_the_lease_is_renewed_in_time() {
+        let (mut terms, now) = (0, Instant::now());
+        let first = Claim::renewed(None, true, now + LEASE, &mut terms);
+        let second = Claim::renewed(Some(first), false, now + 2 * LEASE, &mut terms);
+        assert_eq!((first.term, second.term), (1, 1));
+        let late = Claim::renewed(Some(Claim::new(1, now)), false, now + LEASE, &mut terms);
+        assert_eq!(late.term, 2, "it had expired");
+        assert_eq!(
+            Claim::renewed(Some(late), true, now + LEASE, &mut terms).term,
+            3,
+            "it was lost meanwhile"
+        );
+    }
+
+    /// An API server that has no Lease yet, and keeps the one it is sent.
+    fn api_server() -> (Client, watch::Receiver<usize>) {
+        use axum::Json;
+        use axum::extract::State;
+        use axum::http::StatusCode;
+        use axum::response::IntoResponse;
+        use axum::routing::{get, post};
+        use serde_json::{Value, json};
+        use std::sync::{Arc, Mutex};
+
+        let (writes, written) = watch::channel(0);
+        let stored: Arc<Mutex<Option<Value>>> = Arc::default();
+        let read = |State(stored): State<Arc<Mutex<Option<Value>>>>| async move {
+            match stored.lock().expect("no panic").clone() {
+                Some(lease) => Json(lease).into_response(),
+                None => {
+                    let status =
+                        json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+                    (StatusCode::NOT_FOUND, Json(status)).into_response()
+                }
+            }
+        };
+        let write = move |State(stored): State<Arc<Mutex<Option<Value>>>>, Json(lease): Json<Value>| async move {
+            writes.send_modify(|count| *count += 1);
+            *stored.lock().expect("no panic") = Some(lease.clone());
+            Json(lease)
+        };
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+        let router = axum::Router::new()
+            .route(leases, post(write.clone()))
+            .route(&format!("{leases}/sluice"), get(read).put(write))
+            .with_state(stored);
+        (Client::new(router, "ns"), written)
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_hangs_loses_the_lease_and_gains_it_again_when_it_runs() {
+        let (client, writes) = api_server();
+        let (heart, stop) = (Heartbeat::default(), CancellationToken::new());
+        let candidate = Candidate { duration: Duration::from_secs(2), ..me() };
+        let (mut leadership, run) = campaign(client, candidate.clone(), heart.clone(), stop.clone());
+        let election = tokio::spawn(run);
+        assert!(leadership.changed().await && leadership.holds());
+        let first = leadership.term();
+        // The loop runs: the lease is renewed.
+        assert!(leadership.changed().await && leadership.changed().await);
+        assert_eq!(leadership.term(), first);
+        // It hangs.
+        heart.stopped_since(RENEWED + candidate.duration);
+        while leadership.holds() {
+            tokio::time::sleep(candidate.duration / 20).await;
+        }
+        let count = *writes.borrow();
+        tokio::time::sleep(candidate.duration).await;
+        assert_eq!(*writes.borrow(), count, "others may take the lease");
+        assert_eq!(heart.stopped(), None, "the process still has time to recover");
+        heart.stopped_since(LIVES + Duration::from_secs(1));
+        assert!(heart.stopped().is_some_and(|sentence| sentence.contains("has not run for 61 s")));
+        // It runs again.
+        heart.beat();
+        assert!(leadership.changed().await);
+        assert!(leadership.holds());
+        assert!(leadership.term() > first, "it must list the cluster again");
+        assert_eq!(heart.stopped(), None);
+        stop.cancel();
+        election.await.expect("no panic");
     }
 }

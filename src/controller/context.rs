@@ -7,6 +7,7 @@ use kube::Client;
 
 use super::readiness::Readiness;
 use crate::cluster::events::Notices;
+use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::Leadership;
 use crate::directory::SharedDirectory;
 use crate::engine::types::Settings;
@@ -20,6 +21,8 @@ pub struct Context {
     pub client: Client,
     /// Whether this process leads.
     pub leadership: Leadership,
+    /// The heartbeat of the loop.
+    pub heart: Heartbeat,
     /// The directory that the webhook reads.
     pub directory: SharedDirectory,
     /// Every metric.

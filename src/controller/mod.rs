@@ -41,8 +41,9 @@ pub async fn run(
     mut questions: mpsc::Receiver<Question>,
     stop: CancellationToken,
 ) -> bool {
-    let mut session = Session::begin(&context, false);
+    let mut session = Session::begin(&context, None);
     loop {
+        context.heart.beat();
         let wake = wake_after(session.next_deadline(), now());
         tokio::select! {
             () = stop.cancelled() => break,
@@ -56,6 +57,7 @@ pub async fn run(
         }
         let began = Instant::now();
         let worked = session.take_waiting();
+        context.heart.beat();
         follow_leadership(&context, &mut session);
         if let Some(directory) = session.directory() {
             context.directory.store(directory);
@@ -76,17 +78,17 @@ pub async fn run(
     session.finish(DRAIN).await
 }
 
-/// Starts a new session when leadership is gained, or was lost for a moment during a write. Stops deciding
-/// when leadership is lost.
+/// Starts a new session when leadership is gained, or was lost for a moment, also unnoticed. Stops deciding when
+/// leadership is lost.
 fn follow_leadership(context: &Context, session: &mut Session) {
-    let leads = context.leadership.holds();
-    if leads == session.leads() && !session.lost_track() {
+    let term = context.leadership.term();
+    if term == session.term() && !session.lost_track() {
         return;
     }
-    context.metrics.leader.set(i64::from(leads));
-    if leads {
+    context.metrics.leader.set(i64::from(term.is_some()));
+    if term.is_some() {
         tracing::info!("became leader; listing the cluster again");
-        *session = Session::begin(context, true);
+        *session = Session::begin(context, term);
     } else {
         tracing::warn!("lost leadership");
         session.stand_down();

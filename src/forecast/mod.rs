@@ -62,6 +62,8 @@ pub struct Forecaster {
     forecasts: Arc<Semaphore>,
     /// One what-if replay at a time.
     what_ifs: Arc<Semaphore>,
+    /// The one that runs and the one that may wait for it.
+    asked: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
@@ -74,14 +76,18 @@ pub enum Unanswered {
     /// The cluster's state is not available, or too large to copy.
     #[error("no forecast: Sluice is starting or stopping, or the cluster has too many workloads to replay")]
     Unknown,
+    /// Each replay takes seconds of a processor, so few may wait.
+    #[error("two what-if questions are in work already; try again in a few seconds")]
+    Busy,
 }
 
 impl Forecaster {
     /// Makes forecasts from the engine behind `asker`, until `stop`.
     #[must_use]
     pub fn new(asker: Asker, stop: CancellationToken) -> Self {
-        let one = || Arc::new(Semaphore::new(1));
-        Self { asker, newest: watch::Sender::new(None), forecasts: one(), what_ifs: one(), stop }
+        let permits = |count| Arc::new(Semaphore::new(count));
+        let newest = watch::Sender::new(None);
+        Self { asker, newest, forecasts: permits(1), what_ifs: permits(1), asked: permits(2), stop }
     }
 
     /// Fills in the expected start of each waiting workload.
@@ -137,11 +143,14 @@ impl Forecaster {
     /// [`Unanswered`].
     pub async fn what_if(&self, directory: &Directory, object: Value) -> Result<WhatIfRow, Unanswered> {
         let managed = converted(directory, object, now()).map_err(Unanswered::Refused)?;
-        let _permit = self.what_ifs.acquire().await.map_err(|_| Unanswered::Unknown)?;
-        let asked = self.asker.ask(|to| Question::Candidate(managed, to)).await.flatten();
-        let Candidate { engine, workload, queue } = asked.ok_or(Unanswered::Unknown)?;
+        let asked = Arc::clone(&self.asked).try_acquire_owned().map_err(|_| Unanswered::Busy)?;
+        let turn = Arc::clone(&self.what_ifs).acquire_owned().await.map_err(|_| Unanswered::Unknown)?;
+        let candidate = self.asker.ask(|to| Question::Candidate(managed, to)).await.flatten();
+        let Candidate { engine, workload, queue } = candidate.ok_or(Unanswered::Unknown)?;
         let stop = self.stop.clone();
         let result = tokio::task::spawn_blocking(move || {
+            // The replay goes on when its caller has gone, and so does its turn.
+            let _held = (asked, turn);
             let at = now();
             let mut go_on = within_budget(&stop);
             let result =

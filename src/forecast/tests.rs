@@ -13,19 +13,22 @@ use super::*;
 use crate::api::names;
 use crate::api::record::time;
 use crate::cluster::dra;
+use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
 use crate::controller::{Readiness, answer};
 use crate::directory::{Membership, SharedDirectory};
-use crate::http::{HttpState, router};
+use crate::http::{HttpState, api};
 use crate::metrics::Metrics;
 use crate::view::Accelerators;
 
 /// A cluster of one GPU and team `a`, with its control loop and HTTP routes.
 struct Cluster {
     router: Router,
+    /// Its namespaces and teams.
+    directory: SharedDirectory,
     /// Number of engine copies handed out.
     copies: Arc<AtomicUsize>,
 }
@@ -121,15 +124,16 @@ impl Cluster {
                 answer(question, &engine, &mirror, true);
             }
         });
-        let router = router(HttpState {
+        let router = api(HttpState {
             forecaster: Forecaster::new(asker.clone(), CancellationToken::new()),
             asker,
             accelerators: Accelerators::default(),
-            directory,
+            directory: directory.clone(),
             metrics: Arc::new(Metrics::new().expect("distinct names")),
             ready: Arc::new(Readiness::default()),
+            heart: Heartbeat::default(),
         });
-        Self { router, copies }
+        Self { router, directory, copies }
     }
 
     async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
@@ -190,14 +194,42 @@ async fn no_forecast_is_made_when_no_workload_waits() {
     assert_eq!(cluster.copies.load(Ordering::Relaxed), 0);
 }
 
+/// A Job of team `a` that is not submitted.
+fn candidate() -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "new", "namespace": "a"},
+        "spec": {"template": template()},
+    })
+}
+
+#[tokio::test]
+async fn one_what_if_runs_one_waits_and_a_third_is_refused() {
+    let directory = Cluster::new(job("runs", Some((Duration::ZERO, "1h"))), Vec::new()).directory;
+    // A control loop that does not answer.
+    let (asker, questions) = Asker::new();
+    let forecaster = Forecaster::new(asker, CancellationToken::new());
+    let ask = || {
+        let (forecaster, directory) = (forecaster.clone(), directory.clone());
+        tokio::spawn(async move { forecaster.what_if(&directory.load(), candidate()).await })
+    };
+    let open = [ask(), ask()];
+    while forecaster.asked.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let third = ask().await.expect("no panic");
+    assert!(matches!(third, Err(Unanswered::Busy)), "{third:?}");
+    drop(questions);
+    for asked in open {
+        assert!(matches!(asked.await.expect("no panic"), Err(Unanswered::Unknown)));
+    }
+    assert!(matches!(ask().await.expect("no panic"), Err(Unanswered::Unknown)), "there is room again");
+}
+
 #[tokio::test]
 async fn what_if_answers_for_a_job_that_does_not_exist() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, Vec::new());
-    let candidate = json!({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "new", "namespace": "a"},
-        "spec": {"template": template()},
-    });
+    let candidate = candidate();
     let (status, result) = cluster.what_if(&candidate).await;
     assert_eq!(status, StatusCode::OK, "{result}");
     assert_eq!(result["state"], "Pending");

@@ -33,14 +33,16 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
-use axum_server::tls_rustls::RustlsConfig;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::directory::SharedDirectory;
+use crate::listener::{self, Limits};
 use review::{Request, ReviewRequest, ReviewResponse, Verdict};
 use view::View;
 
@@ -50,8 +52,14 @@ const BODY_LIMIT: usize = 7 << 20;
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest wait for a missing object: far above the lag of a watch, well below [`TIMEOUT`].
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time for open requests to finish at shutdown.
-const DRAIN: Duration = Duration::from_secs(10);
+/// The bounds of the port. The API server keeps idle connections for 90 s; it must be the side that closes them, since a
+/// request that crosses a close would fail.
+const LIMITS: Limits = Limits {
+    connections: 4096,
+    first: Duration::from_secs(10),
+    idle: Duration::from_secs(120),
+    drain: Duration::from_secs(10),
+};
 
 /// Durations of the answers, and answers given without an object that was waited for.
 #[derive(Clone, Debug)]
@@ -117,22 +125,16 @@ pub fn router(state: WebhookState) -> Router {
 /// Serves the webhook until the token is cancelled, then lets open requests finish.
 ///
 /// # Errors
-/// If the address cannot be bound or the listener fails.
+/// If the address cannot be bound.
 pub async fn serve(
     address: SocketAddr,
     tls: RustlsConfig,
     router: Router,
     token: CancellationToken,
 ) -> std::io::Result<()> {
-    let handle = axum_server::Handle::new();
-    let server =
-        axum_server::bind_rustls(address, tls).handle(handle.clone()).serve(router.into_make_service());
-    tokio::pin!(server);
-    tokio::select! {
-        ended = &mut server => return ended,
-        () = token.cancelled() => handle.graceful_shutdown(Some(DRAIN)),
-    }
-    server.await
+    let listener = TcpListener::bind(address).await?;
+    listener::serve(listener, RustlsAcceptor::new(tls), router, LIMITS, token).await;
+    Ok(())
 }
 
 async fn mutate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {

@@ -2,6 +2,7 @@
 
 mod boundaries;
 mod certificates;
+mod confinement;
 mod deletion;
 mod dra;
 mod elastic;

@@ -48,7 +48,8 @@ pub struct Session {
     outcomes: mpsc::UnboundedReceiver<Outcome>,
     first: Option<Arrival>,
     actuator: Actuator,
-    leads: bool,
+    /// The term in which it decides, if it does.
+    term: Option<u64>,
     lost_track: bool,
     decisions: BTreeMap<WorkloadId, Decision>,
     last_number: u64,
@@ -68,8 +69,8 @@ enum Arrival {
 }
 
 impl Session {
-    /// Starts the watches, with an empty engine and cache.
-    pub fn begin(context: &Context, leads: bool) -> Self {
+    /// Starts the watches, with an empty engine and cache; it decides if it is given a term.
+    pub fn begin(context: &Context, term: Option<u64>) -> Self {
         let (changes_in, changes) = mpsc::channel(CHANGES);
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
         let actuator = Actuator::new(
@@ -89,7 +90,7 @@ impl Session {
             outcomes,
             first: None,
             actuator,
-            leads,
+            term,
             lost_track: false,
             decisions: BTreeMap::new(),
             last_number: 0,
@@ -103,9 +104,9 @@ impl Session {
         }
     }
 
-    /// Whether this session makes decisions.
-    pub fn leads(&self) -> bool {
-        self.leads
+    /// The term in which this session makes decisions, if it does.
+    pub fn term(&self) -> Option<u64> {
+        self.term
     }
 
     /// Whether leadership expired during a write. The outcome of that write is unknown, so this session must not
@@ -116,7 +117,7 @@ impl Session {
 
     /// Stops deciding. Writes in flight end with the leadership.
     pub fn stand_down(&mut self) {
-        self.leads = false;
+        self.term = None;
         self.lost_track = false;
     }
 
@@ -176,9 +177,7 @@ impl Session {
 
     /// When to run the next cycle if nothing arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
-        if !self.leads {
-            return None;
-        }
+        self.term?;
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
         deadlines.into_iter().chain([self.engine.next_deadline()]).flatten().min()
@@ -187,7 +186,7 @@ impl Session {
     /// Runs one scheduling cycle and starts its writes, if this session leads.
     pub fn decide(&mut self, now: Time) {
         let dirty = self.mirror.take_dirty_jobs();
-        if !self.leads {
+        if self.term.is_none() {
             return;
         }
         let due = self.placing.run(&self.mirror, dirty, |id| self.decisions.contains_key(id), now);
@@ -430,7 +429,7 @@ impl Session {
 
     /// Answers a question from the current state.
     pub fn answer(&self, question: Question) {
-        answer(question, &self.engine, &self.mirror, self.leads);
+        answer(question, &self.engine, &self.mirror, self.term.is_some());
     }
 
     /// Waits for the writes in flight; false when the outcome of some is unknown.

@@ -23,8 +23,8 @@ pub struct Options {
     pub webhook_url: Option<String>,
     /// Extra flags of `sluice serve`.
     pub flags: Vec<String>,
-    /// Addresses of the webhook and of plain HTTP; by default on free ports.
-    pub addresses: Option<[SocketAddr; 2]>,
+    /// Addresses of the webhook, of metrics and health, and of the JSON API; by default on free ports.
+    pub addresses: Option<[SocketAddr; 3]>,
     /// Whether the replica outlives this process; [`end_leftovers`] finds it again.
     pub detached: bool,
 }
@@ -51,12 +51,13 @@ pub struct Sluice {
     log: PathBuf,
     https: SocketAddr,
     http: SocketAddr,
+    api: SocketAddr,
 }
 
 impl Sluice {
     /// Starts a replica without waiting.
     pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
-        let [https, http] = options.addresses.map_or_else(free_addresses, Ok)?;
+        let [https, http, api] = options.addresses.map_or_else(free_addresses, Ok)?;
         let scratch = cluster.scratch()?;
         let log = scratch.join(format!("{}.log", options.identity));
         let output = File::options().create(true).append(true).open(&log)?;
@@ -68,6 +69,7 @@ impl Sluice {
             .arg(cluster.kubeconfig(User::Sluice))
             .args(["--identity", &options.identity, "--webhook-url", &url])
             .args(["--https-address", &https.to_string(), "--http-address", &http.to_string()])
+            .args(["--api-address", &api.to_string()])
             .args(&options.flags)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -81,7 +83,7 @@ impl Sluice {
         if let Some(process) = child.id().filter(|_| options.detached) {
             std::fs::write(scratch.join(format!("{}.{PID}", options.identity)), process.to_string())?;
         }
-        Ok(Self { identity: options.identity.clone(), child, log, https, http })
+        Ok(Self { identity: options.identity.clone(), child, log, https, http, api })
     }
 
     /// Starts a replica and waits until it is ready.
@@ -111,9 +113,10 @@ impl Sluice {
         Ok(())
     }
 
-    /// Body of a GET on the plain HTTP port; an answer other than 2xx is an error.
+    /// Body of a GET on the port that serves this path; an answer other than 2xx is an error.
     pub async fn get(&self, path: &str) -> Result<String> {
-        let base: http::Uri = format!("http://{}", self.http).parse()?;
+        let address = if path.starts_with("/api/") { self.api } else { self.http };
+        let base: http::Uri = format!("http://{address}").parse()?;
         let mut config = kube::Config::new(base);
         config.connect_timeout = Some(Duration::from_secs(2));
         config.read_timeout = Some(Duration::from_secs(5));
@@ -123,7 +126,7 @@ impl Sluice {
         tokio::time::timeout(Duration::from_secs(5), client.request_text(request))
             .await
             .context("no answer within 5 s")?
-            .with_context(|| format!("GET http://{}{path}", self.http))
+            .with_context(|| format!("GET http://{address}{path}"))
     }
 
     /// The replica's identity.
@@ -138,10 +141,16 @@ impl Sluice {
         self.https
     }
 
-    /// Address of metrics, health and the JSON API.
+    /// Address of metrics and health.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Address of the JSON API.
+    #[must_use]
+    pub fn api(&self) -> SocketAddr {
+        self.api
     }
 
     /// Process id.
@@ -222,9 +231,10 @@ fn is_sluice(process: &str) -> bool {
         && arguments.next() == Some(b"serve")
 }
 
-/// Two free addresses.
-fn free_addresses() -> Result<[SocketAddr; 2]> {
-    // Both are bound before either is released, so that they differ.
-    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-    Ok([first.local_addr()?, second.local_addr()?])
+/// Three free addresses.
+fn free_addresses() -> Result<[SocketAddr; 3]> {
+    // All are bound before any is released, so that they differ.
+    let bind = || TcpListener::bind("127.0.0.1:0");
+    let (first, second, third) = (bind()?, bind()?, bind()?);
+    Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
 }
