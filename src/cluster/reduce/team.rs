@@ -1,7 +1,6 @@
-//! Teams, pools, namespaces and priority classes as the cache keeps them.
+//! Teams, pools and namespaces as the cache keeps them.
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 
@@ -45,17 +44,6 @@ pub struct NamespaceSeen {
     pub membership: Option<Membership>,
 }
 
-/// A PriorityClass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassSeen {
-    /// Its name.
-    pub name: Name,
-    /// Its value.
-    pub value: i32,
-    /// Whether it is the class of pods that name none.
-    pub global_default: bool,
-}
-
 /// Converts a team.
 ///
 /// # Errors
@@ -91,14 +79,4 @@ pub fn namespace(object: &PartialObjectMeta<Namespace>) -> NamespaceSeen {
     let membership =
         label(metadata, names::TEAM).map(|team| Membership { team, queue: label(metadata, names::QUEUE) });
     NamespaceSeen { name: name(metadata.name.as_ref()), membership }
-}
-
-/// Converts a PriorityClass.
-#[must_use]
-pub fn class(object: &PriorityClass) -> ClassSeen {
-    ClassSeen {
-        name: name(object.metadata.name.as_ref()),
-        value: object.value.unwrap_or(0),
-        global_default: object.global_default == Some(true),
-    }
 }
