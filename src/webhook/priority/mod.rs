@@ -23,6 +23,8 @@ enum Choice {
     Keep,
     /// A class that is good as it is.
     Class(String),
+    /// A class that Sluice has not seen. The API server refuses pods of a class that does not exist.
+    Unknown(String),
     /// A class that Sluice makes, instead of this one, which is empty for none.
     Twin { name: String, class: String },
 }
@@ -38,8 +40,7 @@ fn choose(view: &View<'_>, named: Option<&str>, queue: Option<&str>) -> Choice {
     let Some(wanted) = own.or_else(|| view.default_class()) else {
         return Choice::Twin { name: names::CLASS.to_owned(), class: String::new() };
     };
-    // The API server refuses pods of a class that does not exist.
-    let Some(class) = view.class(wanted) else { return kept(wanted) };
+    let Some(class) = view.class(wanted) else { return Choice::Unknown(wanted.to_owned()) };
     if !class.needs_twin() {
         // Pods without a class get the cluster's own default from the API server.
         return if own.is_none() { Choice::Keep } else { kept(wanted) };
@@ -53,7 +54,9 @@ pub fn settle_template(context: &mut Context<'_>, spec: &Pointer) {
     let queue = context.assignment().ok().and_then(|assignment| assignment.priority_class.clone());
     match choose(context.view, text(&at, context.object()), queue.as_deref()) {
         Choice::Keep => {}
-        Choice::Class(name) | Choice::Twin { name, .. } => context.draft.set(&at, name),
+        Choice::Class(name) | Choice::Unknown(name) | Choice::Twin { name, .. } => {
+            context.draft.set(&at, name);
+        }
     }
 }
 
@@ -85,6 +88,9 @@ pub fn settle_pod(context: &mut Context<'_>, queue: Option<&str>) -> Result<(), 
     let (name, class) = match choose(context.view, named, queue) {
         Choice::Keep => return Ok(()),
         Choice::Class(name) => (name, None),
+        Choice::Unknown(name) => {
+            return Err(format!("PriorityClass {name:?} is not known yet; try again in a moment"));
+        }
         Choice::Twin { name, class } => (name, Some(class)),
     };
     if let Some(class) = class.filter(|class| !context.view.twin_exists(&name, class)) {

@@ -157,6 +157,11 @@ async fn a_pod_is_refused_while_its_twin_is_missing_or_of_another_value() {
              PriorityClass \"sluice-high\" for it yet; try again in a moment",
         ),
         (
+            Some("unseen"),
+            classes(),
+            "Pod ns/shell: PriorityClass \"unseen\" is not known yet; try again in a moment",
+        ),
+        (
             None,
             Directory { classes: Some([].into()), ..classes() },
             "Pod ns/shell: a pod without a PriorityClass lets kube-scheduler preempt, and Sluice has not made \
