@@ -56,8 +56,8 @@ pub const PLACED: &str = "sluice.dev/placed";
 /// writes there, or server-side apply would report a conflict.
 pub const OWN_AFFINITY: &str = "sluice.dev/own-affinity";
 
-/// Label on the PriorityClasses that Sluice makes, and on pods without a controller that got one of them in place of the
-/// class they name. The API server sends only changes of such pods to the webhook.
+/// Label on the PriorityClasses that Sluice makes, and on pods that got one of them in place of their own. The API server
+/// sends only updates of such pods to the webhook.
 pub const TWIN: &str = "sluice.dev/twin";
 /// The PriorityClass for which Sluice has made a twin. On the twin.
 pub const TWIN_OF: &str = "sluice.dev/twin-of";

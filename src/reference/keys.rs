@@ -34,7 +34,7 @@ pub enum Writer {
     WebhookOrPolicy,
     /// The controller of the replica that leads.
     Controller,
-    /// The webhook on pods, the controller on other objects.
+    /// The webhook or a policy on pods, the controller on other objects.
     WebhookOrController,
 }
 
@@ -107,8 +107,8 @@ keys! {
         "Resources that the pods request at each GPU fraction of the list, as JSON.";
     OWN_AFFINITY: Label, "Job", Webhook,
         "`true`: the user sets a node affinity or an elastic parallelism, so server-side apply must keep both owners apart.";
-    TWIN: Label, "PriorityClass, Pod that no controller owns", WebhookOrController,
-        "`true`: a class that Sluice made, and a pod that got it in place of the class it names.";
+    TWIN: Label, "PriorityClass, Pod", WebhookOrController,
+        "`true`: a class that Sluice made, and a pod that got it at create in place of its own.";
     TWIN_OF: Annotation, "PriorityClass", Controller,
         "The class for which Sluice made this one; empty on the class of pods without one.";
     ADMISSION: Annotation, "Job, Pod, custom kinds", Controller,
@@ -169,7 +169,7 @@ fn writer(writer: Writer) -> &'static str {
         Writer::Webhook => "webhook",
         Writer::WebhookOrPolicy => "webhook or policy",
         Writer::Controller => "controller",
-        Writer::WebhookOrController => "webhook or controller",
+        Writer::WebhookOrController => "webhook or policy; controller",
     }
 }
 

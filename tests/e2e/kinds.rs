@@ -359,7 +359,10 @@ async fn pods_of_a_training_job_start_without_a_gate_of_their_own() {
             .until("first", "is released to its user", |object| note(object, names::ADMISSION).is_none())
             .await?;
         ensure!(note(&object, names::HELD).is_none(), "{object}");
-        let wrote = training("first")["spec"]["pytorchReplicaSpecs"].clone();
+        let mut wrote = training("first")["spec"]["pytorchReplicaSpecs"].clone();
+        for role in ["Master", "Worker"] {
+            wrote[role]["template"]["spec"]["priorityClassName"] = names::CLASS.into();
+        }
         ensure!(object["spec"]["pytorchReplicaSpecs"] == wrote, "{object}");
 
         // Resumed by its user, it is queued; it starts when the other has succeeded.

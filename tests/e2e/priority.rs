@@ -100,11 +100,14 @@ async fn every_pod_of_a_team_has_a_class_that_does_not_preempt() {
             named("job-late", "late").manifest(),
         ];
         world.kubectl.apply(&jobs.concat()).await?;
-        world.kubectl.apply(&format!("{}{}", pod("pod-high", Some("high")), pod("pod-none", None))).await?;
-        running(world, "a", 6).await?;
+        let in_queue = pod("pod-queue", None)
+            .replace("namespace: a}", "namespace: a, labels: {sluice.dev/queue: serving}}");
+        let bare = [pod("pod-high", Some("high")), pod("pod-none", None), in_queue];
+        world.kubectl.apply(&bare.concat()).await?;
+        running(world, "a", 7).await?;
         // The pods of a class that comes later are made then, from a template that names it.
         world.kubectl.apply(&class("late", 300, "PreemptLowerPriority")).await?;
-        running(world, "a", 7).await?;
+        running(world, "a", 8).await?;
 
         // The template of a Job that is created while Sluice is down names a class that preempts.
         world.replicas[0].kill().await?;
@@ -112,8 +115,13 @@ async fn every_pod_of_a_team_has_a_class_that_does_not_preempt() {
         let view = world.view().await?;
         let stored = view.job("a", "job-down").context("the Job does not exist")?;
         ensure!(stored.suspended && stored.priority_class.as_deref() == Some("high"), "{stored:?}");
+        let down = format!("{}{}", pod("pod-down", Some("high")), pod("pod-down-none", None));
+        world.kubectl.apply(&down).await?;
+        let made = pods(world, "a").await?;
+        ensure_class(&made, "pod-down", "sluice-high", 900)?;
+        ensure_class(&made, "pod-down-none", "sluice", 0)?;
         world.start_replica().await?;
-        running(world, "a", 8).await?;
+        running(world, "a", 11).await?;
 
         let pods = pods(world, "a").await?;
         for (name, class, value) in [
@@ -125,6 +133,7 @@ async fn every_pod_of_a_team_has_a_class_that_does_not_preempt() {
             ("job-down", "sluice-high", 900),
             ("pod-high", "sluice-high", 900),
             ("pod-none", "sluice", 0),
+            ("pod-queue", "sluice-urgent", 700),
         ] {
             ensure_class(&pods, name, class, value)?;
         }

@@ -2,12 +2,13 @@
 //!
 //! kube-scheduler preempts by priority alone, without regard to guarantees, and Sluice sees the victims only as lost
 //! pods. So a class that preempts is replaced by its twin, of the same value: in the templates of Jobs and custom kinds
-//! at create, where pods get it even while the webhook is down, and on every new pod whose class preempts after all.
+//! at create, and on every new pod whose class preempts after all. A policy in the API server does the latter too, and
+//! also while the webhook is down.
 
 use serde_json::Value;
 
 use super::context::Context;
-use super::object::{controller, label_at};
+use super::object::label_at;
 use super::view::View;
 use crate::api::names;
 use crate::api::priority::{NEVER, twin_of};
@@ -82,6 +83,8 @@ pub fn keep(context: &mut Context<'_>, spec: &Pointer) -> bool {
 pub fn settle_pod(context: &mut Context<'_>, queue: Option<&str>) -> Result<(), String> {
     let spec = &context.submitted["spec"];
     let named = spec[CLASS].as_str().filter(|class| !class.is_empty());
+    // The policy in the API server has given this one to a pod without a class; it does not know queues.
+    let named = named.filter(|class| *class != names::CLASS || queue.is_none());
     if named.is_some() && spec["preemptionPolicy"] == NEVER {
         return Ok(());
     }
@@ -93,23 +96,22 @@ pub fn settle_pod(context: &mut Context<'_>, queue: Option<&str>) -> Result<(), 
         }
         Choice::Twin { name, class } => (name, Some(class)),
     };
-    if let Some(class) = class.filter(|class| !context.view.twin_exists(&name, class)) {
-        let preempting = if class.is_empty() {
-            "a pod without a PriorityClass".to_owned()
-        } else {
-            format!("a pod of PriorityClass {class:?}")
-        };
-        return Err(format!(
-            "{preempting} lets kube-scheduler preempt, and Sluice has not made PriorityClass {name:?} for it yet; try again in a moment"
-        ));
+    if let Some(class) = class {
+        if !context.view.twin_exists(&name, &class) {
+            let preempting = if class.is_empty() {
+                "a pod without a PriorityClass".to_owned()
+            } else {
+                format!("a pod of PriorityClass {class:?}")
+            };
+            return Err(format!(
+                "{preempting} lets kube-scheduler preempt, and Sluice has not made PriorityClass {name:?} for it yet; try again in a moment"
+            ));
+        }
+        context.draft.set(&label_at(names::TWIN), "true");
     }
     context.draft.set(&Pointer::to(["spec", CLASS]), name);
     for field in ["priority", "preemptionPolicy"] {
         context.draft.remove(&Pointer::to(["spec", field]));
-    }
-    // Manifests are applied again to pods of users, not to those of controllers.
-    if named.is_some() && controller(context.submitted).is_none() {
-        context.draft.set(&label_at(names::TWIN), "true");
     }
     Ok(())
 }

@@ -107,6 +107,13 @@ async fn new_pods_get_a_class_that_does_not_preempt_once() {
         (ALICE, pod(Some("high"), 900, preempts, json!({})), "sluice-high", 900),
         (ALICE, pod(None, 0, preempts, json!({})), "sluice", 0),
         (ALICE, pod(None, 0, preempts, json!({"metadata": {"namespace": "low"}})), "sluice-urgent", 700),
+        (
+            ALICE,
+            pod(Some("sluice"), 0, "Never", json!({"metadata": {"namespace": "low"}})),
+            "sluice-urgent",
+            700,
+        ),
+        (ALICE, pod(Some("sluice"), 0, "Never", json!({})), "sluice", 0),
         (ALICE, pod(Some("calm"), 500, "Never", json!({})), "calm", 500),
         (JOBS, pod(Some("high"), 900, preempts, of_job.clone()), "sluice-high", 900),
         (JOBS, pod(None, 0, preempts, of_job.clone()), "sluice", 0),
