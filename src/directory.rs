@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::api::priority::Class;
 use crate::api::seats::Seats;
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Team};
@@ -143,6 +144,8 @@ pub struct Directory {
     pub pools: BTreeSet<Name>,
     /// For each pool that offers GPU fractions, the part of a GPU that a unit of each resource stands for.
     pub shares: BTreeMap<Name, ResourceList>,
+    /// The PriorityClasses; `None` where no kube-scheduler acts on them, so that pods keep theirs.
+    pub classes: Option<BTreeMap<Name, Class>>,
     /// The custom kinds: kinds besides Job and Pod with objects that are workloads.
     pub kinds: Kinds,
     /// Whether Sluice creates a PodGroup for a gang.

@@ -132,7 +132,13 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
                 check(&webhook["matchConditions"], updates, &webhook["name"]);
             }
             assert!(!operations.contains(&"DELETE".into()), "{}", webhook["name"]);
-            if webhook["rules"].to_string().contains("\"pods\"") {
+            if webhook["name"] == "pods.update.mutate.sluice.dev" {
+                // Only of pods with a twin, only where their class changes, and never in the way.
+                assert_eq!(operations, ["UPDATE"]);
+                assert_eq!(webhook["failurePolicy"], "Ignore");
+                assert_eq!(webhook["objectSelector"]["matchExpressions"][0]["key"], names::TWIN);
+                assert!(webhook["matchConditions"].to_string().contains("priorityClassName != oldObject"));
+            } else if webhook["rules"].to_string().contains("\"pods\"") {
                 assert_eq!(operations, ["CREATE"], "{}", webhook["name"]);
             }
             assert!(webhook["timeoutSeconds"].as_u64().is_some_and(|seconds| seconds <= 5));

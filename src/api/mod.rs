@@ -5,6 +5,7 @@ pub mod convert;
 pub mod names;
 pub mod node_pool;
 pub mod pod_group;
+pub mod priority;
 pub mod record;
 pub(crate) mod schema;
 pub mod seats;

@@ -56,6 +56,12 @@ pub const PLACED: &str = "sluice.dev/placed";
 /// writes there, or server-side apply would report a conflict.
 pub const OWN_AFFINITY: &str = "sluice.dev/own-affinity";
 
+/// Label on the PriorityClasses that Sluice makes, and on pods that got one of them in place of their own. The API server
+/// sends only updates of such pods to the webhook.
+pub const TWIN: &str = "sluice.dev/twin";
+/// The PriorityClass for which Sluice has made a twin. On the twin.
+pub const TWIN_OF: &str = "sluice.dev/twin-of";
+
 /// The user that submitted the workload, as the API server names it. Written at create.
 pub const USER: &str = "sluice.dev/user";
 
@@ -70,9 +76,9 @@ pub const OWN_ANNOTATIONS: [&str; 5] = [HELD, ADMISSION, EVICTION, USER_AFFINITY
 /// The prefix of all keys.
 pub const PREFIX: &str = "sluice.dev/";
 /// The labels of Jobs and Pods.
-pub const LABELS: [&str; 5] = [TEAM, QUEUE, GROUP, PLACED, OWN_AFFINITY];
+pub const LABELS: [&str; 6] = [TEAM, QUEUE, GROUP, PLACED, OWN_AFFINITY, TWIN];
 /// The annotations of Jobs and Pods.
-pub const ANNOTATIONS: [&str; 18] = [
+pub const ANNOTATIONS: [&str; 19] = [
     POOL,
     TIME_LIMIT,
     MIN_PARALLELISM,
@@ -91,6 +97,7 @@ pub const ANNOTATIONS: [&str; 18] = [
     USER_AFFINITY,
     NODES,
     USER,
+    TWIN_OF,
 ];
 
 /// The field manager of every write.
@@ -99,5 +106,7 @@ pub const FIELD_MANAGER: &str = "sluice";
 pub const NAMESPACE: &str = "sluice-system";
 /// The user name of Sluice's ServiceAccount.
 pub const ACCOUNT: &str = "system:serviceaccount:sluice-system:sluice";
+/// The PriorityClass of pods in the namespaces of teams that have no other: value 0, and it never preempts.
+pub const CLASS: &str = "sluice";
 /// The name of Sluice's Lease, Service and webhook configurations.
 pub const NAME: &str = "sluice";

@@ -22,6 +22,7 @@ pub mod replicas;
 pub mod status;
 pub mod table;
 pub mod target;
+pub mod twins;
 pub mod watch;
 mod watch_stream;
 pub mod wire;

@@ -102,6 +102,12 @@ impl Ownership {
         seen.filter_map(|seen| seen.managed.as_deref_mut())
     }
 
+    /// The workloads of custom kinds.
+    pub fn managed(&self) -> impl Iterator<Item = &Managed> {
+        let seen = self.tables.iter().flat_map(Table::iter);
+        seen.filter_map(|(_, seen)| seen.managed.as_deref())
+    }
+
     /// The top of an object's owner chain.
     fn root<'a>(&'a self, uid: &'a Name) -> &'a Name {
         (0..MAX_DEPTH).try_fold(uid, |uid, _| self.parents.get(uid).ok_or(uid)).unwrap_or_else(|top| top)

@@ -20,6 +20,7 @@ use super::target::pod::pod;
 use super::watch_stream::{Watched, forward, named};
 use super::{custom_kinds, devices, pod_groups, wire};
 use crate::api::node_pool::NodePool;
+use crate::api::priority::Class;
 use crate::api::team::Team;
 use crate::kinds::Kinds;
 
@@ -42,7 +43,7 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSe
     starter.watch(Watched { key: named::<wire::Node>, read: |object| Ok(node(object)), wrap: Change::Node });
     starter.watch(Watched {
         key: named::<PriorityClass>,
-        read: |object| Ok(team::class(object)),
+        read: |object| Ok(Class::of(object)),
         wrap: Change::Class,
     });
     starter.watch(Watched {

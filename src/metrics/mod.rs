@@ -61,7 +61,7 @@ pub struct Metrics {
 }
 
 /// Purposes of a write, a label.
-pub const WRITES: [&str; 12] = [
+pub const WRITES: [&str; 13] = [
     "admit",
     "resize",
     "evict",
@@ -72,6 +72,7 @@ pub const WRITES: [&str; 12] = [
     "remake",
     "disruption",
     "pod_group",
+    "twin",
     "event",
     "status",
 ];

@@ -34,6 +34,8 @@ pub enum Writer {
     WebhookOrPolicy,
     /// The controller of the replica that leads.
     Controller,
+    /// The webhook or a policy on pods, the controller on other objects.
+    WebhookOrController,
 }
 
 /// A key that means something to Sluice.
@@ -105,6 +107,10 @@ keys! {
         "Resources that the pods request at each GPU fraction of the list, as JSON.";
     OWN_AFFINITY: Label, "Job", Webhook,
         "`true`: the user sets a node affinity or an elastic parallelism, so server-side apply must keep both owners apart.";
+    TWIN: Label, "PriorityClass, Pod", WebhookOrController,
+        "`true`: a class that Sluice made, and a pod that got it at create in place of its own.";
+    TWIN_OF: Annotation, "PriorityClass", Controller,
+        "The class for which Sluice made this one; empty on the class of pods without one.";
     ADMISSION: Annotation, "Job, Pod, custom kinds", Controller,
         "The admission record as JSON: pool, pods per node, granted pods, whether borrowed, and time. On a suspended Job: it is stopping.";
     EVICTION: Annotation, "Job, Pod, custom kinds", Controller,
@@ -123,6 +129,7 @@ keys! {
 
 /// The constants of `src/api/names.rs` that are not keys, each with its meaning.
 pub const FIXED: &[(&str, &str)] = &[
+    (names::CLASS, "The PriorityClass of pods in the namespaces of teams that have no other."),
     (names::FIELD_MANAGER, "The field manager of every write."),
     (names::NAMESPACE, "The namespace in which Sluice runs."),
     (names::ACCOUNT, "The user that the ServiceAccount of Sluice is to the API server."),
@@ -136,7 +143,10 @@ pub fn page() -> String {
     let sections = [
         ("For administrators", &[Writer::Administrator][..]),
         ("For users", &[Writer::User, Writer::UserOrWebhook]),
-        ("Written by Sluice", &[Writer::Webhook, Writer::WebhookOrPolicy, Writer::Controller]),
+        (
+            "Written by Sluice",
+            &[Writer::Webhook, Writer::WebhookOrPolicy, Writer::WebhookOrController, Writer::Controller],
+        ),
     ];
     for (title, writers) in sections {
         let keys = KEYS.iter().filter(|key| writers.contains(&key.by));
@@ -159,6 +169,7 @@ fn writer(writer: Writer) -> &'static str {
         Writer::Webhook => "webhook",
         Writer::WebhookOrPolicy => "webhook or policy",
         Writer::Controller => "controller",
+        Writer::WebhookOrController => "webhook or policy; controller",
     }
 }
 

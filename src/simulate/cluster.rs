@@ -18,6 +18,7 @@ use super::objects::{self, deadline, decode_value, life, longest, node_as_kubele
 use super::snapshot::Snapshot;
 use super::unmanaged::UnmanagedWorkload;
 use crate::api::node_pool::NodePool;
+use crate::api::priority::Class;
 use crate::api::record::Record;
 use crate::api::team::Team;
 use crate::cluster::dra;
@@ -182,7 +183,7 @@ impl Cluster {
             }
             Kind::PriorityClass => {
                 let class: PriorityClass = self.checker.decode(object, strictly)?;
-                let seen = reduce::team::class(&class);
+                let seen = Class::of(&class);
                 self.classes.insert(object.name.clone(), (seen.value, seen.global_default));
                 Change::Class(Seen::Object(name, seen))
             }
@@ -271,7 +272,8 @@ impl Cluster {
             return Err(object.invalid("metadata.namespace", format!("there is no Namespace {namespace:?}")));
         }
         if let Some(directory) = self.mirror.directory() {
-            self.directory = directory;
+            // The simulator has no kube-scheduler that could preempt, and nothing makes twins.
+            self.directory = Directory { classes: None, ..directory };
         }
         let id = Self::id(object);
         if self.in_snapshot.contains(&(object.kind, namespace.to_owned(), object.name.clone())) {

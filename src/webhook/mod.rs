@@ -15,6 +15,7 @@ mod object;
 pub mod offline;
 mod pod;
 mod pod_placement;
+mod priority;
 mod requests;
 mod review;
 mod rules;

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::api::priority::Class;
 use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
 use crate::engine::types::amount::ResourceList;
@@ -91,6 +92,32 @@ impl<'a> View<'a> {
     /// The default PriorityClass of a queue; often none.
     pub fn priority_class(&self, team: &Name, queue: &Name) -> Option<Name> {
         self.directory.queue_priority_classes.get(&(Arc::clone(team), Arc::clone(queue))).cloned()
+    }
+
+    /// Whether classes that preempt are replaced.
+    #[must_use]
+    pub fn replaces_classes(&self) -> bool {
+        self.directory.classes.is_some()
+    }
+
+    /// The PriorityClass of pods that name none; often none.
+    #[must_use]
+    pub fn default_class(&self) -> Option<&'a str> {
+        let mut classes = self.directory.classes.iter().flatten();
+        classes.find(|(_, class)| class.global_default).map(|(name, _)| &**name)
+    }
+
+    /// A PriorityClass.
+    pub fn class(&self, name: &str) -> Option<&'a Class> {
+        self.recorded(self.directory.classes.as_ref().and_then(|classes| classes.get(name)))
+    }
+
+    /// Whether there is a twin of this name for this class as it is now; an empty name stands for no class.
+    pub fn twin_exists(&self, name: &str, class: &str) -> bool {
+        let classes = self.directory.classes.as_ref();
+        let value = if class.is_empty() { Some(0) } else { self.class(class).map(|class| class.value) };
+        let twin = classes.and_then(|classes| classes.get(name));
+        self.recorded(twin.filter(|twin| value.is_some_and(|value| twin.is_twin_of(class, value)))).is_some()
     }
 
     fn recorded<T>(&self, found: Option<T>) -> Option<T> {

@@ -10,7 +10,7 @@ use sluice_harness::{User, World, eventually, patience};
 use crate::support::{Job, SLUICE, nodes, running, team};
 
 /// A minimal definition of a kind.
-fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
+pub fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -29,7 +29,7 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
 
 /// Adds a kind to the cluster, and waits until an object of it can be created: the API server serves a kind a
 /// moment after it reports it as established.
-async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
+pub async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
     world.kubectl.apply(definition).await?;
     eventually("the kind is served", patience(), async || {
         let made =
@@ -158,7 +158,7 @@ fn template(gpus: u64) -> Value {
 }
 
 /// Two Jobs of two pods with a GPU each, and a driver without one.
-fn job_set(name: &str) -> Value {
+pub fn job_set(name: &str) -> Value {
     let driver = json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "main", "image": "registry.example/drive", "resources": {"requests": {"cpu": "1"}}},
     ]}});
@@ -262,7 +262,10 @@ async fn a_job_set_is_one_gang_and_its_jobs_start_with_it() {
         }
         operator.says("train", "Suspended", true).await?;
         let object = operator.until("train", "is queued again", |object| queued(object, SUSPEND)).await?;
-        let wrote = job_set("train")["spec"]["replicatedJobs"].clone();
+        let mut wrote = job_set("train")["spec"]["replicatedJobs"].clone();
+        for role in [0, 1] {
+            wrote[role]["template"]["spec"]["template"]["spec"]["priorityClassName"] = names::CLASS.into();
+        }
         ensure!(object["spec"]["replicatedJobs"] == wrote, "{object}");
         running(world, "b", 1).await?;
 
@@ -356,7 +359,10 @@ async fn pods_of_a_training_job_start_without_a_gate_of_their_own() {
             .until("first", "is released to its user", |object| note(object, names::ADMISSION).is_none())
             .await?;
         ensure!(note(&object, names::HELD).is_none(), "{object}");
-        let wrote = training("first")["spec"]["pytorchReplicaSpecs"].clone();
+        let mut wrote = training("first")["spec"]["pytorchReplicaSpecs"].clone();
+        for role in ["Master", "Worker"] {
+            wrote[role]["template"]["spec"]["priorityClassName"] = names::CLASS.into();
+        }
         ensure!(object["spec"]["pytorchReplicaSpecs"] == wrote, "{object}");
 
         // Resumed by its user, it is queued; it starts when the other has succeeded.

@@ -17,6 +17,7 @@ mod parity;
 mod placement;
 mod pods;
 mod pools;
+mod priority;
 mod replicas;
 
 mod stories;

@@ -2,16 +2,17 @@
 
 use super::super::dra::Dra;
 use super::super::reduce::claims::Claims;
-use super::super::reduce::team::{ClassSeen, NamespaceSeen};
+use super::super::reduce::team::NamespaceSeen;
 use super::super::table::Table;
 use super::super::target::Managed;
+use crate::api::priority::{Class, twin_from};
 use crate::directory::Membership;
 use crate::engine::types::Observed;
 
 /// Sets the team and default queue of the namespace, the value of the PriorityClass, and claimed devices.
 pub(super) fn complete(
     namespaces: &Table<NamespaceSeen>,
-    classes: &Table<ClassSeen>,
+    classes: &Table<Class>,
     unlabelled_default: i32,
     dra: &Dra,
     managed: &mut Managed,
@@ -33,7 +34,9 @@ pub(super) fn complete(
     managed.workload.team = team;
     managed.workload.queue = managed.own_queue.clone().or(queue);
     if let Some(class) = &managed.class {
-        managed.workload.priority = classes.get(class).map_or(0, |class| class.value);
+        // A twin that is not made yet counts as the class that it will stand for.
+        let found = classes.get(class).or_else(|| classes.get(twin_from(class)?));
+        managed.workload.priority = found.map_or(0, |class| class.value);
     } else if !managed.workload.kind.is_pods() {
         managed.workload.priority = unlabelled_default;
     }

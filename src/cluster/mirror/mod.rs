@@ -14,11 +14,12 @@ use super::dra::{Dra, News};
 use super::groups::{self, Groups};
 use super::ownership::Ownership;
 use super::ready_pods::ReadyPods;
-use super::reduce::team::{ClassSeen, NamespaceSeen, PoolSeen, TeamSeen};
+use super::reduce::team::{NamespaceSeen, PoolSeen, TeamSeen};
 use super::replicas::Replicas;
 use super::table::{Seen, Step, Table, Versioned};
 use super::target::pod::PodSeen;
 use super::target::{JobSeen, Managed};
+use crate::api::priority::Class;
 use crate::directory::Places;
 use crate::engine::types::{Event, Name, Node, Observed, WorkloadId};
 use crate::kinds::{Kind, Kinds};
@@ -35,7 +36,7 @@ pub enum Change {
     /// A node.
     Node(Seen<Node>),
     /// A PriorityClass.
-    Class(Seen<ClassSeen>),
+    Class(Seen<Class>),
     /// A Job.
     Job(Seen<JobSeen>),
     /// An object of a custom kind, with the index of the kind in the kinds table.
@@ -55,7 +56,7 @@ pub struct Mirror {
     teams: Table<TeamSeen>,
     pools: Table<PoolSeen>,
     nodes: Table<Node>,
-    classes: Table<ClassSeen>,
+    classes: Table<Class>,
     jobs: Table<JobSeen>,
     pods: Table<PodSeen>,
     ownership: Ownership,
@@ -74,6 +75,8 @@ pub struct Mirror {
     pod_groups: Option<bool>,
     unlabelled_default: i32,
     directory_changed: bool,
+    /// Whether a PriorityClass has changed since the twins were last compared.
+    classes_changed: bool,
     events: Vec<Event>,
 }
 
@@ -143,7 +146,10 @@ impl Mirror {
                 }
             }
             Change::Class(seen) => {
+                self.directory_changed |= matches!(seen, Seen::ListEnds);
                 if !self.classes.take(seen).is_empty() {
+                    self.directory_changed = true;
+                    self.classes_changed = true;
                     let default = self.classes.iter().find(|(_, class)| class.global_default);
                     self.unlabelled_default = default.map_or(0, |(_, class)| class.value);
                     self.complete_again(|_| true);
@@ -340,7 +346,7 @@ macro_rules! in_order {
         }
     })*};
 }
-in_order!(NamespaceSeen, TeamSeen, PoolSeen, Node, ClassSeen);
+in_order!(NamespaceSeen, TeamSeen, PoolSeen, Node, Class);
 
 #[cfg(test)]
 mod tests;

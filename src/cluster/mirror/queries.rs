@@ -13,6 +13,7 @@ use super::super::target::Managed;
 use super::super::target::pod::PodSeen;
 use super::Mirror;
 use super::fill::complete;
+use crate::api::priority::Class;
 use crate::directory::{Directory, Places};
 use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
 
@@ -22,7 +23,6 @@ impl Mirror {
     pub fn complete(&self) -> bool {
         self.directory_complete()
             && self.nodes.complete()
-            && self.classes.complete()
             && self.jobs.complete()
             && self.pods.complete()
             && self.ownership.complete()
@@ -31,6 +31,7 @@ impl Mirror {
 
     fn directory_complete(&self) -> bool {
         let listed = self.namespaces.complete() && self.teams.complete() && self.pools.complete();
+        let listed = listed && self.classes.complete();
         listed && self.pod_groups.is_some()
     }
 
@@ -61,9 +62,29 @@ impl Mirror {
                 .filter(|(_, seen)| !seen.shares.is_empty())
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
+            classes: Some(self.classes.iter().map(|(name, class)| (name.clone(), class.clone())).collect()),
             kinds: self.ownership.kinds().clone(),
             pod_groups: self.pod_groups(),
         })
+    }
+
+    /// The PriorityClasses.
+    pub fn classes(&self) -> impl Iterator<Item = (&Name, &Class)> {
+        self.classes.iter()
+    }
+
+    /// Whether a PriorityClass has changed since the last call.
+    pub fn take_changed_classes(&mut self) -> bool {
+        take(&mut self.classes_changed)
+    }
+
+    /// Whether a workload that has not ended names a PriorityClass.
+    #[must_use]
+    pub fn names_class(&self, class: &str) -> bool {
+        let jobs = self.jobs.iter().filter_map(|(_, seen)| seen.managed.as_deref());
+        let pods = self.pods.iter().filter_map(|(_, seen)| seen.managed.as_deref());
+        let mut all = jobs.chain(self.ownership.managed()).chain(pods);
+        all.any(|one| one.class.as_deref() == Some(class) && one.workload.state != Observed::Finished)
     }
 
     /// Whether Sluice creates a PodGroup for a gang.

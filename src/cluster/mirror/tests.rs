@@ -83,7 +83,8 @@ fn priority_follows_the_classes() {
     let mut mirror = labelled();
     mirror.take(saw_job(1, json!({})));
     let class = |name: &str, value, global_default| {
-        let seen = ClassSeen { name: name.into(), value, global_default };
+        let stands_for = None;
+        let seen = Class { uid: name.into(), value, global_default, preempts: true, stands_for };
         Change::Class(Seen::Object(name.into(), seen))
     };
     let events = mirror.take(class("usual", 50, true));
@@ -93,6 +94,14 @@ fn priority_follows_the_classes() {
     assert_eq!(applied(&events).priority, 0, "a class that does not exist yet");
     let events = mirror.take(class("high", 900, false));
     assert_eq!(applied(&events).priority, 900);
+
+    assert!(mirror.take_changed_classes() && !mirror.take_changed_classes());
+    let spec = json!({"spec": {"template": {"spec": {"priorityClassName": "sluice-high"}}}});
+    mirror.take(saw_job(3, spec));
+    let id = WorkloadId("job".into());
+    let priority = |mirror: &Mirror| mirror.workload(&id).map(|(managed, _)| managed.workload.priority);
+    assert_eq!(priority(&mirror), Some(900), "the twin is not made yet");
+    assert!(mirror.names_class("sluice-high") && !mirror.names_class("high"));
 }
 
 #[test]
@@ -163,9 +172,12 @@ fn the_directory_is_complete_once_all_its_lists_are() {
     let mut mirror = labelled();
     assert!(mirror.directory().is_some_and(|directory| !directory.complete));
     assert!(mirror.directory().is_none(), "nothing changed");
-    for seen in
-        [Change::Team(Seen::ListEnds), Change::Pool(Seen::ListEnds), Change::Namespace(Seen::ListEnds)]
-    {
+    for seen in [
+        Change::Team(Seen::ListEnds),
+        Change::Pool(Seen::ListEnds),
+        Change::Namespace(Seen::ListEnds),
+        Change::Class(Seen::ListEnds),
+    ] {
         mirror.take(seen);
     }
     assert!(

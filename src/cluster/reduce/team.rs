@@ -1,7 +1,6 @@
-//! Teams, pools, namespaces and priority classes as the cache keeps them.
+//! Teams, pools and namespaces as the cache keeps them.
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::core::{ObjectMeta, PartialObjectMeta};
@@ -46,17 +45,6 @@ pub struct NamespaceSeen {
     pub membership: Option<Membership>,
     /// Since when its label has named that team; unknown without managed fields.
     pub since: Option<Time>,
-}
-
-/// A PriorityClass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassSeen {
-    /// Its name.
-    pub name: Name,
-    /// Its value.
-    pub value: i32,
-    /// Whether it is the class of pods that name none.
-    pub global_default: bool,
 }
 
 /// Converts a team.
@@ -108,14 +96,4 @@ fn labelled_since(metadata: &ObjectMeta) -> Option<Time> {
         fields.is_some_and(|fields| !fields["f:metadata"]["f:labels"][&label].is_null())
     };
     entries.filter(owns).filter_map(|entry| entry.time.as_ref()).map(instant).min()
-}
-
-/// Converts a PriorityClass.
-#[must_use]
-pub fn class(object: &PriorityClass) -> ClassSeen {
-    ClassSeen {
-        name: name(object.metadata.name.as_ref()),
-        value: object.value.unwrap_or(0),
-        global_default: object.global_default == Some(true),
-    }
 }

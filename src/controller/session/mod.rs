@@ -26,6 +26,7 @@ use crate::cluster::events::Notices;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::place;
 use crate::cluster::target::Operation;
+use crate::cluster::twins::Twins;
 use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
@@ -57,6 +58,7 @@ pub struct Session {
     releases: Retries,
     placing: PodPlacement,
     unschedulable: Unschedulable,
+    twins: Twins,
     metrics: Arc<Metrics>,
     notices: Notices,
     _watches: JoinSet<()>,
@@ -98,6 +100,11 @@ impl Session {
             releases: Retries::default(),
             placing: PodPlacement::default(),
             unschedulable: Unschedulable::default(),
+            twins: Twins::new(
+                context.client.clone(),
+                context.leadership.clone(),
+                Arc::clone(&context.metrics),
+            ),
             metrics: Arc::clone(&context.metrics),
             notices: context.notices.clone(),
             _watches: watch::start(&context.client, &context.kinds, &changes_in),
@@ -180,7 +187,7 @@ impl Session {
         self.term?;
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
-        deadlines.into_iter().chain([self.engine.next_deadline()]).flatten().min()
+        deadlines.into_iter().chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
     /// Runs one scheduling cycle and starts its writes, if this session leads.
@@ -189,6 +196,7 @@ impl Session {
         if self.term.is_none() {
             return;
         }
+        self.twins.follow(&mut self.mirror, now);
         let due = self.placing.run(&self.mirror, dirty, |id| self.decisions.contains_key(id), now);
         for write in due.writes {
             self.actuator.start(write);

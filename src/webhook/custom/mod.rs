@@ -6,10 +6,11 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::object::annotation;
-use super::requests;
-use super::rules::{Target, is_admitted};
+use super::rules::{Target, is_admitted, is_waiting};
+use super::{priority, requests};
 use crate::api::names;
 use crate::cluster::target::custom::asked;
+use crate::cluster::target::custom::roles::templates;
 use crate::kinds::{Kind, Pointer, unplace};
 
 /// Requests that only Jobs and Pods can have.
@@ -33,13 +34,22 @@ impl Target for Kind {
         if let Some(warning) = asked(self, context.submitted, &BTreeMap::new()).inexact {
             context.warnings.push(format!("sluice: {warning}"));
         }
+        for template in templates(self, context.submitted) {
+            priority::settle_template(context, &template.under("spec"));
+        }
         Ok(())
     }
 
     /// The templates of an admitted object carry the placement. An unchanged manifest resets them to the user's
     /// text, which is no change by the user.
     fn keep_placement(&self, context: &mut Context<'_>) {
-        let (old, submitted) = (context.old, context.submitted);
+        let old = context.old;
+        for template in templates(self, context.submitted) {
+            let spec = template.under("spec");
+            if !priority::keep(context, &spec) && is_waiting(self, old) {
+                priority::settle_template(context, &spec);
+            }
+        }
         if !is_admitted(old) {
             return;
         }
@@ -51,7 +61,7 @@ impl Target for Kind {
             return;
         }
         for field in self.placed_in() {
-            let (placed, written) = (field.read(old), field.read(submitted));
+            let (placed, written) = (field.read(old), field.read(context.object()));
             if let Some(placed) = placed
                 && written == field.read(&restored)
                 && written != Some(placed)

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::object::{annotation, label_at, same_annotation};
 use super::rules::{Target, is_admitted, is_reapplied, is_waiting, written_by_sluice};
-use super::{gang, gpu_fraction, requests};
+use super::{gang, gpu_fraction, priority, requests};
 use crate::api::names;
 use crate::api::record::Record;
 use crate::kinds::Pointer;
@@ -58,12 +58,7 @@ impl Target for Jobs {
         if elastic || node_affinity.is_some_and(Value::is_object) {
             context.draft.set(&label_at(names::OWN_AFFINITY), "true");
         }
-        let class = pod_spec().under("priorityClassName");
-        let has_class = class.read(job).and_then(Value::as_str).is_some_and(|class| !class.is_empty());
-        let default = context.assignment()?.priority_class.clone();
-        if let Some(default) = default.filter(|_| !has_class) {
-            context.draft.set(&class, &*default);
-        }
+        priority::settle_template(context, &pod_spec());
         Ok(())
     }
 
@@ -97,6 +92,7 @@ impl Target for Jobs {
             gpu_fraction::keep_granted(context);
         }
         gang::keep_pod_group(context);
+        priority::keep(context, &pod_spec());
         let gates = pod_spec().under("schedulingGates");
         let has_gate = |job: &Value| {
             let gates = gates.read(job).and_then(Value::as_array).into_iter().flatten();

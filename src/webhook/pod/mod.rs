@@ -7,7 +7,7 @@ use super::object::{annotation, annotation_at, controlled_by, label_at};
 use super::review::{Request, Verdict};
 use super::rules::check_new_annotations;
 use super::view::View;
-use super::{gang, gpu_fraction, pod_placement, requests};
+use super::{gang, gpu_fraction, pod_placement, priority, requests};
 use crate::api::names;
 use crate::kinds::Pointer;
 
@@ -21,10 +21,18 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Answers `/mutate` for a Pod.
 #[must_use]
 pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
-    if request.operation != "CREATE" || request.by_sluice() {
+    if request.by_sluice() {
         return Verdict::pass();
     }
     let mut context = Context::new(view, request);
+    match request.operation.as_str() {
+        "CREATE" => {}
+        "UPDATE" => {
+            priority::keep(&mut context, &Pointer::to(["spec"]));
+            return context.answer(Ok(()));
+        }
+        _ => return Verdict::pass(),
+    }
     if by_job_controller(request) {
         gang::leave_pod_group(&mut context);
         if pod_placement::has_gate(context.submitted) {
@@ -33,7 +41,14 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
     }
     pod_placement::apply_annotation(&mut context);
     let needs_no_gate = needs_no_gate(request) || context.has_parent();
-    let result = if needs_no_gate { Ok(()) } else { edit(&mut context).and_then(|()| check(&mut context)) };
+    let result = if is_bound(&request.object) {
+        Ok(())
+    } else if needs_no_gate {
+        // Its class is that of the template, in which the class of the queue stands already.
+        priority::settle_pod(&mut context, None)
+    } else {
+        edit(&mut context).and_then(|()| check(&mut context))
+    };
     context.answer(result)
 }
 
@@ -42,13 +57,17 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
 /// Labels and owners are open to any user, so the account that creates the pod must fit as well.
 fn needs_no_gate(request: &Request) -> bool {
     let (pod, user) = (&request.object, request.user_info.username.as_str());
-    // A bound pod cannot have a gate. A policy in the API server refuses it unless a node creates it.
-    let bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
     let by_node = request.user_info.groups.iter().any(|group| group == NODES);
     let mirror = annotation(pod, MIRROR).is_some() && by_node;
     let of_daemon_set =
         controlled_by(pod, "DaemonSet") && [DAEMON_SET_CONTROLLER, CONTROLLER_MANAGER].contains(&user);
-    bound || mirror || of_daemon_set || by_job_controller(request)
+    is_bound(pod) || mirror || of_daemon_set || by_job_controller(request)
+}
+
+/// Whether a pod has a node. It cannot have a gate, and kube-scheduler does not look at it. A policy in the API server
+/// refuses it unless a node creates it.
+fn is_bound(pod: &Value) -> bool {
+    pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
 }
 
 /// Whether the Job controller creates the pod for a Job.
@@ -71,15 +90,7 @@ fn edit(context: &mut Context<'_>) -> Result<(), String> {
     }
     context.draft.set(&annotation_at(names::USER), context.user());
     gpu_fraction::request_devices(context, &Pointer::to(["spec"]), false)?;
-    let has_class = pod["spec"]["priorityClassName"].as_str().is_some_and(|class| !class.is_empty());
-    if let Some(default) = assignment.priority_class.filter(|_| !has_class) {
-        context.draft.set(&Pointer::to(["spec", "priorityClassName"]), &*default);
-        // The API server has filled these in for the class of the submitted pod. It fills them in again for the
-        // new class, and refuses values that do not match.
-        context.draft.remove(&Pointer::to(["spec", "priority"]));
-        context.draft.remove(&Pointer::to(["spec", "preemptionPolicy"]));
-    }
-    Ok(())
+    priority::settle_pod(context, assignment.priority_class.as_deref())
 }
 
 fn check(context: &mut Context<'_>) -> Result<(), String> {

@@ -115,6 +115,16 @@ impl Gang {
     }
 }
 
+/// The pod templates of all roles of an object.
+#[must_use]
+pub fn templates(kind: &Kind, object: &Value) -> Vec<Pointer> {
+    let roles = kind.roles.iter().filter_map(|role| Some((role, role.template.as_ref()?)));
+    let all = roles.flat_map(|(role, template)| {
+        places(role, object).into_iter().map(|place| place.join(template)).collect::<Vec<_>>()
+    });
+    all.filter(|at| at.read(object).is_some()).collect()
+}
+
 /// The places that describe a role; none if the object has no such role.
 fn places(role: &Role, object: &Value) -> Vec<Pointer> {
     if let Some(at) = &role.at {
