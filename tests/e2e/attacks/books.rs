@@ -58,7 +58,9 @@ pub async fn room_for_the_team(stage: &mut Stage<'_>) -> Result<()> {
 /// A borrowed orphan is ended for another team's work within its guarantee.
 pub async fn room_for_an_owner(stage: &mut Stage<'_>) -> Result<()> {
     let admin = &stage.world.kubectl;
-    admin.create(&Job::new("c", "gone").gpus(8).pod_spec("terminationGracePeriodSeconds: 2").manifest()).await?;
+    admin
+        .create(&Job::new("c", "gone").gpus(8).pod_spec("terminationGracePeriodSeconds: 2").manifest())
+        .await?;
     stage.runs("c", "gone", 1).await?;
     admin.ok(&["delete", "job", "gone", "--namespace=c", "--cascade=orphan"]).await?;
     stage.charged("c", Books { used: 8, unadmitted: 8 }).await?;
@@ -100,7 +102,9 @@ pub async fn adoption(stage: &mut Stage<'_>) -> Result<()> {
     let admin = &stage.world.kubectl;
     admin.ok(&["create", "namespace", "adopted"]).await?;
     let half = ADOPTED / 2;
-    let job = Job::new("adopted", "half").spec(&format!("parallelism: {half}")).spec(&format!("completions: {half}"));
+    let job = Job::new("adopted", "half")
+        .spec(&format!("parallelism: {half}"))
+        .spec(&format!("completions: {half}"));
     let pods: Vec<Value> = (0..half).map(plain_pod).collect();
     let pods = json!({"apiVersion": "v1", "kind": "List", "items": pods});
     admin.create(&job.manifest()).await?;
@@ -110,7 +114,9 @@ pub async fn adoption(stage: &mut Stage<'_>) -> Result<()> {
     admin.ok(&["label", "namespace", "adopted", "sluice.dev/team=c"]).await?;
     let outcome = charged_and_kept(stage, &adopted).await;
     // They end by themselves, which lets the Job start.
-    admin.ok(&["annotate", "pods", "--all", "--namespace=adopted", "simulate.sluice.dev/duration=1s"]).await?;
+    admin
+        .ok(&["annotate", "pods", "--all", "--namespace=adopted", "simulate.sluice.dev/duration=1s"])
+        .await?;
     let started = stage.runs("c", "new", 1).await;
     admin.ok(&["delete", "namespace", "adopted", "--wait=false"]).await?;
     outcome?;
@@ -136,7 +142,11 @@ async fn charged_and_kept(stage: &Stage<'_>, adopted: &BTreeSet<String>) -> Resu
     let all = |view: &sluice_harness::View| {
         let left = sluice_harness::running_uids(view, "adopted");
         let new = view.running("c").count();
-        if left == *adopted && new == 0 { Ok(()) } else { Err(format!("{} of them are left, {new} new", left.len())) }
+        if left == *adopted && new == 0 {
+            Ok(())
+        } else {
+            Err(format!("{} of them are left, {new} new", left.len()))
+        }
     };
     stays(&stage.world.client, "all adopted pods run, and the Job waits", Duration::from_secs(8), all).await
 }
@@ -165,7 +175,8 @@ pub async fn adopted_daemon_set(stage: &mut Stage<'_>) -> Result<()> {
         let left = sluice_harness::running_uids(view, "fixed");
         if left == fixed { Ok(()) } else { Err(format!("{left:?}")) }
     };
-    let kept = stays(&stage.world.client, "the pods of the DaemonSet run", Duration::from_secs(6), runs).await;
+    let kept =
+        stays(&stage.world.client, "the pods of the DaemonSet run", Duration::from_secs(6), runs).await;
     let named = eventually("the team's status names the DaemonSet", patience(), async || {
         let status = admin.ok(&["get", "team", "d", "-o", "jsonpath={.status}"]).await;
         let status = status.map_err(|error| format!("{error:#}"))?;

@@ -29,7 +29,8 @@ fn terms(prefix: &str, count: usize) -> Value {
 
 /// Resident memory of Sluice in MB.
 fn memory(world: &World) -> Result<u64> {
-    let process = world.replicas.last().and_then(sluice_harness::Sluice::process).context("Sluice has ended")?;
+    let process =
+        world.replicas.last().and_then(sluice_harness::Sluice::process).context("Sluice has ended")?;
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("Sluice has ended")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
@@ -41,7 +42,11 @@ async fn unharmed(stage: &Stage<'_>, name: &str) -> Result<()> {
     let began = std::time::Instant::now();
     stage.alice.create(&job("other", 1).manifest()).await?;
     let soon = until(&stage.world.client, "another Job runs", Duration::from_secs(20), |view| {
-        if view.running("a").any(|pod| pod.job.as_deref() == Some("other")) { Ok(()) } else { Err(view.summary("a")) }
+        if view.running("a").any(|pod| pod.job.as_deref() == Some("other")) {
+            Ok(())
+        } else {
+            Err(view.summary("a"))
+        }
     });
     let soon = soon.await;
     let memory = memory(stage.world)?;
@@ -68,7 +73,8 @@ pub async fn many_terms(stage: &mut Stage<'_>) -> Result<()> {
 pub async fn many_resources(stage: &mut Stage<'_>) -> Result<()> {
     let mut outcome = Ok(());
     for made in 0..5 {
-        let limits: Map<String, Value> = (0..12_000).map(|i| (format!("x.y/r{made}-{i}"), "1".into())).collect();
+        let limits: Map<String, Value> =
+            (0..12_000).map(|i| (format!("x.y/r{made}-{i}"), "1".into())).collect();
         let manifest = hostile_job(&format!("resources-{made}"), &json!({}), &Value::Object(limits));
         outcome = outcome.and(refused(stage, "a Job with 12,000 resources", &manifest).await);
     }

@@ -14,7 +14,7 @@ use crate::support::{Job, queued};
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// A UID of an object that does not exist.
-const NOBODY: &str = "11111111-1111-1111-1111-111111111111";
+const ABSENT: &str = "11111111-1111-1111-1111-111111111111";
 
 /// A patch of a Job.
 fn patch<'a>(name: &'a str, patch: &'a str) -> [&'a str; 5] {
@@ -74,7 +74,10 @@ async fn shown(stage: &Stage<'_>) -> Result<()> {
     });
     ensure!(series.is_some_and(|line| line.ends_with(" 2")), "the metric is {series:?}");
     let server = format!("http://{}", replica.http());
-    let table = tokio::process::Command::new(crate::support::SLUICE).args(["teams", "--server", &server]).output().await?;
+    let table = tokio::process::Command::new(crate::support::SLUICE)
+        .args(["teams", "--server", &server])
+        .output()
+        .await?;
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     let column = |line: &str, name: &str| line.split_whitespace().position(|word| word == name);
     let header = table.lines().next().unwrap_or_default();
@@ -132,8 +135,12 @@ pub async fn daemon_set(stage: &mut Stage<'_>) -> Result<()> {
     running(stage, "agent", 2).await?;
     let devices = json!({"nvidia.com/gpu": 8});
     let made = stage.alice.tries_to_create(&set_of("takes-all", &json!({}), &devices)).await?;
-    let grow = json!([{"op": "add", "path": "/spec/template/spec/containers/0/resources/limits", "value": devices}]);
-    let grown = stage.alice.tries(&["patch", "daemonset", "agent", "--type=json", &format!("-p={grow}")], None).await?;
+    let grow =
+        json!([{"op": "add", "path": "/spec/template/spec/containers/0/resources/limits", "value": devices}]);
+    let grown = stage
+        .alice
+        .tries(&["patch", "daemonset", "agent", "--type=json", &format!("-p={grow}")], None)
+        .await?;
     if made {
         running(stage, "takes-all", 2).await?;
     }
@@ -167,13 +174,13 @@ pub async fn system_priority(stage: &mut Stage<'_>) -> Result<()> {
 }
 
 /// A controlling owner that does not exist.
-fn nobody() -> Value {
-    owner("ray.io/v1", "RayCluster", "nobody", NOBODY)
+fn absent() -> Value {
+    owner("ray.io/v1", "RayCluster", "absent", ABSENT)
 }
 
 /// Puts a controlling owner onto an admitted Job: alice must be refused, so the garbage collector's account does it.
 async fn disown(stage: &Stage<'_>, name: &str) -> Result<bool> {
-    let owned = merge(&json!({"metadata": {"ownerReferences": nobody()}}));
+    let owned = merge(&json!({"metadata": {"ownerReferences": absent()}}));
     let refused = !stage.alice.tries(&patch(name, &owned), None).await?;
     if refused {
         let collector = stage.account(COLLECTOR);
@@ -205,7 +212,8 @@ pub async fn owner_of_an_admitted_job(stage: &mut Stage<'_>) -> Result<()> {
 async fn free_on_nodes(stage: &Stage<'_>, free: u64) -> Result<()> {
     eventually(&format!("the nodes have {free} free GPUs"), patience(), async || {
         let nodes = stage.ask("/api/v1/nodes").await.map_err(|error| format!("{error:#}"))?;
-        let sum: u64 = nodes.as_array().into_iter().flatten().filter_map(|node| node["gpusFree"].as_u64()).sum();
+        let sum: u64 =
+            nodes.as_array().into_iter().flatten().filter_map(|node| node["gpusFree"].as_u64()).sum();
         if sum == free { Ok(()) } else { Err(format!("{sum} are free: {nodes}")) }
     })
     .await
@@ -232,7 +240,7 @@ pub async fn forged_owners(stage: &mut Stage<'_>) -> Result<()> {
     let text = stage.alice.kubectl(&["get", "job", "holder", "-o", "json"], None).await?.stdout;
     let holder: Value = serde_json::from_str(&text)?;
     let real = owner("batch/v1", "Job", "holder", uid(&holder)?);
-    for (name, owners) in [("of-nobody", nobody()), ("of-holder", real.clone())] {
+    for (name, owners) in [("of-absent", absent()), ("of-holder", real.clone())] {
         let manifest = json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "ownerReferences": owners},
             "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [
@@ -243,8 +251,8 @@ pub async fn forged_owners(stage: &mut Stage<'_>) -> Result<()> {
             ensure!(stored["spec"]["suspend"] == true, "Job {name} is not held: {stored}");
         }
     }
-    let set = owner("apps/v1", "DaemonSet", "nobody", NOBODY);
-    for (name, owners) in [("pod-of-holder", real), ("pod-of-nobody", nobody()), ("pod-of-set", set)] {
+    let set = owner("apps/v1", "DaemonSet", "absent", ABSENT);
+    for (name, owners) in [("pod-of-holder", real), ("pod-of-absent", absent()), ("pod-of-set", set)] {
         gated(&stage.alice, name, &owners).await?;
     }
     Ok(())
@@ -253,14 +261,21 @@ pub async fn forged_owners(stage: &mut Stage<'_>) -> Result<()> {
 /// The object as stored; nothing if Sluice has refused it with a sentence.
 async fn created(attacker: &Attacker, manifest: &str) -> Result<Option<Value>> {
     let dry = ["create", "--dry-run=server", "-f", "-"];
-    if attacker.tries(&dry, Some(manifest)).await? { attacker.create(manifest).await.map(Some) } else { Ok(None) }
+    if attacker.tries(&dry, Some(manifest)).await? {
+        attacker.create(manifest).await.map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// A pod with this owner is held by a gate, or refused.
 pub async fn gated(attacker: &Attacker, name: &str, owners: &Value) -> Result<()> {
     if let Some(stored) = created(attacker, &owned_pod(name, 8, owners)).await? {
         let gates = stored["spec"]["schedulingGates"].as_array().map_or(&[][..], Vec::as_slice);
-        ensure!(gates.iter().any(|gate| gate["name"] == names::GATE_ADMISSION), "{name} is not held: {owners}");
+        ensure!(
+            gates.iter().any(|gate| gate["name"] == names::GATE_ADMISSION),
+            "{name} is not held: {owners}"
+        );
     }
     Ok(())
 }
@@ -298,7 +313,7 @@ fn forger(namespace: &str, victim: &str) -> String {
         "group": {"id": victim, "members": {}},
     });
     json!({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "forger", "namespace": namespace},
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "forger", "namespace": namespace, "annotations": {(names::GROUP_SIZE): "1"}},
         "spec": {"template": {
             "metadata": {
                 "labels": {(names::GROUP): "g"},
@@ -319,7 +334,8 @@ pub async fn forged_group(stage: &mut Stage<'_>) -> Result<()> {
     stage.runs("b", "filler", 2).await?;
     stage.world.kubectl.create(&whole("victim").manifest()).await?;
     stage.waits("b", "victim").await?;
-    let victim = stage.world.view().await?.job("b", "victim").context("the victim does not exist")?.uid.clone();
+    let victim =
+        stage.world.view().await?.job("b", "victim").context("the victim does not exist")?.uid.clone();
     let made = stage.alice.tries_to_create(&forger("a", &victim)).await?;
     if made {
         ended(stage, "a").await?;
@@ -359,7 +375,7 @@ pub async fn node_in_the_template(stage: &mut Stage<'_>) -> Result<()> {
 pub async fn resize_by_a_forged_owner(stage: &mut Stage<'_>) -> Result<()> {
     stage.alice.create(&job("holder", 2).manifest()).await?;
     stage.runs("a", "holder", 1).await?;
-    let set = owner("x.y/v1", "DaemonSet", "nobody", NOBODY);
+    let set = owner("x.y/v1", "DaemonSet", "absent", ABSENT);
     let Some(_) = created(&stage.nora, &owned_pod("grows", 1, &set)).await? else { return Ok(()) };
     let resize = json!({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "4"}}}]}});
     let arguments = ["patch", "pod", "grows", "--subresource=resize", &merge(&resize)];
@@ -373,8 +389,10 @@ pub async fn owner_of_a_namespace(stage: &mut Stage<'_>) -> Result<()> {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     let map = stage.nora.create(&map.to_string()).await?;
     let mut faults = Vec::new();
-    let training = owner("kubeflow.org/v1", "PyTorchJob", "nobody", NOBODY);
-    for (name, owners) in [("of-map", owner("v1", "ConfigMap", "owner", uid(&map)?)), ("of-training", training)] {
+    let training = owner("kubeflow.org/v1", "PyTorchJob", "absent", ABSENT);
+    for (name, owners) in
+        [("of-map", owner("v1", "ConfigMap", "owner", uid(&map)?)), ("of-training", training)]
+    {
         faults.extend(gated(&stage.nora, name, &owners).await.err());
     }
     // An account that is known as an operator's, in a namespace that an attacker has.
@@ -387,10 +405,12 @@ pub async fn owner_of_a_namespace(stage: &mut Stage<'_>) -> Result<()> {
     ];
     stage.nora.kubectl(&bind, None).await?;
     let operator = stage.account("system:serviceaccount:default:kuberay-operator");
-    faults.extend(gated(&operator, "of-operator", &owner("v1", "ConfigMap", "owner", uid(&map)?)).await.err());
+    faults
+        .extend(gated(&operator, "of-operator", &owner("v1", "ConfigMap", "owner", uid(&map)?)).await.err());
     if let Some(fault) = faults.into_iter().reduce(|all, one| all.context(format!("{one:#}"))) {
         // The scheduler is given the time to show what it costs.
-        let nothing = |view: &View| if super::stage::held(view, "a") <= LIMIT { Ok(()) } else { Err(String::new()) };
+        let nothing =
+            |view: &View| if super::stage::held(view, "a") <= LIMIT { Ok(()) } else { Err(String::new()) };
         let _ = stays(&stage.world.client, "nothing more runs", Duration::from_secs(3), nothing).await;
         bail!(fault);
     }
@@ -411,7 +431,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: self-ser
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: self-service}]
 ";
 
-/// Who may label a namespace takes any team's quota, or leaves the books of one's own.
+/// A right to label a namespace alone gives no team's quota, and no way out of a team's books.
 pub async fn label_of_a_namespace(stage: &mut Stage<'_>) -> Result<()> {
     stage.world.kubectl.apply(SELF_SERVICE).await?;
     stage.alice.create(&job("stays", 2).manifest()).await?;
@@ -424,12 +444,17 @@ pub async fn label_of_a_namespace(stage: &mut Stage<'_>) -> Result<()> {
     let moved = service.tries(&["label", "namespace", "a", "--overwrite", "sluice.dev/team=b"], None).await?;
     let left = service.tries(&["label", "namespace", "a", "sluice.dev/team-"], None).await?;
     // Other labels are no concern of Sluice.
-    ensure!(service.tries(&["label", "namespace", "a", "--overwrite", "color=blue"], None).await?, "color is refused");
+    ensure!(
+        service.tries(&["label", "namespace", "a", "--overwrite", "color=blue"], None).await?,
+        "color is refused"
+    );
     let outcome = stage.charged("a", Books { used: 2, unadmitted: 0 }).await;
     stage.world.kubectl.ok(&["label", "namespace", "a", "--overwrite", "sluice.dev/team=a"]).await?;
     stage.world.kubectl.ok(&["delete", "namespace", "mine", "--wait=false"]).await?;
     outcome?;
-    for (what, done) in [("to join team b", labelled), ("to move to team b", moved), ("to leave team a", left)] {
+    for (what, done) in
+        [("to join team b", labelled), ("to move to team b", moved), ("to leave team a", left)]
+    {
         ensure!(!done, "labelling a namespace {what} is not refused");
     }
     Ok(())

@@ -22,7 +22,10 @@ pub const CAPACITY: usize = 64;
 const LONGEST_ABOVE: Duration = Duration::from_secs(2 + 15);
 
 /// Time for the books to agree with what runs.
-const SETTLING: Duration = Duration::from_secs(20);
+const SETTLING: Duration = Duration::from_secs(30);
+
+/// Time for which they must agree.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The longest time of a route.
 const LONGEST_ROUTE: Duration = Duration::from_secs(120);
@@ -71,13 +74,10 @@ pub struct Attacker {
 
 impl Attacker {
     /// Runs kubectl in the namespace of team a.
-    pub async fn kubectl(
-        &self,
-        arguments: &[&str],
-        input: Option<&str>,
-    ) -> Result<sluice_harness::Outcome> {
+    pub async fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<sluice_harness::Outcome> {
         let acts_as = self.acts_as.as_deref();
-        let arguments: Vec<&str> = arguments.iter().copied().chain(["--namespace=a"]).chain(acts_as).collect();
+        let arguments: Vec<&str> =
+            arguments.iter().copied().chain(["--namespace=a"]).chain(acts_as).collect();
         self.kubectl.run(&arguments, input).await
     }
 
@@ -235,7 +235,9 @@ pub struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// Team a with its limit, and team b, which owns the whole cluster.
     pub async fn set(world: &'a mut World) -> Result<Self> {
-        let limit = format!("quotas: [{{guaranteed: {{nvidia.com/gpu: {LIMIT}}}, limit: {{nvidia.com/gpu: {LIMIT}}}}}]");
+        let limit = format!(
+            "quotas: [{{guaranteed: {{nvidia.com/gpu: {LIMIT}}}, limit: {{nvidia.com/gpu: {LIMIT}}}}}]"
+        );
         let teams = format!("{}{}", team_of("a", &[&limit]), team("b", CAPACITY));
         // Team c borrows all that it runs.
         let borrows = "quotas: [{guaranteed: {nvidia.com/gpu: 0}, limit: {nvidia.com/gpu: 10}}]";
@@ -255,7 +257,11 @@ impl<'a> Stage<'a> {
     }
 
     /// Plays one route, holds what runs against the books, and deletes what the route made.
-    pub async fn route(&mut self, name: &str, route: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    pub async fn route(
+        &mut self,
+        name: &str,
+        route: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         self.observer.begin();
         let began = Instant::now();
         let outcome = match tokio::time::timeout(LONGEST_ROUTE, route(self)).await {
@@ -264,8 +270,14 @@ impl<'a> Stage<'a> {
         };
         let (books, settled) = self.settles().await;
         let Samples { held, peak, longest_above, .. } = self.observer.seen();
-        let row =
-            Row { route: name.to_owned(), seconds: began.elapsed().as_secs(), peak, above: longest_above, held, books };
+        let row = Row {
+            route: name.to_owned(),
+            seconds: began.elapsed().as_secs(),
+            peak,
+            above: longest_above,
+            held,
+            books,
+        };
         println!("{row}");
         let short = if longest_above <= LONGEST_ABOVE {
             Ok(())
@@ -295,14 +307,21 @@ impl<'a> Stage<'a> {
         self.observer.seen().peak
     }
 
-    /// Waits until the books of team a say what runs, and that is within its limit.
+    /// Waits until the books of team a have said for a second what runs, and that is within its limit.
     async fn settles(&self) -> (Books, Result<()>) {
         let mut last = Books::default();
+        let mut agree_since = None;
         let outcome = eventually("the charge is what runs, and within the limit", SETTLING, async || {
             last = self.books("a").await.map_err(|error| format!("{error:#}"))?;
-            let held = self.observer.seen().held;
-            let said = format!("{held} GPUs held, {last:?}");
-            if last.used == held && held <= LIMIT { Ok(()) } else { Err(said) }
+            let view = View::take(&self.world.client).await.map_err(|error| format!("{error:#}"))?;
+            let held = held(&view, "a");
+            lock(&self.observer.samples).add(held);
+            if last.used != held || held > LIMIT {
+                agree_since = None;
+                return Err(format!("{held} GPUs held, {last:?}"));
+            }
+            let agreed = agree_since.get_or_insert_with(Instant::now).elapsed();
+            if agreed >= SETTLED { Ok(()) } else { Err(format!("agreed for {agreed:.1?}")) }
         });
         let outcome = outcome.await;
         (last, outcome)
@@ -353,7 +372,8 @@ impl<'a> Stage<'a> {
     pub async fn books(&self, team: &str) -> Result<Books> {
         let answer = self.ask("/api/v1/teams").await?;
         let rows = answer["teams"].as_array().context("/api/v1/teams has no rows")?;
-        let row = rows.iter().find(|row| row["team"] == team).with_context(|| format!("team {team} has no row"))?;
+        let row =
+            rows.iter().find(|row| row["team"] == team).with_context(|| format!("team {team} has no row"))?;
         let gpus = |field: &str| row[field]["nvidia.com/gpu"].as_str().unwrap_or("0").parse::<i64>();
         Ok(Books { used: gpus("used")?, unadmitted: gpus("unadmitted")? })
     }
@@ -385,7 +405,9 @@ impl<'a> Stage<'a> {
             let row = &rows[0];
             let said = row["message"].as_str().filter(|said| said.split_whitespace().count() > 4);
             match said {
-                Some(said) if row["state"] == "Pending" && row["reason"] != "NotYetConsidered" => Ok(said.to_owned()),
+                Some(said) if row["state"] == "Pending" && row["reason"] != "NotYetConsidered" => {
+                    Ok(said.to_owned())
+                }
                 _ => Err(rows.to_string()),
             }
         })
