@@ -69,7 +69,7 @@ pub async fn room_for_an_owner(stage: &mut Stage<'_>) -> Result<()> {
     stage.charged("c", Books::default()).await
 }
 
-/// Sluice is killed while an orphan and a Job run. Meanwhile nothing slips past, and then the books are the same.
+/// Sluice is killed while an orphan and a Job run. Meanwhile nothing slips past, and then the charges are the same.
 pub async fn restart(stage: &mut Stage<'_>) -> Result<()> {
     stage.alice.create(&job("gone", 1).manifest()).await?;
     stage.runs("a", "gone", 1).await?;

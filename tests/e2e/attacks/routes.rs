@@ -52,7 +52,7 @@ pub async fn shrink_and_grow(stage: &mut Stage<'_>) -> Result<()> {
 pub async fn orphans(stage: &mut Stage<'_>) -> Result<()> {
     for name in ["orphan-0", "orphan-1", "orphan-2", "orphan-3"] {
         stage.alice.create(&job(name, 2).manifest()).await?;
-        stage.runs("a", name, 1).await.context("an orphan of the team does not make room for its Job")?;
+        stage.runs("a", name, 1).await.context("an orphan of the team does not free capacity for its Job")?;
         stage.orphans(&stage.alice, name).await?;
     }
     stage.charged("a", Books { used: 2, unadmitted: 2 }).await?;
@@ -225,7 +225,7 @@ async fn free_on_nodes(stage: &Stage<'_>, free: u64) -> Result<()> {
     .await
 }
 
-/// The same Job, and Sluice starts anew: the Job must still be in its books.
+/// The same Job, and Sluice starts again: the Job must still be charged.
 pub async fn owner_over_a_restart(stage: &mut Stage<'_>) -> Result<()> {
     stage.alice.create(&job("owned", 2).manifest()).await?;
     stage.runs("a", "owned", 1).await?;
@@ -347,11 +347,11 @@ pub async fn forged_group(stage: &mut Stage<'_>) -> Result<()> {
         ended(stage, "a").await?;
     }
     // What ran before its namespace belonged to a team was never judged.
-    stage.world.kubectl.ok(&["create", "namespace", "stranger"]).await?;
-    stage.world.kubectl.create(&forger("stranger", &victim)).await?;
-    stage.world.kubectl.ok(&["label", "namespace", "stranger", "sluice.dev/team=c"]).await?;
-    ended(stage, "stranger").await?;
-    stage.world.kubectl.ok(&["delete", "namespace", "stranger", "--wait=false"]).await?;
+    stage.world.kubectl.ok(&["create", "namespace", "outside"]).await?;
+    stage.world.kubectl.create(&forger("outside", &victim)).await?;
+    stage.world.kubectl.ok(&["label", "namespace", "outside", "sluice.dev/team=c"]).await?;
+    ended(stage, "outside").await?;
+    stage.world.kubectl.ok(&["delete", "namespace", "outside", "--wait=false"]).await?;
     stage.waits("b", "victim").await.context("Sluice has forgotten the victim")?;
     stage.world.kubectl.ok(&["delete", "job", "filler", "--namespace=b", "--wait=false"]).await?;
     stage.runs("b", "victim", 2).await?;

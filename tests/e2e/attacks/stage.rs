@@ -21,7 +21,7 @@ pub const CAPACITY: usize = 64;
 /// The longest time that evictable pods may hold more than the limit: their grace period, and time to be noticed.
 const LONGEST_ABOVE: Duration = Duration::from_secs(2 + 15);
 
-/// Time for the books to agree with what runs.
+/// Time for the charge to agree with what runs.
 const SETTLING: Duration = Duration::from_secs(30);
 
 /// Time for which they must agree.
@@ -256,7 +256,7 @@ impl<'a> Stage<'a> {
         Attacker { kubectl: self.world.kubectl.clone(), acts_as: Some(format!("--as={account}")) }
     }
 
-    /// Plays one route, holds what runs against the books, and deletes what the route made.
+    /// Plays one route, compares what runs with the charge, and deletes what the route made.
     pub async fn route(
         &mut self,
         name: &str,
@@ -289,7 +289,7 @@ impl<'a> Stage<'a> {
         }
         if let Err(fault) = self.clear().await {
             self.faults.push(format!("{name}, after its objects were deleted: {fault:#}"));
-            // The next route must not suffer from what this one left in the books.
+            // The next route must not suffer from charges that this one left.
             self.restart().await?;
             self.clear().await?;
         }
@@ -307,7 +307,7 @@ impl<'a> Stage<'a> {
         self.observer.seen().peak
     }
 
-    /// Waits until the books of team a have said for a second what runs, and that is within its limit.
+    /// Waits until the charge of team a has agreed with what runs for a second, and is within its limit.
     async fn settles(&self) -> (Books, Result<()>) {
         let mut last = Books::default();
         let mut agree_since = None;
@@ -378,7 +378,7 @@ impl<'a> Stage<'a> {
         Ok(Books { used: gpus("used")?, unadmitted: gpus("unadmitted")? })
     }
 
-    /// Waits until the books of a team say this.
+    /// Waits until the charge of a team is this.
     pub async fn charged(&self, team: &str, expected: Books) -> Result<()> {
         eventually(&format!("team {team} is charged {expected:?}"), SETTLING, async || {
             let books = self.books(team).await.map_err(|error| format!("{error:#}"))?;
