@@ -97,7 +97,7 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
     validations.extend(kind.elastic.iter().map(|at| {
         let (old, new) = (optional("oldObject", at), optional("object", at));
         forbid(
-            format!("{new}.orValue(false) in [false, null] || (!({CREATE}) && {old} == {new})"),
+            format!("{new}.orValue(dyn(false)) in [dyn(false), dyn(null)] || (!({CREATE}) && {old} == {new})"),
             elastic(name, &at.dotted()),
         )
     }));
