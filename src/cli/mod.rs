@@ -145,7 +145,8 @@ impl Cli {
                 let kinds = table_of_kinds(kinds.as_deref())?;
                 if let Some(kind) = kind {
                     let text = policies::operators_yaml(&kinds, &kind);
-                    let text = text.ok_or_else(|| Invalid(format!("--kind {kind}: the table has no such kind")))?;
+                    let text =
+                        text.ok_or_else(|| Invalid(format!("--kind {kind}: the table has no such kind")))?;
                     return print::text(&text?);
                 }
                 let all = [Part::Rights, Part::Exemptions, Part::Validating, Part::Mutating];

@@ -72,7 +72,11 @@ fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
             "placement: affinity\n  operators: [me]",
             "Sweep: field operators[0]: \"me\" is not",
         ),
-        ("template: /template", "template: /0", "Sweep: field roles[0].template: /0 does not lead to a field"),
+        (
+            "template: /template",
+            "template: /0",
+            "Sweep: field roles[0].template: /0 does not lead to a field",
+        ),
         (
             "placement: affinity",
             "placement: affinity\n  elastic: [/a/-]",
@@ -155,11 +159,17 @@ fn operators_are_exempt_for_their_own_kind_alone() {
     }
 
     // The policies of Jobs and Pods follow another table.
-    let table = Kinds::parse(&table("placement: affinity", "placement: affinity\n  operators: ['system:serviceaccount:x:y']"), "t.yaml");
+    let table = Kinds::parse(
+        &table("placement: affinity", "placement: affinity\n  operators: ['system:serviceaccount:x:y']"),
+        "t.yaml",
+    );
     let text = yaml(&table.expect("it is a table"), Part::Exemptions).expect("it is text");
     assert_eq!(text.matches("request.userInfo.username in ['system:serviceaccount:x:y']").count(), 6);
     assert_eq!(text.matches("o.kind == 'Sweep' && o.apiVersion.startsWith('example.com/')").count(), 7);
-    assert!(!text.contains("RayJob") && !text.contains("kuberay"), "the accounts of the built-in table are left");
+    assert!(
+        !text.contains("RayJob") && !text.contains("kuberay"),
+        "the accounts of the built-in table are left"
+    );
     let none = exempting(&Kinds::parse("kinds: []", "t.yaml").expect("it is a table"), &text);
     assert!(!none.contains("Sweep") && none.contains("\n      false\n"), "{none}");
 }

@@ -18,6 +18,7 @@ mod pod_placement;
 mod requests;
 mod review;
 mod rules;
+mod template;
 #[cfg(test)]
 mod test_client;
 #[cfg(test)]

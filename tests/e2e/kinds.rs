@@ -10,7 +10,7 @@ use sluice_harness::{User, World, eventually, patience};
 use crate::support::{Job, SLUICE, nodes, running, team};
 
 /// A minimal definition of a kind.
-fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
+pub fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -29,7 +29,7 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str) -> String {
 
 /// Adds a kind to the cluster, and waits until an object of it can be created: the API server serves a kind a
 /// moment after it reports it as established.
-async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
+pub async fn serve(world: &World, definition: &str, object: &Value) -> Result<()> {
     world.kubectl.apply(definition).await?;
     eventually("the kind is served", patience(), async || {
         let made =
@@ -151,7 +151,7 @@ fn queued(object: &Value, suspend: &str) -> bool {
         && note(object, names::ADMISSION).is_none()
 }
 
-fn template(gpus: u64) -> Value {
+pub fn template(gpus: u64) -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "main", "image": "registry.example/train", "resources": {"limits": {"nvidia.com/gpu": gpus}}},
     ]}})

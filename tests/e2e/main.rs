@@ -16,6 +16,7 @@ mod parity;
 mod placement;
 mod pods;
 mod pools;
+mod prevention;
 mod replicas;
 
 mod stories;

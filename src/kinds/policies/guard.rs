@@ -28,7 +28,10 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
     let mut validations = vec![
         forbid(
             format!("!({CREATE}) || variables.ofOperator || variables.suspended"),
-            format!("Sluice could not hold this {name}; try again in a moment, or create it with {}: true.", kind.suspend.dotted()),
+            format!(
+                "Sluice could not hold this {name}; try again in a moment, or create it with {}: true.",
+                kind.suspend.dotted()
+            ),
         ),
         forbid(
             format!("!({CREATE}) || ({absent})"),
@@ -97,7 +100,9 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
     validations.extend(kind.elastic.iter().map(|at| {
         let (old, new) = (optional("oldObject", at), optional("object", at));
         forbid(
-            format!("{new}.orValue(dyn(false)) in [dyn(false), dyn(null)] || (!({CREATE}) && {old} == {new})"),
+            format!(
+                "{new}.orValue(dyn(false)) in [dyn(false), dyn(null)] || (!({CREATE}) && {old} == {new})"
+            ),
             elastic(name, &at.dotted()),
         )
     }));

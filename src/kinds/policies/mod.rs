@@ -52,7 +52,8 @@ pub fn yaml(kinds: &Kinds, part: Part) -> Result<String, serde_saphyr::ser::Erro
         Part::Mutating => kinds.entries().flat_map(|kind| hold::hold(kinds, kind)).collect(),
         Part::Validating => {
             let guards = kinds.entries().flat_map(|kind| guard::guard(kinds, kind));
-            let children = kinds.entries().flat_map(|kind| kind.children.iter().map(move |child| (kind, child)));
+            let children =
+                kinds.entries().flat_map(|kind| kind.children.iter().map(move |child| (kind, child)));
             let children = children.flat_map(|(kind, child)| guard::child(kinds, kind, child));
             guards.chain(children).chain(guard::scale(kinds)).chain(guard::orphan(kinds)).collect()
         }
