@@ -56,12 +56,6 @@ pub fn controlled_by(object: &Value, group: &str, kind: &str) -> bool {
     controlling(object).any(|owner| owner["kind"] == kind && of_group(owner) == Some(true))
 }
 
-/// Whether the controlling owner is the same in both objects.
-#[must_use]
-pub fn same_controller(old: &Value, new: &Value) -> bool {
-    controlling(old).eq(controlling(new))
-}
-
 /// The UID of the Job that controls a pod.
 #[must_use]
 pub fn job_of(pod: &Value) -> Option<&str> {

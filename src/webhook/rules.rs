@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::context::Context;
-use super::object::{annotation, annotation_at, label, label_at, same_annotation, same_controller};
+use super::object::{annotation, annotation_at, label, label_at, same_annotation};
 use crate::api::names;
 use crate::kinds::Pointer;
 
@@ -219,20 +219,7 @@ fn check_update(context: &Context<'_>, target: &dyn Target) -> Result<(), String
     }
     check_own_annotations(context, target)?;
     check_labels(context, target)?;
-    let managed = is_admitted(context.old) || annotation(context.old, names::HELD).is_some();
-    if managed && !same_controller(context.old, context.object()) && !by_kubernetes(context.user()) {
-        return Err(format!(
-            "its controlling owner in metadata.ownerReferences cannot be changed, because Sluice counts its pods by it; \
-             delete the {0} and create it again",
-            target.kind()
-        ));
-    }
     target.check_update(context)
-}
-
-/// Whether the account belongs to a controller of Kubernetes, such as the garbage collector.
-fn by_kubernetes(user: &str) -> bool {
-    user == "system:kube-controller-manager" || user.starts_with("system:serviceaccount:kube-system:")
 }
 
 fn check_own_annotations(context: &Context<'_>, target: &dyn Target) -> Result<(), String> {

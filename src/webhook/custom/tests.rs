@@ -167,7 +167,7 @@ async fn annotations_and_requests_are_judged() {
 }
 
 #[tokio::test]
-async fn templates_owners_and_growth_are_judged() {
+async fn templates_and_growth_are_judged() {
     let job = |spec: Value| {
         json!({
             "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r", "namespace": "ns"},
@@ -194,9 +194,4 @@ async fn templates_owners_and_growth_are_judged() {
     }
     let fixed = job(json!({"enableInTreeAutoscaling": false}));
     assert!(ask(Ask { group: "ray.io", ..Ask::create(fixed) }).await.allowed);
-
-    let mut owned = running();
-    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "x", "uid": "1", "controller": true}]);
-    let answer = ask(of(Ask::update(running(), owned))).await;
-    assert!(!answer.allowed && answer.message.contains("its controlling owner"), "{answer:?}");
 }

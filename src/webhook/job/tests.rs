@@ -517,16 +517,3 @@ async fn a_template_with_a_node_or_a_record_is_refused_and_an_old_one_stays_edit
     let relabelled = with(queued(pinned.clone()), json!({"metadata": {"labels": {"x": "y"}}}));
     assert!(ask(Ask::update(queued(pinned), relabelled)).await.allowed);
 }
-
-#[tokio::test]
-async fn the_controlling_owner_of_a_managed_job_stays() {
-    let owner = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "x", "uid": "1", "controller": true}]);
-    let owned = |object: Value| with(object, json!({"metadata": {"ownerReferences": owner}}));
-    for object in [running(json!({})), queued(json!({}))] {
-        let answer = ask(Ask::update(object.clone(), owned(object.clone()))).await;
-        assert!(!answer.allowed && answer.message.contains("its controlling owner"), "{answer:?}");
-        let user = "system:serviceaccount:kube-system:generic-garbage-collector";
-        assert!(ask(Ask { user, ..Ask::update(object.clone(), owned(object)) }).await.allowed);
-    }
-    assert!(ask(Ask::update(own_hold(json!({})), owned(own_hold(json!({}))))).await.allowed);
-}
