@@ -102,6 +102,11 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
             .flat_map(|rule| rule["operations"].as_array().cloned().unwrap_or_default())
             .collect()
     };
+    let bindings = of_kind(&["ValidatingAdmissionPolicyBinding"]);
+    let actions = |policy: &Value| -> Value {
+        let binding = bindings.iter().find(|binding| binding["spec"]["policyName"] == *policy);
+        binding.map(|binding| binding["spec"]["validationActions"].clone()).unwrap_or_default()
+    };
     for policy in of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]) {
         let (spec, name) = (&policy["spec"], &policy["metadata"]["name"]);
         if *name == MEMBERSHIP || CONFINING.iter().any(|confining| name == confining) {
@@ -114,10 +119,20 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
             continue;
         }
         let rules = &spec["matchConstraints"]["resourceRules"];
+        if operations(rules).contains(&"DELETE".into()) {
+            check(&spec["matchConditions"], false, name);
+            assert_eq!(operations(rules).iter().find(|operation| **operation != "DELETE"), None, "{name}");
+            assert_eq!(spec["failurePolicy"], "Ignore", "{name}");
+            assert_eq!(actions(name), serde_json::json!(["Warn"]), "{name} may refuse a deletion");
+            continue;
+        }
+        assert!(
+            policy["kind"] == "MutatingAdmissionPolicy" || actions(name) == serde_json::json!(["Deny"]),
+            "{name}"
+        );
         let updates = operations(rules).contains(&"UPDATE".into());
         let resizes = rules.to_string().contains("pods/resize");
         check(&spec["matchConditions"], updates && !resizes, name);
-        assert!(!operations(rules).contains(&"DELETE".into()), "{name}");
         // Such a request may remove the last finalizer.
         if updates && rules.to_string().contains("\"pods\"") {
             assert_eq!(spec["failurePolicy"], "Ignore", "{name}");
@@ -379,4 +394,34 @@ fn the_program_accepts_the_example_teams() {
         let team: sluice::api::team::Team = serde_json::from_value(team).expect("the example is a Team");
         sluice::engine::types::Team::try_from(&team).expect("the example is accepted");
     }
+}
+
+/// An account that does not exist yet could be made by any user that may edit its namespace.
+#[test]
+fn operators_are_bound_one_by_one_and_by_choice() {
+    for (path, binding) in objects() {
+        let chosen = path.parent().is_some_and(|folder| folder.ends_with("manifests/operators"));
+        let is_binding = binding["kind"] == "ClusterRoleBinding" || binding["kind"] == "RoleBinding";
+        let of_operator = is_binding && binding["roleRef"]["name"] == "sluice-operator";
+        assert_eq!(of_operator, chosen && is_binding, "{}", path.display());
+        let accounts = binding["subjects"].as_array().into_iter().flatten();
+        for account in accounts.filter(|_| of_operator) {
+            assert!(account["namespace"] != "default", "{}: {account}", path.display());
+        }
+    }
+    for folder in ["manifests", "manifests/without-mutating-policy"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("kustomization.yaml");
+        let text = std::fs::read_to_string(path).expect("the kustomization can be read");
+        assert!(!text.contains("operators"), "{folder} binds operators");
+    }
+}
+
+/// The policies ask for the right in the whole cluster, so that no Role of a namespace gives it.
+#[test]
+fn the_right_of_operators_is_asked_for_in_the_whole_cluster() {
+    let policies = of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]);
+    let text: String = policies.iter().map(Value::to_string).collect();
+    let right = "authorizer.group('sluice.dev').resource('children')";
+    assert!(text.contains(right));
+    assert_eq!(text.matches(right).count(), text.matches(&format!("{right}.check('create')")).count());
 }

@@ -77,6 +77,9 @@ enum Command {
         /// Print only this part.
         #[arg(long, value_enum)]
         part: Option<Part>,
+        /// Print only the right of this kind's operators, such as RayJob.
+        #[arg(long, value_name = "KIND", conflicts_with = "part")]
+        kind: Option<String>,
     },
     /// Show each team's quota: guaranteed, limit, used, borrowed, lent and fair share.
     Teams(ask::Options),
@@ -138,10 +141,16 @@ impl Cli {
             Command::Simulate(options) => simulate::run(&options),
             Command::Crds => print::text(&crate::crds::crds_yaml()?),
             Command::Reference { folder } => write_reference(&folder),
-            Command::Kinds { kinds, part } => {
+            Command::Kinds { kinds, part, kind } => {
                 let kinds = table_of_kinds(kinds.as_deref())?;
-                let parts =
-                    part.map_or(vec![Part::Rights, Part::Validating, Part::Mutating], |part| vec![part]);
+                if let Some(kind) = kind {
+                    let text = policies::operators_yaml(&kinds, &kind);
+                    let text =
+                        text.ok_or_else(|| Invalid(format!("--kind {kind}: the table has no such kind")))?;
+                    return print::text(&text?);
+                }
+                let all = [Part::Rights, Part::Exemptions, Part::Validating, Part::Mutating];
+                let parts = part.map_or(all.to_vec(), |part| vec![part]);
                 let text: Result<String, _> =
                     parts.into_iter().map(|part| policies::yaml(&kinds, part)).collect();
                 print::text(&text?)

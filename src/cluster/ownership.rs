@@ -183,7 +183,7 @@ mod tests {
             "TrainJob",
             json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
                 "metadata": {"name": "t", "uid": "top", "annotations": {"sluice.dev/held": "true"}},
-                "spec": {"suspend": true, "trainer": {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}}}),
+                "spec": {"suspend": true, "trainer": {"numNodes": 1, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}}}),
         );
         take(&mut ownership, place, set);
         let (place, below) = seen(

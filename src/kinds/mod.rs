@@ -80,6 +80,9 @@ pub struct Kind {
     /// The field with the longest run time, in seconds.
     #[serde(default)]
     pub deadline: Option<Pointer>,
+    /// Fields that let the number of pods grow after the admission. They are refused.
+    #[serde(default)]
+    pub elastic: Vec<Pointer>,
     /// Kinds between an object and its pods, besides Jobs and the kinds of the table.
     #[serde(default)]
     pub children: Vec<Child>,
@@ -118,6 +121,12 @@ pub struct Factor {
     /// The value if the field is missing.
     #[serde(default = "one")]
     pub default: u32,
+    /// Whether the field must be set, because the controller has another value for a missing one.
+    #[serde(default)]
+    pub required: bool,
+    /// A field with a lower bound, if it is set.
+    #[serde(default)]
+    pub at_least: Option<Pointer>,
     /// A field with an upper bound, if it is set.
     #[serde(default)]
     pub at_most: Option<Pointer>,
@@ -193,6 +202,14 @@ impl Watched {
     pub fn of(kind: &Arc<Kind>) -> Self {
         let resource = resource(&kind.api_version, &kind.kind, &kind.plural);
         Self { resource, entry: Some(Arc::clone(kind)) }
+    }
+}
+
+impl Child {
+    /// The API group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 }
 
@@ -294,6 +311,17 @@ impl Kinds {
         let is = |watched: &&Watched| watched.resource.kind == owner.kind && watched.resource.group == group;
         self.watched.iter().any(|watched| is(&watched))
     }
+
+    /// Whether the account makes the children of the owner's kind.
+    #[must_use]
+    pub fn is_operator_of(&self, owner: &OwnerReference, account: &str) -> bool {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        self.entries.iter().any(|kind| {
+            let owns = (kind.kind == owner.kind && kind.group() == group)
+                || kind.children.iter().any(|child| child.kind == owner.kind && child.group() == group);
+            owns && kind.operators.iter().any(|operator| operator == account)
+        })
+    }
 }
 
 /// The first line of a parser's error. The lines below draw the position.
@@ -359,12 +387,18 @@ impl Kind {
                 }
                 _ => return wrong(&field("at"), "exactly one of `at` and `each` is needed"),
             }
+            if let Some(template) = &role.template {
+                template.check_field().map_err(|problem| (field("template"), problem))?;
+            }
             if role.template.is_some() == role.resources.is_some() {
                 return wrong(&field("template"), "exactly one of `template` and `resources` is needed");
             }
             if role.template.is_none() && !matches!(self.placement, Placement::Entry(_)) {
                 return wrong(&field("resources"), "without a template the placement must be an `entry`");
             }
+        }
+        for (index, at) in self.elastic.iter().enumerate() {
+            at.check_field().map_err(|problem| (format!("elastic[{index}]"), problem))?;
         }
         for (name, signs) in [("finished", &self.finished), ("stopped", &self.stopped)] {
             for (index, sign) in signs.iter().enumerate() {

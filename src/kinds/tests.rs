@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::policies::{Part, yaml};
+use super::policies::{Part, exempting, operators_yaml, yaml};
 use super::*;
 
 fn entry(name: &str) -> Arc<Kind> {
@@ -72,6 +72,16 @@ fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
             "placement: affinity\n  operators: [me]",
             "Sweep: field operators[0]: \"me\" is not",
         ),
+        (
+            "template: /template",
+            "template: /0",
+            "Sweep: field roles[0].template: /0 does not lead to a field",
+        ),
+        (
+            "placement: affinity",
+            "placement: affinity\n  elastic: [/a/-]",
+            "Sweep: field elastic[0]: /a/- does not lead to a field",
+        ),
         ("kind: Sweep", "kind: 3", "kinds[0]: field kind: invalid type"),
         ("kinds:", "sorts:", "t.yaml: unknown field \"sorts\""),
         ("kinds:", "kinds: 3 #", "t.yaml: "),
@@ -86,24 +96,82 @@ fn a_new_kind_is_one_entry_and_a_mistake_gives_one_line() {
     assert!(error.starts_with("/nowhere/kinds.yaml: "), "{error}");
 }
 
+/// Compares a file with its generated text, or writes it if `UPDATE_MANIFESTS` is set.
+fn assert_generated(file: &str, generated: &str, command: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if std::env::var_os("UPDATE_MANIFESTS").is_some() {
+        std::fs::write(&path, generated).expect("the manifest can be written");
+    }
+    let written = std::fs::read_to_string(path).expect("the manifest can be read");
+    assert!(written == generated, "{file} is stale: regenerate it with `{command}`");
+}
+
 #[test]
 fn the_manifests_match_the_table() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let kinds = Kinds::default();
     for (part, file, name) in [
         (Part::Mutating, "policies/mutating/kinds.yaml", "mutating"),
         (Part::Validating, "policies/validating/kinds.yaml", "validating"),
         (Part::Rights, "manifests/base/kinds.yaml", "rights"),
     ] {
-        let generated = yaml(&Kinds::default(), part).expect("the objects serialize");
-        if std::env::var_os("UPDATE_MANIFESTS").is_some() {
-            std::fs::write(root.join(file), &generated).expect("the manifest can be written");
-        }
-        let written = std::fs::read_to_string(root.join(file)).expect("the manifest can be read");
-        assert!(
-            written == generated,
-            "{file} is stale: regenerate it with `sluice kinds --part {name} > {file}`"
-        );
+        let generated = yaml(&kinds, part).expect("the objects serialize");
+        assert_generated(file, &generated, &format!("sluice kinds --part {name} > {file}"));
     }
+    for kind in kinds.entries() {
+        let file = format!("manifests/operators/{}.yaml", kind.plural);
+        let generated = operators_yaml(&kinds, &kind.kind).expect("a kind").expect("the object serializes");
+        assert_generated(&file, &generated, &format!("sluice kinds --kind {} > {file}", kind.kind));
+    }
+    for name in ["jobs", "pods"] {
+        for folder in ["mutating", "validating"] {
+            let file = format!("policies/{folder}/{name}.yaml");
+            let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file));
+            let generated = exempting(&kinds, &text.expect("the policies can be read"));
+            assert_generated(&file, &generated, "UPDATE_MANIFESTS=1 cargo test the_manifests_match");
+        }
+    }
+}
+
+#[test]
+fn operators_are_exempt_for_their_own_kind_alone() {
+    let owner = |api: &str, kind: &str| OwnerReference {
+        api_version: api.to_owned(),
+        kind: kind.to_owned(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    let (ray, sets) = (
+        "system:serviceaccount:kuberay-system:kuberay-operator",
+        "system:serviceaccount:jobset-system:jobset-controller-manager",
+    );
+    let kinds = Kinds::default();
+    for (api, kind, account, exempt) in [
+        ("ray.io/v1", "RayJob", ray, true),
+        ("ray.io/v1alpha1", "RayCluster", ray, true),
+        ("ray.io/v1", "RayService", ray, false),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", ray, false),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", sets, true),
+        ("example.com/v1", "JobSet", sets, false),
+        ("v1", "ConfigMap", sets, false),
+        ("ray.io/v1", "RayJob", "system:serviceaccount:default:kuberay-operator", false),
+    ] {
+        assert_eq!(kinds.is_operator_of(&owner(api, kind), account), exempt, "{kind} of {api} by {account}");
+    }
+
+    // The policies of Jobs and Pods follow another table.
+    let table = Kinds::parse(
+        &table("placement: affinity", "placement: affinity\n  operators: ['system:serviceaccount:x:y']"),
+        "t.yaml",
+    );
+    let text = yaml(&table.expect("it is a table"), Part::Exemptions).expect("it is text");
+    assert_eq!(text.matches("request.userInfo.username in ['system:serviceaccount:x:y']").count(), 6);
+    assert_eq!(text.matches("o.kind == 'Sweep' && o.apiVersion.startsWith('example.com/')").count(), 7);
+    assert!(
+        !text.contains("RayJob") && !text.contains("kuberay"),
+        "the accounts of the built-in table are left"
+    );
+    let none = exempting(&Kinds::parse("kinds: []", "t.yaml").expect("it is a table"), &text);
+    assert!(!none.contains("Sweep") && none.contains("\n      false\n"), "{none}");
 }
 
 #[test]

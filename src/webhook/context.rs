@@ -68,15 +68,23 @@ impl<'a> Context<'a> {
     /// Whether no rule applies: Sluice's own request, an object that is being deleted, or a child of a workload.
     #[must_use]
     pub fn is_exempt(&self) -> bool {
-        self.request.by_sluice() || deleting(self.submitted) || self.has_parent()
+        let child = if self.old.is_null() { self.is_new_child() } else { self.has_parent() };
+        self.request.by_sluice() || deleting(self.submitted) || child
     }
 
-    /// Whether the object belongs to a workload of a custom kind, which is held in its place.
+    /// Whether an operator makes the object for a workload of a custom kind, which is held in its place.
     ///
-    /// Any user can write an owner reference. The policies in the API server check that the account may make children.
+    /// Any user can write an owner reference, so the account must be the operator's. The policies in the API server also
+    /// check that it holds the right to make children.
     #[must_use]
-    pub fn has_parent(&self) -> bool {
-        controller(self.submitted).is_some_and(|owner| self.view.kinds().is_parent(&owner))
+    pub fn is_new_child(&self) -> bool {
+        let owner = controller(self.submitted);
+        owner.is_some_and(|owner| self.view.kinds().is_operator_of(&owner, self.user()))
+    }
+
+    /// Whether the stored object belongs to a workload of a custom kind. The policies judge changes of it.
+    fn has_parent(&self) -> bool {
+        controller(self.old).is_some_and(|owner| self.view.kinds().is_parent(&owner))
     }
 
     /// The answer: the edits and warnings, or the refusal with the name of the object.

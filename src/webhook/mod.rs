@@ -19,6 +19,7 @@ mod priority;
 mod requests;
 mod review;
 mod rules;
+mod template;
 #[cfg(test)]
 mod test_client;
 #[cfg(test)]

@@ -49,8 +49,11 @@ pub fn controller(object: &Value) -> Option<OwnerReference> {
 
 /// Whether an owner of this kind controls the object.
 #[must_use]
-pub fn controlled_by(object: &Value, kind: &str) -> bool {
-    controlling(object).any(|owner| owner["kind"] == kind)
+pub fn controlled_by(object: &Value, group: &str, kind: &str) -> bool {
+    let of_group = |owner: &Value| {
+        owner["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(it, _)| it == group)
+    };
+    controlling(object).any(|owner| owner["kind"] == kind && of_group(owner) == Some(true))
 }
 
 /// The UID of the Job that controls a pod.

@@ -82,7 +82,7 @@ mod tests {
         let made = json!({
             "kind": "Pod",
             "metadata": {"generateName": "train-", "namespace": "ns", "annotations": {INDEX: index.to_string()},
-                "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job", "controller": true}]},
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job", "controller": true}]},
             "spec": {"containers": [], "schedulingGates": [{"name": "sluice.dev/placement"}]},
         });
         with(made, json!({"spec": spec}))

@@ -151,7 +151,7 @@ fn queued(object: &Value, suspend: &str) -> bool {
         && note(object, names::ADMISSION).is_none()
 }
 
-fn template(gpus: u64) -> Value {
+pub fn template(gpus: u64) -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "main", "image": "registry.example/train", "resources": {"limits": {"nvidia.com/gpu": gpus}}},
     ]}})

@@ -18,6 +18,7 @@ mod parity;
 mod placement;
 mod pods;
 mod pools;
+mod prevention;
 mod priority;
 mod replicas;
 

@@ -7,10 +7,11 @@ use serde_json::Value;
 use super::context::Context;
 use super::object::annotation;
 use super::rules::{Target, is_admitted, is_waiting};
-use super::{priority, requests};
+use super::{priority, requests, template};
 use crate::api::names;
 use crate::cluster::target::custom::asked;
-use crate::cluster::target::custom::roles::templates;
+use crate::cluster::target::custom::roles::{places, templates};
+use crate::kinds::policies::elastic;
 use crate::kinds::{Kind, Pointer, unplace};
 
 /// Requests that only Jobs and Pods can have.
@@ -92,7 +93,17 @@ fn check_requests(context: &Context<'_>, kind: &Kind) -> Result<(), String> {
         ));
     }
     if let Some(missing) = asked(kind, object, &replaced_affinities(object)).missing {
-        return Err(format!("{missing} is needed: without it the resources of a pod are unknown"));
+        return Err(format!("{missing} is needed: without it Sluice cannot count its pods"));
+    }
+    let is_set = |at: &&Pointer| !matches!(at.read(object), None | Some(Value::Null | Value::Bool(false)));
+    if let Some(field) = kind.elastic.iter().find(is_set) {
+        return Err(elastic(&kind.kind, &field.dotted()));
+    }
+    for role in &kind.roles {
+        let Some(template) = &role.template else { continue };
+        for at in places(role, object).iter().map(|place| place.join(template)) {
+            template::check(at.read(object).unwrap_or(&Value::Null), &at.dotted())?;
+        }
     }
     requests::check(context.view, object)
 }

@@ -60,22 +60,29 @@ async fn a_new_job_set_is_held_and_labelled_once() {
 }
 
 #[tokio::test]
-async fn a_child_of_a_workload_is_not_held() {
+async fn a_child_that_an_operator_makes_is_not_held() {
     let owner = |kind: &str, version: &str| {
         json!({"metadata": {"ownerReferences": [
             {"apiVersion": version, "kind": kind, "name": "x", "uid": "1", "controller": true},
         ]}})
     };
+    let by = |account: &'static str, object: Value| Ask { user: account, ..Ask::create(object) };
+    const TRAINER: &str = "system:serviceaccount:kubeflow-system:kubeflow-trainer-controller-manager";
+    const SETS: &str = "system:serviceaccount:jobset-system:jobset-controller-manager";
+    const RAY: &str = "system:serviceaccount:kuberay-system:kuberay-operator";
     let train = owner("TrainJob", "trainer.kubeflow.org/v1alpha1");
-    assert!(!ask(of(Ask::create(set(train)))).await.patched, "a set of a TrainJob");
+    assert!(!ask(of(by(TRAINER, set(train.clone())))).await.patched, "a set of a TrainJob");
+    assert!(ask(of(by(RAY, set(train.clone())))).await.patched, "a set that another operator makes");
+    assert!(ask(of(Ask::create(set(train)))).await.patched, "a set that a user makes");
     let mut job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns"}, "spec": {"template": {}}});
     json_patch::merge(&mut job, &owner("JobSet", "jobset.x-k8s.io/v1alpha2"));
-    assert!(!ask(Ask::create(job.clone())).await.patched, "a Job of a set");
+    assert!(!ask(by(SETS, job.clone())).await.patched, "a Job of a set");
+    assert!(ask(Ask::create(job.clone())).await.patched, "a Job that a user makes");
+    let mut changed = job.clone();
+    changed["spec"]["suspend"] = true.into();
+    assert!(!ask(Ask::update(job.clone(), changed)).await.patched, "a change of a Job of a set");
     json_patch::merge(&mut job, &owner("JobSet", "example.com/v1"));
-    assert!(ask(Ask::create(job)).await.patched, "a Job of a kind with the same name in another group");
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": []}});
-    json_patch::merge(&mut pod, &owner("RayCluster", "ray.io/v1"));
-    assert!(!ask(Ask::create(pod)).await.patched, "a pod of an intermediate kind");
+    assert!(ask(by(SETS, job)).await.patched, "a Job of a kind with the same name in another group");
 }
 
 #[tokio::test]
@@ -147,13 +154,44 @@ async fn annotations_and_requests_are_judged() {
     forged["metadata"]["annotations"][names::ADMISSION] = "{}".into();
     let answer = ask(of(Ask::update(running(), forged))).await;
     assert!(!answer.allowed && answer.message.contains("leave it as it is"), "{answer:?}");
-    let bare = json!({
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
-        "metadata": {"name": "t", "namespace": "ns"}, "spec": {"runtimeRef": {"name": "torch"}},
-    });
-    let answer = ask(Ask { group: "trainer.kubeflow.org", ..Ask::create(bare) }).await;
-    assert!(
-        !answer.allowed && answer.message.contains("/spec/trainer/resourcesPerNode is needed"),
-        "{answer:?}"
-    );
+    for (trainer, missing) in [(json!({}), "numNodes"), (json!({"numNodes": 2}), "resourcesPerNode")] {
+        let bare = json!({
+            "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+            "metadata": {"name": "t", "namespace": "ns"},
+            "spec": {"runtimeRef": {"name": "torch"}, "trainer": trainer},
+        });
+        let answer = ask(Ask { group: "trainer.kubeflow.org", ..Ask::create(bare) }).await;
+        let expected = format!("/spec/trainer/{missing} is needed");
+        assert!(!answer.allowed && answer.message.contains(&expected), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn templates_and_growth_are_judged() {
+    let job = |spec: Value| {
+        json!({
+            "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r", "namespace": "ns"},
+            "spec": {"rayClusterSpec": spec},
+        })
+    };
+    let pinned = json!({"template": {"spec": {"nodeName": "n4", "containers": []}}});
+    for (spec, expected) in [
+        (
+            json!({"enableInTreeAutoscaling": true}),
+            "spec.rayClusterSpec.enableInTreeAutoscaling lets the pods",
+        ),
+        (
+            json!({"headGroupSpec": pinned}),
+            "spec.rayClusterSpec.headGroupSpec.template.spec.nodeName \"n4\" must not be set",
+        ),
+        (
+            json!({"workerGroupSpecs": [pinned]}),
+            "spec.rayClusterSpec.workerGroupSpecs.0.template.spec.nodeName \"n4\" must not be set",
+        ),
+    ] {
+        let answer = ask(Ask { group: "ray.io", ..Ask::create(job(spec)) }).await;
+        assert!(!answer.allowed && answer.message.contains(expected), "{answer:?}");
+    }
+    let fixed = job(json!({"enableInTreeAutoscaling": false}));
+    assert!(ask(Ask { group: "ray.io", ..Ask::create(fixed) }).await.allowed);
 }

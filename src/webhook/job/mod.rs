@@ -5,10 +5,13 @@ use serde_json::Value;
 use super::context::Context;
 use super::object::{annotation, label_at, same_annotation};
 use super::rules::{Target, is_admitted, is_reapplied, is_waiting, written_by_sluice};
-use super::{gang, gpu_fraction, priority, requests};
+use super::{gang, gpu_fraction, priority, requests, template};
 use crate::api::names;
 use crate::api::record::Record;
 use crate::kinds::Pointer;
+
+/// The pod template, as messages name it.
+const TEMPLATE: &str = "spec.template";
 
 /// Jobs as targets of the shared rules.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +111,7 @@ impl Target for Jobs {
         if annotation(job, names::GPU_SIZES).is_some() && !gpu_fraction::has_choice(job) {
             return Err(format!("annotation {} is written by Sluice alone; leave it out", names::GPU_SIZES));
         }
+        template::check(&job["spec"]["template"], TEMPLATE)?;
         requests::check(context.view, job)
     }
 
@@ -135,6 +139,9 @@ impl Target for Jobs {
                 "annotation {} can be changed only while the Job waits",
                 names::GPU_FRACTION
             ));
+        }
+        if old["spec"]["template"] != new["spec"]["template"] {
+            template::check(&new["spec"]["template"], TEMPLATE)?;
         }
         // Unchanged requests are not judged again: an old object must stay editable.
         if requests::changed(old, new) { requests::check(context.view, new) } else { Ok(()) }

@@ -505,3 +505,15 @@ async fn a_job_keeps_its_pod_group_and_its_parallelism_with_it() {
          changed"
     );
 }
+
+#[tokio::test]
+async fn a_template_with_a_node_or_a_record_is_refused_and_an_old_one_stays_editable() {
+    let pinned = json!({"spec": {"template": {"spec": {"nodeName": "n4"}}}});
+    let answer = ask(Ask::create(job(pinned.clone()))).await;
+    let expected = "Job ns/train: spec.template.spec.nodeName \"n4\" must not be set";
+    assert!(!answer.allowed && answer.message.starts_with(expected), "{answer:?}");
+    let answer = ask(Ask::update(queued(json!({})), queued(pinned.clone()))).await;
+    assert!(!answer.allowed && answer.message.starts_with(expected), "{answer:?}");
+    let relabelled = with(queued(pinned.clone()), json!({"metadata": {"labels": {"x": "y"}}}));
+    assert!(ask(Ask::update(queued(pinned), relabelled)).await.allowed);
+}

@@ -40,7 +40,7 @@ pub fn mutate(view: &View<'_>, request: &Request) -> Verdict {
         }
     }
     pod_placement::apply_annotation(&mut context);
-    let needs_no_gate = needs_no_gate(request) || context.has_parent();
+    let needs_no_gate = needs_no_gate(request) || context.is_new_child();
     let result = if is_bound(&request.object) {
         Ok(())
     } else if needs_no_gate {
@@ -59,8 +59,9 @@ fn needs_no_gate(request: &Request) -> bool {
     let (pod, user) = (&request.object, request.user_info.username.as_str());
     let by_node = request.user_info.groups.iter().any(|group| group == NODES);
     let mirror = annotation(pod, MIRROR).is_some() && by_node;
-    let of_daemon_set =
-        controlled_by(pod, "DaemonSet") && [DAEMON_SET_CONTROLLER, CONTROLLER_MANAGER].contains(&user);
+    let of_daemon_set = controlled_by(pod, "apps", "DaemonSet")
+        && [DAEMON_SET_CONTROLLER, CONTROLLER_MANAGER].contains(&user)
+        && !uses_devices(&pod["spec"]);
     is_bound(pod) || mirror || of_daemon_set || by_job_controller(request)
 }
 
@@ -70,10 +71,19 @@ fn is_bound(pod: &Value) -> bool {
     pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
 }
 
+/// Whether a pod asks for devices: extended resources, named with a domain, or resource claims.
+fn uses_devices(spec: &Value) -> bool {
+    let list = |field: &str| spec[field].as_array().into_iter().flatten();
+    let mut limits = list("containers")
+        .chain(list("initContainers"))
+        .flat_map(|container| container["resources"]["limits"].as_object().into_iter().flatten());
+    list("resourceClaims").next().is_some() || limits.any(|(name, _)| name.contains('/'))
+}
+
 /// Whether the Job controller creates the pod for a Job.
 fn by_job_controller(request: &Request) -> bool {
     let user = request.user_info.username.as_str();
-    controlled_by(&request.object, "Job") && [JOB_CONTROLLER, CONTROLLER_MANAGER].contains(&user)
+    controlled_by(&request.object, "batch", "Job") && [JOB_CONTROLLER, CONTROLLER_MANAGER].contains(&user)
 }
 
 fn edit(context: &mut Context<'_>) -> Result<(), String> {

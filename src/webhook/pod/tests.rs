@@ -14,7 +14,10 @@ fn pod(change: Value) -> Value {
 }
 
 fn owned_by(kind: &str) -> Value {
-    json!({"metadata": {"ownerReferences": [{"kind": kind, "name": "x", "uid": "1", "controller": true}]}})
+    let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+    json!({"metadata": {"ownerReferences": [
+        {"apiVersion": version, "kind": kind, "name": "x", "uid": "1", "controller": true},
+    ]}})
 }
 
 #[tokio::test]
@@ -57,6 +60,15 @@ async fn the_creating_account_decides_whether_a_pod_is_gated() {
     const JOBS: &str = "system:serviceaccount:kube-system:job-controller";
     const DAEMONS: &str = "system:serviceaccount:kube-system:daemon-set-controller";
     const ALL: &str = "system:kube-controller-manager";
+    const RAY: &str = "system:serviceaccount:kuberay-system:kuberay-operator";
+    let device =
+        json!({"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}});
+    let claim = json!({"spec": {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}});
+    let of_operator = |version: &str, kind: &str| {
+        let mut owned = owned_by(kind);
+        owned["metadata"]["ownerReferences"][0]["apiVersion"] = version.into();
+        owned
+    };
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}});
     for (change, user, group, gated) in [
         (owned_by("Job"), JOBS, "", false),
@@ -64,6 +76,12 @@ async fn the_creating_account_decides_whether_a_pod_is_gated() {
         (owned_by("Job"), ALICE, "", true),
         (owned_by("DaemonSet"), DAEMONS, "", false),
         (owned_by("DaemonSet"), ALICE, "", true),
+        (with(owned_by("DaemonSet"), device), DAEMONS, "", true),
+        (with(owned_by("DaemonSet"), claim), DAEMONS, "", true),
+        (of_operator("ray.io/v1", "RayCluster"), RAY, "", false),
+        (of_operator("ray.io/v1", "RayService"), RAY, "", true),
+        (of_operator("v1", "ConfigMap"), RAY, "", true),
+        (of_operator("ray.io/v1", "RayCluster"), ALICE, "", true),
         (owned_by("ReplicaSet"), "system:serviceaccount:kube-system:replicaset-controller", "", true),
         (mirror.clone(), "system:node:n0", "system:nodes", false),
         (mirror, ALICE, "", true),

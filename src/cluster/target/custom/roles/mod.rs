@@ -126,7 +126,7 @@ pub fn templates(kind: &Kind, object: &Value) -> Vec<Pointer> {
 }
 
 /// The places that describe a role; none if the object has no such role.
-fn places(role: &Role, object: &Value) -> Vec<Pointer> {
+pub fn places(role: &Role, object: &Value) -> Vec<Pointer> {
     if let Some(at) = &role.at {
         return vec![at.clone()];
     }
@@ -146,6 +146,9 @@ fn part(
     affinity: &dyn Fn(&Pointer) -> Option<Value>,
 ) -> Result<Option<Part>, Pointer> {
     let there = place.read(object).unwrap_or(&Value::Null);
+    if let Some(factor) = role.pods.iter().find(|factor| factor.required && factor.at.read(there).is_none()) {
+        return Err(place.join(&factor.at));
+    }
     let pods = role.pods.iter().map(|factor| number(factor, there)).fold(1u32, u32::saturating_mul);
     if let Some(template) = &role.template {
         let Some(written) = template.read(there) else { return Ok(None) };
@@ -175,6 +178,7 @@ fn number(factor: &Factor, there: &Value) -> u32 {
     let read = |at: &Pointer| at.read(there).and_then(Value::as_u64);
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let written = read(&factor.at).map_or(factor.default, small);
+    let written = factor.at_least.as_ref().and_then(read).map_or(written, |least| written.max(small(least)));
     factor.at_most.as_ref().and_then(read).map_or(written, |most| written.min(small(most)))
 }
 

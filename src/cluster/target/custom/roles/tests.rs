@@ -167,10 +167,29 @@ fn a_launcher_with_a_node_selector_of_its_own_does_not_ride_along() {
 }
 
 #[test]
-fn a_trainer_without_resources_is_missing_them() {
-    for trainer in [json!({}), json!({"numNodes": 2}), json!({"resourcesPerNode": {}})] {
+fn a_trainer_without_nodes_or_resources_is_missing_them() {
+    for (trainer, missing) in [
+        (json!({}), "numNodes"),
+        (json!({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 4}}}), "numNodes"),
+        (json!({"numNodes": 2}), "resourcesPerNode"),
+        (json!({"numNodes": 2, "resourcesPerNode": {}}), "resourcesPerNode"),
+    ] {
         let gang = asks(&entry("TrainJob"), &json!({"spec": {"trainer": trainer}}));
-        assert_eq!(gang.missing.map(|at| at.to_string()).as_deref(), Some("/spec/trainer/resourcesPerNode"));
+        assert_eq!(gang.missing.map(|at| at.to_string()), Some(format!("/spec/trainer/{missing}")));
         assert_eq!(gang.pods, 0);
+    }
+}
+
+#[test]
+fn a_worker_group_of_ray_has_its_smallest_size_at_least() {
+    for (group, pods) in [
+        (json!({"replicas": 0, "minReplicas": 50, "maxReplicas": 50}), 50),
+        (json!({"replicas": 3, "minReplicas": 1}), 3),
+        (json!({"minReplicas": 2, "numOfHosts": 2}), 4),
+    ] {
+        let mut group = group;
+        group["template"] = pod(1, 1);
+        let object = json!({"spec": {"rayClusterSpec": {"workerGroupSpecs": [group]}}});
+        assert_eq!(asks(&entry("RayJob"), &object).pods, pods, "{object}");
     }
 }
