@@ -140,6 +140,8 @@ pub struct PodSpec {
     pub priority: Option<i32>,
     /// The active deadline, in seconds.
     pub active_deadline_seconds: Option<i64>,
+    /// The time from its first signal to its last, in seconds.
+    pub termination_grace_period_seconds: Option<i64>,
     /// The group that is scheduled as one.
     pub scheduling_group: Option<SchedulingGroup>,
     /// The devices it claims.

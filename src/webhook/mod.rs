@@ -5,6 +5,7 @@
 //! workload because a team, queue or pool is missing, it waits up to a second for the directory to change.
 
 mod assignment;
+mod caps;
 mod context;
 mod custom;
 mod gang;

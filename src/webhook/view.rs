@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::api::caps::Caps;
 use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
 use crate::engine::types::amount::ResourceList;
@@ -41,6 +43,18 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn kinds(&self) -> &'a Kinds {
         &self.directory.kinds
+    }
+
+    /// What a new workload may consist of.
+    #[must_use]
+    pub fn caps(&self) -> &'a Caps {
+        &self.directory.caps
+    }
+
+    /// The longest termination grace period of a queue that has its own.
+    #[must_use]
+    pub fn grace(&self, team: &Name, queue: &Name) -> Option<Duration> {
+        self.directory.graces.get(&(Arc::clone(team), Arc::clone(queue))).copied()
     }
 
     /// Whether the API server has PodGroups of the supported version.

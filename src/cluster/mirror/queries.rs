@@ -39,6 +39,9 @@ impl Mirror {
             return None;
         }
         let labelled = |(name, seen): (&Name, &NamespaceSeen)| Some((name.clone(), seen.membership.clone()?));
+        let graces = self.teams.iter().flat_map(|(team, seen)| {
+            seen.graces.iter().map(move |(queue, grace)| ((team.clone(), queue.clone()), *grace))
+        });
         Some(Directory {
             complete: self.directory_complete(),
             places: self.places.clone(),
@@ -60,6 +63,8 @@ impl Mirror {
                 .filter(|(_, seen)| !seen.shares.is_empty())
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
+            graces: graces.collect(),
+            caps: self.caps,
             kinds: self.ownership.kinds().clone(),
             pod_groups: self.pod_groups(),
         })
@@ -86,6 +91,7 @@ impl Mirror {
     /// The workload that an object not yet submitted would become.
     #[must_use]
     pub fn completed_workload(&self, mut managed: Managed) -> Workload {
+        managed.keep_within(&self.caps);
         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
         managed.workload
     }

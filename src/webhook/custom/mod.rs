@@ -8,7 +8,9 @@ use super::context::Context;
 use super::object::annotation;
 use super::requests;
 use super::rules::{Target, is_admitted};
+use crate::api::caps::Counts;
 use crate::api::names;
+use crate::cluster::reduce::counts::values;
 use crate::cluster::target::custom::asked;
 use crate::kinds::{Kind, Pointer, unplace};
 
@@ -26,6 +28,10 @@ impl Target for Kind {
 
     fn is_suspended(&self, object: &Value) -> bool {
         self.suspended(object)
+    }
+
+    fn counts(&self, object: &Value) -> Counts {
+        Counts { values: values(&object["spec"]), ..asked(self, object, &replaced_affinities(object)).counts }
     }
 
     fn create(&self, context: &mut Context<'_>) -> Result<(), String> {
