@@ -8,5 +8,5 @@ pub use events::{evicted, grown, lost_pods, misplaced, not_ready, replaced, shif
 pub use names::label;
 pub use verdicts::{
     admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, no_node, no_pool,
-    no_room, pending, queue_limit, reserved, team_limit, unknown, waiting,
+    no_room, pending, queue_limit, reserved, team_limit, unknown, unoffered, waiting,
 };

@@ -11,6 +11,7 @@ mod pods;
 mod pools;
 mod register;
 mod state;
+mod unoffered;
 
 pub use crate::state::cluster::state::{ClusterState, Effect};
 

@@ -27,7 +27,7 @@ impl ClusterState {
             return Effect::Tighter;
         }
         let effect = self.remove_pod(&pod.id);
-        let need = self.need_of(&pod.requests);
+        let need = self.need_of_pod(&pod);
         match pod.workload.as_ref().filter(|id| self.workloads.contains_key(id)) {
             Some(id) => {
                 if let Some(info) = self.workloads.get_mut(id) {
@@ -50,6 +50,7 @@ impl ClusterState {
 
     pub(super) fn remove_pod(&mut self, id: &PodId) -> Effect {
         let Some(pod) = self.pods.remove(id) else { return Effect::Tighter };
+        self.unoffered.remove(id);
         match pod.owner.as_ref().filter(|owner| self.workloads.contains_key(owner)) {
             Some(owner) => {
                 if let Some(info) = self.workloads.get_mut(owner)
