@@ -279,7 +279,11 @@ struct SlimMetadata {
     owner_references: Option<Vec<OwnerReference>>,
 }
 
-fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+/// Reads the metadata that Sluice uses, and skips the rest.
+///
+/// # Errors
+/// If the metadata cannot be read.
+pub fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let slim = SlimMetadata::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name: slim.name,

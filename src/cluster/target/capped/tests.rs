@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::api::caps::Caps;
 use crate::api::names;
-use crate::cluster::target::Managed;
 use crate::cluster::target::custom::custom;
 use crate::cluster::target::job::job;
 use crate::cluster::target::pod::pod;
+use crate::cluster::target::{Managed, Pin};
 use crate::engine::types::{Observed, Time, Unready};
 use crate::kinds::Kinds;
 
@@ -120,6 +120,26 @@ fn an_admitted_job_above_a_cap_is_charged_as_it_was_admitted() {
     let runs = read_job(object);
     assert!(matches!(runs.workload.state, Observed::Admitted(_)), "{:?}", runs.workload.state);
     assert_eq!(runs.workload.shape.requests.len(), 40);
+}
+
+#[test]
+fn terms_are_repeated_for_no_more_nodes_than_an_admission_may_write() {
+    let with = |many| read_job(job_of(json!({"containers": [], "affinity": terms("k", many)})));
+    assert_eq!(with(64).too_many_terms(31, Pin::Template), None);
+    assert_eq!(
+        with(64).too_many_terms(32, Pin::Template).as_deref(),
+        Some(
+            "its 64 node affinity terms on 32 nodes make 2048, more than the 2000 that an admission may write"
+        )
+    );
+    assert_eq!(with(64).too_many_terms(32, Pin::OneByOne), None, "each pod gets one node");
+    assert_eq!(with(0).too_many_terms(1250, Pin::Template), None);
+    let values: Vec<String> = (0..900).map(|value| format!("{value:060}")).collect();
+    let term = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": values}]});
+    let large = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}});
+    let large = read_job(job_of(json!({"containers": [], "affinity": large})));
+    assert_eq!(large.too_many_terms(10, Pin::Template), None);
+    assert!(large.too_many_terms(100, Pin::Template).is_some_and(|why| why.contains("bytes of affinity")));
 }
 
 #[test]
