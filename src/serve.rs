@@ -147,7 +147,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         served.with_context(|| format!("cannot serve HTTP on {address}"))
     });
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
-    let state = WebhookState { directory, metrics: webhook_metrics };
+    let state = WebhookState::new(directory, webhook_metrics);
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
     listening.spawn(serve_webhook(client, options, leadership, state, ready_webhook, listeners.clone()));
