@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::api::caps::Caps;
 use crate::api::priority::Class;
 use crate::api::seats::Seats;
 use crate::engine::types::amount::ResourceList;
@@ -140,6 +142,10 @@ pub struct Directory {
     pub teams: BTreeMap<Name, Team>,
     /// The default PriorityClass of a queue, by team and queue.
     pub queue_priority_classes: BTreeMap<(Name, Name), Name>,
+    /// The longest termination grace period in a queue that has its own, by team and queue.
+    pub graces: BTreeMap<(Name, Name), Duration>,
+    /// What a new workload may consist of.
+    pub caps: Caps,
     /// The names of the node pools.
     pub pools: BTreeSet<Name>,
     /// For each pool that offers GPU fractions, the part of a GPU that a unit of each resource stands for.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::api::caps::{Caps, MOST_WRITTEN_TERMS};
 use crate::engine::types::{Defragmentation, Settings};
 use crate::view::Accelerators;
 
@@ -29,6 +30,50 @@ impl SchedulingOptions {
         Settings {
             usage_half_life: self.usage_half_life,
             defragmentation: self.defragment_every.map(|every| Defragmentation { every, most_lost }),
+        }
+    }
+}
+
+/// What one workload may consist of, for `serve` and `simulate`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct CapOptions {
+    /// Required node affinity terms of a pod template, and of all templates of an object together. Node selectors,
+    /// affinity requirements with their values, and tolerations may be 16 times as many. A new object above a cap is
+    /// refused; one that is stored already waits.
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, help_heading = CAPS,
+        value_parser = clap::value_parser!(u32).range(1..=MOST_WRITTEN_TERMS as i64))]
+    pub max_affinity_terms: u32,
+    /// Different resources that a pod requests, with its claims of devices.
+    #[arg(long, value_name = "NUMBER", default_value_t = 32, help_heading = CAPS,
+        value_parser = clap::value_parser!(u32).range(3..=1000))]
+    pub max_resource_names: u32,
+    /// Scheduling gates of a pod, without Sluice's own.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, help_heading = CAPS,
+        value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub max_scheduling_gates: u32,
+    /// Pods of one workload at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, help_heading = CAPS,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_pods: u32,
+    /// Longest terminationGracePeriodSeconds of a new workload; the field maxGrace of its queue replaces it.
+    #[arg(long, value_name = "DURATION", default_value = "10m", help_heading = CAPS,
+        value_parser = crate::api::values::duration)]
+    pub max_grace: Duration,
+}
+
+/// The heading of the caps in the help text.
+const CAPS: &str = "Caps on workloads";
+
+impl CapOptions {
+    /// The caps.
+    #[must_use]
+    pub fn caps(&self) -> Caps {
+        Caps {
+            terms: self.max_affinity_terms,
+            names: self.max_resource_names,
+            gates: self.max_scheduling_gates,
+            pods: self.max_pods,
+            grace: self.max_grace,
         }
     }
 }
@@ -100,6 +145,8 @@ mod tests {
         scheduling: SchedulingOptions,
         #[command(flatten)]
         accelerators: AcceleratorOptions,
+        #[command(flatten)]
+        caps: CapOptions,
     }
 
     fn parse(arguments: &[&str]) -> Result<Command, clap::Error> {
@@ -120,6 +167,17 @@ mod tests {
             defragmentation: Some(Defragmentation { every: seconds(900), most_lost: seconds(1_800) }),
         };
         assert_eq!(given.expect("all are well formed"), expected);
+    }
+
+    #[test]
+    fn the_flags_of_caps_have_the_defaults_of_the_caps() {
+        let caps = |arguments: &[&str]| parse(arguments).map(|command| command.caps.caps());
+        assert_eq!(caps(&[]).expect("no option is needed"), Caps::default());
+        let given = caps(&["--max-pods=9", "--max-grace=90s", "--max-affinity-terms=2000"]);
+        let expected = Caps { pods: 9, grace: Duration::from_secs(90), terms: 2000, ..Caps::default() };
+        assert_eq!(given.expect("all are well formed"), expected);
+        assert!(parse(&["--max-affinity-terms=2001"]).is_err(), "no admission could write as many");
+        assert!(parse(&["--max-pods=0"]).is_err());
     }
 
     #[test]

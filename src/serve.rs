@@ -19,12 +19,12 @@ use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::Statuses;
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
-use crate::directory::SharedDirectory;
+use crate::directory::{Directory, SharedDirectory};
 use crate::forecast::Forecaster;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
-use crate::options::{AcceleratorOptions, SchedulingOptions};
+use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// The interval between status writes.
@@ -69,6 +69,9 @@ pub struct Options {
     /// Scheduling options.
     #[command(flatten)]
     pub scheduling: SchedulingOptions,
+    /// Caps on workloads.
+    #[command(flatten)]
+    pub caps: CapOptions,
     /// Resources that count as GPUs.
     #[command(flatten)]
     pub accelerators: AcceleratorOptions,
@@ -99,6 +102,9 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let metrics = Arc::new(metrics);
     let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
+    // The caps hold from the first review on, also while everything else is still being listed.
+    let caps = options.caps.caps();
+    directory.store(Directory { caps, ..Directory::default() });
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
 
     let heart = Heartbeat::default();
@@ -130,6 +136,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         notices,
         busy,
         settings: options.scheduling.settings(),
+        caps,
         kinds,
         ready: Arc::clone(&ready),
     };
@@ -168,7 +175,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         });
     }
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
-    let state = WebhookState { directory, metrics: webhook_metrics };
+    let state = WebhookState::new(directory, webhook_metrics);
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
     listening.spawn(serve_webhook(client, options, leadership, state, ready_webhook, listeners.clone()));

@@ -1,6 +1,7 @@
 //! Sluice's part of the Kubernetes API: kinds, labels, annotations and records.
 
 pub mod affinity;
+pub mod caps;
 pub mod convert;
 pub mod names;
 pub mod node_pool;

@@ -191,6 +191,11 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub ready_timeout: Option<String>,
+    /// Longest terminationGracePeriodSeconds of a new workload, e.g. 2m. An eviction takes no longer than that.
+    /// A pod that states none has 30s. Default: --max-grace of Sluice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration")]
+    pub max_grace: Option<String>,
     /// PriorityClass of pods without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]

@@ -8,7 +8,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Invalid, print, table};
-use crate::options::{AcceleratorOptions, SchedulingOptions};
+use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::simulate::{self, Error, Outcome, Progress, Snapshot};
 
@@ -43,6 +43,9 @@ pub struct Options {
     /// Scheduling options.
     #[command(flatten)]
     scheduling: SchedulingOptions,
+    /// Caps on workloads.
+    #[command(flatten)]
+    caps: CapOptions,
     /// Resources that count as GPUs.
     #[command(flatten)]
     accelerators: AcceleratorOptions,
@@ -60,6 +63,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         events: options.events,
         timeline: options.report.is_some(),
         settings: options.scheduling.settings(),
+        caps: options.caps.caps(),
         accelerators: options.accelerators.accelerators(),
     };
     let mut bar = Bar::new(scenario.steps.len(), options.until);

@@ -103,6 +103,8 @@ impl Write {
 pub enum Task {
     /// The object of the workload.
     Single(Operation),
+    /// None: the write is known to be refused, for this reason.
+    Impossible(String),
     /// Several objects: one after the other until the first write succeeds, then the rest at once.
     Each(Vec<Write>),
 }
@@ -244,6 +246,7 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
     }
     match &write.task {
         Task::Each(writes) => all_or_none(caller, writes).await,
+        Task::Impossible(why) => End::Refused(why.clone()),
         Task::Single(_) => single(caller, write).await,
     }
 }
@@ -255,6 +258,7 @@ async fn single(caller: &Caller, write: &Write) -> End {
         Task::Single(Operation::PatchStatus(patch)) => (patch, true),
         Task::Single(Operation::Evict) => return evict(caller, write).await.unwrap_or_else(failed),
         Task::Single(Operation::Delete) => return delete(caller, write).await.unwrap_or_else(failed),
+        Task::Impossible(why) => return End::Refused(why.clone()),
         Task::Each(_) => return End::Refused("a pod of a group is not a group".to_owned()),
     };
     let part = on_status.then_some("status");

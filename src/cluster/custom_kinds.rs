@@ -7,17 +7,18 @@ use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client, Error};
+use kube::{Api, Client, Error, Resource};
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::clock::now;
+use super::guarded::Guarded;
 use super::mirror::Change;
 use super::reduce::uid;
 use super::table::Seen;
 use super::target::custom::custom;
-use super::watch_stream::{pauses, withdrawn};
+use super::watch_stream::{pauses, report, withdrawn};
 
 use crate::kinds::{Kinds, Watched};
 
@@ -34,14 +35,14 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>, watches: 
 /// Watches a kind while it is served, and waits for it while it is not.
 async fn keep_watching(client: Client, place: usize, watched: Watched, changes: Sender<Change>) {
     let kind = watched.resource.kind.clone();
-    let api: Api<DynamicObject> = Api::all_with(client, &watched.resource);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &watched.resource);
     let mut denial_logged = false;
     loop {
         match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {
                 tracing::info!(kind, version = watched.resource.api_version, "watching");
                 denial_logged = false;
-                if !watch(&api, place, &watched, &changes).await {
+                if !watch(&client, place, &watched, &changes).await {
                     return;
                 }
             }
@@ -69,15 +70,23 @@ async fn keep_watching(client: Client, place: usize, watched: Watched, changes: 
 }
 
 /// Sends lists and changes until the kind is no longer served. Returns false when the receiver is closed.
-async fn watch(api: &Api<DynamicObject>, place: usize, watched: &Watched, changes: &Sender<Change>) -> bool {
-    let mut events = watcher(api.clone(), watcher::Config::default()).backoff(pauses()).boxed();
+async fn watch(client: &Client, place: usize, watched: &Watched, changes: &Sender<Change>) -> bool {
+    let api: Api<Guarded<DynamicObject>> = Api::all_with(client.clone(), &watched.resource);
+    let mut events = watcher(api, watcher::Config::default()).backoff(pauses()).boxed();
     while let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => Seen::ListBegins,
             Ok(watcher::Event::InitDone) => Seen::ListEnds,
-            Ok(watcher::Event::Delete(object)) => Seen::Deleted(uid(&object.metadata)),
+            Ok(watcher::Event::Delete(object)) => Seen::Deleted(uid(object.meta())),
             Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                Seen::Object(uid(&object.metadata), custom(watched, &object, now()))
+                let key = uid(object.meta());
+                match &object.0 {
+                    Ok(object) => Seen::Object(key, custom(watched, object, now())),
+                    Err(unread) => {
+                        report(&watched.resource.kind, &unread.metadata, &unread.problem);
+                        Seen::Unreadable(key, unread.as_ref().into())
+                    }
+                }
             }
             Err(error) => {
                 tracing::warn!(kind = watched.resource.kind, %error, "watch failed; restarting");

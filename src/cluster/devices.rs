@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use kube::api::ListParams;
+use kube::core::ObjectMeta;
 use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
@@ -26,33 +27,32 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Starts the watches. They send to `changes` until the set is dropped.
 pub fn start(client: &Client, changes: &Sender<Change>, watches: &mut JoinSet<()>) {
     let slices = Watched {
-        key: named::<ResourceSlice>,
-        read: |object| Ok(slice(object)),
+        key: named,
+        read: |object: &ResourceSlice| Ok(slice(object)),
         wrap: |seen| Change::Devices(News::Slice(seen)),
     };
     watches.spawn(keep_watching(client.clone(), slices, changes.clone()));
     let classes = Watched {
-        key: named::<DeviceClass>,
-        read: |object| Ok(device_class(object)),
+        key: named,
+        read: |object: &DeviceClass| Ok(device_class(object)),
         wrap: |seen| Change::Devices(News::Class(seen)),
     };
     watches.spawn(keep_watching(client.clone(), classes, changes.clone()));
     let templates = Watched {
-        key: within::<ResourceClaimTemplate>,
-        read: |object| Ok(template(object)),
+        key: within,
+        read: |object: &ResourceClaimTemplate| Ok(template(object)),
         wrap: |seen| Change::Devices(News::Template(seen)),
     };
     watches.spawn(keep_watching(client.clone(), templates, changes.clone()));
     let claims = Watched {
-        key: within::<ResourceClaim>,
-        read: |object| Ok(claim(object)),
+        key: within,
+        read: |object: &ResourceClaim| Ok(claim(object)),
         wrap: |seen| Change::Devices(News::Claim(seen)),
     };
     watches.spawn(keep_watching(client.clone(), claims, changes.clone()));
 }
 
-fn within<K: Resource>(object: &K) -> Name {
-    let metadata = object.meta();
+fn within(metadata: &ObjectMeta) -> Name {
     key(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
@@ -63,12 +63,12 @@ where
     T: Send + 'static,
 {
     let kind = K::kind(&());
-    let api: Api<K> = Api::all(client);
+    let api: Api<K> = Api::all(client.clone());
     let mut denial_logged = false;
     loop {
         let pause = match api.list_metadata(&ListParams::default().limit(1)).await {
             Ok(_) => {
-                if !forward(api.clone(), &watched, &changes, withdrawn).await {
+                if !forward(client.clone(), &watched, &changes, withdrawn).await {
                     return;
                 }
                 RETRY

@@ -84,7 +84,10 @@ mod tests {
             queues: vec![Queue::fallback()],
             fair_users: false,
         };
-        Seen::Object(name.into(), TeamSeen { team, classes: Vec::new(), generation: Some(1) })
+        Seen::Object(
+            name.into(),
+            TeamSeen { team, classes: Vec::new(), graces: Vec::new(), generation: Some(1) },
+        )
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::{Api, Client, Resource};
+use kube::core::PartialObjectMeta;
+use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
@@ -33,49 +33,30 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSe
     watches.spawn(pod_groups::follow(client.clone(), changes.clone()));
     devices::start(client, changes, &mut watches);
     let mut starter = Starter { client, changes, watches: &mut watches };
-    starter.watch(Watched { key: named::<Guarded<Team>>, read: read_team, wrap: Change::Team });
-    starter.watch(Watched { key: named::<Guarded<NodePool>>, read: read_pool, wrap: Change::Pool });
+    starter.watch(Watched { key: named, read: read_team, wrap: Change::Team });
+    starter.watch(Watched { key: named, read: read_pool, wrap: Change::Pool });
     starter.watch(Watched {
-        key: named::<PartialObjectMeta<Namespace>>,
-        read: |object| Ok(team::namespace(object)),
+        key: named,
+        read: |object: &PartialObjectMeta<Namespace>| Ok(team::namespace(object)),
         wrap: Change::Namespace,
     });
-    starter.watch(Watched { key: named::<wire::Node>, read: |object| Ok(node(object)), wrap: Change::Node });
+    starter.watch(Watched { key: named, read: |object: &wire::Node| Ok(node(object)), wrap: Change::Node });
     starter.watch(Watched {
-        key: named::<PriorityClass>,
-        read: |object| Ok(Class::of(object)),
+        key: named,
+        read: |object: &PriorityClass| Ok(Class::of(object)),
         wrap: Change::Class,
     });
-    starter.watch(Watched {
-        key: |object: &wire::Job| uid(&object.metadata),
-        read: |object| Ok(job(object, now())),
-        wrap: Change::Job,
-    });
-    starter.watch(Watched {
-        key: |object: &wire::Pod| uid(&object.metadata),
-        read: |object| Ok(pod(object)),
-        wrap: Change::Pod,
-    });
+    starter.watch(Watched { key: uid, read: |object: &wire::Job| Ok(job(object, now())), wrap: Change::Job });
+    starter.watch(Watched { key: uid, read: |object: &wire::Pod| Ok(pod(object)), wrap: Change::Pod });
     watches
 }
 
-type Guarded<K> = DeserializeGuard<K>;
-
-fn read_team(object: &Guarded<Team>) -> Result<team::TeamSeen, Flaw> {
-    let readable = readable(object)?;
-    team::team(readable).map_err(|problem| Flaw { generation: readable.metadata.generation, problem })
+fn read_team(object: &Team) -> Result<team::TeamSeen, Flaw> {
+    team::team(object).map_err(|problem| Flaw { generation: object.metadata.generation, problem })
 }
 
-fn read_pool(object: &Guarded<NodePool>) -> Result<team::PoolSeen, Flaw> {
-    let readable = readable(object)?;
-    team::pool(readable).map_err(|problem| Flaw { generation: readable.metadata.generation, problem })
-}
-
-fn readable<K>(object: &Guarded<K>) -> Result<&K, Flaw> {
-    object
-        .0
-        .as_ref()
-        .map_err(|invalid| Flaw { generation: invalid.metadata.generation, problem: invalid.error.clone() })
+fn read_pool(object: &NodePool) -> Result<team::PoolSeen, Flaw> {
+    team::pool(object).map_err(|problem| Flaw { generation: object.metadata.generation, problem })
 }
 
 /// Starts watches on built-in and own kinds.
@@ -94,7 +75,7 @@ impl Starter<'_> {
         let (client, changes) = (self.client.clone(), self.changes.clone());
         // These kinds are always served, so the watch restarts after any error.
         self.watches.spawn(async move {
-            forward(Api::all(client), &watched, &changes, |_| false).await;
+            forward(client, &watched, &changes, |_| false).await;
         });
     }
 }

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use backon::ExponentialBuilder;
 use futures::StreamExt;
+use kube::core::ObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{self, ExponentialBackoff, watcher};
-use kube::{Api, Error, Resource};
+use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 
+use super::guarded::{Guarded, Unread};
 use super::mirror::Change;
 use super::table::{Flaw, Seen};
 use crate::engine::types::Name;
@@ -19,7 +21,7 @@ use crate::engine::types::Name;
 /// How objects of one kind are keyed, converted and sent.
 pub struct Watched<K, T> {
     /// The key of an object.
-    pub key: fn(&K) -> Name,
+    pub key: fn(&ObjectMeta) -> Name,
     /// Converts an object into its cached form.
     pub read: fn(&K) -> Result<T, Flaw>,
     /// Wraps the message in the variant of its kind.
@@ -27,8 +29,8 @@ pub struct Watched<K, T> {
 }
 
 /// The key of a cluster-scoped object: its name.
-pub fn named<K: Resource>(object: &K) -> Name {
-    object.meta().name.as_deref().unwrap_or_default().into()
+pub fn named(metadata: &ObjectMeta) -> Name {
+    metadata.name.as_deref().unwrap_or_default().into()
 }
 
 /// The pause after the first failure of a watch.
@@ -51,7 +53,7 @@ pub fn pauses() -> impl Backoff {
 
 /// Sends lists and changes until an error for which `ends` is true. Returns false when the receiver is closed.
 pub async fn forward<K, T>(
-    api: Api<K>,
+    client: Client,
     watched: &Watched<K, T>,
     changes: &Sender<Change>,
     ends: fn(&watcher::Error) -> bool,
@@ -59,20 +61,24 @@ pub async fn forward<K, T>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let api: Api<Guarded<K>> = Api::all(client);
     let events = watcher(api, watcher::Config::default()).backoff(pauses());
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => Seen::ListBegins,
             Ok(watcher::Event::InitDone) => Seen::ListEnds,
-            Ok(watcher::Event::Delete(object)) => Seen::Deleted((watched.key)(&object)),
+            Ok(watcher::Event::Delete(object)) => Seen::Deleted((watched.key)(object.meta())),
             Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                let key = (watched.key)(&object);
-                match (watched.read)(&object) {
+                let key = (watched.key)(object.meta());
+                let read = match &object.0 {
+                    Ok(object) => (watched.read)(object),
+                    Err(unread) => Err(unread.as_ref().into()),
+                };
+                match read {
                     Ok(read) => Seen::Object(key, read),
                     Err(flaw) => {
-                        let (kind, problem) = (K::kind(&()), &flaw.problem);
-                        tracing::warn!(%kind, name = %key, problem, "cannot read object; its last readable version stays in effect");
+                        report(&K::kind(&()), object.meta(), &flaw.problem);
                         Seen::Unreadable(key, flaw)
                     }
                 }
@@ -90,6 +96,25 @@ where
         }
     }
     true
+}
+
+/// Logs an object that cannot be read.
+pub fn report(kind: &str, metadata: &ObjectMeta, problem: &str) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (namespace, name) = (text(&metadata.namespace), text(&metadata.name));
+    tracing::warn!(
+        kind,
+        namespace,
+        name,
+        problem,
+        "cannot read object; its last readable version stays in effect"
+    );
+}
+
+impl From<&Unread> for Flaw {
+    fn from(unread: &Unread) -> Self {
+        Self { generation: unread.metadata.generation, problem: unread.problem.clone() }
+    }
 }
 
 /// Whether a watch failed because its kind is no longer served or no longer permitted.

@@ -140,6 +140,8 @@ pub struct PodSpec {
     pub priority: Option<i32>,
     /// The active deadline, in seconds.
     pub active_deadline_seconds: Option<i64>,
+    /// The time from its first signal to its last, in seconds.
+    pub termination_grace_period_seconds: Option<i64>,
     /// The group that is scheduled as one.
     pub scheduling_group: Option<SchedulingGroup>,
     /// The devices it claims.
@@ -277,7 +279,11 @@ struct SlimMetadata {
     owner_references: Option<Vec<OwnerReference>>,
 }
 
-fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+/// Reads the metadata that Sluice uses, and skips the rest.
+///
+/// # Errors
+/// If the metadata cannot be read.
+pub fn slim_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let slim = SlimMetadata::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name: slim.name,

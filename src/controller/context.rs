@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use kube::Client;
 
 use super::readiness::Readiness;
+use crate::api::caps::Caps;
 use crate::cluster::events::Notices;
 use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::Leadership;
@@ -33,6 +34,8 @@ pub struct Context {
     pub busy: Arc<AtomicUsize>,
     /// Scheduling options.
     pub settings: Settings,
+    /// What one workload may consist of.
+    pub caps: Caps,
     /// The custom kinds: kinds besides Job and Pod with objects that are workloads.
     pub kinds: Kinds,
     /// Set when the first lists are complete.

@@ -127,8 +127,11 @@ pub fn admission_by(
     (grants, pin): (Grant, Pin),
     message: &str,
 ) -> Write {
-    let operation = Operation::Patch(managed.admit(version, record, grants, pin));
-    write_on(managed, purpose, Task::Single(operation), message.to_owned())
+    let task = match managed.too_many_terms(record.nodes.len(), pin) {
+        Some(why) => Task::Impossible(why),
+        None => Task::Single(Operation::Patch(managed.admit(version, record, grants, pin))),
+    };
+    write_on(managed, purpose, task, message.to_owned())
 }
 
 fn grants(managed: &Managed, admission: &Admission) -> Grant {

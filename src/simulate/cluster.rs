@@ -17,6 +17,7 @@ use super::groups::Groups;
 use super::objects::{self, deadline, decode_value, life, longest, node_as_kubelet, refuse_running};
 use super::snapshot::Snapshot;
 use super::unmanaged::UnmanagedWorkload;
+use crate::api::caps::Caps;
 use crate::api::node_pool::NodePool;
 use crate::api::priority::Class;
 use crate::api::record::Record;
@@ -68,8 +69,8 @@ const CLASSES: [(&str, i32); 2] =
 impl Cluster {
     /// An empty cluster.
     #[must_use]
-    pub fn new() -> Self {
-        let mut mirror = Mirror::default();
+    pub fn new(caps: Caps) -> Self {
+        let mut mirror = Mirror::default().capped(caps);
         for change in empty_lists() {
             mirror.take(change);
         }

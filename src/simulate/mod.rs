@@ -31,6 +31,7 @@ pub use units::{gpu_time, span};
 
 pub use snapshot::Snapshot;
 
+use crate::api::caps::Caps;
 use crate::engine::replay::NeverSettles;
 use crate::engine::types::Settings;
 use crate::scenario::{Scenario, ScenarioError};
@@ -47,6 +48,8 @@ pub struct Options {
     pub timeline: bool,
     /// Scheduling options.
     pub settings: Settings,
+    /// What one workload may consist of.
+    pub caps: Caps,
     /// Resources that count as GPUs, besides those in quotas.
     pub accelerators: Accelerators,
 }

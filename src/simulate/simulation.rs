@@ -52,7 +52,7 @@ impl Simulation {
             options: options.clone(),
             began: Time(0),
             run: Run::new(engine, Time(0)).with_grain(GRAIN),
-            cluster: Cluster::new(),
+            cluster: Cluster::new(options.caps),
             recorder: Recorder::new(Time(0), options.events, options.accelerators.clone()),
             unmanaged: UnmanagedWorkloads::default(),
             meter: UtilizationMeter::new(options.timeline, options.accelerators.clone()),
@@ -65,7 +65,7 @@ impl Simulation {
     pub fn of(snapshot: &Snapshot, options: &Options) -> Result<Self, ScenarioError> {
         let began = snapshot.taken;
         let mut engine = Engine::with_settings(options.settings);
-        let mut cluster = Cluster::new();
+        let mut cluster = Cluster::new(options.caps);
         for event in cluster.restore(snapshot)? {
             engine.apply(event, began);
         }

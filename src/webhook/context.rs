@@ -1,6 +1,7 @@
 //! One review with everything that its rules read.
 
 use std::cell::OnceCell;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -63,6 +64,13 @@ impl<'a> Context<'a> {
         let found =
             self.assignment.get_or_init(|| assign(self.view, &self.request.namespace, self.submitted));
         found.as_ref().map_err(Clone::clone)
+    }
+
+    /// The longest termination grace period of its queue, if that has its own.
+    #[must_use]
+    pub fn grace(&self) -> Option<Duration> {
+        let assignment = self.assignment().ok()?;
+        self.view.grace(assignment.team.as_ref()?, assignment.queue.as_ref()?)
     }
 
     /// Whether no rule applies: Sluice's own request, an object that is being deleted, or a child of a workload.

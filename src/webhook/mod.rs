@@ -2,9 +2,11 @@
 //!
 //! Answers come from [`SharedDirectory`] alone, without a lock or a call. They contain no scheduling decision, so
 //! every replica can answer. The directory lags behind the API server by moments. Before the webhook refuses a
-//! workload because a team, queue or pool is missing, it waits up to a second for the directory to change.
+//! workload because a team, queue or pool is missing, it waits a moment for the directory to change.
 
 mod assignment;
+mod body;
+mod caps;
 mod context;
 mod custom;
 mod gang;
@@ -28,32 +30,30 @@ mod validate;
 mod view;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::directory::SharedDirectory;
 use crate::listener::{self, Limits};
+use body::{Budget, Unread};
 use review::{Request, ReviewRequest, ReviewResponse, Verdict};
-use view::View;
+use view::{Missed, View};
 
-/// The largest body in bytes: two objects of at most 3 MiB each, and the envelope.
-const BODY_LIMIT: usize = 7 << 20;
 /// The longest time for an answer; below `timeoutSeconds` of the webhook configurations.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest wait for a missing object: far above the lag of a watch, well below [`TIMEOUT`].
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The bounds of the port. The API server keeps idle connections for 90 s; it must be the side that closes them, since a
 /// request that crosses a close would fail.
 const LIMITS: Limits = Limits {
@@ -62,6 +62,14 @@ const LIMITS: Limits = Limits {
     idle: Duration::from_secs(120),
     drain: Duration::from_secs(10),
 };
+/// The longest wait for a namespace, team, queue or pool that is missing: above the usual lag of a watch, which is a few
+/// milliseconds. Mostly the name is misspelt, and whoever wrote it waits for the answer.
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(250);
+/// The longest wait for the nodes of an admitted Job's pod: the Job controller made it because it has seen the admission,
+/// so this replica will see it too.
+const PLACES_TIMEOUT: Duration = Duration::from_secs(1);
+/// The reviews that may wait for a missing object at once; further ones are answered without a wait.
+const MOST_WAITING: usize = 32;
 
 /// Durations of the answers, and answers given without an object that was waited for.
 #[derive(Clone, Debug)]
@@ -107,10 +115,19 @@ impl WebhookMetrics {
 /// The state of the request handlers.
 #[derive(Clone, Debug)]
 pub struct WebhookState {
-    /// The directory of namespaces, teams, queues and pools.
-    pub directory: SharedDirectory,
-    /// The metrics.
-    pub metrics: WebhookMetrics,
+    directory: SharedDirectory,
+    metrics: WebhookMetrics,
+    budget: Budget,
+    waiting: Arc<Semaphore>,
+}
+
+impl WebhookState {
+    /// The state with this directory of namespaces, teams, queues and pools.
+    #[must_use]
+    pub fn new(directory: SharedDirectory, metrics: WebhookMetrics) -> Self {
+        let waiting = Arc::new(Semaphore::new(MOST_WAITING));
+        Self { directory, metrics, budget: Budget::default(), waiting }
+    }
 }
 
 /// The HTTPS routes `/mutate` and `/validate`.
@@ -119,8 +136,6 @@ pub fn router(state: WebhookState) -> Router {
         .route("/mutate", post(mutate))
         .route("/validate", post(validate))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
-        .layer(DefaultBodyLimit::disable())
-        .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
         .with_state(state)
 }
 
@@ -139,24 +154,45 @@ pub async fn serve(
     Ok(())
 }
 
-async fn mutate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
-    answer(&state, "mutate", &body, mutate::mutate).await
+type Answer = Json<ReviewResponse>;
+type HttpRequest = axum::http::Request<Body>;
+
+async fn mutate(State(state): State<WebhookState>, request: HttpRequest) -> Answer {
+    answer(&state, "mutate", request, mutate::mutate).await
 }
 
-async fn validate(State(state): State<WebhookState>, body: Bytes) -> Json<ReviewResponse> {
-    answer(&state, "validate", &body, validate::validate).await
+async fn validate(State(state): State<WebhookState>, request: HttpRequest) -> Answer {
+    answer(&state, "validate", request, validate::validate).await
 }
 
 async fn answer(
     state: &WebhookState,
     review: &str,
-    body: &Bytes,
+    request: HttpRequest,
     decide: fn(&View<'_>, &Request) -> Verdict,
-) -> Json<ReviewResponse> {
+) -> Answer {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let read = body::read(request.into_body(), length, &state.budget).await;
     let began = Instant::now();
-    let (verdict, response) = match serde_json::from_slice::<ReviewRequest>(body) {
+    let (verdict, response) = match &read {
+        Ok(read) => judged(state, review, &read.bytes, decide).await,
+        Err(unread) => unjudged(review, unread),
+    };
+    state.metrics.duration.with_label_values(&[review, verdict]).observe(began.elapsed().as_secs_f64());
+    Json(response)
+}
+
+/// The answer to a body that is decoded.
+async fn judged(
+    state: &WebhookState,
+    review: &str,
+    bytes: &[u8],
+    decide: fn(&View<'_>, &Request) -> Verdict,
+) -> (&'static str, ReviewResponse) {
+    match serde_json::from_slice::<ReviewRequest>(bytes) {
         Ok(ReviewRequest { request }) if request.object.is_object() && request.sub_resource.is_empty() => {
-            let (verdict, missed) = decide_settled(&state.directory, &request, decide).await;
+            let (verdict, missed) = decide_settled(state, &request, decide).await;
             if missed {
                 state.metrics.unseen.with_label_values(&[&request.kind.kind]).inc();
             }
@@ -168,30 +204,69 @@ async fn answer(
         // No rule covers deletions and subresources.
         Ok(ReviewRequest { request }) => ("allowed", ReviewResponse::new(request.uid, Verdict::pass())),
         Err(error) => ("malformed", ReviewResponse::malformed(format!("not an admission review: {error}"))),
+    }
+}
+
+/// The answer to a body that is not decoded.
+fn unjudged(review: &str, unread: &Unread) -> (&'static str, ReviewResponse) {
+    tracing::info!(review, ?unread, "not decoded");
+    let (uid, verdict) = match unread {
+        Unread::TooLarge(uid) => (
+            uid,
+            Verdict::Deny(format!(
+                "the review is larger than the {} MiB that Sluice reads",
+                body::BODY_LIMIT >> 20
+            )),
+        ),
+        Unread::TooComplex(uid) => (
+            uid,
+            Verdict::Deny(
+                "the object has too many fields and list entries: Sluice reads some 37,000".to_owned(),
+            ),
+        ),
+        Unread::Busy(uid) => (
+            uid,
+            Verdict::Deny(
+                "too many large objects are being written at once; try again in a moment".to_owned(),
+            ),
+        ),
+        Unread::Unjudged(uid) => {
+            let warning = "sluice: the object has too many fields and list entries to be judged".to_owned();
+            (uid, Verdict::Allow { patch: json_patch::Patch(Vec::new()), warnings: vec![warning] })
+        }
+        Unread::Broken(problem) => {
+            return ("malformed", ReviewResponse::malformed(format!("the review ended early: {problem}")));
+        }
     };
-    state.metrics.duration.with_label_values(&[review, verdict]).observe(began.elapsed().as_secs_f64());
-    Json(response)
+    (verdict.label(), ReviewResponse::new(uid.clone(), verdict))
 }
 
 /// Decides, and repeats the decision with each newer directory while a lookup fails and time is left.
 ///
 /// The second value says whether a lookup failed to the end.
 async fn decide_settled(
-    directory: &SharedDirectory,
+    state: &WebhookState,
     request: &Request,
     decide: fn(&View<'_>, &Request) -> Verdict,
 ) -> (Verdict, bool) {
-    let until = Instant::now() + LOOKUP_TIMEOUT;
+    let began = Instant::now();
+    let mut waits = None;
     loop {
         // Subscribed before the lookup, so that a later change is not missed.
-        let replaced = directory.replaced();
+        let replaced = state.directory.replaced();
         let (verdict, missed) = {
-            let directory = directory.load();
+            let directory = state.directory.load();
             let view = View::new(&directory);
             (decide(&view, request), view.missed())
         };
-        if !missed || timeout_at(until, replaced).await.is_err() {
-            return (verdict, missed);
+        let Some(missed) = missed else { return (verdict, false) };
+        waits = waits.or_else(|| state.waiting.try_acquire().ok());
+        let patience = match missed {
+            Missed::Name => LOOKUP_TIMEOUT,
+            Missed::Places => PLACES_TIMEOUT,
+        };
+        if waits.is_none() || timeout_at(began + patience, replaced).await.is_err() {
+            return (verdict, true);
         }
     }
 }

@@ -5,8 +5,10 @@
 
 use serde_json::Value;
 
+use super::caps;
 use super::context::Context;
 use super::object::{annotation, annotation_at, label, label_at, same_annotation};
+use crate::api::caps::Counts;
 use crate::api::names;
 use crate::kinds::Pointer;
 
@@ -37,6 +39,9 @@ pub trait Target {
     fn is_template_mutable(&self, _object: &Value) -> bool {
         false
     }
+
+    /// What an object has of everything that is capped.
+    fn counts(&self, object: &Value) -> Counts;
 
     /// Edits of this kind at create, after the object is held and labelled.
     ///
@@ -193,6 +198,7 @@ fn check_create(context: &Context<'_>, target: &dyn Target) -> Result<(), String
             target.kind()
         ));
     }
+    caps::check(context, |object| target.counts(object))?;
     target.check_create(context)
 }
 
@@ -219,6 +225,7 @@ fn check_update(context: &Context<'_>, target: &dyn Target) -> Result<(), String
     }
     check_own_annotations(context, target)?;
     check_labels(context, target)?;
+    caps::check(context, |object| target.counts(object))?;
     target.check_update(context)
 }
 

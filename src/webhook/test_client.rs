@@ -96,7 +96,7 @@ pub(crate) fn app(directory: Directory) -> axum::Router {
 
 pub(crate) fn app_on(directory: SharedDirectory) -> axum::Router {
     let metrics = WebhookMetrics::new(&prometheus::Registry::new()).expect("a new registry is empty");
-    router(WebhookState { directory, metrics })
+    router(WebhookState::new(directory, metrics))
 }
 
 pub(crate) async fn post(app: axum::Router, path: &str, body: Vec<u8>) -> (StatusCode, Value) {

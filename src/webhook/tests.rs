@@ -38,8 +38,11 @@ async fn large_objects_are_read_and_larger_ones_refused() {
     };
     let (status, answer) = post(app(directory()), "/mutate", job(5 << 20)).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(true)));
-    let (status, _) = post(app(directory()), "/mutate", job(8 << 20)).await;
-    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    let (status, answer) = post(app(directory()), "/mutate", job(8 << 20)).await;
+    assert_eq!(status, StatusCode::OK, "every body gets an answer");
+    assert_eq!(answer["response"]["allowed"], false);
+    let message = answer["response"]["status"]["message"].as_str().expect("a message");
+    assert_eq!(message, "the review is larger than the 7 MiB that Sluice reads");
 }
 
 #[tokio::test]
@@ -80,10 +83,10 @@ async fn an_answer_waits_for_the_directory_to_change() {
         shared.store(late.clone());
         let began = std::time::Instant::now();
         let swap = async {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(40)).await;
             // An unrelated change does not end the wait.
             shared.store(late);
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             shared.store(directory());
         };
         let ((status, answer), ()) = tokio::join!(post(app_on(shared.clone()), "/mutate", demanding()), swap);
@@ -106,4 +109,67 @@ async fn a_missing_team_is_refused_before_the_timeout() {
     let (status, answer) = post(app(lacking), "/mutate", demanding()).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(false)));
     assert!(began.elapsed() >= super::LOOKUP_TIMEOUT && began.elapsed() < super::TIMEOUT);
+}
+
+/// A review as the API server writes it, with the identifier first.
+fn review(operation: &str, object: &str, old: &str) -> Vec<u8> {
+    format!(
+        r#"{{"kind":"AdmissionReview","request":{{"uid":"42","kind":{{"group":"batch","kind":"Job"}},"namespace":"ns","operation":"{operation}","object":{object},"oldObject":{old}}}}}"#
+    )
+    .into_bytes()
+}
+
+#[tokio::test]
+async fn an_object_that_would_take_too_much_memory_is_not_decoded() {
+    let with = |gates: usize| {
+        let gates: Vec<String> = (0..gates).map(|gate| format!(r#"{{"name":"g{gate}"}}"#)).collect();
+        format!(
+            r#"{{"kind":"Job","metadata":{{"name":"x","namespace":"ns"}},"spec":{{"template":{{"spec":{{"schedulingGates":[{}]}}}}}}}}"#,
+            gates.join(",")
+        )
+    };
+    let many = with(80_000);
+    for (operation, object, old, allowed) in [
+        ("CREATE", &many, "null", false),
+        ("UPDATE", &many, "{}", false),
+        ("UPDATE", &many, many.as_str(), true),
+    ] {
+        let (status, answer) = post(app(directory()), "/mutate", review(operation, object, old)).await;
+        assert_eq!((status, &answer["response"]["uid"]), (StatusCode::OK, &json!("42")), "{operation}");
+        assert_eq!(answer["response"]["allowed"], allowed, "{operation}: {answer}");
+        assert!(answer["response"]["patch"].is_null());
+    }
+    let (_, answer) = post(app(directory()), "/mutate", review("CREATE", &with(17), "null")).await;
+    let message = answer["response"]["status"]["message"].as_str().expect("a message");
+    assert!(
+        message.ends_with("17 scheduling gates, more than the 16 of --max-scheduling-gates"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn many_large_bodies_at_once_are_all_answered() {
+    let object = format!(r#"{{"kind":"Job","x":"{}"}}"#, "[],".repeat(1 << 20));
+    let lists = format!(r#"{{"kind":"Job","x":[{}[]]}}"#, "[],".repeat(900_000));
+    let app = app(directory());
+    let bodies = (0..32).map(|index| if index % 2 == 0 { &object } else { &lists });
+    let posts = bodies.map(|object| post(app.clone(), "/mutate", review("CREATE", object, "null")));
+    for (status, answer) in futures::future::join_all(posts).await {
+        assert_eq!((status, &answer["response"]["uid"]), (StatusCode::OK, &json!("42")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn reviews_beyond_those_that_may_wait_are_answered_at_once() {
+    let lacking = Directory { teams: [].into(), ..directory() };
+    let app = app(lacking);
+    let began = std::time::Instant::now();
+    let posts = (0..300).map(|_| async {
+        let answer = post(app.clone(), "/mutate", demanding()).await;
+        (answer, began.elapsed())
+    });
+    let answers = futures::future::join_all(posts).await;
+    assert!(answers.iter().all(|((_, answer), _)| answer["response"]["allowed"] == false));
+    let waited = answers.iter().filter(|(_, after)| *after >= super::LOOKUP_TIMEOUT).count();
+    assert!(waited <= super::MOST_WAITING, "{waited} waited");
 }

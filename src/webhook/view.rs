@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::api::caps::Caps;
 use crate::api::priority::Class;
 use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
@@ -10,25 +12,34 @@ use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{DEFAULT_POOL, Name, Team};
 use crate::kinds::Kinds;
 
+/// What was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// A name that a user has written, or the label of a namespace.
+    Name,
+    /// The nodes of an admitted Job's pods.
+    Places,
+}
+
 /// A directory that records failed lookups.
 ///
 /// A missing object may have been created a moment ago, so the review is repeated with the next directory.
 #[derive(Debug)]
 pub struct View<'a> {
     directory: &'a Directory,
-    missed: Cell<bool>,
+    missed: Cell<Option<Missed>>,
 }
 
 impl<'a> View<'a> {
     /// A view without failed lookups.
     #[must_use]
     pub fn new(directory: &'a Directory) -> Self {
-        Self { directory, missed: Cell::new(false) }
+        Self { directory, missed: Cell::new(None) }
     }
 
-    /// Whether a lookup has failed.
+    /// What a failed lookup was for.
     #[must_use]
-    pub fn missed(&self) -> bool {
+    pub fn missed(&self) -> Option<Missed> {
         self.missed.get()
     }
 
@@ -42,6 +53,18 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn kinds(&self) -> &'a Kinds {
         &self.directory.kinds
+    }
+
+    /// What a new workload may consist of.
+    #[must_use]
+    pub fn caps(&self) -> &'a Caps {
+        &self.directory.caps
+    }
+
+    /// The longest termination grace period of a queue that has its own.
+    #[must_use]
+    pub fn grace(&self, team: &Name, queue: &Name) -> Option<Duration> {
+        self.directory.graces.get(&(Arc::clone(team), Arc::clone(queue))).copied()
     }
 
     /// Whether the API server has PodGroups of the supported version.
@@ -80,7 +103,7 @@ impl<'a> View<'a> {
     /// The nodes of a Job's pods, by the UID of the Job. The API server sends only pods with the placement gate, so a
     /// missing entry means that the admission has not been seen yet.
     pub fn places(&self, job: &str) -> Option<Arc<Seats>> {
-        self.recorded(self.directory.places.of(job))
+        self.recorded_as(Missed::Places, self.directory.places.of(job))
     }
 
     /// Whether some pods of a Job's gang have succeeded.
@@ -121,8 +144,12 @@ impl<'a> View<'a> {
     }
 
     fn recorded<T>(&self, found: Option<T>) -> Option<T> {
+        self.recorded_as(Missed::Name, found)
+    }
+
+    fn recorded_as<T>(&self, what: Missed, found: Option<T>) -> Option<T> {
         if found.is_none() {
-            self.missed.set(true);
+            self.missed.set(Some(what));
         }
         found
     }

@@ -1,6 +1,7 @@
 //! The cache of watched objects, and the engine events of each change.
 
 mod apply;
+mod capped;
 mod devices;
 mod fill;
 mod queries;
@@ -19,6 +20,7 @@ use super::replicas::Replicas;
 use super::table::{Seen, Step, Table, Versioned};
 use super::target::pod::PodSeen;
 use super::target::{JobSeen, Managed};
+use crate::api::caps::Caps;
 use crate::api::priority::Class;
 use crate::directory::Places;
 use crate::engine::types::{Event, Name, Node, Observed, WorkloadId};
@@ -74,6 +76,8 @@ pub struct Mirror {
     /// Whether the API server serves PodGroups, once known.
     pod_groups: Option<bool>,
     unlabelled_default: i32,
+    /// What a waiting workload may consist of.
+    caps: Caps,
     directory_changed: bool,
     /// Whether a PriorityClass has changed since the twins were last compared.
     classes_changed: bool,
@@ -157,7 +161,8 @@ impl Mirror {
             }
             Change::Job(seen) => {
                 let ends = matches!(seen, Seen::ListEnds);
-                let steps = self.jobs.take(self.ownership.sorted_message(seen));
+                let seen = self.message_within(self.ownership.sorted_message(seen));
+                let steps = self.jobs.take(seen);
                 self.job_steps(OwnerTable::Jobs, steps);
                 if ends {
                     // The places may outlive deleted Jobs: they are older than this cache.
@@ -165,7 +170,7 @@ impl Mirror {
                 }
             }
             Change::Custom(place, seen) => {
-                let seen = self.ownership.sorted_message(seen);
+                let seen = self.message_within(self.ownership.sorted_message(seen));
                 let steps = self.ownership.tables.get_mut(place).map(|table| table.take(seen));
                 self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
             }
@@ -182,7 +187,7 @@ impl Mirror {
                         self.places.thin(&owner.0, true);
                     }
                 }
-                let steps = self.pods.take(seen);
+                let steps = self.pods.take(self.message_within(seen));
                 self.pod_steps(steps);
             }
             Change::PodGroups(can_be_made) => {
@@ -196,7 +201,8 @@ impl Mirror {
 
     /// Caches the answer to a write on a Job, as if the watch had sent it.
     pub fn take_own_job(&mut self, seen: JobSeen) -> Vec<Event> {
-        let steps = self.jobs.take_own(seen.uid.clone(), self.ownership.sorted(seen));
+        let seen = self.within(self.ownership.sorted(seen));
+        let steps = self.jobs.take_own(seen.uid.clone(), seen);
         self.job_steps(OwnerTable::Jobs, steps);
         self.drain_events()
     }
@@ -206,7 +212,7 @@ impl Mirror {
         let watched = self.ownership.kinds().watched().iter();
         let place = watched.map(|watched| watched.entry.as_deref()).position(|entry| entry == Some(kind));
         let Some(place) = place else { return Vec::new() };
-        let seen = self.ownership.sorted(seen);
+        let seen = self.within(self.ownership.sorted(seen));
         let steps = self.ownership.tables.get_mut(place).map(|table| table.take_own(seen.uid.clone(), seen));
         self.job_steps(OwnerTable::Custom(place), steps.unwrap_or_default());
         self.drain_events()
@@ -214,6 +220,7 @@ impl Mirror {
 
     /// Caches the answer to a write on a pod, as if the watch had sent it.
     pub fn take_own_pod(&mut self, seen: PodSeen) -> Vec<Event> {
+        let seen = self.within(seen);
         let steps = self.pods.take_own(seen.uid.clone(), seen);
         self.pod_steps(steps);
         self.drain_events()

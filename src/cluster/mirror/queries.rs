@@ -41,6 +41,9 @@ impl Mirror {
             return None;
         }
         let labelled = |(name, seen): (&Name, &NamespaceSeen)| Some((name.clone(), seen.membership.clone()?));
+        let graces = self.teams.iter().flat_map(|(team, seen)| {
+            seen.graces.iter().map(move |(queue, grace)| ((team.clone(), queue.clone()), *grace))
+        });
         Some(Directory {
             complete: self.directory_complete(),
             places: self.places.clone(),
@@ -63,6 +66,8 @@ impl Mirror {
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
             classes: Some(self.classes.iter().map(|(name, class)| (name.clone(), class.clone())).collect()),
+            graces: graces.collect(),
+            caps: self.caps,
             kinds: self.ownership.kinds().clone(),
             pod_groups: self.pod_groups(),
         })
@@ -115,6 +120,7 @@ impl Mirror {
     /// The workload that an object not yet submitted would become.
     #[must_use]
     pub fn completed_workload(&self, mut managed: Managed) -> Workload {
+        managed.keep_within(&self.caps);
         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, &mut managed);
         managed.workload
     }

@@ -3,6 +3,7 @@
 //! Objects that are workloads are read in [`super::target`].
 
 pub mod claims;
+pub mod counts;
 pub mod node;
 pub mod shape;
 pub mod team;

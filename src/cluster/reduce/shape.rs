@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::wire::{PodSpec, Quantities, Resources};
 use crate::api::affinity::REQUIRED_TERMS;
-use crate::engine::types::amount::{Amount, AmountError, ResourceList, sum};
+use crate::engine::types::amount::{Amount, AmountError, ResourceList, ResourceName, sum};
 use crate::engine::types::{Name, NodeTerm, Operator, PodShape, Requirement, Toleration};
 
 /// The shape of a pod of this spec, with `affinity` as its user wrote it.
@@ -26,21 +26,23 @@ pub fn shape(spec: &PodSpec, affinity: Option<&Value>) -> PodShape {
 pub fn requests(spec: &PodSpec) -> ResourceList {
     let mut running = ResourceList::new();
     for container in &spec.containers {
-        running = sum(&running, &asked(&container.resources));
+        add(&mut running, &asked(&container.resources));
     }
     let mut sidecars = ResourceList::new();
     let mut starting = ResourceList::new();
     for container in spec.init_containers.as_deref().unwrap_or_default() {
         let own = asked(&container.resources);
         if container.restart_policy.as_deref() == Some("Always") {
-            running = sum(&running, &own);
-            sidecars = sum(&sidecars, &own);
-            raise(&mut starting, &sidecars);
+            add(&mut running, &own);
+            add(&mut sidecars, &own);
+            raise(&mut starting, own.keys().map(|resource| (resource, amount(&sidecars, resource))));
         } else {
-            raise(&mut starting, &sum(&sidecars, &own));
+            let beside = |(resource, own): (&_, &Amount)| *own + amount(&sidecars, resource);
+            let peak: ResourceList = own.iter().map(|one| (one.0.clone(), beside(one))).collect();
+            raise(&mut starting, peak.iter().map(|(resource, amount)| (resource, *amount)));
         }
     }
-    raise(&mut running, &starting);
+    raise(&mut running, starting.iter().map(|(resource, amount)| (resource, *amount)));
     if let Some(whole) = &spec.resources {
         for (resource, amount) in requested(whole.limits.as_ref()).into_iter().filter(|(r, _)| pod_level(r)) {
             running.entry(resource).or_insert(amount);
@@ -74,11 +76,23 @@ fn asked(resources: &Resources) -> ResourceList {
     asked
 }
 
+/// Adds each amount in place, so that many containers with many resources cost no more than they are.
+fn add(to: &mut ResourceList, more: &ResourceList) {
+    for (resource, amount) in more {
+        let entry = to.entry(resource.clone()).or_default();
+        *entry = *entry + *amount;
+    }
+}
+
+fn amount(list: &ResourceList, resource: &ResourceName) -> Amount {
+    list.get(resource).copied().unwrap_or_default()
+}
+
 /// Raises each amount to at least the other.
-fn raise(to: &mut ResourceList, at_least: &ResourceList) {
+fn raise<'a>(to: &mut ResourceList, at_least: impl Iterator<Item = (&'a ResourceName, Amount)>) {
     for (resource, amount) in at_least {
         let entry = to.entry(resource.clone()).or_default();
-        *entry = (*entry).max(*amount);
+        *entry = (*entry).max(amount);
     }
 }
 
@@ -150,10 +164,16 @@ fn node_terms(affinity: &Value) -> Vec<NodeTerm> {
         .filter(|term| !term.labels.is_empty() || !term.fields.is_empty())
         .collect();
     if read.is_empty() {
-        let never = Requirement { key: "metadata.name".into(), operator: Operator::In, values: Vec::new() };
-        read.push(NodeTerm { labels: Vec::new(), fields: vec![never] });
+        read.push(nowhere());
     }
     read
+}
+
+/// A term that no node satisfies.
+#[must_use]
+pub fn nowhere() -> NodeTerm {
+    let never = Requirement { key: "metadata.name".into(), operator: Operator::In, values: Vec::new() };
+    NodeTerm { labels: Vec::new(), fields: vec![never] }
 }
 
 fn requirements(from: &Value) -> Vec<Requirement> {

@@ -1,5 +1,7 @@
 //! Teams, pools and namespaces as the cache keeps them.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
@@ -10,6 +12,7 @@ use crate::api::convert::shares;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
 use crate::api::team;
+use crate::api::values::duration;
 use crate::directory::Membership;
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Pool, Team, Time};
@@ -21,6 +24,8 @@ pub struct TeamSeen {
     pub team: Team,
     /// The PriorityClass each queue gives to pods that name none.
     pub classes: Vec<(Name, Name)>,
+    /// The longest termination grace period of each queue that has its own.
+    pub graces: Vec<(Name, Duration)>,
     /// The generation of its spec.
     pub generation: Option<i64>,
 }
@@ -58,8 +63,23 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
         classes: queues
             .filter_map(|q| Some((q.name.as_str().into(), q.priority_class_name.as_deref()?.into())))
             .collect(),
+        graces: object
+            .spec
+            .queues
+            .iter()
+            .map(grace)
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?,
         generation: object.metadata.generation,
     })
+}
+
+/// The queue and its longest termination grace period, if it has its own.
+fn grace(queue: &team::TeamQueue) -> Result<Option<(Name, Duration)>, String> {
+    let Some(text) = &queue.max_grace else { return Ok(None) };
+    let read =
+        duration(text).map_err(|problem| format!("spec.queues[{}].maxGrace: {problem}", queue.name))?;
+    Ok(Some((queue.name.as_str().into(), read)))
 }
 
 /// Converts a node pool.

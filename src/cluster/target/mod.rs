@@ -10,6 +10,7 @@
 //! time, for instance right after the Job is created. A patch on a pod names the version of the whole object
 //! instead. An affinity is replaced as a whole, so that the user's own comes back exactly as it was written.
 
+mod capped;
 pub mod custom;
 mod gates;
 mod gpu_fraction;
@@ -31,6 +32,7 @@ use self::pod::PodFacts;
 use self::pod::replica::Replica;
 use super::patch::{at_version, test};
 use super::reduce::claims::Claims;
+use crate::api::caps::Counts;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
@@ -52,6 +54,8 @@ pub struct Managed {
     pub target: Target,
     /// The devices that its pods claim; the cache counts them.
     pub claims: Option<Box<Claims>>,
+    /// What it has of everything that is capped.
+    pub counts: Counts,
 }
 
 /// Facts about an object that every kind has.

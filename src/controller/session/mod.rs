@@ -87,7 +87,7 @@ impl Session {
         places.forget_expected();
         Self {
             engine: Engine::with_settings(context.settings),
-            mirror: Mirror::new(context.kinds.clone(), places),
+            mirror: Mirror::new(context.kinds.clone(), places).capped(context.caps),
             changes,
             outcomes,
             first: None,

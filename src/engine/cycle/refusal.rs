@@ -7,6 +7,7 @@ use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId};
+use crate::types::vector::UNOFFERED;
 use crate::types::{Name, Reason, Verdict, WorkloadId};
 
 /// Why a waiting workload cannot start now, reservations and preemption aside; `None` when it is unknown.
@@ -37,6 +38,9 @@ pub fn barred(state: &ClusterState, info: &WorkloadInfo) -> Option<Verdict> {
 
 /// Why a workload cannot start in one of its pools.
 pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, nodes: &[NodeId]) -> Verdict {
+    if waiting.need.get(UNOFFERED) != 0 {
+        return explain::unoffered(state, &waiting.shape.requests);
+    }
     if let Some(verdict) = explain::no_node(state, nodes, &waiting.request(pool)) {
         return verdict;
     }

@@ -10,5 +10,5 @@ pub use events::{
 pub use names::label;
 pub use verdicts::{
     admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, no_node, no_pool,
-    no_room, pending, queue_limit, reserved, team_limit, unknown, waiting,
+    no_room, pending, queue_limit, reserved, team_limit, unknown, unoffered, waiting,
 };

@@ -10,7 +10,7 @@ use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
-use crate::types::amount::Amount;
+use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{FailReason, Name, Queue, Reason, State, Verdict, WorkloadId};
@@ -122,6 +122,20 @@ pub fn lending_refusal(state: &ClusterState, team: TeamId, pool: PoolId, total: 
         );
         pending(Reason::LendingLimit, message)
     })
+}
+
+/// The most resources that a sentence names.
+const FEW: usize = 3;
+
+/// A pod requests a resource that no node of any pool offers.
+pub fn unoffered(state: &ClusterState, requests: &ResourceList) -> Verdict {
+    let unknown = || requests.keys().filter(|name| state.resources.find(name).is_none());
+    let named: Vec<&str> = unknown().take(FEW).map(|name| &**name).collect();
+    let more = match unknown().count() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    pending(Reason::NoNodeFits, format!("Can never start: no node offers {}{more}.", named.join(", ")))
 }
 
 /// No node of a pool can ever hold the pods of a workload; `None` if some can.

@@ -17,7 +17,11 @@ pub const MEMORY: usize = 1;
 /// The number of pod slots.
 pub const SLOTS: usize = 2;
 
-/// The numbering of resource names: CPU, memory and pod slots first, then in the order of first use.
+/// The number that stands for every resource without a number of its own: no node and no quota names it.
+pub const UNOFFERED: usize = 3;
+
+/// The numbering of resource names: CPU, memory and pod slots first, then in the order in which nodes and quotas name
+/// them. Any user may request any name, so a request alone gives no number: vectors stay short.
 #[derive(Clone, Debug)]
 pub struct Resources {
     names: Vec<ResourceName>,
@@ -27,7 +31,7 @@ pub struct Resources {
 impl Default for Resources {
     fn default() -> Self {
         let mut resources = Self { names: Vec::new(), index: BTreeMap::new() };
-        for name in ["cpu", "memory", PODS] {
+        for name in ["cpu", "memory", PODS, "(offered by no node)"] {
             resources.intern(&name.into());
         }
         resources
@@ -63,6 +67,19 @@ impl Resources {
         let mut vector = Vector::default();
         for (name, amount) in list {
             vector.set(self.intern(name), amount.as_milli());
+        }
+        vector
+    }
+
+    /// The dense form of requests. What no node and no quota names counts as one [`UNOFFERED`] resource.
+    #[must_use]
+    pub fn request(&self, list: &ResourceList) -> Vector {
+        let mut vector = Vector::default();
+        for (name, amount) in list.iter().filter(|(_, amount)| **amount != Amount::ZERO) {
+            match self.find(name) {
+                Some(index) => vector.set(index, amount.as_milli()),
+                None => vector.set(UNOFFERED, 1000),
+            }
         }
         vector
     }

@@ -35,7 +35,7 @@ pub enum Reason {
     Incomplete,
     /// Its pods differ in shape, so they cannot be placed as one workload.
     UnlikePods,
-    /// The devices of its ResourceClaims cannot be counted.
+    /// The devices of its ResourceClaims cannot be counted, or it exceeds a cap.
     Uncounted,
     /// It has not been attempted yet.
     NotYetConsidered,

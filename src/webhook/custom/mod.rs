@@ -8,7 +8,9 @@ use super::context::Context;
 use super::object::annotation;
 use super::rules::{Target, is_admitted, is_waiting};
 use super::{priority, requests, template};
+use crate::api::caps::Counts;
 use crate::api::names;
+use crate::cluster::reduce::counts::values;
 use crate::cluster::target::custom::asked;
 use crate::cluster::target::custom::roles::{places, templates};
 use crate::kinds::policies::elastic;
@@ -28,6 +30,10 @@ impl Target for Kind {
 
     fn is_suspended(&self, object: &Value) -> bool {
         self.suspended(object)
+    }
+
+    fn counts(&self, object: &Value) -> Counts {
+        Counts { values: values(&object["spec"]), ..asked(self, object, &replaced_affinities(object)).counts }
     }
 
     fn create(&self, context: &mut Context<'_>) -> Result<(), String> {

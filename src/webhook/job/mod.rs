@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::context::Context;
 use super::object::{annotation, label_at, same_annotation};
 use super::rules::{Target, is_admitted, is_reapplied, is_waiting, written_by_sluice};
-use super::{gang, gpu_fraction, priority, requests, template};
+use super::{caps, gang, gpu_fraction, priority, requests, template};
+use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::Record;
 use crate::kinds::Pointer;
@@ -49,6 +50,10 @@ impl Target for Jobs {
         self.is_suspended(job)
             && (status["startTime"].is_null() || confirmed)
             && status["active"].as_u64().unwrap_or(0) == 0
+    }
+
+    fn counts(&self, object: &Value) -> Counts {
+        caps::of_job(object)
     }
 
     fn create(&self, context: &mut Context<'_>) -> Result<(), String> {

@@ -7,7 +7,7 @@ use super::object::{annotation, annotation_at, controlled_by, label_at};
 use super::review::{Request, Verdict};
 use super::rules::check_new_annotations;
 use super::view::View;
-use super::{gang, gpu_fraction, pod_placement, priority, requests};
+use super::{caps, gang, gpu_fraction, pod_placement, priority, requests};
 use crate::api::names;
 use crate::kinds::Pointer;
 
@@ -105,6 +105,7 @@ fn edit(context: &mut Context<'_>) -> Result<(), String> {
 
 fn check(context: &mut Context<'_>) -> Result<(), String> {
     check_new_annotations(context, false)?;
+    caps::check(context, |pod| caps::of_pod(&pod["spec"]))?;
     requests::check(context.view, context.object())?;
     context.warnings = requests::warnings(context.object());
     Ok(())

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use self::roles::{Gang, gang};
 use super::super::patch::{add_at, annotate, json, unannotate};
 use super::super::reduce::claims::Claims;
+use super::super::reduce::counts::values;
 use super::super::reduce::{annotation, controller, label, uid, version};
 use super::marks::{Marks, Requests, Stage};
 use super::{Facts, Failure, JobSeen, Managed, Target};
+use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::{Eviction, Record, time};
 use crate::engine::types::{Observed, PodShape, Time, Workload, WorkloadKind};
@@ -78,7 +80,9 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
     let deadline = kind.deadline.as_ref().and_then(|at| at.read(data)).and_then(Value::as_i64);
     let common = Requests::read(metadata, deadline).workload(kind_of(kind), metadata, state);
     let claims = Claims::of_template(&common.namespace, gang.claims, &gang.shape.requests, &[]);
+    let counts = Counts { pools: common.pools.len() as u64, values: values(&data["spec"]), ..gang.counts };
     Some(Box::new(Managed {
+        counts,
         claims: claims.filter(|_| !over),
         own_queue: label(metadata, names::QUEUE),
         class: gang.class,

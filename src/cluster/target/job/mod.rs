@@ -6,12 +6,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::reduce::claims::{Claims, claims};
+use super::super::reduce::counts::counts;
 use super::super::reduce::shape::shape;
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
 use super::super::wire;
 use super::gpu_fraction::{Sizes, take_fraction};
 use super::marks::{Marks, Requests, Stage};
 use super::{JobSeen, Managed, Target, gates};
+use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::pod_group::is_own;
 use crate::api::record::{Record, time};
@@ -135,6 +137,8 @@ impl Reading<'_> {
             .map(|condition| condition.reason.as_str().into());
         facts.whole_device = whole_device;
         let common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
+        let pools = common.pools.len() as u64;
+        let counts = Counts { pools, ..self.counts(user_affinity.as_deref()) };
         let claims =
             Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
         let ran = self.marks.record.as_ref().filter(|_| over).and_then(|_| ran(self.job));
@@ -145,6 +149,7 @@ impl Reading<'_> {
             facts,
             workload: Workload { pods: self.pods, min_pods, shape, sizes, resizable, ran, ..common },
             target: Target::Job(Box::new(self.facts(user_affinity, written_sizes))),
+            counts,
         }
     }
 
@@ -190,6 +195,13 @@ impl Reading<'_> {
             None if self.marks.record.is_some() && !self.one_by_one => None,
             None => written.map(|written| written.to_string().into()),
         }
+    }
+
+    /// What it has of everything that is capped.
+    fn counts(&self, user_affinity: Option<&str>) -> Counts {
+        let affinity: Option<Value> = user_affinity.and_then(|text| serde_json::from_str(text).ok());
+        let pods = u64::from(self.pods);
+        Counts { pods, ..counts(&self.job.spec.template.spec, affinity.as_ref()) }
     }
 
     /// The requests of its pods; none once it is over.

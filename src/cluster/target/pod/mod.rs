@@ -5,6 +5,7 @@ use kube::core::ObjectMeta;
 
 use self::replica::{Replica, replica};
 use super::super::reduce::claims::{Claims, claims};
+use super::super::reduce::counts::counts;
 use super::super::reduce::shape::{requests, shape};
 use super::super::reduce::{annotation, controller, created, label, name, uid, version};
 use super::super::wire;
@@ -12,6 +13,7 @@ use super::gpu_fraction::take_fraction;
 use super::marks::{Marks, Requests, record};
 use super::{Facts, Managed, Target, gates};
 use crate::api::affinity::aim;
+use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::{Group, time};
 use crate::engine::types::amount::ResourceList;
@@ -286,6 +288,7 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
         },
         target: Target::Unadmitted,
         claims: None,
+        counts: Counts::default(),
     }
 }
 
@@ -315,6 +318,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let common = wanted.workload(WorkloadKind::Pod, metadata, state);
     Some(Box::new(Managed {
         claims: claimed(pod, &shape.requests).filter(|_| !over),
+        counts: Counts { pods: 1, pools: common.pools.len() as u64, ..counts(spec, affinity) },
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().filter(|_| spec.priority.is_none()).map(Name::from),
         facts: Facts {

@@ -16,6 +16,15 @@ impl ClusterState {
     /// Records an event. [`Event::WriteFailed`], [`Event::PodsMisplaced`] and [`Event::PodsReady`] do not
     /// concern the cluster state.
     pub fn apply(&mut self, event: Event) -> Effect {
+        let known = self.resources.count();
+        let effect = self.applied(event);
+        if self.resources.count() > known {
+            self.count_again();
+        }
+        effect
+    }
+
+    fn applied(&mut self, event: Event) -> Effect {
         match event {
             Event::TeamApplied(team) => self.set_team(&team.name.clone(), Some(team)),
             Event::TeamRemoved(name) => self.set_team(&name, None),
@@ -73,7 +82,7 @@ impl ClusterState {
         Effect::RequeueAll
     }
 
-    fn set_workload(&mut self, workload: Workload) -> Effect {
+    pub(super) fn set_workload(&mut self, workload: Workload) -> Effect {
         let id = workload.id.clone();
         let team = self.quotas.intern_team(&workload.team);
         let need = self.need_of(&workload.shape.requests);
@@ -158,7 +167,7 @@ impl ClusterState {
     /// The need of a pod with these requests, its pod slot included.
     pub(super) fn need_of(&mut self, requests: &ResourceList) -> Vector {
         let slots = self.resources.intern(&PODS.into());
-        let mut need = self.resources.vector(requests);
+        let mut need = self.resources.request(requests);
         need.set(slots, need.get(slots) + 1000);
         self.nodes.learn(&self.resources);
         need

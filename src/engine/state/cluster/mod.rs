@@ -12,6 +12,7 @@ mod pools;
 mod register;
 mod state;
 mod unadmitted;
+mod unoffered;
 
 pub use crate::state::cluster::state::{ClusterState, Effect};
 

@@ -18,13 +18,16 @@ impl ClusterState {
 
     pub(super) fn set_pod(&mut self, pod: Pod) -> Effect {
         let node = pod.node.as_ref().map(|node| self.nodes.intern(node));
-        let need = self.need_of(&pod.requests);
+        let (need, unoffered) = self.need_of_pod(pod.requests);
         let info = PodInfo { node, owner: pod.workload, need, unadmitted: pod.unadmitted, charged: false };
         if self.pods.get(&pod.id).is_some_and(|known| known.is_like(&info)) {
             return Effect::Tighter;
         }
         let effect = self.remove_pod(&pod.id);
         let owner = info.owner.clone();
+        if let Some(requests) = unoffered {
+            self.unoffered.insert(pod.id.clone(), requests);
+        }
         self.pods.insert(pod.id.clone(), info);
         match owner.filter(|id| self.workloads.contains_key(id)) {
             Some(id) => {
@@ -39,6 +42,7 @@ impl ClusterState {
     }
 
     pub(super) fn remove_pod(&mut self, id: &PodId) -> Effect {
+        self.unoffered.remove(id);
         let Some(pod) = self.pods.get(id) else { return Effect::Tighter };
         let node = pod.node;
         match pod.owner.clone().filter(|owner| self.workloads.contains_key(owner)) {

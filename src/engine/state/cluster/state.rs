@@ -10,6 +10,7 @@ use crate::state::quotas::QuotaTree;
 use crate::state::totals::UsageTotals;
 use crate::state::users::UserShare;
 use crate::state::workload::WorkloadInfo;
+use crate::types::amount::ResourceList;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::{Resources, Vector};
 use crate::types::{
@@ -59,6 +60,8 @@ pub struct ClusterState {
     pub(super) pools: BTreeMap<Name, Pool>,
     pub(super) workloads: Register,
     pub(super) pods: BTreeMap<PodId, PodInfo>,
+    /// The requests of pods that name a resource without a number.
+    pub(super) unoffered: BTreeMap<PodId, ResourceList>,
     /// Pods of owners that are not managed workloads (yet), by owner.
     pub(super) orphans: BTreeMap<WorkloadId, BTreeSet<PodId>>,
     /// Bound pods in namespaces of teams that belong to no known workload.

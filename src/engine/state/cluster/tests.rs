@@ -10,9 +10,10 @@ use crate::state::totals::{Contribution, UsageTotals};
 use crate::state::workload::Phase;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{PoolId, Priority, TeamId};
-use crate::types::vector::Vector;
+use crate::types::vector::{UNOFFERED, Vector};
 use crate::types::{
-    Admission, DEFAULT_POOL, Event, Name, Observed, PodShape, Queue, Quota, Team, Time, Workload, WorkloadId,
+    Admission, DEFAULT_POOL, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time,
+    Workload, WorkloadId,
 };
 
 const GPU: &str = "example.com/gpu";
@@ -153,4 +154,47 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_resource_that_only_requests_name_costs_no_number() {
+    let mut state = ClusterState::default();
+    let known = state.resources.count();
+    let made_up: ResourceList =
+        (0..20_000).map(|index| (format!("x.y/r{index}").into(), Amount::units(1))).collect();
+    let shape = PodShape { requests: made_up, ..PodShape::default() };
+    let team: Name = "a".into();
+    for name in ["x", "y"] {
+        state.apply(Event::WorkloadApplied(Workload::job(&team, &name.into(), 1, shape.clone(), Time(0))));
+        let id = WorkloadId(format!("a/{name}").into());
+        assert!(state.get(&id).expect("it is known").need.len() <= UNOFFERED + 1);
+    }
+    let pod = Pod {
+        id: PodId("p".into()),
+        workload: None,
+        node: Some("n".into()),
+        requests: [("x.y/r7".into(), Amount::units(2))].into(),
+    };
+    state.apply(Event::PodApplied(pod));
+    assert_eq!(state.resources.count(), known);
+
+    // A node offers one of them: the pod on it counts, and a workload that asks for no other can start.
+    let one = PodShape { requests: [("x.y/r7".into(), Amount::units(1))].into(), ..PodShape::default() };
+    state.apply(Event::WorkloadApplied(Workload::job(&team, &"z".into(), 1, one, Time(0))));
+    let id = WorkloadId("a/z".into());
+    assert_eq!(state.get(&id).expect("it is known").need.get(UNOFFERED), 1000);
+    state.apply(Event::NodeApplied(Node {
+        name: "n".into(),
+        labels: BTreeMap::new(),
+        allocatable: [("x.y/r7".into(), Amount::units(4))].into(),
+        taints: Vec::new(),
+        schedulable: true,
+    }));
+    let index = state.resources.find("x.y/r7").expect("a node offers it");
+    let info = state.get(&id).expect("it is known");
+    assert_eq!((info.need.get(UNOFFERED), info.need.get(index)), (0, 1000));
+    let node = state.nodes.find(&"n".into()).expect("it is known");
+    assert_eq!(state.nodes.get(node).now().amounts().get(index), 2000, "two are held by the pod");
+    let others = state.get(&WorkloadId("a/x".into())).expect("it is known");
+    assert_eq!(others.need.get(UNOFFERED), 1000, "no node offers the rest");
 }

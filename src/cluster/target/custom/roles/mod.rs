@@ -11,11 +11,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::api::caps::{Counts, MOST_WRITTEN_TERMS};
 use crate::cluster::reduce::claims::{PodClaim, claims};
-use crate::cluster::reduce::shape::{has_device, shape};
+use crate::cluster::reduce::counts::counts;
+use crate::cluster::reduce::shape::{has_device, nowhere, shape};
 use crate::cluster::wire::{Container, PodSpec, Resources};
 use crate::engine::types::amount::{Amount, ResourceList, sum};
-use crate::engine::types::{Name, NodeTerm, PodShape};
+use crate::engine::types::{Name, NodeTerm, PodShape, Toleration};
 use crate::kinds::{Factor, Kind, Pointer, Role};
 
 /// The pods that an object requests.
@@ -35,7 +37,16 @@ pub struct Gang {
     pub missing: Option<Pointer>,
     /// How roles differ, where more is counted than is requested.
     pub inexact: Option<String>,
+    /// What it has of everything that is capped.
+    pub counts: Counts,
 }
+
+/// The most roles with claims of their own that are counted. An object with more exceeds the cap on pod templates.
+const MOST_CLAIMING_ROLES: usize = 256;
+
+/// The most requirements, with their values, in the terms of several roles together. More than this is above the cap on
+/// selectors and requirements for any cap on terms.
+const MOST_COMBINED_RULES: usize = 16 * MOST_WRITTEN_TERMS;
 
 /// The pods of one role.
 struct Part {
@@ -44,6 +55,7 @@ struct Part {
     claims: Vec<PodClaim>,
     class: Option<Name>,
     template: Option<Pointer>,
+    counts: Counts,
 }
 
 impl Part {
@@ -60,12 +72,16 @@ pub fn gang(kind: &Kind, object: &Value, affinity: &dyn Fn(&Pointer) -> Option<V
     let mut parts = Vec::new();
     for role in &kind.roles {
         for place in places(role, object) {
+            gang.counts.templates += 1;
             match part(role, &place, object, affinity) {
                 Ok(part) => parts.extend(part.filter(|part| part.pods > 0)),
                 Err(missing) => gang.missing = Some(missing),
             }
         }
     }
+    // The pods of all roles, also of those that ride along: they are made, watched and kept as well.
+    gang.counts.pods = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.pods.into()));
+    gang.counts = parts.iter().fold(gang.counts, |most, part| most.max(part.counts));
     let any_heavy = parts.iter().any(Part::is_heavy);
     let (heavy, light): (Vec<Part>, Vec<Part>) =
         parts.into_iter().partition(|part| !any_heavy || part.is_heavy());
@@ -83,6 +99,8 @@ impl Gang {
         self.pods = roles.iter().fold(0u32, |sum, part| sum.saturating_add(part.pods));
         self.class = largest.class.clone();
         self.shape = largest.shape.clone();
+        // The same terms again narrow nothing further.
+        let mut covered = BTreeSet::from([&largest.shape.node_terms]);
         for part in &roles {
             if part.shape != self.shape || part.claims != largest.claims {
                 self.inexact = Some(format!(
@@ -90,8 +108,10 @@ impl Gang {
                     self.pods
                 ));
             }
-            cover(&mut self.shape, &part.shape);
-            if !part.claims.is_empty() && !self.claims.contains(&part.claims) {
+            let new = covered.insert(&part.shape.node_terms);
+            self.counts = self.counts.max(cover(&mut self.shape, &part.shape, new));
+            let few = self.claims.len() < MOST_CLAIMING_ROLES;
+            if few && !part.claims.is_empty() && !self.claims.contains(&part.claims) {
                 self.claims.push(part.claims.clone());
             }
         }
@@ -104,9 +124,9 @@ impl Gang {
             if !rides_along(&part, &self.shape) {
                 continue;
             }
-            for _ in 0..part.pods {
-                self.shape.requests = sum(&self.shape.requests, &part.shape.requests);
-            }
+            let all = part.shape.requests.iter();
+            let all = all.map(|(resource, each)| (resource.clone(), times(*each, part.pods))).collect();
+            self.shape.requests = sum(&self.shape.requests, &all);
             // The engine counts one slot for each pod by itself.
             let slots = ResourceList::from([(Name::from("pods"), Amount::units(i64::from(part.pods)))]);
             self.shape.requests = sum(&self.shape.requests, &slots);
@@ -154,9 +174,11 @@ fn part(
         let Some(written) = template.read(there) else { return Ok(None) };
         let at = place.join(template);
         let spec: PodSpec = serde_json::from_value(written["spec"].clone()).map_err(|_| at.under("spec"))?;
+        let user = affinity(&at);
         return Ok(Some(Part {
             pods,
-            shape: shape(&spec, affinity(&at).as_ref()),
+            counts: counts(&spec, user.as_ref()),
+            shape: shape(&spec, user.as_ref()),
             claims: claims(&spec, None),
             class: spec.priority_class_name.as_deref().map(Name::from),
             template: Some(at),
@@ -171,7 +193,8 @@ fn part(
     }
     let spec =
         PodSpec { containers: vec![Container { resources, restart_policy: None }], ..PodSpec::default() };
-    Ok(Some(Part { pods, shape: shape(&spec, None), claims: Vec::new(), class: None, template: None }))
+    let (counts, shape) = (counts(&spec, None), shape(&spec, None));
+    Ok(Some(Part { pods, shape, claims: Vec::new(), class: None, template: None, counts }))
 }
 
 fn number(factor: &Factor, there: &Value) -> u32 {
@@ -182,24 +205,48 @@ fn number(factor: &Factor, there: &Value) -> u32 {
     factor.at_most.as_ref().and_then(read).map_or(written, |most| written.min(small(most)))
 }
 
-/// Extends a shape to hold every pod of the other, on nodes that suit both.
-fn cover(shape: &mut PodShape, other: &PodShape) {
+/// The requests of that many pods.
+fn times(each: Amount, pods: u32) -> Amount {
+    Amount::milli(each.as_milli().saturating_mul(pods.into()))
+}
+
+/// Extends a shape to hold every pod of the other, on nodes that suit both. Returns the counts of both together.
+///
+/// `new_terms` says whether the node terms of the other have not been combined yet. Terms beyond what any admission could write are never built: one that no node satisfies stands for them.
+fn cover(shape: &mut PodShape, other: &PodShape, new_terms: bool) -> Counts {
     for (resource, amount) in &other.requests {
         let largest = shape.requests.entry(resource.clone()).or_default();
         *largest = (*largest).max(*amount);
     }
     shape.node_selector.extend(other.node_selector.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let common: BTreeSet<&Toleration> = other.tolerations.iter().collect();
+    shape.tolerations.retain(|toleration| common.contains(toleration));
+    let given_up = shape.node_terms == [nowhere()];
     if shape.node_terms.is_empty() {
         shape.node_terms.clone_from(&other.node_terms);
-    } else if !other.node_terms.is_empty() && shape.node_terms != other.node_terms {
+    } else if new_terms && !given_up && !other.node_terms.is_empty() {
+        let (mine, theirs) = (&shape.node_terms, &other.node_terms);
+        let terms = mine.len().saturating_mul(theirs.len());
+        let rules =
+            rules(mine).saturating_mul(theirs.len()).saturating_add(rules(theirs).saturating_mul(mine.len()));
+        if terms > MOST_WRITTEN_TERMS || rules > MOST_COMBINED_RULES {
+            shape.node_terms = vec![nowhere()];
+            return Counts { terms: terms as u64, rules: rules as u64, ..Counts::default() };
+        }
         let both = |a: &NodeTerm, b: &NodeTerm| NodeTerm {
             labels: a.labels.iter().chain(&b.labels).cloned().collect(),
             fields: a.fields.iter().chain(&b.fields).cloned().collect(),
         };
-        let pairs = shape.node_terms.iter().flat_map(|a| other.node_terms.iter().map(move |b| both(a, b)));
+        let pairs = mine.iter().flat_map(|a| theirs.iter().map(move |b| both(a, b)));
         shape.node_terms = pairs.collect::<BTreeSet<_>>().into_iter().collect();
     }
-    shape.tolerations.retain(|toleration| other.tolerations.contains(toleration));
+    Counts { terms: shape.node_terms.len() as u64, ..Counts::default() }
+}
+
+/// The requirements of terms, and their values.
+fn rules(terms: &[NodeTerm]) -> usize {
+    let each = terms.iter().flat_map(|term| term.labels.iter().chain(&term.fields));
+    each.map(|requirement| 1 + requirement.values.len()).sum()
 }
 
 /// Whether pods without devices go to the nodes of the gang: not if they select nodes of their own, or lack a
@@ -208,7 +255,8 @@ fn rides_along(part: &Part, gang: &PodShape) -> bool {
     let own = &part.shape;
     let anywhere = own.node_selector.is_empty() && own.node_terms.is_empty();
     let alike = own.node_selector == gang.node_selector && own.node_terms == gang.node_terms;
-    (anywhere || alike) && gang.tolerations.iter().all(|toleration| own.tolerations.contains(toleration))
+    let tolerated: BTreeSet<&Toleration> = own.tolerations.iter().collect();
+    (anywhere || alike) && gang.tolerations.iter().all(|toleration| tolerated.contains(toleration))
 }
 
 #[cfg(test)]
