@@ -174,6 +174,7 @@ fn a_resource_that_only_requests_name_costs_no_number() {
         workload: None,
         node: Some("n".into()),
         requests: [("x.y/r7".into(), Amount::units(2))].into(),
+        unadmitted: None,
     };
     state.apply(Event::PodApplied(pod));
     assert_eq!(state.resources.count(), known);
