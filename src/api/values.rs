@@ -36,6 +36,9 @@ fn fraction(text: &str) -> Result<Amount, String> {
         .ok_or_else(|| format!("{text:?} is not a number above 0 and below 1"))
 }
 
+/// The most fractions of a workload: each is tried on every node.
+const MOST_FRACTIONS: usize = 16;
+
 /// Parses a GPU fraction, or a comma-separated list in order of preference. A list may contain 1, a whole GPU.
 ///
 /// # Errors
@@ -43,6 +46,10 @@ fn fraction(text: &str) -> Result<Amount, String> {
 pub fn fractions(text: &str) -> Result<Vec<Amount>, String> {
     if !text.contains(',') {
         return Ok(vec![fraction(text.trim())?]);
+    }
+    let many = text.split(',').count();
+    if many > MOST_FRACTIONS {
+        return Err(format!("names {many} fractions, more than the {MOST_FRACTIONS} that are tried"));
     }
     let whole = Amount::units(1);
     let one = |text: &str| match Amount::parse(text) {
@@ -112,5 +119,12 @@ mod tests {
         ] {
             assert_eq!((is_dns_label(name), is_dns_subdomain(name)), (label, subdomain), "{name}");
         }
+    }
+
+    #[test]
+    fn a_list_of_fractions_is_short() {
+        let list = |many: usize| (1..=many).map(|n| format!("0.{n:02}")).collect::<Vec<_>>().join(",");
+        assert_eq!(fractions(&list(16)).map(|found| found.len()), Ok(16));
+        assert!(fractions(&list(17)).is_err_and(|why| why.contains("more than the 16")));
     }
 }

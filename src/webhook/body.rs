@@ -12,7 +12,7 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// The largest body in bytes. The API server accepts objects of 3 MiB; an update carries two, with the envelope.
 pub const BODY_LIMIT: usize = 7 << 20;
@@ -22,13 +22,13 @@ const HEAD: usize = 16 << 10;
 const SMALL: usize = 64 << 10;
 /// The text of all large bodies at once, in KiB.
 const TEXT_BUDGET: usize = 2 * (BODY_LIMIT >> 10);
-/// What one object may cost decoded, in bytes: some 37,000 JSON maps, or 300,000 short texts.
-const OBJECT_LIMIT: usize = 24 << 20;
+/// What one object may cost decoded, in bytes: some 20,000 JSON maps, or 200,000 short texts.
+const OBJECT_LIMIT: usize = 16 << 20;
 /// All decoded large bodies at once, in KiB: the objects of one update at their limit, and the copy that is edited.
 const DECODED_BUDGET: usize = 3 * (OBJECT_LIMIT >> 10);
 /// How much of a body above the limit is read and dropped, so that its sender reads the answer.
 const DRAIN: usize = 64 << 20;
-/// The wait for a part of a budget; the API server waits longer.
+/// The wait for the parts of the budgets; the API server waits longer.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The memory that all bodies share.
@@ -74,6 +74,7 @@ pub enum Unread {
 /// # Errors
 /// Why it is not to be decoded.
 pub async fn read(body: Body, length: Option<usize>, budget: &Budget) -> Result<Read, Unread> {
+    let until = Instant::now() + PATIENCE;
     let mut stream = body.into_data_stream();
     let mut bytes = Vec::new();
     let ended = append(&mut stream, &mut bytes, HEAD).await?;
@@ -83,7 +84,7 @@ pub async fn read(body: Body, length: Option<usize>, budget: &Budget) -> Result<
         drain(&mut stream).await;
         return Err(Unread::TooLarge(uid(&bytes)));
     }
-    let text = part(&budget.text, if length > SMALL { length } else { 0 })
+    let text = part(&budget.text, if length > SMALL { length } else { 0 }, until)
         .await
         .ok_or_else(|| Unread::Busy(uid(&bytes)))?;
     if !ended {
@@ -94,17 +95,17 @@ pub async fn read(body: Body, length: Option<usize>, budget: &Budget) -> Result<
         }
     }
     let decoded = if bytes.len() > SMALL { judge(&bytes)? } else { 0 };
-    let decoded = part(&budget.decoded, decoded).await.ok_or_else(|| Unread::Busy(uid(&bytes)))?;
+    let decoded = part(&budget.decoded, decoded, until).await.ok_or_else(|| Unread::Busy(uid(&bytes)))?;
     Ok(Read { bytes, _text: text, _decoded: decoded })
 }
 
 /// A part of a budget, in bytes; `None` inside if nothing is needed, outside if none is free for too long.
-async fn part(budget: &Arc<Semaphore>, bytes: usize) -> Option<Option<OwnedSemaphorePermit>> {
+async fn part(budget: &Arc<Semaphore>, bytes: usize, until: Instant) -> Option<Option<OwnedSemaphorePermit>> {
     if bytes == 0 {
         return Some(None);
     }
     let kib = u32::try_from(bytes.div_ceil(1 << 10)).ok()?;
-    timeout(PATIENCE, Arc::clone(budget).acquire_many_owned(kib)).await.ok()?.ok().map(Some)
+    timeout_at(until, Arc::clone(budget).acquire_many_owned(kib)).await.ok()?.ok().map(Some)
 }
 
 /// Appends until the body ends, which is true, or more than `most` bytes are there.

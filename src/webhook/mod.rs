@@ -221,7 +221,7 @@ fn unjudged(review: &str, unread: &Unread) -> (&'static str, ReviewResponse) {
         Unread::TooComplex(uid) => (
             uid,
             Verdict::Deny(
-                "the object has too many fields and list entries: Sluice reads some 37,000".to_owned(),
+                "the object has too many fields and list entries: Sluice reads some 20,000".to_owned(),
             ),
         ),
         Unread::Busy(uid) => (

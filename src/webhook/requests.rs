@@ -8,7 +8,7 @@ use super::object::{annotation, label, same_annotation};
 use super::view::View;
 use crate::api::names;
 use crate::api::values::{duration, fractions};
-use crate::engine::types::amount::{Amount, ResourceList, describe, sum};
+use crate::engine::types::amount::{Amount, ResourceList, describe};
 use crate::view::is_gpu;
 
 /// The annotations that users write, in the order of the checks.
@@ -100,15 +100,19 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
 pub fn whole_gpus(object: &Value) -> ResourceList {
     let spec = if object["kind"] == "Job" { &object["spec"]["template"]["spec"] } else { &object["spec"] };
     let containers = spec["containers"].as_array().into_iter().flatten();
-    containers.fold(ResourceList::new(), |total, container| {
+    let mut total = ResourceList::new();
+    for container in containers {
         let limits = container["resources"]["limits"].as_object().into_iter().flatten();
-        let gpus = limits.filter(|(resource, _)| is_gpu(resource)).filter_map(|(resource, amount)| {
+        for (resource, amount) in limits.filter(|(resource, _)| is_gpu(resource)) {
             let text = amount.as_str().map_or_else(|| amount.to_string(), ToOwned::to_owned);
-            let amount = Amount::parse(&text).ok().filter(|amount| *amount > Amount::ZERO)?;
-            Some((resource.as_str().into(), amount))
-        });
-        sum(&total, &gpus.collect())
-    })
+            if let Some(amount) = Amount::parse(&text).ok().filter(|amount| *amount > Amount::ZERO) {
+                // In place: a pod may have thousands of containers.
+                let all = total.entry(resource.as_str().into()).or_default();
+                *all = *all + amount;
+            }
+        }
+    }
+    total
 }
 
 /// Warnings about well-formed requests that have no effect.
