@@ -55,7 +55,7 @@ fn assert_labelled_only(selector: &Value, what: &Value) {
 fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
     for binding in of_kind(&["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"]) {
         let name = &binding["metadata"]["name"];
-        // Tests of their own say whom these leave alone.
+        // Tests of their own say which accounts these leave alone.
         if *name == MEMBERSHIP || CONFINING.iter().any(|confining| name == confining) {
             continue;
         }
@@ -200,7 +200,7 @@ fn sluice_is_confined_for_every_kind_that_it_writes() {
         })
     };
     // Not in the namespace of a workload, or no harm to it.
-    let elsewhere = ["events", "leases", "secrets", "teams/status", "nodepools/status"];
+    let elsewhere = ["events", "leases", "secrets", "priorityclasses", "teams/status", "nodepools/status"];
     let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
     let mut count = 0;
     for role in roles_of_sluice() {

@@ -1,4 +1,4 @@
-//! PriorityClasses, and the twins of those whose pods may preempt.
+//! PriorityClasses, and the twins of those that may preempt.
 //!
 //! kube-scheduler lets a pod preempt others unless its PriorityClass says `preemptionPolicy: Never`. It knows neither
 //! teams nor guarantees, so no pod of a team may have a class that preempts. The twin of such a class has its value, and
@@ -77,7 +77,7 @@ pub fn twin_of(class: &str) -> String {
     format!("{PREFIX}{}-{hash:016x}", fits.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
 }
 
-/// The name of the class whose twin would have this name.
+/// The name of the class that a twin of this name would belong to.
 #[must_use]
 pub fn twin_from(name: &str) -> Option<&str> {
     name.strip_prefix(PREFIX).filter(|class| !class.is_empty())

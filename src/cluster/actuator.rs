@@ -396,7 +396,7 @@ async fn evict(caller: &Caller, write: &Write) -> Result<End, Failure> {
     look_after_end(caller, write, uid).await
 }
 
-/// Reads a pod that was told to end.
+/// Reads a pod that is to end.
 async fn look_after_end(caller: &Caller, write: &Write, pod: &Name) -> Result<End, Failure> {
     let object = requests::<wire::Pod>(write, &());
     let request = object.get(&write.name, &GetParams::default()).map_err(unsendable)?;

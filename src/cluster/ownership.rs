@@ -84,7 +84,7 @@ impl Ownership {
         self.parents.remove(gone);
     }
 
-    /// Whether this owner is of a kind whose controller makes its pods without a gate.
+    /// Whether this owner is of a kind with a controller that makes pods without a gate.
     #[must_use]
     pub fn is_parent(&self, owner: &OwnerReference) -> bool {
         self.kinds.is_parent(owner)

@@ -134,7 +134,7 @@ fn team_status(
 /// The most owners that the condition `Unadmitted` names.
 const NAMED: usize = 8;
 
-/// Whether pods that were never admitted are charged to a team, and whose.
+/// Whether pods that were never admitted are charged to a team, and their owners.
 fn unadmitted(name: &str, figures: &Figures) -> Condition {
     let groups: Vec<_> = figures.unadmitted.iter().filter(|view| &*view.team == name).collect();
     if groups.is_empty() {

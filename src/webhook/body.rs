@@ -130,7 +130,7 @@ async fn drain(stream: &mut BodyDataStream) {
     }
 }
 
-/// A review whose objects stay text.
+/// A review with objects that stay text.
 #[derive(Deserialize)]
 struct Outline<'a> {
     #[serde(borrow)]

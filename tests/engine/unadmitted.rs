@@ -1,6 +1,6 @@
 //! Laws 15 and 16: everything that runs is charged, and the record is the charge.
 //!
-//! Teams whose users try to hold more than their limit: they shrink Jobs and let them grow back, delete Jobs and keep the
+//! Users try to hold more than the limit of their team: they shrink Jobs and let them grow back, delete Jobs and keep the
 //! pods, detach pods, and run pods that no controller holds. A ledger of its own says what the pods on the nodes hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ enum Op {
     },
     StrayEnds(usize),
     Finish(usize),
-    /// Pods that were told to end are gone.
+    /// Ending pods are gone.
     PodsGone,
     Limit {
         team: usize,
@@ -523,7 +523,7 @@ fn law_15_an_orphan_is_evicted_for_work_of_its_own_team() {
     ledger.plan().expect("within the limit the orphans run on");
     assert!(ledger.strays.values().all(|stray| !stray.ending));
     ledger.apply(&Op::Submit { team: 0, pods: 1, gpus: 1 });
-    ledger.settle().expect("one of them makes room");
+    ledger.settle().expect("one of them goes");
     assert_eq!(ledger.account(0), (2, 1));
 }
 

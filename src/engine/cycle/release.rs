@@ -13,8 +13,8 @@ use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, Name, Plan, ResizeCause, Time, WorkloadId};
 
-/// How long pods may be over before they are taken off the record. A workload whose last pods end within this time
-/// ends as a whole, without a write.
+/// How long pods may be over before they are taken off the record. If its last pods end within this time, the
+/// workload ends as a whole, without a write.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// When the next record becomes due.

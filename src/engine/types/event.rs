@@ -79,7 +79,7 @@ pub struct Unadmitted {
     pub replacement: Replacement,
     /// Whether it is older than the membership of its namespace in the team.
     pub adopted: bool,
-    /// Whether it was told to end.
+    /// Whether it is about to end.
     pub ending: bool,
 }
 

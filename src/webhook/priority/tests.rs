@@ -64,7 +64,6 @@ async fn templates_of_jobs_get_a_class_that_does_not_preempt() {
         (classes(), "ns", Some("sluice-high"), json!("sluice-high")),
         (classes(), "ns", Some("new"), json!("sluice-new")),
         (classes(), "ns", Some("unknown"), json!("unknown")),
-        (classes(), "ns", Some("system-node-critical"), json!("system-node-critical")),
         (classes(), "ns", None, json!("sluice")),
         (classes(), "low", None, json!("sluice-urgent")),
         (classes(), "low", Some("calm"), json!("calm")),

@@ -171,7 +171,7 @@ async fn admitted(stage: &Stage<'_>, kind: &str, name: &str, suspend: &str) -> R
     .await
 }
 
-/// Kinds whose controllers make more pods than the fields that are counted.
+/// Kinds with controllers that make more pods than the counted fields say.
 pub async fn undercount(stage: &mut Stage<'_>) -> Result<()> {
     let outcome = async {
         let workers = json!([{"replicas": 0, "minReplicas": 50, "maxReplicas": 50, "template": template(1)}]);

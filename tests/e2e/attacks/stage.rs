@@ -438,7 +438,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A Job of team a whose pods end within a second.
+/// A Job of team a with pods that end within a second.
 pub fn job(name: &str, gpus: usize) -> Job {
     Job::new("a", name).gpus(gpus).pod_spec("terminationGracePeriodSeconds: 2")
 }
