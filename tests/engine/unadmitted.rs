@@ -465,7 +465,7 @@ proptest! {
             ledger.check_charges()?;
         }
         ledger.settle()?;
-        for team in 0..2 {
+        for (team, name) in TEAMS.iter().enumerate() {
             let held = ledger.account(team).0;
             let first: BTreeSet<&PodId> = ledger
                 .strays
@@ -475,8 +475,7 @@ proptest! {
                 .collect();
             prop_assert!(
                 held <= ledger.limit(team) || first.is_empty(),
-                "team {} holds {held} of {} with {first:?} that may be evicted",
-                TEAMS[team],
+                "team {name} holds {held} of {} with {first:?} that may be evicted",
                 ledger.limit(team)
             );
         }

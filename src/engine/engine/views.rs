@@ -72,9 +72,12 @@ fn unadmitted_usage(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> 
     usage
 }
 
+/// What groups unadmitted pods: team, pool, namespace, owner and standing.
+type UnadmittedGroup = (TeamId, PoolId, Name, Name, Standing);
+
 /// Pods that were never admitted and are charged to their team, by owner.
 pub fn unadmitted(state: &ClusterState) -> Vec<UnadmittedView> {
-    let mut groups: BTreeMap<(TeamId, PoolId, Name, Name, Standing), (u32, Vector)> = BTreeMap::new();
+    let mut groups: BTreeMap<UnadmittedGroup, (u32, Vector)> = BTreeMap::new();
     for (info, facts) in state.unadmitted() {
         let owner = facts.owner.as_ref().map(|owner| owner.label.clone());
         let owner = owner.unwrap_or_else(|| format!("Pod/{}", facts.name).into());
@@ -85,14 +88,16 @@ pub fn unadmitted(state: &ClusterState) -> Vec<UnadmittedView> {
         held.add(&info.need, 1);
     }
     let view =
-        |((team, pool, namespace, owner, standing), (pods, held)): (_, (u32, Vector))| UnadmittedView {
-            team: state.quotas.team(team).name.clone(),
-            pool: state.quotas.pool_name(pool).clone(),
-            namespace,
-            owner,
-            standing,
-            pods,
-            resources: list(state, &held),
+        |((team, pool, namespace, owner, standing), (pods, held)): (UnadmittedGroup, (u32, Vector))| {
+            UnadmittedView {
+                team: state.quotas.team(team).name.clone(),
+                pool: state.quotas.pool_name(pool).clone(),
+                namespace,
+                owner,
+                standing,
+                pods,
+                resources: list(state, &held),
+            }
         };
     groups.into_iter().map(view).collect()
 }
