@@ -105,12 +105,22 @@ impl From<&Admission> for Record {
     }
 }
 
+/// The most pods of an admission, and on all of its nodes together: far above every cap. Sums of pods stay in range,
+/// whatever a record says that is not Sluice's.
+const MOST_PODS: u32 = 1 << 24;
+
 impl From<&Record> for Admission {
     fn from(record: &Record) -> Self {
+        let mut left = MOST_PODS;
+        let nodes = record.nodes.iter().map(|(node, pods)| {
+            let pods = (*pods).min(left);
+            left -= pods;
+            (node.as_str().into(), pods)
+        });
         Self {
             pool: record.pool.as_str().into(),
-            nodes: record.nodes.iter().map(|(node, pods)| (node.as_str().into(), *pods)).collect(),
-            pods: record.pods,
+            nodes: nodes.collect(),
+            pods: record.pods.min(MOST_PODS),
             borrowed: record.borrowed,
             share: record.share.as_deref().and_then(|share| Amount::parse(share).ok()),
             at: time(record.at),
