@@ -127,3 +127,19 @@ impl From<&Record> for Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pods_of_any_record_can_be_added_up() {
+        let text = r#"{"pool":"p","nodes":{"a":7,"b":4294967295,"c":4294967295},"pods":4294967295,"borrowed":false,
+            "at":"2026-11-21T08:00:00Z"}"#;
+        let record: Record = serde_json::from_str(text).expect("a record");
+        let admission = Admission::from(&record);
+        assert_eq!(admission.pods, MOST_PODS);
+        let pods: Vec<u32> = admission.nodes.values().copied().collect();
+        assert_eq!(pods, [7, MOST_PODS - 7, 0]);
+    }
+}

@@ -83,6 +83,8 @@ mod tests {
             (Some("1,3-4"), "abbbbbc--"),
             (Some("5"), "abbc-----"),
             (Some("x,7-2"), "abbc-----"),
+            (Some("4294967295"), "abbc-----"),
+            (Some("0-4294967294,0-4294967294"), "a--------"),
         ] {
             assert_eq!(nodes(done), expected, "{done:?}");
         }

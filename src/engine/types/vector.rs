@@ -186,3 +186,25 @@ impl Vector {
         u32::try_from(times.max(0)).unwrap_or(u32::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_and_taken_off_leaves_no_trace_whatever_its_size() {
+        let of = |milli| {
+            let mut vector = Vector::default();
+            vector.set(0, milli);
+            vector
+        };
+        let mut held = of(5_000);
+        held.add(&of(i64::MAX), i64::from(u32::MAX));
+        assert_eq!(held.get(0), i64::MAX);
+        held.add(&of(i64::MIN), 3);
+        held.add(&of(i64::MAX), -i64::from(u32::MAX));
+        assert_eq!(held.get(0), i64::MIN);
+        held.add(&of(i64::MIN), -3);
+        assert!(held.equals(&of(5_000)));
+    }
+}
