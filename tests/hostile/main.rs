@@ -4,6 +4,7 @@
 //!
 //! `make soak` draws a million cases; `PROPTEST_CASES` sets their number, and `HOSTILE_SLOW` prints the slow ones.
 
+mod forms;
 mod mangle;
 mod objects;
 mod reviews;
