@@ -17,7 +17,7 @@ use proptest::prelude::*;
 /// The cases of each property without `PROPTEST_CASES`.
 const CASES: u32 = 2_000;
 
-/// Prints a case that takes long, for whoever asks: how long a case may take depends on the machine.
+/// Prints a case that takes long; how long a case may take depends on the machine.
 fn timed<T>(case: &impl std::fmt::Debug, run: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     let result = run();

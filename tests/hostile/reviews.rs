@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use super::mangle::{Change, changes, mangle, text};
 use super::objects::{self, REVIEWED, Sample};
 
-/// Who asks: the user, and a group.
+/// Users, each with a group.
 const USERS: [(&str, &str); 8] = [
     ("alice", "system:authenticated"),
     ("system:serviceaccount:kube-system:job-controller", "system:serviceaccounts"),
