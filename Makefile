@@ -1,4 +1,4 @@
-# `make help` lists the targets. All of them use cargo's one profile, so nothing is compiled twice.
+# `make help` lists the targets. All of them but `soak` use cargo's one profile, so nothing is compiled twice.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 # Usual places of a login shell's PATH that not every make has.
@@ -39,11 +39,11 @@ lint:
 # Property tests draw the same cases every time, so a failure means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## run unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test manifests --test reference --test rooms --test words --test simulate --test scenarios
+	cargo test --workspace --lib --bins --examples --test engine --test hostile --test manifests --test reference --test rooms --test words --test simulate --test scenarios
 
-soak: export PROPTEST_CASES ?= 5000
-soak: ## check the laws on many more random worlds, with a new seed each time
-	cargo test -p sluice-engine --test engine
+soak: ## check the laws on many more random worlds and hostile objects, with a new seed each time
+	PROPTEST_CASES=$${PROPTEST_CASES:-5000} cargo test -p sluice-engine --test engine
+	PROPTEST_CASES=$${PROPTEST_CASES:-500000} cargo test --profile soak --test hostile
 
 golden: export GOLDEN = write
 golden: ## write tests/golden again, after an intended change of decisions

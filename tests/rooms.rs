@@ -23,6 +23,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "tests/harness/src", without: &[] },
     Crate { folder: "tests/e2e", without: &[] },
     Crate { folder: "tests/engine", without: &[] },
+    Crate { folder: "tests/hostile", without: &[] },
     Crate { folder: "tests/monitoring", without: &[] },
     Crate { folder: "tests/scenarios", without: &[] },
     Crate { folder: "benches/cluster", without: &[] },

@@ -105,15 +105,41 @@ impl From<&Admission> for Record {
     }
 }
 
+/// The most pods of an admission, and on all of its nodes together: far above every cap. Sums of pods stay in range,
+/// whatever a record says that is not Sluice's.
+const MOST_PODS: u32 = 1 << 24;
+
 impl From<&Record> for Admission {
     fn from(record: &Record) -> Self {
+        let mut left = MOST_PODS;
+        let nodes = record.nodes.iter().map(|(node, pods)| {
+            let pods = (*pods).min(left);
+            left -= pods;
+            (node.as_str().into(), pods)
+        });
         Self {
             pool: record.pool.as_str().into(),
-            nodes: record.nodes.iter().map(|(node, pods)| (node.as_str().into(), *pods)).collect(),
-            pods: record.pods,
+            nodes: nodes.collect(),
+            pods: record.pods.min(MOST_PODS),
             borrowed: record.borrowed,
             share: record.share.as_deref().and_then(|share| Amount::parse(share).ok()),
             at: time(record.at),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pods_of_any_record_can_be_added_up() {
+        let text = r#"{"pool":"p","nodes":{"a":7,"b":4294967295,"c":4294967295},"pods":4294967295,"borrowed":false,
+            "at":"2026-11-21T08:00:00Z"}"#;
+        let record: Record = serde_json::from_str(text).expect("a record");
+        let admission = Admission::from(&record);
+        assert_eq!(admission.pods, MOST_PODS);
+        let pods: Vec<u32> = admission.nodes.values().copied().collect();
+        assert_eq!(pods, [7, MOST_PODS - 7, 0]);
     }
 }

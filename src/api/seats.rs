@@ -29,7 +29,9 @@ impl Seats {
     #[must_use]
     pub fn node_of(&self, index: u32) -> Option<&Name> {
         let ended = |(first, last): &(u32, u32)| if index > *first { index.min(last + 1) - first } else { 0 };
-        let mut place = index.checked_sub(self.done.iter().map(ended).sum())?;
+        // Overlapping ranges of a record that is not Sluice's may add up to any number.
+        let ended = self.done.iter().map(ended).fold(0, u32::saturating_add);
+        let mut place = index.checked_sub(ended)?;
         for (node, places) in &self.nodes {
             match place.checked_sub(*places) {
                 Some(beyond) => place = beyond,
@@ -81,6 +83,8 @@ mod tests {
             (Some("1,3-4"), "abbbbbc--"),
             (Some("5"), "abbc-----"),
             (Some("x,7-2"), "abbc-----"),
+            (Some("4294967295"), "abbc-----"),
+            (Some("0-4294967294,0-4294967294"), "a--------"),
         ] {
             assert_eq!(nodes(done), expected, "{done:?}");
         }

@@ -9,7 +9,7 @@ pub mod dra;
 pub mod events;
 pub mod fault;
 pub mod groups;
-mod guarded;
+pub mod guarded;
 pub mod heartbeat;
 pub mod leader;
 pub mod mirror;

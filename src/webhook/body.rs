@@ -65,8 +65,10 @@ pub enum Unread {
     TooComplex(String),
     /// An object that was as complex before is changed; the policies in the API server judge it.
     Unjudged(String),
-    /// It ended early.
-    Broken(String),
+    /// A new object cannot be decoded, for this reason: it is nested too deeply. Nor can anything then judge it.
+    Undecoded(String, String),
+    /// It ended early, or is no review.
+    Broken(String, String),
 }
 
 /// Reads a body of this length, if it states one.
@@ -114,7 +116,9 @@ async fn append(stream: &mut BodyDataStream, bytes: &mut Vec<u8>, most: usize) -
         match stream.next().await {
             None => return Ok(true),
             Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),
-            Some(Err(error)) => return Err(Unread::Broken(error.to_string())),
+            Some(Err(error)) => {
+                return Err(Unread::Broken(uid(bytes), format!("the review ended early: {error}")));
+            }
         }
     }
     Ok(false)
@@ -160,6 +164,19 @@ fn judge(bytes: &[u8]) -> Result<usize, Unread> {
         true => Err(Unread::Unjudged(request.uid)),
         // Edits are made on a copy of the new object.
         false => Ok(new + new + old),
+    }
+}
+
+/// Why a body is not decoded after all. The API server takes an answer for another request as none, and then lets the
+/// object pass.
+pub fn undecoded(bytes: &[u8], error: &serde_json::Error) -> Unread {
+    let broken = || Unread::Broken(uid(bytes), format!("not an admission review: {error}"));
+    let Ok(Outline { request }) = serde_json::from_slice::<Outline<'_>>(bytes) else { return broken() };
+    let problem = |object: Option<&RawValue>| serde_json::from_str::<serde_json::Value>(object?.get()).err();
+    match (problem(request.object), problem(request.old_object)) {
+        (_, Some(_)) => Unread::Unjudged(request.uid),
+        (Some(problem), None) => Unread::Undecoded(request.uid, problem.to_string()),
+        (None, None) => broken(),
     }
 }
 

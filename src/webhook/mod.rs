@@ -128,6 +128,12 @@ impl WebhookState {
         let waiting = Arc::new(Semaphore::new(MOST_WAITING));
         Self { directory, metrics, budget: Budget::default(), waiting }
     }
+
+    /// The state with this many reviews that may wait for a missing object at once.
+    #[must_use]
+    pub fn waiting_for_names(self, most: usize) -> Self {
+        Self { waiting: Arc::new(Semaphore::new(most)), ..self }
+    }
 }
 
 /// The HTTPS routes `/mutate` and `/validate`.
@@ -203,7 +209,7 @@ async fn judged(
         }
         // No rule covers deletions and subresources.
         Ok(ReviewRequest { request }) => ("allowed", ReviewResponse::new(request.uid, Verdict::pass())),
-        Err(error) => ("malformed", ReviewResponse::malformed(format!("not an admission review: {error}"))),
+        Err(error) => unjudged(review, &body::undecoded(bytes, &error)),
     }
 }
 
@@ -231,11 +237,15 @@ fn unjudged(review: &str, unread: &Unread) -> (&'static str, ReviewResponse) {
             ),
         ),
         Unread::Unjudged(uid) => {
-            let warning = "sluice: the object has too many fields and list entries to be judged".to_owned();
-            (uid, Verdict::Allow { patch: json_patch::Patch(Vec::new()), warnings: vec![warning] })
+            let warning =
+                "sluice: the stored object has too many fields, or is nested too deeply, to be judged";
+            (uid, Verdict::Allow { patch: json_patch::Patch(Vec::new()), warnings: vec![warning.to_owned()] })
         }
-        Unread::Broken(problem) => {
-            return ("malformed", ReviewResponse::malformed(format!("the review ended early: {problem}")));
+        Unread::Undecoded(uid, problem) => {
+            (uid, Verdict::Deny(format!("the object cannot be read: {problem}")))
+        }
+        Unread::Broken(uid, problem) => {
+            return ("malformed", ReviewResponse::malformed(uid.clone(), problem.clone()));
         }
     };
     (verdict.label(), ReviewResponse::new(uid.clone(), verdict))

@@ -165,8 +165,8 @@ impl ReviewResponse {
 
     /// The answer to what is no admission review.
     #[must_use]
-    pub fn malformed(problem: String) -> Self {
-        Self::refuse(String::new(), 400, "BadRequest", problem)
+    pub fn malformed(uid: String, problem: String) -> Self {
+        Self::refuse(uid, 400, "BadRequest", problem)
     }
 
     fn refuse(uid: String, code: u16, reason: &'static str, message: String) -> Self {

@@ -148,6 +148,29 @@ async fn an_object_that_would_take_too_much_memory_is_not_decoded() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_nested_too_deeply_is_refused_by_name_of_its_request() {
+    let with = |depth: usize| {
+        let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        format!(r#"{{"kind":"Job","metadata":{{"name":"x","namespace":"ns"}},"spec":{{"x":{deep}}}}}"#)
+    };
+    let (plain, deep) = (with(9), with(20_000));
+    for (operation, object, old, allowed) in [
+        ("CREATE", &deep, "null", false),
+        ("UPDATE", &deep, plain.as_str(), false),
+        // What is stored must stay editable: its finalizers are removed by an update.
+        ("UPDATE", &deep, deep.as_str(), true),
+        ("UPDATE", &plain, deep.as_str(), true),
+    ] {
+        for path in ["/mutate", "/validate"] {
+            let (status, answer) = post(app(directory()), path, review(operation, object, old)).await;
+            assert_eq!((status, &answer["response"]["uid"]), (StatusCode::OK, &json!("42")), "{operation}");
+            assert_eq!(answer["response"]["allowed"], allowed, "{operation} {path}: {answer}");
+            assert!(answer["response"]["patch"].is_null());
+        }
+    }
+}
+
+#[tokio::test]
 async fn many_large_bodies_at_once_are_all_answered() {
     let object = format!(r#"{{"kind":"Job","x":"{}"}}"#, "[],".repeat(1 << 20));
     let lists = format!(r#"{{"kind":"Job","x":[{}[]]}}"#, "[],".repeat(900_000));

@@ -108,14 +108,22 @@ impl Resources {
 const FEW: usize = 8;
 
 /// Amounts in thousandths by resource number. An amount that is not set is zero.
+///
+/// Sums are exact, however absurd the amounts that users write: what is added and taken off again leaves no trace. They
+/// are read as the nearest `i64`.
 #[derive(Clone, Debug, Default)]
-pub struct Vector(SmallVec<[i64; FEW]>);
+pub struct Vector(SmallVec<[i128; FEW]>);
+
+/// The nearest amount.
+fn nearest(milli: i128) -> i64 {
+    i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
+}
 
 impl Vector {
     /// The amount of resource number `index`.
     #[must_use]
     pub fn get(&self, index: usize) -> i64 {
-        self.0.get(index).copied().unwrap_or(0)
+        self.0.get(index).copied().map_or(0, nearest)
     }
 
     /// One more than the highest resource number that was ever set.
@@ -129,12 +137,12 @@ impl Vector {
         if self.0.len() <= index {
             self.0.resize(index + 1, 0);
         }
-        self.0[index] = milli;
+        self.0[index] = i128::from(milli);
     }
 
     /// Every resource number up to the last one set, with its amount.
     pub fn entries(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        self.0.iter().copied().enumerate()
+        self.0.iter().copied().map(nearest).enumerate()
     }
 
     /// The resources with an amount other than zero.
@@ -148,7 +156,7 @@ impl Vector {
             self.0.resize(other.0.len(), 0);
         }
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = mine.saturating_add(theirs.saturating_mul(times));
+            *mine = mine.saturating_add(theirs.saturating_mul(i128::from(times)));
         }
     }
 
@@ -164,7 +172,8 @@ impl Vector {
     #[must_use]
     pub fn equals(&self, other: &Self) -> bool {
         let length = self.0.len().max(other.0.len());
-        (0..length).all(|index| self.get(index) == other.get(index))
+        let at = |amounts: &Self, index| amounts.0.get(index).copied().unwrap_or(0);
+        (0..length).all(|index| at(self, index) == at(other, index))
     }
 
     /// How often `need` fits: the smallest quotient over its resources. `u32::MAX` if `need` is zero.
@@ -175,5 +184,27 @@ impl Vector {
             times = times.min(self.get(index).max(0) / milli.max(1));
         }
         u32::try_from(times.max(0)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_and_taken_off_leaves_no_trace_whatever_its_size() {
+        let of = |milli| {
+            let mut vector = Vector::default();
+            vector.set(0, milli);
+            vector
+        };
+        let mut held = of(5_000);
+        held.add(&of(i64::MAX), i64::from(u32::MAX));
+        assert_eq!(held.get(0), i64::MAX);
+        held.add(&of(i64::MIN), 3);
+        held.add(&of(i64::MAX), -i64::from(u32::MAX));
+        assert_eq!(held.get(0), i64::MIN);
+        held.add(&of(i64::MIN), -3);
+        assert!(held.equals(&of(5_000)));
     }
 }

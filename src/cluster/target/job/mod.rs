@@ -245,7 +245,7 @@ fn gang(job: &wire::Job, parallelism: u32) -> Option<Gang> {
 
 /// How many pods have still to succeed, at most.
 fn missing(job: &wire::Job) -> u32 {
-    let missing = job.spec.completions.map(|total| total - job.status.succeeded.unwrap_or(0));
+    let missing = job.spec.completions.map(|total| total.saturating_sub(job.status.succeeded.unwrap_or(0)));
     missing.map_or(u32::MAX, |missing| u32::try_from(missing).unwrap_or(0))
 }
 

@@ -58,6 +58,11 @@ fn a_held_job_is_queued_with_its_requests() {
 fn a_job_runs_no_more_pods_than_it_still_has_to_complete() {
     for (why, patch, expected) in [
         ("parallelism", json!({}), 2),
+        (
+            "numbers that no difference can hold",
+            json!({"spec": {"completions": i64::MIN}, "status": {"succeeded": 1}}),
+            0,
+        ),
         ("pods left to succeed", json!({"status": {"succeeded": 3}}), 1),
         ("no completions", json!({"spec": {"completions": null}}), 2),
         ("one by default", json!({"spec": {"parallelism": null}}), 1),
