@@ -1,4 +1,4 @@
-//! Hostile objects as the watches bring them, through the cache into the engine, whose decisions are carried out.
+//! Hostile objects as the watches bring them, through the cache into the engine; what it decides is carried out.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
