@@ -197,7 +197,7 @@ fn nth(value: &mut Value, number: u32) -> &mut Value {
     }
     // The object as a whole is replaced rarely.
     let mut left = 1 + number as usize % size(value).saturating_sub(1).max(1);
-    if size(value) == 1 || number % 997 == 0 {
+    if size(value) == 1 || number.is_multiple_of(997) {
         left = 0;
     }
     find(value, &mut left).expect("the tree has as many values")

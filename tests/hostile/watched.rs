@@ -173,8 +173,8 @@ impl World {
                 self.put(step.sample, object, matches!(step.what, What::Own));
             }
             What::Delete => {
-                let of_kind = self.live.keys().filter(|(sample, _)| *sample == step.sample);
-                if let Some(key) = of_kind.last().cloned() {
+                let mut of_kind = self.live.keys().filter(|(sample, _)| *sample == step.sample);
+                if let Some(key) = of_kind.next_back().cloned() {
                     self.delete(&key);
                 }
             }
