@@ -106,7 +106,7 @@ pub struct Fidelity {
     pub pending: Vec<Duration>,
     /// Number of Sluice's writes on Jobs, on pods of Indexed Jobs, and on other pods.
     pub writes: [usize; 3],
-    /// Jobs that were not admitted by exactly one write.
+    /// Jobs that were not admitted by exactly one write. Further writes may only make the record smaller.
     pub miswritten: Vec<String>,
     /// Jobs with a single successful write that the API server answered too late.
     pub unanswered: usize,
@@ -126,10 +126,24 @@ struct Seen {
     news: usize,
     /// The node of each pod, by Job and pod.
     pods: BTreeMap<String, BTreeMap<String, PodSeen>>,
+    /// The record of each Job at its admission.
     records: BTreeMap<String, Record>,
+    /// The pods on the last record of each Job, and how often these became fewer: pods that will not run again were
+    /// taken off it, because other Jobs waited.
+    released: BTreeMap<String, (u32, usize)>,
     /// Generation of each Job: the number of writes of its spec, its creation included.
     generations: BTreeMap<String, i64>,
     complete: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Notes the record of a Job as an event shows it.
+    fn note(&mut self, job: String, record: Record) {
+        let (pods, times) = self.released.entry(job.clone()).or_insert((record.pods, 0));
+        *times += usize::from(record.pods < *pods);
+        *pods = record.pods;
+        self.records.entry(job).or_insert(record);
+    }
 }
 
 #[derive(Default)]
@@ -202,7 +216,8 @@ pub async fn run(cluster: &Cluster, namespace: &str, mix: Mix, patience: Duratio
     }
     for shape in &shapes {
         let generation = seen.generations.get(&shape.name).copied().unwrap_or_default();
-        fidelity.count(shape, tries.get(&*shape.name).copied().unwrap_or_default(), generation);
+        let released = seen.released.get(&shape.name).map_or(0, |(_, times)| *times);
+        fidelity.count(shape, tries.get(&*shape.name).copied().unwrap_or_default(), generation, released);
     }
     Ok(fidelity)
 }
@@ -220,13 +235,15 @@ pub async fn unseen(replicas: &[Sluice]) -> Result<usize> {
 }
 
 impl Fidelity {
-    /// Counts the writes on a Job. A request that timed out may have been carried out nevertheless: the Job's
+    /// Counts the writes on a Job, those that made its record smaller included. A request that timed out may have been carried out nevertheless: the Job's
     /// generation shows the number of writes of its spec.
-    fn count(&mut self, shape: &Shape, tries: Tries, generation: i64) {
+    fn count(&mut self, shape: &Shape, tries: Tries, generation: i64, released: usize) {
         let unseen = tries.done == 0 && tries.unanswered > 0 && generation == 2;
         let writes = tries.done + usize::from(unseen);
-        if writes != 1 || generation != 2 {
-            self.miswritten.push(format!("{}: {tries:?}, generation {generation}", shape.name));
+        if writes != 1 + released || generation != 2 {
+            let name = &shape.name;
+            self.miswritten
+                .push(format!("{name}: {tries:?}, generation {generation}, released {released} times"));
         }
         self.writes[0] += writes;
         self.unanswered += usize::from(unseen);
@@ -290,7 +307,7 @@ fn watch_jobs(client: &Client, namespace: &str, seen: &Arc<Mutex<Seen>>) -> Join
             let mut seen = look(&seen);
             seen.generations.insert(job.name_any(), job.metadata.generation.unwrap_or_default());
             if let Some(record) = record {
-                seen.records.insert(job.name_any(), record);
+                seen.note(job.name_any(), record);
             }
             if complete {
                 seen.complete.insert(job.name_any());
