@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 /// The cases of each property without `PROPTEST_CASES`.
-const CASES: u32 = 2_000;
+const CASES: u32 = 1_000;
 
 /// Prints a case that takes long; how long a case may take depends on the machine.
 fn timed<T>(case: &impl std::fmt::Debug, run: impl FnOnce() -> T) -> T {
