@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image need packages
+        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image image-test need packages
 
 # docker or podman
 CONTAINER ?= docker
@@ -86,6 +86,9 @@ reference: ## write the generated pages of docs/reference
 
 image: ## build the container image sluice:dev
 	$(CONTAINER) build --file Containerfile --tag sluice:dev .
+
+image-test: need ## build the image's binary without a container daemon and start it in an empty tree (as root)
+	tests/image.sh
 
 need:
 	@tests/harness/need.sh cargo cc go
