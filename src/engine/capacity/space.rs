@@ -89,7 +89,7 @@ impl Space {
     /// The free amount of a resource on devices that are not shared.
     #[must_use]
     pub fn untouched(&self, resource: usize) -> i64 {
-        self.amounts.get(resource) - self.left_on(resource).sum::<i64>()
+        self.amounts.get(resource).saturating_sub(self.left_on(resource).sum())
     }
 
     /// How many pods of this demand fit.

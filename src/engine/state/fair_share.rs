@@ -130,10 +130,11 @@ impl<'a> Division<'a> {
 
     /// The amount that a team and the teams below it can use, limits considered.
     fn want(&self, team: TeamId) -> i64 {
-        let below: i64 = self.of(Some(team)).iter().map(|child| self.want(*child)).sum();
+        let wants = self.of(Some(team)).iter().map(|child| self.want(*child));
+        let below = wants.fold(0, i64::saturating_add);
         let quota_usage = self.state.quotas.quota_usage(self.pool, team);
         let cap = quota_usage.limit.get(&self.index).copied().unwrap_or(i64::MAX);
-        (self.own(team) + below).min(cap)
+        self.own(team).saturating_add(below).min(cap)
     }
 
     fn participant(&self, team: TeamId) -> Participant {

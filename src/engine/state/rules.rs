@@ -21,7 +21,11 @@ pub fn min_runtime_end(state: &ClusterState, info: &WorkloadInfo, started: Time)
 /// The devices in an amount, in thousandths.
 #[must_use]
 pub fn devices(state: &ClusterState, amount: &Vector) -> i64 {
-    amount.nonzero().filter(|(index, _)| state.resources.is_device(*index)).map(|(_, milli)| milli).sum()
+    amount
+        .nonzero()
+        .filter(|(index, _)| state.resources.is_device(*index))
+        .map(|(_, milli)| milli)
+        .fold(0, i64::saturating_add)
 }
 
 /// The requested device, or any other resource if none is requested.

@@ -10,7 +10,18 @@ use crate::state::workload::{Phase, Usage, WorkloadInfo, charge_quotas, next_pha
 use crate::types::amount::ResourceList;
 use crate::types::ids::WorkloadIndex;
 use crate::types::vector::{PODS, Vector};
-use crate::types::{DEFAULT_POOL, Event, Name, PodShape, Size, Team, Workload, WorkloadId};
+use crate::types::{
+    DEFAULT_POOL, Event, Name, Observed, PodShape, Size, Team, Unready, Workload, WorkloadId,
+};
+
+/// The most that a waiting workload may ask for of one resource in all, in thousandths: a pebibyte of memory. So sums of it
+/// and of what a team uses cannot overflow (law 17).
+const MOST: i128 = 1 << 60;
+
+/// Whether so many pods of this need ask for more than can be counted.
+fn is_absurd(need: &Vector, pods: u32) -> bool {
+    need.entries().any(|(_, milli)| i128::from(milli) * i128::from(pods) > MOST)
+}
 
 impl ClusterState {
     /// Records an event. [`Event::WriteFailed`], [`Event::PodsMisplaced`] and [`Event::PodsReady`] do not
@@ -82,7 +93,7 @@ impl ClusterState {
         Effect::RequeueAll
     }
 
-    pub(super) fn set_workload(&mut self, workload: Workload) -> Effect {
+    pub(super) fn set_workload(&mut self, mut workload: Workload) -> Effect {
         let id = workload.id.clone();
         let team = self.quotas.intern_team(&workload.team);
         let need = self.need_of(&workload.shape.requests);
@@ -92,6 +103,11 @@ impl ClusterState {
             None => self.intern_shape(&workload.shape),
         };
         let sizes = self.sized_pods(&workload, &shape);
+        let needs = || std::iter::once(&need).chain(sizes.iter().map(|size| &size.need));
+        if workload.state == Observed::Queued && needs().any(|need| is_absurd(need, workload.pods)) {
+            let why = "its pods ask for more in all than can be counted";
+            workload.state = Observed::Unready(Unready::Uncounted(why.into()));
+        }
         if !self.workloads.contains_key(&id) {
             let pools =
                 if workload.pools.is_empty() { vec![DEFAULT_POOL.into()] } else { workload.pools.clone() };

@@ -199,3 +199,38 @@ fn a_resource_that_only_requests_name_costs_no_number() {
     let others = state.get(&WorkloadId("a/x".into())).expect("it is known");
     assert_eq!(others.need.get(UNOFFERED), 1000, "no node offers the rest");
 }
+
+/// A parent and its child both ask for all that an amount can say.
+#[test]
+fn a_workload_that_asks_for_more_than_can_be_counted_waits_and_stops_no_other() {
+    let mut engine = crate::Engine::new();
+    let team = |name: &str, parent: Option<&str>| {
+        let guaranteed = ResourceList::from([(GPU.into(), Amount::units(4))]);
+        let quota = Quota { guaranteed, ..Quota::default() };
+        let quotas = BTreeMap::from([(DEFAULT_POOL.into(), quota)]);
+        Event::TeamApplied(Team {
+            name: name.into(),
+            parent: parent.map(Into::into),
+            quotas,
+            weight: 1,
+            fair_users: false,
+            queues: vec![Queue::fallback()],
+        })
+    };
+    engine.apply(team("top", None), Time(0));
+    engine.apply(team("below", Some("top")), Time(0));
+    let absurd = PodShape { requests: [(GPU.into(), Amount::units(1 << 46))].into(), ..PodShape::default() };
+    for (name, pods) in [("top", 10_000), ("below", 10_000), ("below", 15)] {
+        let name: Name = name.into();
+        let job: Name = format!("j{pods}").into();
+        engine.apply(
+            Event::WorkloadApplied(Workload::job(&name, &job, pods, absurd.clone(), Time(0))),
+            Time(0),
+        );
+    }
+    assert!(engine.plan(Time(0)).actions.is_empty());
+    assert!(!engine.teams().is_empty());
+    let reason = |id: &str| engine.verdict(&WorkloadId(id.into())).expect("it is known").reason;
+    assert_eq!(reason("top/j10000"), crate::types::Reason::Uncounted);
+    assert_ne!(reason("below/j15"), crate::types::Reason::Uncounted);
+}
