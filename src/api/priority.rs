@@ -15,7 +15,7 @@ const PREFIX: &str = "sluice-";
 /// The longest name of an object.
 const LONGEST: usize = 253;
 /// The largest value outside of the system's own classes.
-const LARGEST: i32 = 1_000_000_000;
+pub const LARGEST: i32 = 1_000_000_000;
 /// The policy that preempts nothing.
 pub const NEVER: &str = "Never";
 

@@ -12,7 +12,7 @@ use super::*;
 /// Far above every bound of these tests.
 const LONG: Duration = Duration::from_secs(30);
 /// A bound that a test waits for.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 const LIMITS: Limits = Limits { connections: 64, first: LONG, idle: LONG, drain: LONG };
 

@@ -167,7 +167,7 @@ fn of_eviction(reason: EvictReason) -> Advice {
             "Nothing. Save checkpoints. A team that stays within its guarantee loses nothing to reclaiming.",
         ),
         EvictReason::Preempted => advice(
-            "A workload of higher priority in the same team starts in its place.",
+            "A workload of higher priority in the same team starts in its place, or any other of the team if this pod was never admitted.",
             "Nothing. Use a higher priority if the order is wrong.",
         ),
         EvictReason::FairShare => advice(
@@ -205,7 +205,7 @@ fn of_resize(cause: ResizeCause) -> Advice {
             "Nothing. It grows again when capacity comes free.",
         ),
         ResizeCause::Released => advice(
-            "Pods that have ended for good, or that its user gave up, are taken off the record, because other workloads wait.",
+            "Pods that have ended for good, or that its user gave up, are taken off the record: other workloads wait, or pods run that were never admitted.",
             "Nothing.",
         ),
         ResizeCause::Replaced => advice(

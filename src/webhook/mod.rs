@@ -63,7 +63,7 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(10),
 };
 /// The longest wait for a namespace, team, queue or pool that is missing: above the usual lag of a watch, which is a few
-/// milliseconds. Mostly the name is misspelt, and whoever wrote it waits for the answer.
+/// milliseconds. Mostly the name is misspelt, and its user waits for the answer.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(250);
 /// The longest wait for the nodes of an admitted Job's pod: the Job controller made it because it has seen the admission,
 /// so this replica will see it too.

@@ -3,12 +3,10 @@
 use serde_json::Value;
 
 use super::object::annotation;
-use crate::api::names;
+use crate::api::{names, priority};
 
 /// The prefix of the priority classes that the API server makes by itself.
 const SYSTEM: &str = "system-";
-/// The largest priority of a class that is not the system's.
-const LARGEST_PRIORITY: i64 = 1_000_000_000;
 
 /// Checks a pod template, which messages call `field`.
 ///
@@ -38,7 +36,7 @@ pub fn check(template: &Value, field: &str) -> Result<(), String> {
              past Sluice; use another class"
         ));
     }
-    if spec["priority"].as_i64().is_some_and(|priority| priority >= LARGEST_PRIORITY) {
+    if spec["priority"].as_i64().is_some_and(|value| value > i64::from(priority::LARGEST)) {
         return Err(format!("{field}.spec.priority is the system's; name a class with a lower one"));
     }
     let named = |claim: &Value| {
@@ -91,7 +89,7 @@ mod tests {
             json!({"sluice.dev/team": "vision", "sluice.dev/queue": "training", "sluice.dev/placed": "true"});
         let plain = json!({
             "metadata": {"labels": labels, "annotations": {"sluice.dev/nodes": "n1"}},
-            "spec": {"nodeName": "", "priorityClassName": "high", "priority": 1000, "resourceClaims": [
+            "spec": {"nodeName": "", "priorityClassName": "high", "priority": 1_000_000_000, "resourceClaims": [
                 {"name": "c", "resourceClaimName": "x"}, {"name": "d", "resourceClaimTemplateName": "y"},
             ]},
         });

@@ -68,7 +68,7 @@ fn demanding() -> Vec<u8> {
         .into_bytes()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_waits_for_the_directory_to_change() {
     type Lack = (&'static str, fn(&mut Directory));
     let lacks: [Lack; 4] = [
@@ -81,7 +81,7 @@ async fn an_answer_waits_for_the_directory_to_change() {
         let (shared, mut late) = (SharedDirectory::default(), directory());
         lack(&mut late);
         shared.store(late.clone());
-        let began = std::time::Instant::now();
+        let began = tokio::time::Instant::now();
         let swap = async {
             tokio::time::sleep(std::time::Duration::from_millis(40)).await;
             // An unrelated change does not end the wait.
@@ -102,10 +102,10 @@ async fn an_answer_waits_for_the_directory_to_change() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_team_is_refused_before_the_timeout() {
     let lacking = Directory { teams: [].into(), ..directory() };
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let (status, answer) = post(app(lacking), "/mutate", demanding()).await;
     assert_eq!((status, &answer["response"]["allowed"]), (StatusCode::OK, &json!(false)));
     assert!(began.elapsed() >= super::LOOKUP_TIMEOUT && began.elapsed() < super::TIMEOUT);
@@ -182,7 +182,7 @@ async fn many_large_bodies_at_once_are_all_answered() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_review_beyond_those_that_may_wait_is_answered_at_once() {
     let shared = SharedDirectory::default();
     shared.store(Directory { teams: [].into(), ..directory() });
@@ -191,7 +191,7 @@ async fn a_review_beyond_those_that_may_wait_is_answered_at_once() {
     for (others, waits) in [(super::MOST_WAITING - 1, true), (super::MOST_WAITING, false)] {
         let others = u32::try_from(others).expect("a few");
         let _others = state.waiting.try_acquire_many(others).expect("none waits");
-        let began = std::time::Instant::now();
+        let began = tokio::time::Instant::now();
         let (_, answer) = post(super::router(state.clone()), "/mutate", demanding()).await;
         assert_eq!(answer["response"]["allowed"], false);
         assert_eq!(began.elapsed() >= super::LOOKUP_TIMEOUT, waits, "{others} others wait");

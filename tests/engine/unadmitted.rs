@@ -431,7 +431,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Decides and lets pods end until nothing changes any more.
+    /// Decides, lets pods end and waits for what is due, until nothing changes any more.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..100 {
             while self.plan()? {
@@ -440,8 +440,11 @@ impl Ledger {
             let before = self.strays.len() + self.jobs.values().filter(|job| job.ending).count();
             self.end_pods();
             let after = self.strays.len() + self.jobs.values().filter(|job| job.ending).count();
-            if before == after {
-                return Ok(());
+            let due = self.engine.next_deadline().filter(|due| *due > self.now);
+            match due {
+                _ if before != after => {}
+                Some(due) => self.now = due,
+                None => return Ok(()),
             }
         }
         Err(TestCaseError::fail("it does not come to rest"))
@@ -522,6 +525,9 @@ fn law_15_an_orphan_is_evicted_for_work_of_its_own_team() {
     ledger.plan().expect("within the limit the orphans run on");
     assert!(ledger.strays.values().all(|stray| !stray.ending));
     ledger.apply(&Op::Submit { team: 0, pods: 1, gpus: 1 });
+    let plan = ledger.engine.clone().plan(ledger.now);
+    let [Action::Evict { message, .. }] = &plan.actions[..] else { panic!("{plan:?}") };
+    assert!(message.contains("this pod was never admitted"), "{message}");
     ledger.settle().expect("one of them goes");
     assert_eq!(ledger.account(0), (2, 1));
 }

@@ -29,7 +29,6 @@ fn table(header: impl IntoIterator<Item = &'static str>) -> Table {
 /// A table with text in the last column, wrapped to the width of the terminal.
 fn with_text<const N: usize>(header: [&'static str; N]) -> Table {
     let mut table = table(header);
-
     if let Some(column) = table.column_mut(N - 1) {
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)));
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
 use super::super::target::Managed;
 use super::super::target::pod::{PodSeen, unadmitted};
 use super::Mirror;
@@ -41,7 +43,7 @@ impl Mirror {
         if seen.rides_along {
             return None;
         }
-        let label = |owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| PodOwner {
+        let label = |owner: &OwnerReference| PodOwner {
             uid: owner.uid.as_str().into(),
             label: format!("{}/{}", owner.kind, owner.name).into(),
         };

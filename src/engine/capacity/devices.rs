@@ -105,7 +105,7 @@ impl Devices {
         let besides = |all: &Vector| {
             let mut rest = all.clone();
             for (resource, milli) in whole.entries() {
-                rest.set(resource, rest.get(resource) - milli.max(0));
+                rest.set(resource, rest.get(resource).saturating_sub(milli.max(0)));
             }
             rest
         };

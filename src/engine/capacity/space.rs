@@ -133,7 +133,7 @@ impl Space {
         self.amounts.add(&demand.amounts, -i64::from(pods));
         for (resource, fraction) in &demand.fractions {
             for _ in 0..pods {
-                self.amounts.set(*resource, self.amounts.get(*resource) - fraction);
+                self.amounts.set(*resource, self.amounts.get(*resource).saturating_sub(*fraction));
                 match self.tightest_shared(*resource, *fraction) {
                     Some(index) => self.shared[index].left -= fraction,
                     None => {

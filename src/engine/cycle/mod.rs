@@ -37,10 +37,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     requeue::end_pauses(scheduler, now);
     misplaced::lift(scheduler, now);
     pods_ready::lift(scheduler, now);
-    // 3. Fail workloads that waited or ran longer than their queue allows.
+    // 3. Fail workloads that waited or ran longer than their queue allows, evict pods that were never admitted where a
+    //    team holds more than its limit, and take pods that can never run again off the records.
     limits::enforce(scheduler, now, &mut plan);
-    //    Evict pods that were never admitted where a team holds more than its limit, and take pods that can never
-    //    run again off the records.
     excess::run(scheduler, now, &mut plan);
     release::run(scheduler, now, &mut plan);
     // 4. Review reservations that have become due.

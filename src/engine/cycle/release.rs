@@ -1,7 +1,8 @@
 //! Pods that can never run again are taken off the record of their workload (law 16).
 //!
 //! A workload is charged its record until a smaller one is confirmed. The record is written only while another workload
-//! could use the room, and after a pause, so that pods which end one after another cause one write.
+//! could use the room or pods run that were never admitted, and after a pause, so that pods which end one after another
+//! cause one write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,11 +54,12 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     }
 }
 
-/// Whether another workload could use the room.
+/// Whether another workload could use the room, or pods that were never admitted count beside the record.
 fn is_wanted(scheduler: &Scheduler) -> bool {
     scheduler.queue.pending.firsts().next().is_some()
         || !scheduler.nominations.all.is_empty()
         || scheduler.state.growable().next().is_some()
+        || scheduler.state.evicted_first().next().is_some()
 }
 
 /// The admission without the pods that can never run again. Those that run stay where they are.

@@ -42,6 +42,7 @@ pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
 /// Where a workload runs.
 fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) -> Verdict {
     let nodes: Vec<String> = admission.nodes.iter().map(|(node, pods)| format!("{node}: {pods}")).collect();
+    let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes.join(", ") };
     let (reason, how) = if admission.borrowed {
         (Reason::Borrowed, "on borrowed capacity")
     } else {
@@ -52,9 +53,8 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
         None => String::new(),
     };
     let message = format!(
-        "Runs {how} of pool {} (pods by node: {}).{}{ready}",
+        "Runs {how} of pool {} (pods by node: {nodes}).{}{ready}",
         admission.pool,
-        nodes.join(", "),
         explain::less(info, admission.share),
     );
     Verdict { state: State::Running, reason, message }

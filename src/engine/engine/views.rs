@@ -33,7 +33,10 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
                 borrowed.set(index, quota_usage.borrowed(index, held));
             }
             for (index, guaranteed) in quota_usage.governed() {
-                lent.set(index, lent_out(state, pool, index, guaranteed - quota_usage.held.get(index)));
+                lent.set(
+                    index,
+                    lent_out(state, pool, index, guaranteed.saturating_sub(quota_usage.held.get(index))),
+                );
             }
             views.push(TeamView {
                 team: info.name.clone(),
@@ -122,14 +125,16 @@ fn lent_out(state: &ClusterState, pool: PoolId, index: usize, idle: i64) -> i64 
         })
     };
     let quota_usage = |team| state.quotas.quota_usage(pool, team);
-    let borrowed: i64 =
-        leaves().map(|(team, _)| quota_usage(team).borrowed(index, quota_usage(team).held.get(index))).sum();
+    let borrowed: i64 = leaves()
+        .map(|(team, _)| quota_usage(team).borrowed(index, quota_usage(team).held.get(index)))
+        .fold(0, i64::saturating_add);
     let idle_in_all: i64 = leaves()
         .filter_map(|(team, _)| {
             let governed = quota_usage(team).governed().find(|(governed, _)| *governed == index);
-            governed.map(|(_, guaranteed)| (guaranteed - quota_usage(team).held.get(index)).max(0))
+            governed
+                .map(|(_, guaranteed)| guaranteed.saturating_sub(quota_usage(team).held.get(index)).max(0))
         })
-        .sum();
+        .fold(0, i64::saturating_add);
     let part = i128::from(borrowed.min(idle_in_all)) * i128::from(idle) / i128::from(idle_in_all.max(1));
     i64::try_from(part).unwrap_or(i64::MAX).min(idle)
 }

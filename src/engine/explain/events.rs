@@ -26,6 +26,9 @@ pub fn evicted(
     let lost = format!("Ran for {ran} s since its start.");
     match reason {
         EvictReason::Reclaimed => format!("{by} reclaims its team's guarantee. {} {lost}", team_usage()),
+        EvictReason::Preempted if victim.unadmitted.is_some() => {
+            format!("{by} of the same team starts in its place: this pod was never admitted. {lost}")
+        }
         EvictReason::Preempted => format!("{by} of the same team has a higher priority. {lost}"),
         EvictReason::FairShare => {
             format!(

@@ -197,7 +197,7 @@ fn free_on(state: &ClusterState, nodes: &[NodeId]) -> Vector {
     let mut sum = Vector::default();
     for node in nodes {
         for (index, milli) in state.nodes.get(*node).now().amounts().entries() {
-            sum.set(index, sum.get(index) + milli.max(0));
+            sum.set(index, sum.get(index).saturating_add(milli.max(0)));
         }
     }
     sum

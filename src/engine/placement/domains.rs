@@ -49,5 +49,5 @@ pub fn tightest(
     free: impl Fn(&Site) -> i64,
 ) -> Option<&Vec<Site>> {
     let fitting = domains.values().filter(|sites| total_fits(sites) >= pods);
-    fitting.min_by_key(|sites| (sites.iter().map(&free).sum::<i64>(), total_fits(sites)))
+    fitting.min_by_key(|sites| (sites.iter().map(&free).fold(0, i64::saturating_add), total_fits(sites)))
 }

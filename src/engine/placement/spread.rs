@@ -217,7 +217,7 @@ impl<'a> Spread<'a> {
     fn free(&self, site: &Site) -> i64 {
         with_space(self.state, site.node, self.capacity, |space| {
             let devices = self.ask.devices.iter();
-            devices.map(|(resource, _)| space.amounts().get(*resource).max(0)).sum()
+            devices.map(|(resource, _)| space.amounts().get(*resource).max(0)).fold(0, i64::saturating_add)
         })
     }
 

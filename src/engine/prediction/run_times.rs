@@ -152,7 +152,7 @@ fn kinds(state: &ClusterState, info: &WorkloadInfo) -> [Kind; 3] {
     let queue = state.queue_of(info).ok().map(|queue| queue.name.clone());
     let total = info.total();
     let devices = total.nonzero().filter(|(index, _)| state.resources.is_device(*index)).map(|(_, m)| m);
-    let devices = Some(devices.sum());
+    let devices = Some(devices.fold(0, i64::saturating_add));
     [
         Kind { team: team.clone(), queue: queue.clone(), devices },
         Kind { team: team.clone(), queue, devices: None },

@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
                 })
                 .collect();
             occupants.sort_by_key(|occupant| (occupant.under_min_runtime, occupant.lost, occupant.amount));
-            let missing = self.preemptor.need.get(resource) - self.free(*node, resource);
+            let missing = self.preemptor.need.get(resource).saturating_sub(self.free(*node, resource));
             if let Some(price) = self.price(occupants, missing) {
                 priced.push((price, *node));
             }
@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
                 if missing <= 0 || falls_below != below_guarantee {
                     return true;
                 }
-                missing -= amount;
+                missing = missing.saturating_sub(*amount);
                 price.0 += usize::from(falls_below);
                 price.1 |= under_min_runtime;
                 price.2 = price.2.saturating_add(*lost);

@@ -170,7 +170,7 @@ impl<'a> Search<'a> {
     /// How much of a resource is free on a node under the assumptions, in milli-units.
     pub fn free(&self, node: NodeId, resource: usize) -> i64 {
         let more = self.assumptions.freed.get(&node).map_or(0, |freed| freed.get(resource));
-        self.cluster.nodes.get(node).settled().amounts().get(resource) + more
+        self.cluster.nodes.get(node).settled().amounts().get(resource).saturating_add(more)
     }
 
     /// Whether a workload runs and may be preempted. One that is about to start counts: it will run by the time

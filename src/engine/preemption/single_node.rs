@@ -35,7 +35,7 @@ impl Search<'_> {
     /// are too many sets to price them all.
     pub fn cheapest_set_on_node(&self, node: NodeId, steps: &[Step]) -> Option<(SetPrice, Vec<Step>)> {
         let resource = scarcest(self.cluster, self.preemptor.need)?;
-        let missing = self.preemptor.need.get(resource) - self.free(node, resource);
+        let missing = self.preemptor.need.get(resource).saturating_sub(self.free(node, resource));
         let whole: Vec<usize> = steps
             .iter()
             .filter_map(|step| match step {
@@ -54,7 +54,7 @@ impl Search<'_> {
         // A set is a bit mask over `whole`.
         let priced = (1_usize..1 << whole.len()).filter_map(|set| {
             let chosen = || whole.iter().enumerate().filter(move |(bit, _)| set & (1 << bit) != 0);
-            let enough = chosen().map(|(_, index)| frees(index)).sum::<i64>() >= missing;
+            let enough = chosen().map(|(_, index)| frees(index)).fold(0, i64::saturating_add) >= missing;
             let under_min_runtime = || chosen().any(|(_, index)| self.candidates[*index].under_min_runtime);
             let lost =
                 || chosen().map(|(_, index)| self.candidates[*index].lost).fold(0, i128::saturating_add);

@@ -25,7 +25,7 @@ struct Participant {
 fn fill(total: i64, participants: &[Participant]) -> Vec<i64> {
     let guaranteed: Vec<i64> =
         participants.iter().map(|participant| participant.guaranteed.min(participant.want)).collect();
-    let sum: i64 = guaranteed.iter().sum();
+    let sum = guaranteed.iter().copied().fold(0, i64::saturating_add);
     if sum > total {
         // The guarantees exceed the total: all are reduced in proportion.
         return guaranteed.iter().map(|one| part(total, *one, sum)).collect();
@@ -39,7 +39,7 @@ fn fill(total: i64, participants: &[Participant]) -> Vec<i64> {
             .filter(|i| weight(&participants[*i]) > 0 && shares[*i] < participants[*i].want)
             .collect();
         while !unsatisfied.is_empty() {
-            let left = total - shares.iter().sum::<i64>();
+            let left = total.saturating_sub(shares.iter().copied().fold(0, i64::saturating_add));
             let weights: i64 = unsatisfied.iter().map(|i| weight(&participants[*i])).sum();
             let due = |i: usize| part(left, weight(&participants[i]), weights);
             let full: Vec<usize> = unsatisfied

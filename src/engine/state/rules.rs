@@ -80,9 +80,9 @@ pub fn lending_allows(
         }
     }
     let reserve = state.quotas.reserve_after(pool, team, total);
-    reserve
-        .nonzero()
-        .all(|(index, reserved)| total.get(index) == 0 || free.get(index) - total.get(index) >= reserved)
+    reserve.nonzero().all(|(index, reserved)| {
+        total.get(index) == 0 || free.get(index).saturating_sub(total.get(index)) >= reserved
+    })
 }
 
 /// Whether a running workload, once queued again, would be within guarantee after preempting lower priorities

@@ -181,7 +181,7 @@ fn of_templates() -> Vec<Value> {
         ),
         forbid(
             each(
-                "!t.?spec.?priorityClassName.orValue('').startsWith('system-') && t.?spec.?priority.orValue(0) < 1000000000",
+                "!t.?spec.?priorityClassName.orValue('').startsWith('system-') && t.?spec.?priority.orValue(0) <= 1000000000",
             ),
             "The priority classes of the system are not for the workloads of teams, because their pods evict \
              others past Sluice; use another class.",

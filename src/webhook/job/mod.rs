@@ -82,7 +82,10 @@ impl Target for Jobs {
                 context.draft.set(&Pointer::to(["spec", field]), old["spec"][field].clone());
             }
         }
-        context.warnings.push(format!("sluice: the Job keeps the {} pods it was granted", granted_pods(old)));
+        context.warnings.push(format!(
+            "sluice: the Job keeps the {} pods it was granted; suspend it first to queue for more",
+            granted_pods(old)
+        ));
     }
 
     /// The template of an admitted Job carries the placement, the granted devices, the PodGroup and the gate. An

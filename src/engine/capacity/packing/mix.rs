@@ -171,7 +171,7 @@ impl Mix {
                     self.pieces.push(piece);
                 }
             }
-            let size = devices.iter().map(|(_, milli)| milli).sum();
+            let size = devices.iter().fold(0, |sum: i64, (_, milli)| sum.saturating_add(*milli));
             classes.push(Class { kind: kind.clone(), pieces, others, size, pods, weight: 0 });
         }
         self.classes = classes;
@@ -187,7 +187,11 @@ impl Mix {
             .iter()
             .enumerate()
             .map(|(index, class)| {
-                let idle: i64 = class.pieces.iter().map(|piece| idle.get(self.pieces[*piece].resource)).sum();
+                let idle: i64 = class
+                    .pieces
+                    .iter()
+                    .map(|piece| idle.get(self.pieces[*piece].resource))
+                    .fold(0, i64::saturating_add);
                 let usable = usable.get(index).copied().unwrap_or(0) / PARTS;
                 let pods = u128::from(class.pods) * unsigned(DEVICE) * scarcity(idle, usable);
                 let weight = pods / (unsigned(class.size).max(1) * u128::from(total.max(1)));
@@ -260,9 +264,10 @@ impl Mix {
             }
             if fits > 0 {
                 let of = |piece: &usize| {
-                    (PARTS - 1) * pieces[*piece].0 + fits.saturating_mul(self.pieces[*piece].milli)
+                    let (suits, milli) = (pieces[*piece].0, self.pieces[*piece].milli);
+                    suits.saturating_mul(PARTS - 1).saturating_add(fits.saturating_mul(milli))
                 };
-                found(index, class.pieces.iter().map(of).sum());
+                found(index, class.pieces.iter().map(of).fold(0, i64::saturating_add));
             }
         }
     }
@@ -290,8 +295,8 @@ impl Mix {
 
 /// The factor of scarcity for a kind: the square of idle ÷ usable capacity, in fixed point.
 fn scarcity(idle: i64, usable: i64) -> u128 {
-    let idle = unsigned(idle.max(0) + DEVICE) << SCALE;
-    let ratio = (idle / unsigned(usable.max(0) + DEVICE)).min(SCARCE << SCALE);
+    let idle = unsigned(idle.max(0).saturating_add(DEVICE)) << SCALE;
+    let ratio = (idle / unsigned(usable.max(0).saturating_add(DEVICE))).min(SCARCE << SCALE);
     ((ratio * ratio) >> SCALE).min(SCARCE << SCALE)
 }
 

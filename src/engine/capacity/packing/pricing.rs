@@ -161,21 +161,27 @@ impl Packing {
         let cpu = after.amounts().get(CPU);
         let memory = if ask.memory { after.amounts().get(MEMORY) } else { 0 };
         if ask.devices.is_empty() {
-            let free: i64 = self.mix.resources().map(|resource| after.amounts().get(resource)).sum();
+            let free: i64 = self
+                .mix
+                .resources()
+                .map(|resource| after.amounts().get(resource))
+                .fold(0, i64::saturating_add);
             // Among devices, a pod without devices prefers the node with most CPU beyond the need of its free
             // devices.
-            let spare = if devices { -(cpu.saturating_mul(1000) / (free.max(0) + 500)) } else { 0 };
+            let spare =
+                if devices { -(cpu.saturating_mul(1000) / free.max(0).saturating_add(500)) } else { 0 };
             let cpu = if ask.cpu { cpu } else { 0 };
             return Cost { among_devices: devices, value, opened: 0, left: [spare, cpu, memory] };
         }
         let asked = || ask.devices.iter().map(|(resource, _)| *resource);
-        let untouched = |space: &Space| asked().map(|resource| space.untouched(resource)).sum::<i64>();
+        let untouched =
+            |space: &Space| asked().map(|resource| space.untouched(resource)).fold(0, i64::saturating_add);
         Cost {
             among_devices: false,
             value,
-            opened: untouched(space) - untouched(&after),
+            opened: untouched(space).saturating_sub(untouched(&after)),
             left: [
-                asked().map(|resource| after.amounts().get(resource)).sum(),
+                asked().map(|resource| after.amounts().get(resource)).fold(0, i64::saturating_add),
                 if ask.cpu { cpu } else { 0 },
                 memory,
             ],

@@ -123,11 +123,11 @@ impl States {
     fn count(&mut self, slot: usize, times: i64) {
         let slot = &self.slots[slot];
         for (resource, milli) in slot.space.amounts().entries().filter(|(resource, _)| *resource > SLOTS) {
-            self.idle.set(resource, self.idle.get(resource) + milli * times);
+            self.idle.set(resource, self.idle.get(resource).saturating_add(milli.saturating_mul(times)));
         }
         self.usable.resize(slot.usable.len().max(self.usable.len()), 0);
         for (sum, usable) in self.usable.iter_mut().zip(&slot.usable) {
-            *sum += usable * times;
+            *sum = sum.saturating_add(usable.saturating_mul(times));
         }
     }
 

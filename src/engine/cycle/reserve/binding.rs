@@ -5,10 +5,8 @@ use crate::prediction::run_times;
 use crate::prediction::timeline::Slot;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
-use crate::state::cluster::ClusterState;
 use crate::state::workload::Phase;
-use crate::types::ids::{PoolId, TeamId};
-use crate::types::vector::Vector;
+use crate::types::ids::PoolId;
 use crate::types::{Time, WorkloadId};
 
 /// Whether a workload waits.
@@ -31,10 +29,10 @@ pub fn binding<'a>(
 ) -> impl Iterator<Item = (&'a Reservation, &'a Slot)> {
     let state = &scheduler.state;
     // Guarantees above its own team's may be met by evicting borrowers.
-    let within_guarantee = within_own_guarantee(state, waiting.team, &waiting.total, pool);
+    let within_guarantee = state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
     let owner_within_guarantee = move |reservation: &Reservation| {
         let owner = state.get(&reservation.owner);
-        owner.is_some_and(|owner| within_own_guarantee(state, owner.team, &owner.least_total(), pool))
+        owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
     };
     scheduler.reservations.in_pool(pool).filter_map(move |reservation| {
         let slot = reservation.slot()?;
@@ -69,14 +67,6 @@ pub fn not_binding(
             && binding.iter().all(|(other, _)| other.owner != reservation.owner)
     });
     others.filter_map(|reservation| Some((reservation.clone(), reservation.slot().cloned()?))).collect()
-}
-
-/// Whether a team's own guarantee covers `total` more; the guarantees above it are left aside.
-pub fn within_own_guarantee(state: &ClusterState, team: TeamId, total: &Vector, pool: PoolId) -> bool {
-    let quota = state.quotas.quota_usage(pool, team);
-    let asked = || quota.governed().filter(|(index, _)| total.get(*index) > 0);
-    asked().next().is_some()
-        && asked().all(|(index, guaranteed)| quota.settled(index) + total.get(index) <= guaranteed)
 }
 
 /// Whether a reservation is deferred behind an owner that has not started yet.

@@ -1,7 +1,7 @@
 //! Effects of a reservation on workloads of its own team, beside the reserved capacity.
 
 use crate::cycle::reserve::beside::place_beside;
-use crate::cycle::reserve::binding::{backfills, binding, stands_before, within_own_guarantee};
+use crate::cycle::reserve::binding::{backfills, binding, stands_before};
 use crate::explain;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::prediction::timeline::Slot;
@@ -45,9 +45,9 @@ pub fn leave_guarantee_to_owner(
     let asked = || quota.governed().filter(|(index, _)| needs.get(*index) > 0);
     let uses_up = |(index, guaranteed): (usize, i64)| {
         let more = waiting.total.get(index);
-        more > 0 && quota.settled(index) + more + needs.get(index) > guaranteed
+        more > 0 && quota.after(index, more, needs.get(index)) > guaranteed
     };
-    let uses_up = within_own_guarantee(state, waiting.team, &waiting.total, pool)
+    let uses_up = state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
         && asked().all(|(index, guaranteed)| needs.get(index) <= guaranteed)
         && asked().any(uses_up);
     if uses_up { Err(explain::guarantee_left(state, reservation, slot)) } else { Ok(()) }
@@ -62,7 +62,7 @@ pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_
     let Some((reservation, slot, owner)) = sibling_before(scheduler, waiting, pool, now) else {
         return false;
     };
-    let within_guarantee = |team, total: &Vector| within_own_guarantee(state, team, total, pool);
+    let within_guarantee = |team, total: &Vector| state.quotas.own_guarantee_holds(pool, team, total);
     let lowest = scheduler.queue.reclaimable.lowest(pool, waiting.team);
     let may_preempt_siblings = lowest.is_some_and(|lowest| lowest < waiting.priority);
     if may_preempt_siblings
@@ -74,13 +74,13 @@ pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_
     let reserved = |index: usize| -> i64 {
         let on = |(node, pods): (&NodeId, &u32)| {
             let free = state.nodes.get(*node).now().amounts().get(index);
-            free.clamp(0, reservation.need.get(index) * i64::from(*pods))
+            free.clamp(0, reservation.need.get(index).saturating_mul(i64::from(*pods)))
         };
-        slot.placement.iter().map(on).sum()
+        slot.placement.iter().map(on).fold(0, i64::saturating_add)
     };
     let quota = state.quotas.quota_usage(pool, waiting.team);
     let has_all = |(index, guaranteed): (usize, i64)| {
-        quota.settled(index) + reserved(index) + waiting.total.get(index) > guaranteed
+        quota.after(index, reserved(index), waiting.total.get(index)) > guaranteed
     };
     if !quota.governed().filter(|(index, _)| waiting.total.get(*index) > 0).all(has_all) {
         return false;

@@ -101,6 +101,6 @@ impl ClusterState {
             let milli = self.resources.find(name).map_or(0, |index| amount.get(index));
             milli.saturating_mul(weight.as_milli()) / 1000
         };
-        pool.weights.iter().map(worth).sum()
+        pool.weights.iter().map(worth).fold(0, i64::saturating_add)
     }
 }

@@ -12,8 +12,8 @@ use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{PoolId, Priority, TeamId};
 use crate::types::vector::{UNOFFERED, Vector};
 use crate::types::{
-    Admission, DEFAULT_POOL, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Team, Time,
-    Workload, WorkloadId,
+    Admission, DEFAULT_POOL, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Replacement,
+    State, Team, Time, Unadmitted, Workload, WorkloadId,
 };
 
 const GPU: &str = "example.com/gpu";
@@ -198,6 +198,72 @@ fn a_resource_that_only_requests_name_costs_no_number() {
     assert_eq!(state.nodes.get(node).now().amounts().get(index), 2000, "two are held by the pod");
     let others = state.get(&WorkloadId("a/x".into())).expect("it is known");
     assert_eq!(others.need.get(UNOFFERED), 1000, "no node offers the rest");
+}
+
+/// A node offers, two teams are promised, and their pods hold all that an amount can say.
+#[test]
+fn sums_of_absurd_amounts_are_the_nearest_amount() {
+    let mut engine = crate::Engine::new();
+    let all = || ResourceList::from([(GPU.into(), Amount::units(i64::MAX / 1000))]);
+    let less = ResourceList::from([(GPU.into(), Amount::units(1))]);
+    let node = |n: u32| Node {
+        name: format!("n{n}").into(),
+        labels: BTreeMap::new(),
+        allocatable: all(),
+        taints: Vec::new(),
+        schedulable: true,
+    };
+    (0..2).for_each(|n| engine.apply(Event::NodeApplied(node(n)), Time(0)));
+    for (name, parent) in [("top", None), ("one", Some("top")), ("two", Some("top"))] {
+        let quota = Quota { guaranteed: all(), limit: all(), lendable: less.clone() };
+        engine.apply(
+            Event::TeamApplied(Team {
+                name: name.into(),
+                parent: parent.map(Into::into),
+                quotas: BTreeMap::from([(DEFAULT_POOL.into(), quota)]),
+                weight: 1,
+                fair_users: false,
+                queues: vec![Queue { limit: all(), ..Queue::fallback() }],
+            }),
+            Time(0),
+        );
+    }
+    for (n, team) in ["one", "one", "two"].into_iter().enumerate() {
+        let facts = Unadmitted {
+            team: team.into(),
+            namespace: team.into(),
+            name: format!("p{n}").into(),
+            created: Time(0),
+            owner: None,
+            replacement: Replacement::Held,
+            adopted: false,
+            ending: false,
+        };
+        engine.apply(
+            Event::PodApplied(Pod {
+                id: PodId(format!("p{n}").into()),
+                workload: None,
+                node: Some(format!("n{}", n % 2).into()),
+                requests: all(),
+                unadmitted: Some(Box::new(facts)),
+            }),
+            Time(0),
+        );
+    }
+    let some = PodShape { requests: [(GPU.into(), Amount::units(8))].into(), ..PodShape::default() };
+    for team in ["one", "two"] {
+        let job = Workload::job(&team.into(), &"j".into(), 2, some.clone(), Time(0));
+        engine.apply(Event::WorkloadApplied(job), Time(0));
+    }
+    let plan = engine.plan(Time(5_000));
+    assert!(!plan.actions.is_empty(), "what exceeds the limits is evicted");
+    for index in 0..3 {
+        assert!(!engine.teams().is_empty() && !engine.nodes().is_empty());
+        engine.apply(Event::PodRemoved(PodId(format!("p{index}").into())), Time(6_000));
+        engine.plan(Time(6_000 + index));
+    }
+    let two = engine.verdict(&WorkloadId("two/j".into())).expect("it is known");
+    assert_eq!(two.state, State::Running, "{two:?}");
 }
 
 /// A parent and its child both ask for all that an amount can say.

@@ -107,7 +107,7 @@ impl NodeInfo {
         let untouched = |space: &Space| {
             let mut whole = space.amounts().clone();
             for device in space.shared() {
-                whole.set(device.resource, whole.get(device.resource) - device.left);
+                whole.set(device.resource, whole.get(device.resource).saturating_sub(device.left));
             }
             whole
         };
@@ -119,7 +119,7 @@ impl NodeInfo {
         }
         let shared = self.devices.offered(&now, &free, &later);
         for device in &shared {
-            now.set(device.resource, now.get(device.resource) + device.left);
+            now.set(device.resource, now.get(device.resource).saturating_add(device.left));
         }
         self.now = Space::new(now, shared);
         self.settled = settled;

@@ -24,8 +24,8 @@ impl QuotaTree {
             quota_usage.limit.iter().find_map(|(index, cap)| {
                 let more = amount.get(*index);
                 let change = hypothetical.get(at).map_or(0, |vector| vector.get(*index));
-                let over_now = !settled_only && quota_usage.held.get(*index) + more > *cap;
-                let over = over_now || quota_usage.settled(*index) + change + more > *cap;
+                let over_now = !settled_only && quota_usage.held.get(*index).saturating_add(more) > *cap;
+                let over = over_now || quota_usage.after(*index, change, more) > *cap;
                 (more > 0 && over).then_some((*at, *index))
             })
         })
@@ -45,8 +45,8 @@ impl QuotaTree {
             let quota_usage = &self.quota_usages[pool][*at];
             quota_usage.limit.iter().any(|(index, cap)| {
                 let change = hypothetical.get(at).map_or(0, |vector| vector.get(*index));
-                let used = quota_usage.held.get(*index) - quota_usage.terminating.get(*index);
-                amount.get(*index) > 0 && used + change > *cap
+                let used = quota_usage.held.get(*index).saturating_sub(quota_usage.terminating.get(*index));
+                amount.get(*index) > 0 && used.saturating_add(change) > *cap
             })
         })
     }
@@ -63,7 +63,7 @@ impl QuotaTree {
         let held = self.queue_held.get(&(team, queue.name.clone()));
         amount.nonzero().map(|(index, _)| index).find(|index| {
             queue.limit.get(resources.name(*index)).is_some_and(|cap| {
-                held.map_or(0, |held| held.get(*index)) + amount.get(*index) > cap.as_milli()
+                held.map_or(0, |held| held.get(*index)).saturating_add(amount.get(*index)) > cap.as_milli()
             })
         })
     }
@@ -86,7 +86,7 @@ impl QuotaTree {
                 quota_usage.governed().all(|(index, guaranteed)| {
                     let more = amount.get(index);
                     let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
-                    more == 0 || quota_usage.settled(index) + change + more <= guaranteed
+                    more == 0 || quota_usage.after(index, change, more) <= guaranteed
                 })
             })
     }
@@ -98,7 +98,7 @@ impl QuotaTree {
         own.governed().any(|(index, _)| amount.get(index) > 0)
             && own.governed().all(|(index, guaranteed)| {
                 let more = amount.get(index);
-                more == 0 || own.settled(index) + more <= guaranteed
+                more == 0 || own.after(index, 0, more) <= guaranteed
             })
     }
 
@@ -116,7 +116,7 @@ impl QuotaTree {
         let own = &self.quota_usages[pool][team];
         own.governed().any(|(index, _)| asked(index))
             && own.governed().filter(|(index, _)| asked(*index)).all(|(index, guaranteed)| {
-                own.settled(index) + changed.as_ref().unwrap_or(amount).get(index) <= guaranteed
+                own.after(index, 0, changed.as_ref().unwrap_or(amount).get(index)) <= guaranteed
             })
     }
 
@@ -142,7 +142,7 @@ impl QuotaTree {
             !quota_usage.has_guarantee()
                 || quota_usage.governed().any(|(index, guaranteed)| {
                     let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
-                    amount.get(index) > 0 && quota_usage.settled(index) + change > guaranteed
+                    amount.get(index) > 0 && quota_usage.after(index, change, 0) > guaranteed
                 })
         })
     }
@@ -178,7 +178,7 @@ impl QuotaTree {
             quota_usage.governed().any(|(index, guaranteed)| {
                 let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
                 let less = amount.get(index);
-                less > 0 && quota_usage.settled(index) + change - less < guaranteed
+                less > 0 && quota_usage.after(index, change, 0).saturating_sub(less) < guaranteed
             })
         })
     }
@@ -206,8 +206,9 @@ impl QuotaTree {
             let mut reserve = Vector::default();
             for (index, lendable) in &quota_usage.lendable {
                 let more = if path.contains(&at) { amount.get(*index) } else { 0 };
-                let reserved = quota_usage.guaranteed.get(*index) - lendable;
-                reserve.set(*index, (reserved - quota_usage.settled(*index) - more).max(0));
+                let reserved = quota_usage.guaranteed.get(*index).saturating_sub(*lendable);
+                let left = reserved.saturating_sub(quota_usage.after(*index, 0, more));
+                reserve.set(*index, left.max(0));
             }
             reserve
         };

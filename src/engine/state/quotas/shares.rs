@@ -92,7 +92,7 @@ impl QuotaTree {
         (0..resources)
             .filter(|index| capacity.get(*index) > 0)
             .map(|index| {
-                let usage = quota_usage.settled(index) + change.map_or(0, |change| change.get(index));
+                let usage = quota_usage.after(index, change.map_or(0, |change| change.get(index)), 0);
                 let borrowed = positive(quota_usage.borrowed(index, usage)) + positive(more.get(index));
                 Ratio::new(borrowed, positive(capacity.get(index)) * u128::from(weight))
             })

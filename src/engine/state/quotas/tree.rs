@@ -168,7 +168,8 @@ impl QuotaTree {
                 quota_usage.below.iter().map(|(index, milli)| (*index, *milli)).collect()
             };
             for (index, milli) in own {
-                *self.quota_usages[pool][parent].below.entry(index).or_default() += milli;
+                let below = self.quota_usages[pool][parent].below.entry(index).or_default();
+                *below = below.saturating_add(milli);
             }
         }
     }

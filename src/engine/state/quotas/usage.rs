@@ -34,7 +34,15 @@ impl QuotaUsage {
     /// The usage once all terminating pods are gone and all preemptors have started.
     #[must_use]
     pub fn settled(&self, index: usize) -> i64 {
-        self.held.get(index) - self.terminating.get(index) + self.nominated.get(index)
+        self.after(index, 0, 0)
+    }
+
+    /// The same after a hypothetical change and with `more` usage. Amounts may be as large as users write them, so a sum
+    /// that does not fit is the nearest one that does.
+    #[must_use]
+    pub fn after(&self, index: usize, change: i64, more: i64) -> i64 {
+        let held = self.held.get(index).saturating_sub(self.terminating.get(index));
+        held.saturating_add(self.nominated.get(index)).saturating_add(change).saturating_add(more)
     }
 
     /// Whether the team has a guarantee in the pool.
@@ -68,11 +76,15 @@ impl QuotaUsage {
     #[must_use]
     pub fn borrowed(&self, index: usize, usage: i64) -> i64 {
         if self.has_guarantee() {
-            if self.governed.contains(&index) { (usage - self.guaranteed.get(index)).max(0) } else { 0 }
+            if self.governed.contains(&index) {
+                usage.saturating_sub(self.guaranteed.get(index)).max(0)
+            } else {
+                0
+            }
         } else if self.below.is_empty() {
             usage.max(0)
         } else {
-            self.below.get(&index).map_or(0, |guaranteed| (usage - guaranteed).max(0))
+            self.below.get(&index).map_or(0, |guaranteed| usage.saturating_sub(*guaranteed).max(0))
         }
     }
 
@@ -105,6 +117,6 @@ impl QuotaUsage {
     #[must_use]
     pub fn would_be_beyond_guarantee(&self, change: &Vector) -> bool {
         !self.has_guarantee()
-            || self.governed().any(|(index, guaranteed)| self.settled(index) + change.get(index) > guaranteed)
+            || self.governed().any(|(index, guaranteed)| self.after(index, change.get(index), 0) > guaranteed)
     }
 }

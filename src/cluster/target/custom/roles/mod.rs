@@ -212,7 +212,8 @@ fn times(each: Amount, pods: u32) -> Amount {
 
 /// Extends a shape to hold every pod of the other, on nodes that suit both. Returns the counts of both together.
 ///
-/// `new_terms` says whether the node terms of the other have not been combined yet. Terms beyond what any admission could write are never built: one that no node satisfies stands for them.
+/// `new_terms` says whether the node terms of the other have not been combined yet. Terms beyond what any admission could
+/// write are never built: one that no node satisfies stands for them.
 fn cover(shape: &mut PodShape, other: &PodShape, new_terms: bool) -> Counts {
     for (resource, amount) in &other.requests {
         let largest = shape.requests.entry(resource.clone()).or_default();
