@@ -50,8 +50,9 @@ golden: ## write tests/golden again, after an intended change of decisions
 	cargo test --test scenarios golden
 	cargo test -p sluice-engine --test engine golden
 
-cluster: need ## build the local control plane (about 8 minutes the first time)
+cluster: need ## build the local control plane of both versions of Kubernetes (about 14 minutes the first time)
 	tests/cluster/build.sh
+	tests/cluster/build.sh 1.34
 
 e2e: cluster ## run the tests on a real control plane, one after another
 	cargo test --test api_server --test e2e --test monitoring -- --test-threads=1

@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
 # Builds the programs of the local cluster if necessary, and prints their directory. Progress goes to
-# stderr.
+# stderr. `build.sh 1.34` builds that version of Kubernetes from the same sources.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-kubernetes=v$(sed -n 's|^\tk8s.io/kubernetes v||p' go.mod)
+module=.
+if (($# > 0)); then
+  module=$1
+  if [[ ! $module =~ ^[0-9.]+$ || ! -f $module/go.mod ]]; then
+    echo "cluster: there is no version $module of Kubernetes here; the directories with a go.mod are the other versions" >&2
+    exit 2
+  fi
+fi
+kubernetes=v$(sed -n 's|^\tk8s.io/kubernetes v||p' "$module/go.mod")
 kwok=v0.8.0
 cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}/cluster
 
 say() { echo "cluster: $*" >&2; }
 checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi; }
 
-key=$(cat go.mod go.sum ./*.go stages.yaml build.sh | checksum | cut -c1-16)
+key=$(cat "$module/go.mod" "$module/go.sum" ./*.go stages.yaml build.sh | checksum | cut -c1-16)
 target=$cache/$key
 if [[ -x $target/sluice-cluster && -x $target/kwok ]]; then
   touch "$target"
@@ -23,7 +31,7 @@ if ! command -v go >/dev/null; then
   say "building Kubernetes needs Go 1.26 or newer, and there is no 'go' on the PATH; get it from https://go.dev/dl/"
   exit 1
 fi
-if ! version=$(go env GOVERSION 2>&1) || ! go list -m >/dev/null 2>&1; then
+if ! version=$(go env GOVERSION 2>&1) || ! go list -modfile="$module/go.mod" -m >/dev/null 2>&1; then
   say "building Kubernetes needs Go 1.26 or newer, this is $(cd / && go env GOVERSION); get it from https://go.dev/dl/"
   exit 1
 fi
@@ -77,7 +85,7 @@ set_version=
 for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
   set_version+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=1 -X $package.gitMinor=$(cut -d. -f2 <<<"$kubernetes")"
 done
-compile go build -v -trimpath -buildvcs=false -ldflags "-s -w$set_version" -o "$work/sluice-cluster" .
+compile go build -modfile="$module/go.mod" -v -trimpath -buildvcs=false -ldflags "-s -w$set_version" -o "$work/sluice-cluster" .
 
 if [[ ! -x $cache/kwok-$kwok/kwok ]]; then
   say "building kwok $kwok, which simulates nodes: about 2 minutes the first time"
