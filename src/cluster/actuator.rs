@@ -17,6 +17,7 @@ use super::clock::now;
 use super::leader::Leadership;
 use super::pod_groups::{self, Owner, PodGroup};
 use super::reduce::uid;
+use super::start_time;
 use super::target::custom::custom;
 use super::target::job::job;
 use super::target::pod::{self, PodSeen, pod};
@@ -270,7 +271,7 @@ async fn single(caller: &Caller, write: &Write) -> End {
             change(caller, write, &watched.resource, (patch, part), look).await
         }
         Resource::Pod => change::<wire::Pod>(caller, write, &(), (patch, part), look_at_pod).await,
-        Resource::Job => change::<wire::Job>(caller, write, &(), (patch, part), look_at_job).await,
+        Resource::Job => change_job(caller, write, (patch, part)).await,
     };
     made.unwrap_or_else(failed)
 }
@@ -331,7 +332,7 @@ async fn all_or_none(caller: &Caller, writes: &[Write]) -> End {
 
 fn failed(failure: Failure) -> End {
     match failure {
-        Failure::Refused(message) => End::Refused(message),
+        Failure::Refused(message) | Failure::Immutable(message) => End::Refused(message),
         Failure::NotLeading => End::Abandoned,
         Failure::Gone | Failure::Moved => End::Gone,
     }
@@ -373,6 +374,23 @@ where
             if seen.is_of(&write.id) { Ok(End::Moved(seen)) } else { Ok(End::Gone) }
         }
         Err(failure) => Err(failure),
+    }
+}
+
+/// Patches a Job. A Job that has run may need its start time cleared first. Each step begins from the object as it
+/// is, so another leader goes on after any of them.
+async fn change_job(
+    caller: &Caller,
+    write: &Write,
+    patch: (&json_patch::Patch, Option<&str>),
+) -> Result<End, Failure> {
+    match change::<wire::Job>(caller, write, &(), patch, look_at_job).await {
+        Err(Failure::Immutable(refusal)) => {
+            let (jobs, label) = (requests::<wire::Job>(write, &()), write.purpose.label());
+            start_time::clear(caller, &jobs, (&write.name, &write.id.0), label, refusal).await?;
+            change::<wire::Job>(caller, write, &(), patch, look_at_job).await
+        }
+        made => made,
     }
 }
 

@@ -20,6 +20,7 @@ pub mod pod_groups;
 mod ready_pods;
 pub mod reduce;
 pub mod replicas;
+mod start_time;
 pub mod status;
 pub mod table;
 pub mod target;

@@ -26,11 +26,14 @@ pub(super) fn annotate(key: &str, text: String) -> PatchOperation {
     add(&["metadata", "annotations", key], Value::String(text))
 }
 
+/// Removes a field; it must exist.
+pub(super) fn remove(path: &[&str]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
+}
+
 /// Removes an annotation; it must exist.
 pub(super) fn unannotate(key: &str) -> PatchOperation {
-    PatchOperation::Remove(RemoveOperation {
-        path: PointerBuf::from_tokens(["metadata", "annotations", key]),
-    })
+    remove(&["metadata", "annotations", key])
 }
 
 /// A record as the text of an annotation.
@@ -65,6 +68,14 @@ pub fn does_not_apply(answer: &Status) -> bool {
     answer.code == 422 && names_nothing
 }
 
+/// Whether the API server refused a patch on a Job because its pod template cannot be changed in this state.
+#[must_use]
+pub fn finds_template_immutable(answer: &Status) -> bool {
+    let mut causes = answer.details.iter().flat_map(|details| &details.causes);
+    answer.code == 422
+        && causes.any(|cause| cause.field == "spec.template" && cause.message.contains("immutable"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -84,7 +95,13 @@ mod tests {
         let invalid = json!({"name": "j", "group": "batch", "kind": "Job", "causes": [cause]});
         assert!(does_not_apply(&answer(422, "Invalid", json!({}))), "as Kubernetes 1.36 answers");
         assert!(!does_not_apply(&answer(409, "Conflict", json!({"name": "j"}))));
-        assert!(!does_not_apply(&answer(422, "Invalid", invalid)));
+        assert!(!does_not_apply(&answer(422, "Invalid", invalid.clone())));
+        assert!(finds_template_immutable(&answer(422, "Invalid", invalid)));
+        let other =
+            json!({"reason": "FieldValueInvalid", "message": "field is immutable", "field": "spec.selector"});
+        let other = json!({"name": "j", "group": "batch", "kind": "Job", "causes": [other]});
+        assert!(!finds_template_immutable(&answer(422, "Invalid", other)));
+        assert!(!finds_template_immutable(&answer(422, "Invalid", json!({}))));
         assert!(!does_not_apply(&answer(403, "Forbidden", json!({"name": "j"}))));
     }
 }

@@ -127,7 +127,7 @@ impl Twins {
                     // It was made or deleted before; the watch shows it.
                     Err(Failure::Moved | Failure::Gone) => {}
                     Err(Failure::NotLeading) => return,
-                    Err(Failure::Refused(problem)) => {
+                    Err(Failure::Refused(problem) | Failure::Immutable(problem)) => {
                         tracing::warn!(
                             ?step,
                             problem,

@@ -61,6 +61,8 @@ pub enum Failure {
     Gone,
     /// The API server refused it.
     Refused(String),
+    /// The API server does not let the pod template of the Job change, at least not now.
+    Immutable(String),
     /// This process no longer leads, and the outcome of the change is not known.
     NotLeading,
 }
@@ -86,7 +88,7 @@ impl<T> Answer<T> {
             Self::Done(_) => "done",
             Self::Failed(Failure::Moved) => "conflict",
             Self::Failed(Failure::Gone) => "gone",
-            Self::Failed(Failure::Refused(_)) | Self::NotNow(_) => "refused",
+            Self::Failed(Failure::Refused(_) | Failure::Immutable(_)) | Self::NotNow(_) => "refused",
             Self::Failed(Failure::NotLeading) | Self::Unknown(_) => "unanswered",
         }
     }
@@ -130,7 +132,7 @@ impl Caller {
             }
             let problem = match answer {
                 Answer::Done(object) => return Ok(object),
-                Answer::Failed(Failure::Refused(message))
+                Answer::Failed(Failure::Refused(message) | Failure::Immutable(message))
                     if doubt_until.is_some_and(|until| Instant::now() < until) =>
                 {
                     message
@@ -168,6 +170,7 @@ fn judge<T>(status: &Status, versioned: bool) -> Answer<T> {
     let message = message(status);
     match status.code {
         _ if patch::does_not_apply(status) => Answer::Failed(Failure::Moved),
+        422 if patch::finds_template_immutable(status) => Answer::Failed(Failure::Immutable(message)),
         409 if versioned => Answer::Failed(Failure::Moved),
         404 => Answer::Failed(Failure::Gone),
         // A disruption budget may forbid it for long, which calls for a decision instead of a repetition.

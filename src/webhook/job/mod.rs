@@ -39,17 +39,11 @@ impl Target for Jobs {
         Some(Pointer::to(["spec", "template", "metadata", "labels", key]))
     }
 
-    /// The template is mutable while the Job is suspended and none of its pods run.
+    /// The template is mutable while the Job is suspended, has no start time and none of its pods run. From 1.36 on its
+    /// controller clears the start time when it suspends the Job; before, Sluice does when it restores the template.
     fn is_template_mutable(&self, job: &Value) -> bool {
         let status = &job["status"];
-        let confirmed = status["conditions"].as_array().is_some_and(|conditions| {
-            conditions
-                .iter()
-                .any(|condition| condition["type"] == "Suspended" && condition["status"] == "True")
-        });
-        self.is_suspended(job)
-            && (status["startTime"].is_null() || confirmed)
-            && status["active"].as_u64().unwrap_or(0) == 0
+        self.is_suspended(job) && status["startTime"].is_null() && status["active"].as_u64().unwrap_or(0) == 0
     }
 
     fn counts(&self, object: &Value) -> Counts {

@@ -435,8 +435,10 @@ async fn a_waiting_job_can_change_its_queue() {
 
 #[tokio::test]
 async fn the_template_is_labelled_only_while_it_is_mutable() {
-    let status = json!({"status": {"startTime": "2026-01-31T12:00:00Z", "active": 0}});
-    let before = own_hold(status.clone());
+    // Before 1.36 a Job that has run keeps its start time, and its template.
+    let suspended = json!([{"type": "Suspended", "status": "True"}]);
+    let status = json!({"startTime": "2026-01-31T12:00:00Z", "active": 0, "conditions": suspended});
+    let before = own_hold(json!({"status": status}));
     let moved = json!({"metadata": {"labels": {"sluice.dev/queue": "serving"}}});
     let answer = ask(Ask::update(before.clone(), with(before, moved))).await;
     assert!(answer.allowed, "{}", answer.message);

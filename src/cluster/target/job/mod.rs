@@ -24,6 +24,7 @@ use crate::engine::types::{Name, Observed, PodShape, Size, Time, Workload, Workl
 mod patch;
 
 pub(super) use patch::evict;
+pub use patch::{Unstart, unstart};
 
 /// Facts that only a Job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,6 +267,11 @@ fn finished(job: &wire::Job) -> bool {
     job.metadata.deletion_timestamp.is_some() || conditions(job).any(ends)
 }
 
+/// The condition by which its controller says that it is suspended.
+fn suspension(job: &wire::Job) -> Option<&wire::Condition> {
+    conditions(job).find(|condition| condition.type_ == "Suspended" && condition.status == "True")
+}
+
 /// How long its last run took, once it has ended.
 fn ran(job: &wire::Job) -> Option<Duration> {
     let last = || {
@@ -289,9 +295,8 @@ fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {
 /// Since when the Job is being stopped (`evicted` by its note), and whether its controller has confirmed that it
 /// makes no more pods. The time of the condition has whole seconds, so the second of the eviction counts.
 fn stopping(job: &wire::Job, evicted: Option<Time>, now: Time) -> (Time, bool) {
-    let suspended = conditions(job)
-        .find(|condition| condition.type_ == "Suspended" && condition.status == "True")
-        .map(|condition| condition.last_transition_time.as_ref().map_or(now, instant));
+    let suspended =
+        suspension(job).map(|condition| condition.last_transition_time.as_ref().map_or(now, instant));
     let since = evicted.or(suspended).unwrap_or(now);
     let whole_second = Time(since.0.div_euclid(1000) * 1000);
     let confirmed = suspended.is_some_and(|at| at >= whole_second) && job.status.active.unwrap_or(0) == 0;

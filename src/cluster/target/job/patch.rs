@@ -3,12 +3,15 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use super::super::super::patch::{add, annotate, at_version, json, seconds, test, unannotate};
+use super::super::super::patch::{add, annotate, at_version, json, remove, seconds, test, unannotate};
+use super::super::super::reduce::{uid, version};
+use super::super::super::wire;
 use super::super::{Facts, Failure, Grant, Pin, gates};
-use super::JobFacts;
+use super::{JobFacts, count, suspension};
 use crate::api::affinity::pinned;
 use crate::api::names;
 use crate::api::record::{Eviction, Record};
+use crate::engine::types::Name;
 
 /// The affinity of its pods.
 const AFFINITY: [&str; 4] = ["spec", "template", "spec", "affinity"];
@@ -144,6 +147,38 @@ pub fn evict(facts: &Facts, version: u64, note: &Eviction) -> Patch {
     let mut patch = facts.expect(version);
     patch.extend([suspend(true), annotate(names::EVICTION, json(note))]);
     Patch(patch)
+}
+
+/// What makes a Job one that has never started, for the API server.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unstart {
+    /// This patch on the status of the Job, which is suspended and has no pods.
+    Patch(Patch),
+    /// It has no start time, so something else is in the way.
+    NeverRan,
+    /// Its controller still counts pods, or has not seen that it is suspended.
+    Stopping,
+    /// It is not suspended any more, or another Job has its name.
+    Resumed,
+}
+
+/// Clears the start time of the Job with this UID.
+#[must_use]
+pub fn unstart(job: &wire::Job, expected: &Name) -> Unstart {
+    if job.spec.suspend != Some(true) || uid(&job.metadata) != *expected {
+        return Unstart::Resumed;
+    }
+    if job.status.start_time.is_none() {
+        return Unstart::NeverRan;
+    }
+    if suspension(job).is_none() || count(job.status.active) > 0 {
+        return Unstart::Stopping;
+    }
+    Unstart::Patch(Patch(vec![
+        at_version(version(&job.metadata)),
+        test(&["metadata", "uid"], json!(&**expected)),
+        remove(&["status", "startTime"]),
+    ]))
 }
 
 fn suspend(suspended: bool) -> PatchOperation {

@@ -236,3 +236,32 @@ fn a_job_whose_pods_are_of_a_pod_group_keeps_its_parallelism() {
     let own = of_group("train", json!(2));
     assert_eq!((own.gang(), own.workload.min_pods), (None, None), "its user creates that one");
 }
+
+#[test]
+fn the_start_time_is_cleared_only_while_the_job_is_suspended_and_has_no_pods() {
+    let suspended = json!([{"type": "Suspended", "status": "True"}]);
+    let of = |suspend: bool, status: Value| {
+        let object = json!({
+            "metadata": {"name": "train", "namespace": "vision", "uid": "u1", "resourceVersion": "17"},
+            "spec": {"suspend": suspend}, "status": status,
+        });
+        unstart(&serde_json::from_value(object).expect("a Job"), &"u1".into())
+    };
+    let started = json!({"startTime": "2026-11-21T08:00:00Z", "conditions": suspended, "terminating": 1});
+    let Unstart::Patch(patch) = of(true, started.clone()) else { panic!("it is not cleared") };
+    let expected = json!([
+        {"op": "add", "path": "/metadata/resourceVersion", "value": "17"},
+        {"op": "test", "path": "/metadata/uid", "value": "u1"},
+        {"op": "remove", "path": "/status/startTime"},
+    ]);
+    assert_eq!(serde_json::to_value(patch).expect("JSON"), expected);
+    assert_eq!(of(false, started.clone()), Unstart::Resumed);
+    assert_eq!(of(true, json!({"conditions": suspended})), Unstart::NeverRan);
+    for (field, value) in [("active", json!(1)), ("conditions", json!([]))] {
+        let mut stopping = started.clone();
+        stopping[field] = value;
+        assert_eq!(of(true, stopping), Unstart::Stopping, "{field}");
+    }
+    let other = serde_json::from_value(json!({"metadata": {"uid": "u2"}, "spec": {"suspend": true}}));
+    assert_eq!(unstart(&other.expect("a Job"), &"u1".into()), Unstart::Resumed);
+}
