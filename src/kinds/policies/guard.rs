@@ -29,7 +29,7 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
         forbid(
             format!("!({CREATE}) || variables.ofOperator || variables.suspended"),
             format!(
-                "Sluice could not hold this {name}; try again in a moment, or create it with {}: true.",
+                "Sluice does not answer, so it could not hold this {name}; try again in a moment, or create it with {}: true.",
                 kind.suspend.dotted()
             ),
         ),
