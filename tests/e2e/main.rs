@@ -13,6 +13,7 @@ mod groups;
 mod kinds;
 mod limits;
 mod objects;
+mod older;
 mod outage;
 mod parity;
 mod placement;

@@ -34,12 +34,41 @@ impl User {
     }
 }
 
+/// A version of Kubernetes that the control plane is built of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kubernetes {
+    /// The one that has everything that Sluice uses.
+    Newest,
+    /// 1.34: without MutatingAdmissionPolicies, and with templates that stay as they are once a Job has run.
+    V1_34,
+}
+
+impl Kubernetes {
+    /// The argument of the build, if it takes one.
+    fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Newest => None,
+            Self::V1_34 => Some("1.34"),
+        }
+    }
+
+    /// The directory of the manifests for a Sluice outside of the cluster.
+    pub(crate) fn manifests(self) -> PathBuf {
+        let folder = match self {
+            Self::Newest => "local",
+            Self::V1_34 => "local-without-mutating-policy",
+        };
+        project().join("manifests").join(folder)
+    }
+}
+
 /// A running control plane. Dropping it stops it and, unless a test has failed, deletes its data.
 #[derive(Debug)]
 pub struct Cluster {
     name: String,
     program: PathBuf,
     directory: PathBuf,
+    version: Kubernetes,
     keep: bool,
 }
 
@@ -53,8 +82,13 @@ impl Cluster {
     /// Builds the control plane if necessary, and returns the path of its program. The build writes to
     /// standard error; the first one takes minutes.
     pub async fn build() -> Result<PathBuf> {
+        Self::build_of(Kubernetes::Newest).await
+    }
+
+    async fn build_of(version: Kubernetes) -> Result<PathBuf> {
         let script = project().join("tests/cluster/build.sh");
         let output = Command::new(&script)
+            .args(version.argument())
             .stderr(Stdio::inherit())
             .output()
             .await
@@ -75,21 +109,27 @@ impl Cluster {
 
     /// Like [`Self::up`], with extra flags such as `--pod-groups`.
     pub async fn up_with(name: &str, flags: &[&str]) -> Result<Self> {
+        Self::up_of(name, Kubernetes::Newest, flags).await
+    }
+
+    /// Like [`Self::up_with`], of another version of Kubernetes.
+    pub async fn up_of(name: &str, version: Kubernetes, flags: &[&str]) -> Result<Self> {
         let checkout = project()
             .to_string_lossy()
             .bytes()
             .fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
-        Self::start_as(&format!("{name}-{:04x}", checkout & 0xffff), Some(0), flags).await
+        Self::start_as(&format!("{name}-{:04x}", checkout & 0xffff), version, Some(0), flags).await
     }
 
     /// Starts a new control plane with exactly this name, by default on its default ports. Data of an earlier
     /// cluster of this name is deleted.
     pub async fn up_as(name: &str, port: Option<u16>) -> Result<Self> {
-        Self::start_as(name, port, &[]).await
+        Self::start_as(name, Kubernetes::Newest, port, &[]).await
     }
 
-    async fn start_as(name: &str, port: Option<u16>, flags: &[&str]) -> Result<Self> {
-        let cluster = Self::of(name, Self::build().await?)?;
+    async fn start_as(name: &str, version: Kubernetes, port: Option<u16>, flags: &[&str]) -> Result<Self> {
+        let mut cluster = Self::of(name, Self::build_of(version).await?)?;
+        cluster.version = version;
         let mut up = vec!["up".to_owned(), "--fresh".to_owned()];
         if let Some(port) = port {
             up.extend(["--port".to_owned(), port.to_string()]);
@@ -103,6 +143,12 @@ impl Cluster {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The version of Kubernetes it was started with.
+    #[must_use]
+    pub fn version(&self) -> Kubernetes {
+        self.version
     }
 
     /// The cluster's data directory.
@@ -179,7 +225,8 @@ impl Cluster {
     }
 
     fn of(name: &str, program: PathBuf) -> Result<Self> {
-        Ok(Self { name: name.to_owned(), program, directory: directory(name)?, keep: false })
+        let (name, directory) = (name.to_owned(), directory(name)?);
+        Ok(Self { name, program, directory, version: Kubernetes::Newest, keep: false })
     }
 
     async fn command(&self, arguments: &[&str]) -> Result<()> {

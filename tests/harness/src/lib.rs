@@ -17,7 +17,7 @@ mod wait;
 mod world;
 
 pub use audit::{Audit, Write};
-pub use cluster::{Cluster, User};
+pub use cluster::{Cluster, Kubernetes, User};
 pub use kubectl::{Kubectl, Outcome};
 pub use play::Play;
 pub use service::Service;

@@ -10,7 +10,6 @@ use kube::{Api, Client};
 use sluice::api::names;
 use sluice::scenario::Scenario;
 
-use crate::cluster::project;
 use crate::{Cluster, Kubectl, Options, Play, Service, Sluice, User, View, eventually, patience};
 
 /// Longest time of a test, on a machine with other load.
@@ -199,7 +198,7 @@ spec:
 /// Installs everything that Sluice needs in a cluster except the program: kinds, account, policies, webhook.
 pub async fn install(cluster: &Cluster) -> Result<()> {
     let kubectl = cluster.kubectl(User::Admin);
-    let manifests = project().join("manifests").join("local");
+    let manifests = cluster.version().manifests();
     let manifests = manifests.to_str().context("the path of the sources is not UTF-8")?;
     kubectl.ok(&["apply", "-k", manifests]).await?;
     let crds = ["crd/teams.sluice.dev", "crd/nodepools.sluice.dev"];
