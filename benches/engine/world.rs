@@ -209,7 +209,7 @@ impl World {
                     self.running.remove(number);
                     self.evicting.push_back(number);
                 }
-                Action::Resize { .. } | Action::Fail { .. } => {}
+                Action::Resize { .. } | Action::EndPod { .. } | Action::Fail { .. } => {}
             }
         }
         decisions
@@ -373,6 +373,7 @@ impl World {
             allocatable: list(96, 1024, GPUS_PER_NODE, Some(110)),
             taints: Vec::new(),
             schedulable: self.nodes[index],
+            unreachable: None,
         }
     }
 

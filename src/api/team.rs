@@ -182,10 +182,15 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub default_time_limit: Option<String>,
-    /// Action after the loss of a pod. Replace: the pod is replaced within the same topology domain. Restart: the
-    /// whole workload returns to the queue.
+    /// Action after the loss of a pod: with its node, by deletion or eviction, or because it failed for good. Replace: the
+    /// pod is replaced within the same topology domain. Restart: the whole workload returns to the queue.
     #[serde(default)]
     pub on_pod_loss: OnPodLoss,
+    /// Action for pods on a node that has not answered for longer than --unreachable-after. End: they are ended without
+    /// their kubelet, and the workload goes on elsewhere. Wait: the workload waits until the node answers or is deleted;
+    /// for work that must never run twice.
+    #[serde(default)]
+    pub on_unreachable: OnUnreachable,
     /// Time from the admission until all pods of a workload with several pods must be ready, e.g. 10m. After it the
     /// workload returns to the queue and waits, longer each time. Default: no timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,6 +227,16 @@ pub enum OnPodLoss {
     Replace,
     /// The whole workload returns to the queue.
     Restart,
+}
+
+/// Action for pods on a node that does not answer.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnUnreachable {
+    /// The pods are ended without their kubelet.
+    #[default]
+    End,
+    /// The workload waits until the node answers or is deleted.
+    Wait,
 }
 
 /// Usage and conditions of a team.

@@ -67,6 +67,8 @@ pub struct JobStatus {
     pub active: Option<i64>,
     /// Pods that succeeded.
     pub succeeded: Option<i64>,
+    /// Pods that failed, or were deleted while the Job ran.
+    pub failed: Option<i64>,
     /// Pods that are ending.
     pub terminating: Option<i64>,
     /// The succeeded indexes of an Indexed Job, such as `0-2,5`.

@@ -100,6 +100,10 @@ fn of_state(reason: Reason) -> Advice {
             "Not all its pods became ready within the `readyTimeout` of its queue. It is tried again after a pause.",
             "Read the Events and logs of its pods. Raise `readyTimeout` if they only need longer.",
         ),
+        Reason::PodLost => advice(
+            "Its last runs lost a pod soon after their start, and `onPodLoss: Restart` of its queue restarts it as a whole. It is tried again after a pause, longer each time.",
+            "Read the logs and Events of its pods. A change of the workload ends the pause.",
+        ),
         Reason::Fragmented => advice(
             "Enough capacity is free in total, but fragmented over too many nodes or topology domains.",
             "Use smaller pods or `sluice.dev/topology-preferred`. An operator can set `--defragment-every`.",
@@ -179,8 +183,12 @@ fn of_eviction(reason: EvictReason) -> Advice {
             "Nothing. If it happens too often, raise `--defragment-every` or lower `--defragment-loss`.",
         ),
         EvictReason::NodeLost => advice(
-            "A node was lost with pods that cannot be replaced alone.",
+            "A node was lost, or has not answered for longer than `--unreachable-after`, with pods that cannot be replaced alone.",
             "Look at the node. `onPodLoss: Replace` of the queue keeps the other pods where possible.",
+        ),
+        EvictReason::PodLost => advice(
+            "A pod of it was deleted, evicted or failed for good, and `onPodLoss: Restart` of its queue restarts it as a whole.",
+            "Read the logs and Events of the pod. `onPodLoss: Replace` keeps the other pods.",
         ),
         EvictReason::NotPlaced => advice(
             "Its pods could not be started on their nodes, and no other nodes fit beside the rest.",

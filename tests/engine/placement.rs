@@ -33,6 +33,7 @@ fn node(name: &str, labels: &[(&str, &str)], offers: &[(&str, i64)]) -> Node {
         allocatable: amounts(offers),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     }
 }
 

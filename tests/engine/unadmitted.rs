@@ -156,6 +156,7 @@ impl Ledger {
                 allocatable: gpus(*count),
                 taints: Vec::new(),
                 schedulable: true,
+                unreachable: None,
             })
         }));
         for (id, job) in &self.jobs {
@@ -412,6 +413,7 @@ impl Ledger {
                         self.tell(Event::WorkloadApplied(workload));
                     }
                 },
+                Action::EndPod { .. } => prop_assert!(false, "every node answers"),
                 Action::Fail { .. } => prop_assert!(false, "no limit of time is set"),
             }
         }

@@ -89,6 +89,7 @@ fn log_line(action: &Action) -> String {
         Action::Evict { workload, preemptor, reason, .. } => {
             format!("Evict {workload} for {} {reason:?}", preemptor.as_ref().map_or("nobody", |id| &id.0))
         }
+        Action::EndPod { workload, pod, .. } => format!("EndPod {workload} {pod:?}"),
         Action::Fail { workload, reason, .. } => format!("Fail {workload} {reason:?}"),
     }
 }
@@ -162,6 +163,7 @@ impl World {
             allocatable: gpus(count),
             taints: Vec::new(),
             schedulable,
+            unreachable: None,
         }
     }
 
@@ -346,7 +348,9 @@ impl World {
             Action::Admit { workload, admission, .. } => {
                 self.items.get(workload).map(|job| (job, admission.clone()))
             }
-            Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => None,
+            Action::Evict { .. } | Action::Resize { .. } | Action::EndPod { .. } | Action::Fail { .. } => {
+                None
+            }
         });
         running.chain(starting).collect()
     }

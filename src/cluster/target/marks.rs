@@ -168,6 +168,7 @@ impl Requests {
             last_checkpoint: self.last_checkpoint,
             checkpoint_interval: self.checkpoint_interval,
             ran: None,
+            failed_pods: 0,
             state,
         }
     }

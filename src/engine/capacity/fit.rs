@@ -65,6 +65,7 @@ mod tests {
                 .map(|(k, v, e)| Taint { key: (*k).into(), value: (*v).into(), effect: (*e).into() })
                 .collect(),
             schedulable: true,
+            unreachable: None,
         }
     }
 

@@ -37,6 +37,9 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     if let Event::NodeApplied(node) = &event {
         misplaced::clear(scheduler, &node.name.clone());
     }
+    if let Event::PodRemoved(pod) = &event {
+        scheduler.retries.ended.gone(pod);
+    }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
     let effect = scheduler.state.apply(event);
     note(scheduler, effect);
@@ -123,12 +126,14 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
 
 /// Takes back a decision after its write failed; it is made again after a pause.
 fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now: Time) {
+    let had_ended_pods = scheduler.retries.ended.take_back(id);
     let Some(info) = scheduler.state.get(id) else { return };
     let phase = match &info.phase {
         Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &info.workload.state),
         Phase::Stopping(admission)
         | Phase::Failing(Some(admission))
         | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
+        _ if had_ended_pods => return scheduler.retries.failed(id, message, now),
         _ => return,
     };
     scheduler.state.set_phase(id, phase);

@@ -277,7 +277,8 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
 /// charged whatever its user writes (law 16).
 pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
     let mut usage = Usage { pool, ..Usage::default() };
-    for (node, pods) in &info.live {
+    let is_held = |node: &Option<NodeId>| node.is_none_or(|node| !nodes.get(node).lost);
+    for (node, pods) in info.live.iter().filter(|(node, _)| is_held(node)) {
         usage.pods += pods;
         if let Some(node) = node {
             usage.nodes.insert(*node, *pods);

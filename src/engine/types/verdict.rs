@@ -51,6 +51,8 @@ pub enum Reason {
     NotPlaced,
     /// Not all of its pods became ready in time in its last run; it is tried again after a pause.
     NotReady,
+    /// Its last runs lost a pod soon after their start; it is tried again after a pause.
+    PodLost,
     /// The capacity is free in total but fragmented.
     Fragmented,
     /// A team on its path is at its limit.
@@ -85,7 +87,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::HeldByUser,
         Self::Incomplete,
         Self::UnlikePods,
@@ -97,6 +99,7 @@ impl Reason {
         Self::NoRoom,
         Self::NotPlaced,
         Self::NotReady,
+        Self::PodLost,
         Self::Fragmented,
         Self::TeamLimit,
         Self::QueueLimit,
@@ -129,6 +132,7 @@ impl Reason {
             Self::NoRoom => "NoRoom",
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",
+            Self::PodLost => "PodLost",
             Self::Fragmented => "Fragmented",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",

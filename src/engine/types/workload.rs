@@ -136,6 +136,8 @@ pub struct Workload {
     pub checkpoint_interval: Option<Duration>,
     /// The duration of its last run, once it has finished.
     pub ran: Option<Duration>,
+    /// Pods of the present run that failed, or were lost in another way, as far as its controller counts them.
+    pub failed_pods: u32,
     /// Its state.
     pub state: Observed,
 }
@@ -168,6 +170,7 @@ impl Workload {
             last_checkpoint: None,
             checkpoint_interval: None,
             ran: None,
+            failed_pods: 0,
             state: Observed::Queued,
         }
     }

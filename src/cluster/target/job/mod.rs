@@ -44,6 +44,10 @@ pub struct JobFacts {
     pub active: u32,
     /// Pods that its controller counts as terminating.
     pub terminating: u32,
+    /// Pods that its controller has counted as failed, in all runs.
+    pub failed: u32,
+    /// The same at its last admission.
+    pub failed_before: u32,
     /// The parallelism in its spec.
     pub parallelism: u32,
     /// The parallelism that its user wrote.
@@ -147,7 +151,16 @@ impl Reading<'_> {
             own_queue: label(metadata, names::QUEUE),
             class: spec.priority_class_name.as_deref().map(Name::from),
             facts,
-            workload: Workload { pods: self.pods, min_pods, shape, sizes, resizable, ran, ..common },
+            workload: Workload {
+                pods: self.pods,
+                min_pods,
+                shape,
+                sizes,
+                resizable,
+                ran,
+                failed_pods: self.failed_pods(),
+                ..common
+            },
             target: Target::Job(Box::new(self.facts(user_affinity, written_sizes))),
             counts,
         }
@@ -164,6 +177,8 @@ impl Reading<'_> {
             has_failure_policy: job.spec.pod_failure_policy.is_some(),
             active: count(job.status.active),
             terminating: count(job.status.terminating),
+            failed: count(job.status.failed),
+            failed_before: self.marks.record.as_ref().map_or(0, |record| record.failed),
             parallelism: self.parallelism,
             wanted: self.wanted,
             started: job.status.start_time.is_some(),
@@ -195,6 +210,12 @@ impl Reading<'_> {
             None if self.marks.record.is_some() && !self.one_by_one => None,
             None => written.map(|written| written.to_string().into()),
         }
+    }
+
+    /// Pods that failed since its admission.
+    fn failed_pods(&self) -> u32 {
+        let before = self.marks.record.as_ref().filter(|_| self.is_admitted()).map(|record| record.failed);
+        before.map_or(0, |before| count(self.job.status.failed).saturating_sub(before))
     }
 
     /// What it has of everything that is capped.

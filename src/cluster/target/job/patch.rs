@@ -40,6 +40,7 @@ impl JobFacts {
             patch.push(add(&AFFINITY, pinned(self.written_affinity().as_ref(), &nodes)));
         }
         let record = self.with_done(self.with_wanted(record, grant), pin);
+        let record = Record { failed: self.failed, ..record };
         patch.push(annotate(names::ADMISSION, json(&record)));
         if let Some(user) = self.user_affinity.as_ref().filter(|_| !one_by_one) {
             patch.push(annotate(names::USER_AFFINITY, user.to_string()));
@@ -65,7 +66,8 @@ impl JobFacts {
             patch.push(test(&path, Value::String(before.to_string())));
         }
         patch.extend(self.granted_parallelism(grant, record.pods));
-        patch.push(annotate(names::ADMISSION, json(&self.with_wanted(record, grant))));
+        let record = Record { failed: self.failed_before, ..self.with_wanted(record, grant) };
+        patch.push(annotate(names::ADMISSION, json(&record)));
         Patch(patch)
     }
 

@@ -48,8 +48,8 @@ impl ClusterState {
                 let before = self.pools.remove(&name);
                 self.assign_pools(before.is_some_and(|pool| !pool.weights.is_empty()))
             }
-            Event::NodeApplied(node) => self.set_node(&node.name.clone(), Some(node)),
-            Event::NodeRemoved(name) => self.set_node(&name, None),
+            Event::NodeApplied(node) => self.node_applied(node),
+            Event::NodeRemoved(name) => self.node_removed(&name),
             Event::WorkloadApplied(workload) => self.set_workload(workload),
             Event::WorkloadRemoved(id) => self.remove_workload(&id),
             Event::PodApplied(pod) => self.set_pod(pod),

@@ -29,6 +29,7 @@ impl ClusterState {
             self.unoffered.insert(pod.id.clone(), requests);
         }
         self.pods.insert(pod.id.clone(), info);
+        self.note_lost(&pod.id);
         match owner.filter(|id| self.workloads.contains_key(id)) {
             Some(id) => {
                 if let Some(info) = self.workloads.get_mut(&id) {
@@ -43,6 +44,7 @@ impl ClusterState {
 
     pub(super) fn remove_pod(&mut self, id: &PodId) -> Effect {
         self.unoffered.remove(id);
+        self.on_lost_nodes.remove(id);
         let Some(pod) = self.pods.get(id) else { return Effect::Tighter };
         let node = pod.node;
         match pod.owner.clone().filter(|owner| self.workloads.contains_key(owner)) {
@@ -73,7 +75,7 @@ impl ClusterState {
         if let Some(owner) = &pod.owner {
             self.orphans.entry(owner.clone()).or_default().insert(id.clone());
         }
-        let Some(node) = pod.node else { return };
+        let Some(node) = pod.node.filter(|node| !self.nodes.get(*node).lost) else { return };
         if pod.unadmitted.is_some() {
             self.loose.insert(id.clone());
         }

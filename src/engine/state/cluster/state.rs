@@ -60,6 +60,10 @@ pub struct ClusterState {
     pub(super) pools: BTreeMap<Name, Pool>,
     pub(super) workloads: Register,
     pub(super) pods: BTreeMap<PodId, PodInfo>,
+    /// The nodes that do not answer, and since when.
+    pub(super) unreachable: BTreeMap<NodeId, Time>,
+    /// The pods on lost nodes.
+    pub(super) on_lost_nodes: BTreeSet<PodId>,
     /// The requests of pods that name a resource without a number.
     pub(super) unoffered: BTreeMap<PodId, ResourceList>,
     /// Pods of owners that are not managed workloads (yet), by owner.

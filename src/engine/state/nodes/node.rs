@@ -24,6 +24,8 @@ pub struct Hold {
 pub struct NodeInfo {
     /// The node as last observed; `None` while only pods on it are known.
     pub node: Option<Node>,
+    /// Whether its pods are held nowhere, because it has not answered for too long; `node` is `None` then.
+    pub lost: bool,
     /// The pool it belongs to.
     pub pool: PoolId,
     /// The name of that pool.

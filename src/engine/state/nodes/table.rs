@@ -102,6 +102,11 @@ impl NodeTable {
         self.touch(index);
     }
 
+    /// Sets whether the pods of a node are held nowhere.
+    pub fn set_lost(&mut self, index: NodeId, lost: bool) {
+        self.infos[index].lost = lost;
+    }
+
     /// Assigns a node to a pool.
     pub fn set_pool(&mut self, index: NodeId, pool: PoolId, name: &Name) {
         let info = &mut self.infos[index];

@@ -108,6 +108,7 @@ impl Fixture {
                     allocatable,
                     taints: if tainted { vec![taint] } else { Vec::new() },
                     schedulable: open,
+                    unreachable: None,
                 };
                 let offers = self.resources.vector(&node.allocatable);
                 self.table.set(index, Some(node), offers, crate::types::vector::SLOTS);
