@@ -100,6 +100,10 @@ fn of_state(reason: Reason) -> Advice {
             "Not all its pods became ready within the `readyTimeout` of its queue. It is tried again after a pause.",
             "Read the Events and logs of its pods. Raise `readyTimeout` if they only need longer.",
         ),
+        Reason::Constrained => advice(
+            "Enough capacity is free, but required affinity, anti-affinity or spread between pods keeps the workload from it.",
+            "Wait for the pods in the way to end, or relax the constraint that the message names.",
+        ),
         Reason::Fragmented => advice(
             "Enough capacity is free in total, but fragmented over too many nodes or topology domains.",
             "Use smaller pods or `sluice.dev/topology-preferred`. An operator can set `--defragment-every`.",

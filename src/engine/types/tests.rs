@@ -35,6 +35,7 @@ fn every_list_of_codes_is_complete() {
         NotPlaced,
         NotReady,
         Fragmented,
+        Constrained,
         TeamLimit,
         QueueLimit,
         NotPreemptibleOverGuarantee,

@@ -53,6 +53,8 @@ pub enum Reason {
     NotReady,
     /// The capacity is free in total but fragmented.
     Fragmented,
+    /// The capacity is free, but constraints between pods keep its pods from it.
+    Constrained,
     /// A team on its path is at its limit.
     TeamLimit,
     /// Its queue is at its limit.
@@ -85,7 +87,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::HeldByUser,
         Self::Incomplete,
         Self::UnlikePods,
@@ -98,6 +100,7 @@ impl Reason {
         Self::NotPlaced,
         Self::NotReady,
         Self::Fragmented,
+        Self::Constrained,
         Self::TeamLimit,
         Self::QueueLimit,
         Self::NotPreemptibleOverGuarantee,
@@ -130,6 +133,7 @@ impl Reason {
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",
             Self::Fragmented => "Fragmented",
+            Self::Constrained => "Constrained",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",
             Self::NotPreemptibleOverGuarantee => "NotPreemptibleOverGuarantee",
