@@ -414,6 +414,7 @@ impl World {
                     workload: Some(id(number)),
                     node: Some(node.clone()),
                     requests: requests(&item.request),
+                    profile: None,
                     unadmitted: None,
                 })
             } else {

@@ -20,6 +20,10 @@ const MOST_POOLS: u64 = 64;
 /// The most bytes of affinity in a template: an admission keeps the user's affinity in an annotation, and the API server
 /// accepts 256 KiB of annotations.
 const MOST_AFFINITY_BYTES: u64 = 64 << 10;
+/// The most required affinity, anti-affinity and spread terms between pods in a template.
+pub const MOST_POD_TERMS: usize = 32;
+/// The most requirements, values and namespaces in these terms; of a pod's labels as many are kept.
+pub const MOST_POD_RULES: usize = 1024;
 /// The most JSON values in the spec of a custom kind, which is kept to be patched.
 const MOST_VALUES: u64 = 20_000;
 
@@ -51,6 +55,10 @@ pub struct Counts {
     pub terms: u64,
     /// Node selectors, requirements of these terms, their values, and tolerations.
     pub rules: u64,
+    /// Required affinity, anti-affinity and spread terms between pods.
+    pub pod_terms: u64,
+    /// Requirements, values and namespaces in these terms.
+    pub pod_rules: u64,
     /// Bytes of affinity.
     pub affinity_bytes: u64,
     /// Different resources, and claims of devices.
@@ -76,6 +84,8 @@ impl Counts {
         Self {
             terms: self.terms.max(other.terms),
             rules: self.rules.max(other.rules),
+            pod_terms: self.pod_terms.max(other.pod_terms),
+            pod_rules: self.pod_rules.max(other.pod_rules),
             affinity_bytes: self.affinity_bytes.max(other.affinity_bytes),
             names: self.names.max(other.names),
             gates: self.gates.max(other.gates),
@@ -133,7 +143,7 @@ impl Caps {
         pairs.find(|(then, now)| over(then, now)).map(|(_, now)| now.sentence())
     }
 
-    fn measures(&self, counts: &Counts) -> [Measure; 9] {
+    fn measures(&self, counts: &Counts) -> [Measure; 11] {
         let of = |count, cap, what, cap_of| Measure { count, cap, what, cap_of };
         let terms = u64::from(self.terms);
         [
@@ -143,6 +153,18 @@ impl Caps {
                 terms.saturating_mul(RULES_PER_TERM),
                 "node selectors, affinity requirements, values of them, and tolerations",
                 "16 for each of --max-affinity-terms",
+            ),
+            of(
+                counts.pod_terms,
+                MOST_POD_TERMS as u64,
+                "required affinity and spread terms between pods",
+                "a pod template",
+            ),
+            of(
+                counts.pod_rules,
+                MOST_POD_RULES as u64,
+                "requirements, values and namespaces in terms between pods",
+                "a pod template",
             ),
             of(counts.affinity_bytes, MOST_AFFINITY_BYTES, "bytes of affinity", "a pod template"),
             of(counts.names, self.names.into(), "different resources and claims", "--max-resource-names"),
@@ -165,6 +187,8 @@ mod tests {
         let at = Counts {
             terms: 64,
             rules: 1024,
+            pod_terms: 32,
+            pod_rules: 1024,
             affinity_bytes: 65_536,
             names: 32,
             gates: 16,
@@ -184,6 +208,14 @@ mod tests {
             (
                 Counts { rules: 1025, ..at },
                 "it has 1025 node selectors, affinity requirements, values of them, and tolerations, more than the 1024 of 16 for each of --max-affinity-terms",
+            ),
+            (
+                Counts { pod_terms: 33, ..at },
+                "it has 33 required affinity and spread terms between pods, more than the 32 of a pod template",
+            ),
+            (
+                Counts { pod_rules: 1025, ..at },
+                "it has 1025 requirements, values and namespaces in terms between pods, more than the 1024 of a pod template",
             ),
             (
                 Counts { affinity_bytes: 65_537, ..at },

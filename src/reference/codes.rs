@@ -104,6 +104,10 @@ fn of_state(reason: Reason) -> Advice {
             "Its last runs lost a pod soon after their start, and `onPodLoss: Restart` of its queue restarts it as a whole. It is tried again after a pause, longer each time.",
             "Read the logs and Events of its pods. A change of the workload ends the pause.",
         ),
+        Reason::Constrained => advice(
+            "Enough capacity is free, but required affinity, anti-affinity or spread between pods keeps the workload from it.",
+            "Wait for the pods in the way to end, or relax the constraint that the message names.",
+        ),
         Reason::Fragmented => advice(
             "Enough capacity is free in total, but fragmented over too many nodes or topology domains.",
             "Use smaller pods or `sluice.dev/topology-preferred`. An operator can set `--defragment-every`.",

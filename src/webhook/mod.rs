@@ -7,6 +7,7 @@
 mod assignment;
 mod body;
 mod caps;
+mod constraints;
 mod context;
 mod custom;
 mod gang;

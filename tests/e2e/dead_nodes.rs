@@ -1,7 +1,6 @@
 //! Nodes that die without being deleted, and pods that are lost one by one.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;

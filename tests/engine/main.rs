@@ -2,6 +2,7 @@
 //! for (see [`laws`]), and known cases with one right answer.
 
 mod cases;
+mod constraints;
 mod currency;
 mod defragment;
 mod eviction_cost;

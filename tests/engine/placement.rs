@@ -110,6 +110,7 @@ impl Cluster {
                     workload: Some(id.clone()),
                     node: Some(node.clone()),
                     requests: workload.shape.requests.clone(),
+                    profile: None,
                     unadmitted: None,
                 }));
             }
@@ -411,6 +412,7 @@ impl Draw {
                 workload: None,
                 node: Some(format!("n{i}").into()),
                 requests: amounts(&gpu((8 - node.free) * 1_000)),
+                profile: None,
                 unadmitted: None,
             }));
         }

@@ -49,6 +49,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         min_pods: None,
         shape: PodShape { requests: gpus(count), ..PodShape::default() },
         sizes: Vec::new(),
+        profile: std::sync::Arc::default(),
         topology: Topology::default(),
         user: None,
         pools: Vec::new(),

@@ -89,6 +89,7 @@ impl Cluster {
             workload: Some(id.clone()),
             node: Some(node.clone()),
             requests: gpus(1),
+            profile: None,
             unadmitted: None,
         }));
     }

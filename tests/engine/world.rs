@@ -192,6 +192,7 @@ impl World {
                     workload: Some(job.workload.id.clone()),
                     node: Some(node.clone()),
                     requests: gpus(job.gpus_per_pod),
+                    profile: None,
                     unadmitted: None,
                 });
             }
@@ -206,6 +207,7 @@ impl World {
             workload: None,
             node: Some(node.clone()),
             requests: gpus(*count),
+            profile: None,
             unadmitted: None,
         }));
         pods
@@ -319,8 +321,14 @@ impl World {
         self.unmanaged_created += 1;
         let id = PodId(format!("unmanaged-{}", self.unmanaged_created).into());
         self.unmanaged.insert(id.clone(), (node.clone(), count));
-        let pod =
-            Pod { id, workload: None, node: Some(node.clone()), requests: gpus(count), unadmitted: None };
+        let pod = Pod {
+            id,
+            workload: None,
+            node: Some(node.clone()),
+            requests: gpus(count),
+            profile: None,
+            unadmitted: None,
+        };
         self.engine.apply(Event::PodApplied(pod), self.now);
     }
 

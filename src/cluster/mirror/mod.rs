@@ -4,6 +4,7 @@ mod apply;
 mod capped;
 mod devices;
 mod fill;
+mod profiles;
 mod queries;
 mod unadmitted;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use self::fill::{complete, thinned};
+use self::profiles::Profiles;
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
 use super::ownership::Ownership;
@@ -66,6 +68,7 @@ pub struct Mirror {
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
+    profiles: Profiles,
     replicas: Replicas,
     /// The numbers of ready and succeeded pods of each workload.
     ready_pods: ReadyPods,

@@ -1,10 +1,12 @@
 //! What happens in the cluster, as the engine learns it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::types::amount::ResourceList;
 use crate::types::name::Name;
 use crate::types::node::{Node, Pool};
+use crate::types::profile::Profile;
 use crate::types::team::Team;
 use crate::types::time::Time;
 use crate::types::workload::{PodId, Workload, WorkloadId};
@@ -57,6 +59,8 @@ pub struct Pod {
     pub node: Option<Name>,
     /// Its requests.
     pub requests: ResourceList,
+    /// Its labels and constraints, if it belongs to no known workload; those of a workload's pods are the workload's.
+    pub profile: Option<Arc<Profile>>,
     /// What the team of its namespace is charged if the pod belongs to no known workload; `None` outside of teams.
     pub unadmitted: Option<Box<Unadmitted>>,
 }

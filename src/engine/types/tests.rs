@@ -36,6 +36,7 @@ fn every_list_of_codes_is_complete() {
         NotReady,
         PodLost,
         Fragmented,
+        Constrained,
         TeamLimit,
         QueueLimit,
         NotPreemptibleOverGuarantee,

@@ -55,6 +55,8 @@ pub enum Reason {
     PodLost,
     /// The capacity is free in total but fragmented.
     Fragmented,
+    /// The capacity is free, but constraints between pods keep its pods from it.
+    Constrained,
     /// A team on its path is at its limit.
     TeamLimit,
     /// Its queue is at its limit.
@@ -87,7 +89,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::HeldByUser,
         Self::Incomplete,
         Self::UnlikePods,
@@ -101,6 +103,7 @@ impl Reason {
         Self::NotReady,
         Self::PodLost,
         Self::Fragmented,
+        Self::Constrained,
         Self::TeamLimit,
         Self::QueueLimit,
         Self::NotPreemptibleOverGuarantee,
@@ -134,6 +137,7 @@ impl Reason {
             Self::NotReady => "NotReady",
             Self::PodLost => "PodLost",
             Self::Fragmented => "Fragmented",
+            Self::Constrained => "Constrained",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",
             Self::NotPreemptibleOverGuarantee => "NotPreemptibleOverGuarantee",

@@ -53,8 +53,12 @@ pub fn custom(watched: &Watched, object: &DynamicObject, now: Time) -> JobSeen {
 
 /// The pods that an object requests with its user's affinities, also while an admission has replaced them.
 #[must_use]
-pub fn asked(kind: &Kind, object: &Value, kept: &BTreeMap<String, Value>) -> Gang {
-    gang(kind, object, &|template| match kept.get(&template.to_string()) {
+pub fn asked(
+    kind: &Kind,
+    (object, namespace): (&Value, Option<&String>),
+    kept: &BTreeMap<String, Value>,
+) -> Gang {
+    gang(kind, (object, namespace), &|template| match kept.get(&template.to_string()) {
         Some(user) => Some(user.clone()),
         None => template.under("spec").under("affinity").read(object).cloned(),
     })
@@ -71,7 +75,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
     let kept: BTreeMap<String, Value> = annotation(metadata, names::USER_AFFINITY)
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
-    let gang = asked(kind, data, &kept);
+    let gang = asked(kind, (data, metadata.namespace.as_ref()), &kept);
     let stage = Stage { suspended, finished, admissible: gang.pods > 0 && gang.missing.is_none() };
     let state = marks.state(&stage, || {
         (marks.eviction.as_ref().map_or(now, |note| time(note.at)), kind.has_stopped(data))
@@ -89,6 +93,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
         workload: Workload {
             pods: gang.pods,
             shape: if over { PodShape::default() } else { gang.shape },
+            profile: if over { Arc::default() } else { gang.profile },
             ran: marks.record.as_ref().filter(|_| over).and_then(|record| ran(record, data)),
             ..common
         },

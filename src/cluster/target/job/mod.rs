@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
+use super::super::reduce::profile::profile;
 use super::super::reduce::shape::shape;
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
 use super::super::wire;
@@ -19,11 +20,14 @@ use crate::api::pod_group::is_own;
 use crate::api::record::{Record, time};
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
-use crate::engine::types::{Name, Observed, PodShape, Size, Time, Workload, WorkloadKind};
+use crate::engine::types::{Name, Observed, PodShape, Profile, Size, Time, Workload, WorkloadKind};
 
 mod patch;
 
 pub(super) use patch::evict;
+
+/// The labels with the name of the Job that its pods have.
+const JOB_NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 
 /// Facts that only a Job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +149,7 @@ impl Reading<'_> {
         let counts = Counts { pools, ..self.counts(user_affinity.as_deref()) };
         let claims =
             Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
+        let profile = if over { Arc::default() } else { self.profile(user_affinity.as_deref()) };
         let ran = self.marks.record.as_ref().filter(|_| over).and_then(|_| ran(self.job));
         Managed {
             claims: claims.filter(|_| !over),
@@ -155,6 +160,7 @@ impl Reading<'_> {
                 pods: self.pods,
                 min_pods,
                 shape,
+                profile,
                 sizes,
                 resizable,
                 ran,
@@ -223,6 +229,17 @@ impl Reading<'_> {
         let affinity: Option<Value> = user_affinity.and_then(|text| serde_json::from_str(text).ok());
         let pods = u64::from(self.pods);
         Counts { pods, ..counts(&self.job.spec.template.spec, affinity.as_ref()) }
+    }
+
+    /// The labels and constraints of its pods. The API server has written the labels of the Job into its template.
+    fn profile(&self, user_affinity: Option<&str>) -> Arc<Profile> {
+        let (metadata, template) = (&self.job.metadata, &self.job.spec.template);
+        let affinity: Option<Value> = user_affinity.and_then(|text| serde_json::from_str(text).ok());
+        let mut labels = template.metadata.labels.clone().unwrap_or_default();
+        for key in JOB_NAME_LABELS {
+            labels.entry(key.to_owned()).or_insert_with(|| metadata.name.clone().unwrap_or_default());
+        }
+        profile(metadata.namespace.as_ref(), Some(&labels), &template.spec, affinity.as_ref())
     }
 
     /// The requests of its pods; none once it is over.

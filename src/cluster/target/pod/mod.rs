@@ -1,9 +1,12 @@
 //! A pod: the resources it holds, the workload it is by itself, and the patches on it.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
 use self::replica::{Replica, replica};
+use super::super::reduce;
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
 use super::super::reduce::shape::{requests, shape};
@@ -18,7 +21,8 @@ use crate::api::names;
 use crate::api::record::{Group, time};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{
-    Admission, Name, Observed, Pod, PodId, PodShape, Time, Unadmitted, Workload, WorkloadId, WorkloadKind,
+    Admission, Name, Observed, Pod, PodId, PodShape, Profile, Time, Unadmitted, Workload, WorkloadId,
+    WorkloadKind,
 };
 
 mod patch;
@@ -146,6 +150,7 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             workload,
             node: pod.spec.node_name.as_deref().map(Name::from),
             requests,
+            profile: Some(profile(pod)),
             // The cache knows the team of the namespace.
             unadmitted: None,
         }),
@@ -155,6 +160,16 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         managed,
         group,
     }
+}
+
+fn profile(pod: &wire::Pod) -> Arc<Profile> {
+    let (metadata, spec) = (&pod.metadata, &pod.spec);
+    reduce::profile::profile(
+        metadata.namespace.as_ref(),
+        metadata.labels.as_ref(),
+        spec,
+        spec.affinity.as_ref(),
+    )
 }
 
 /// The workload of a pod: the group it was admitted with, itself, or the Job that made it.
@@ -337,6 +352,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         }),
         workload: Workload {
             priority: spec.priority.unwrap_or(0),
+            profile: if over { Arc::default() } else { profile(pod) },
             shape,
             resumable: false,
             expendable,

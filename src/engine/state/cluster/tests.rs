@@ -175,6 +175,7 @@ fn a_resource_that_only_requests_name_costs_no_number() {
         workload: None,
         node: Some("n".into()),
         requests: [("x.y/r7".into(), Amount::units(2))].into(),
+        profile: None,
         unadmitted: None,
     };
     state.apply(Event::PodApplied(pod));
@@ -248,6 +249,7 @@ fn sums_of_absurd_amounts_are_the_nearest_amount() {
                 workload: None,
                 node: Some(format!("n{}", n % 2).into()),
                 requests: all(),
+                profile: None,
                 unadmitted: Some(Box::new(facts)),
             }),
             Time(0),
