@@ -1,6 +1,7 @@
 //! The rules for the pods of one request, with the pods that are on nodes already.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::capacity::fit;
 use crate::placement::capacity::Capacity;
@@ -66,9 +67,16 @@ impl Rules {
     pub fn of(state: &ClusterState, request: &Request<'_>, capacity: Capacity<'_>) -> Option<Self> {
         let (profile, nodes) = (&**request.profile, &state.nodes);
         let beside_others = !matches!(capacity, Capacity::Empty);
-        let repelled = beside_others && nodes.constraints.repelling(profile).next().is_some();
+        let mut repelling: BTreeSet<&Arc<PodTerm>> = BTreeSet::new();
+        if beside_others {
+            repelling.extend(nodes.constraints.repelling(profile));
+        }
+        if let Capacity::Settled(freed) = capacity {
+            let added = freed.nodes().flat_map(|node| freed.added(node)).flat_map(|(added, _)| &added.apart);
+            repelling.extend(added.filter(|term| selects(&term.pods, profile)));
+        }
         let awaited = beside_others && nodes.constraints.is_awaited(profile);
-        if !profile.is_constrained() && !repelled && !awaited {
+        if !profile.is_constrained() && repelling.is_empty() && !awaited {
             return None;
         }
         let reading = Reading { state, request, capacity };
@@ -81,8 +89,8 @@ impl Rules {
                 rule(Origin::Apart, &term.topology_key, Kind::Single);
             }
         }
-        for term in nodes.constraints.repelling(profile).filter(|_| repelled) {
-            let closed = reading.domains(&term.topology_key, &Wanted::Repelling(term.clone()));
+        for term in repelling {
+            let closed = reading.domains(&term.topology_key, &Wanted::Repelling(Arc::clone(term)));
             rule(Origin::Others, &term.topology_key, Kind::Closed(closed));
         }
         if awaited {
@@ -222,7 +230,7 @@ impl Reading<'_> {
                 let there = pods.entry(node).or_default();
                 for (holder, gone) in freed.gone(node) {
                     let hold = nodes.get(node).holds.get(holder);
-                    let matches = |profile: &std::sync::Arc<Profile>| wanted.matches(profile);
+                    let matches = |profile: &Arc<Profile>| wanted.matches(profile);
                     if hold.and_then(|hold| hold.profile.as_ref()).is_some_and(matches) {
                         *there = there.saturating_sub(*gone);
                     }

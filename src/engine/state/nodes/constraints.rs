@@ -1,20 +1,15 @@
-//! The constraints between the pods on nodes: which running pods repel others, and how many pods of a kind that a
-//! constraint looks at are on each node.
-//!
-//! Counts are kept for the constraints that placements ask about. Only the nodes that have changed since the last request
-//! are counted again. Where no pod has a constraint, nothing is counted.
+//! The constraints between the pods on nodes: which running pods repel others, and which pods a constraint looks at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::capacity::fit::requirement_holds;
 use crate::state::nodes::node::NodeInfo;
-use crate::state::nodes::table::NodeTable;
 use crate::types::ids::NodeId;
 use crate::types::{Name, Operator, PodSelector, PodTerm, Profile};
 
 /// At most this many counts are kept.
-const COUNTS: usize = 256;
+pub(super) const COUNTS: usize = 256;
 
 /// Whether a selector selects a pod of this profile.
 #[must_use]
@@ -103,7 +98,7 @@ impl Constraints {
     }
 
     /// Notes that pods of this profile are expected on a node, or not any more.
-    fn expect(&mut self, profile: &Profile, expected: bool) {
+    pub(super) fn expect(&mut self, profile: &Profile, expected: bool) {
         for term in &profile.apart {
             if expected {
                 self.retain(term);
@@ -165,7 +160,7 @@ impl Wanted {
         }
     }
 
-    fn count(&self, info: &NodeInfo) -> There {
+    pub(super) fn count(&self, info: &NodeInfo) -> There {
         let holds = info.holds.values();
         let matching =
             holds.filter(|hold| hold.profile.as_ref().is_some_and(|profile| self.matches(profile)));
@@ -192,79 +187,15 @@ pub struct There {
 
 /// The counts of one constraint, as far as they include the changes of nodes.
 #[derive(Clone, Debug, Default)]
-struct Count {
-    asked: u64,
-    known: Option<u64>,
-    by_node: BTreeMap<NodeId, There>,
+pub(super) struct Count {
+    pub(super) asked: u64,
+    pub(super) known: Option<u64>,
+    pub(super) by_node: BTreeMap<NodeId, There>,
 }
 
 /// The counts that were asked for.
 #[derive(Clone, Debug, Default)]
 pub struct CountCache {
-    counts: BTreeMap<Wanted, Count>,
-    asked: u64,
-}
-
-impl NodeTable {
-    /// Expects pods for which capacity on a node is nominated, `times` of them; fewer if that is negative. The nomination
-    /// of the capacity follows.
-    pub fn expect(&mut self, index: NodeId, profile: &Arc<Profile>, times: i64) {
-        let expected = &mut self.infos[index].expected;
-        let pods = u32::try_from(times.unsigned_abs()).unwrap_or(u32::MAX);
-        if times > 0 {
-            expected.push((Arc::clone(profile), pods));
-        } else if let Some(at) = expected.iter().position(|(known, count)| known == profile && *count == pods)
-        {
-            expected.swap_remove(at);
-        }
-        self.constraints.expect(profile, times > 0);
-    }
-
-    /// Calls `work` with the pods that a constraint looks at, by node; nodes without any are left out.
-    pub fn count<T>(&self, wanted: &Wanted, work: impl FnOnce(&BTreeMap<NodeId, There>) -> T) -> T {
-        let mut cache = self.counts.borrow_mut();
-        cache.asked += 1;
-        let asked = cache.asked;
-        if !cache.counts.contains_key(wanted) {
-            let oldest =
-                cache.counts.iter().min_by_key(|(_, count)| count.asked).map(|(wanted, _)| wanted.clone());
-            if let Some(oldest) = oldest.filter(|_| cache.counts.len() >= COUNTS) {
-                cache.counts.remove(&oldest);
-            }
-            cache.counts.insert(wanted.clone(), Count::default());
-        }
-        match cache.counts.get_mut(wanted) {
-            Some(count) => {
-                count.asked = asked;
-                count.catch_up(self, wanted);
-                work(&count.by_node)
-            }
-            None => work(&BTreeMap::new()),
-        }
-    }
-}
-
-impl Count {
-    /// Includes all changes of nodes since the last request.
-    fn catch_up(&mut self, table: &NodeTable, wanted: &Wanted) {
-        let known = self.known.replace(table.version());
-        let missed = known.and_then(|known| known.checked_sub(table.dropped));
-        let changed = missed.and_then(|known| table.changes.get(usize::try_from(known).ok()?..));
-        match changed.filter(|changed| changed.len() <= table.infos.len()) {
-            Some(changed) => {
-                let changed: BTreeSet<NodeId> = changed.iter().copied().collect();
-                changed.into_iter().for_each(|node| self.update(table, wanted, node));
-            }
-            None => table.indices().for_each(|node| self.update(table, wanted, node)),
-        }
-    }
-
-    fn update(&mut self, table: &NodeTable, wanted: &Wanted, node: NodeId) {
-        let there = wanted.count(&table.infos[node]);
-        if there != There::default() {
-            self.by_node.insert(node, there);
-        } else {
-            self.by_node.remove(&node);
-        }
-    }
+    pub(super) counts: BTreeMap<Wanted, Count>,
+    pub(super) asked: u64,
 }

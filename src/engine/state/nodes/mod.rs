@@ -2,6 +2,7 @@
 
 mod best;
 mod constraints;
+mod counts;
 mod fitting;
 mod masks;
 mod node;
