@@ -75,6 +75,7 @@ impl CapOptions {
     #[must_use]
     pub fn caps(&self) -> Caps {
         Caps {
+            assumed_fractions: false,
             terms: self.max_affinity_terms,
             names: self.max_resource_names,
             gates: self.max_scheduling_gates,

@@ -12,6 +12,7 @@ use kube::{Client, Config};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::caps::Caps;
 use crate::api::names;
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
@@ -72,6 +73,10 @@ pub struct Options {
     /// Caps on workloads.
     #[command(flatten)]
     pub caps: CapOptions,
+    /// Accept GPU fractions in pools without `shares` too. Sluice alone counts them: the pods request nothing, so their
+    /// nodes must share GPUs among such pods by themselves.
+    #[arg(long)]
+    pub assume_gpu_fractions: bool,
     /// Resources that count as GPUs.
     #[command(flatten)]
     pub accelerators: AcceleratorOptions,
@@ -103,7 +108,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
     // The caps hold from the first review on, also while everything else is still being listed.
-    let caps = options.caps.caps();
+    let caps = Caps { assumed_fractions: options.assume_gpu_fractions, ..options.caps.caps() };
     directory.store(Directory { caps, ..Directory::default() });
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
 

@@ -27,6 +27,10 @@ pub const MOST_POD_RULES: usize = 1024;
 /// The most JSON values in the spec of a custom kind, which is kept to be patched.
 const MOST_VALUES: u64 = 20_000;
 
+/// Why a workload with a GPU fraction waits if no pool offers any.
+const WITHOUT_GPU: &str = "it has a GPU fraction for which its pods request nothing, so they would get no GPU; create it \
+     again with a pool whose NodePool lists shares";
+
 /// The caps that are flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
@@ -40,11 +44,20 @@ pub struct Caps {
     pub pods: u32,
     /// The termination grace period of a pod.
     pub grace: Duration,
+    /// Whether pods may have a GPU fraction for which they request nothing, because their nodes share GPUs by themselves.
+    pub assumed_fractions: bool,
 }
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { terms: 64, names: 32, gates: 16, pods: 10_000, grace: Duration::from_secs(600) }
+        Self {
+            terms: 64,
+            names: 32,
+            gates: 16,
+            pods: 10_000,
+            grace: Duration::from_secs(600),
+            assumed_fractions: false,
+        }
     }
 }
 
@@ -75,6 +88,8 @@ pub struct Counts {
     pub values: u64,
     /// The termination grace period in seconds.
     pub grace: u64,
+    /// Whether its pods have a GPU fraction and request nothing for it.
+    pub plain_fraction: bool,
 }
 
 impl Counts {
@@ -94,6 +109,7 @@ impl Counts {
             pools: self.pools.max(other.pools),
             values: self.values.max(other.values),
             grace: self.grace.max(other.grace),
+            plain_fraction: self.plain_fraction || other.plain_fraction,
         }
     }
 }
@@ -115,12 +131,14 @@ impl Measure {
 }
 
 impl Caps {
-    /// The first cap that an object exceeds, as a clause with cap and count. The grace period is no part of it: a
-    /// stored object may keep its own.
+    /// The first cap that an object exceeds, as a clause with cap and count, or why its pods would get no GPU. The grace
+    /// period is no part of it: a stored object may keep its own.
     #[must_use]
     pub fn exceeded(&self, counts: &Counts) -> Option<String> {
         let over = |measure: &Measure| measure.count > measure.cap;
-        self.measures(counts).iter().find(|measure| over(measure)).map(Measure::sentence)
+        let capped = self.measures(counts).iter().find(|measure| over(measure)).map(Measure::sentence);
+        let without_gpu = counts.plain_fraction && !self.assumed_fractions;
+        capped.or_else(|| without_gpu.then(|| WITHOUT_GPU.to_owned()))
     }
 
     /// The first cap that an object exceeds by more than the object before it, as a clause. An object that is stored
@@ -197,6 +215,7 @@ mod tests {
             pools: 64,
             values: 20_000,
             grace: 600,
+            plain_fraction: false,
         };
         assert_eq!(caps.exceeded(&at), None);
         assert_eq!(caps.exceeded_anew(&Counts::default(), &at, None), None);
@@ -241,6 +260,13 @@ mod tests {
             assert_eq!(caps.exceeded_anew(&Counts::default(), &over, None).as_deref(), Some(expected));
             assert_eq!(caps.exceeded_anew(&over, &over, None), None, "an old object stays editable");
         }
+    }
+
+    #[test]
+    fn a_fraction_that_pods_do_not_request_is_accepted_only_where_nodes_share_gpus_themselves() {
+        let (caps, plain) = (Caps::default(), Counts { plain_fraction: true, ..Counts::default() });
+        assert_eq!(caps.exceeded(&plain).as_deref(), Some(WITHOUT_GPU));
+        assert_eq!(Caps { assumed_fractions: true, ..caps }.exceeded(&plain), None);
     }
 
     #[test]

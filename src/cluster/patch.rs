@@ -6,6 +6,8 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOpera
 use kube::core::Status;
 use serde_json::Value;
 
+use crate::api::names;
+
 /// The patch applies only while the field has this value.
 pub(super) fn test(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
@@ -24,6 +26,11 @@ pub(super) fn add_at(path: PointerBuf, value: Value) -> PatchOperation {
 /// Sets an annotation; the object must have annotations.
 pub(super) fn annotate(key: &str, text: String) -> PatchOperation {
     add(&["metadata", "annotations", key], Value::String(text))
+}
+
+/// Marks an object as held by Sluice.
+pub(super) fn hold() -> PatchOperation {
+    annotate(names::HELD, "true".to_owned())
 }
 
 /// Removes an annotation; it must exist.

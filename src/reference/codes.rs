@@ -69,8 +69,8 @@ fn of_state(reason: Reason) -> Advice {
             "Give all pods the same requests, node selector, affinity, tolerations, queue, pools, topology and priority.",
         ),
         Reason::Uncounted => advice(
-            "The number of devices in a ResourceClaim of the workload is not known, or the workload exceeds a cap.",
-            "Create the template or DeviceClass that the message names, or claim a fixed number of devices. If it names a cap, create the workload again with less, or raise the cap.",
+            "The number of devices in a ResourceClaim of the workload is not known, its pods would get no GPU for their fraction, or the workload exceeds a cap.",
+            "Create the template or DeviceClass that the message names, or claim a fixed number of devices. If it names a GPU fraction, create the workload again with a pool that lists `shares`. If it names a cap, create the workload again with less, or raise the cap.",
         ),
         Reason::NotYetConsidered => advice(
             "No scheduling cycle has considered the workload yet, or it asks for no pods.",

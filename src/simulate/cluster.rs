@@ -70,6 +70,8 @@ impl Cluster {
     /// An empty cluster.
     #[must_use]
     pub fn new(caps: Caps) -> Self {
+        // The simulator has no nodes that could lack a GPU for a pod that requests none: the engine's count is all.
+        let caps = Caps { assumed_fractions: true, ..caps };
         let mut mirror = Mirror::default().capped(caps);
         for change in empty_lists() {
             mirror.take(change);

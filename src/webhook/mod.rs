@@ -12,6 +12,8 @@ mod context;
 mod custom;
 mod gang;
 mod gpu_fraction;
+#[cfg(test)]
+mod hold_tests;
 mod job;
 mod mutate;
 mod object;

@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use self::roles::{Gang, gang};
-use super::super::patch::{add_at, annotate, json, unannotate};
+use super::super::patch::{add_at, annotate, hold, json, unannotate};
 use super::super::reduce::claims::Claims;
 use super::super::reduce::counts::values;
 use super::super::reduce::{annotation, controller, label, uid, version};
@@ -133,6 +133,7 @@ impl CustomFacts {
         let (placed, kept) = place(&self.kind, &self.object, &self.templates, &nodes);
         let mut patch = facts.expect(version);
         patch.push(self.suspend(false));
+        patch.extend(facts.release());
         patch.extend(placed);
         patch.push(annotate(names::ADMISSION, json(record)));
         if self.kind.placement == Placement::Affinity {
@@ -145,18 +146,16 @@ impl CustomFacts {
     }
 
     pub(super) fn evict(&self, facts: &Facts, version: u64, note: &Eviction) -> Patch {
-        let mut patch = facts.expect(version);
-        patch.extend([self.suspend(true), annotate(names::EVICTION, json(note))]);
+        let mut patch = self.stop(facts, version, note);
+        patch.push(hold());
         Patch(patch)
     }
 
     /// Stops the object for good. Only its own controller can mark it as failed, so it remains suspended as if by
     /// its user, with a note of the reason.
     pub(super) fn fail(&self, facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
-        let mut patch = self.evict(facts, version, &why.note()).0;
-        if facts.held {
-            patch.push(unannotate(names::HELD));
-        }
+        let mut patch = self.stop(facts, version, &why.note());
+        patch.extend(facts.release());
         Patch(patch)
     }
 
@@ -164,13 +163,16 @@ impl CustomFacts {
         let mut patch = facts.expect(version);
         patch.extend(unplace(&self.kind, &self.object, &self.templates, &self.kept));
         patch.push(unannotate(names::ADMISSION));
-        if facts.held && !facts.has_eviction {
-            patch.push(unannotate(names::HELD));
-        }
         if !self.kept.is_empty() {
             patch.push(unannotate(names::USER_AFFINITY));
         }
         Patch(patch)
+    }
+
+    fn stop(&self, facts: &Facts, version: u64, note: &Eviction) -> Vec<PatchOperation> {
+        let mut patch = facts.expect(version);
+        patch.extend([self.suspend(true), annotate(names::EVICTION, json(note))]);
+        patch
     }
 
     fn suspend(&self, suspended: bool) -> PatchOperation {

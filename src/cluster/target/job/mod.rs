@@ -11,7 +11,7 @@ use super::super::reduce::profile::profile;
 use super::super::reduce::shape::shape;
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
 use super::super::wire;
-use super::gpu_fraction::{Sizes, take_fraction};
+use super::gpu_fraction::{Sizes, request_gpu, take_fraction};
 use super::marks::{Marks, Requests, Stage};
 use super::{JobSeen, Managed, Target, gates};
 use crate::api::caps::Counts;
@@ -122,6 +122,8 @@ struct Pods {
     /// The requests at each size, and the sizes as they are written.
     sizes: (Vec<Size>, Option<Sizes>),
     whole_device: Option<(Name, Amount)>,
+    /// Whether they have a GPU fraction and request nothing for it.
+    plain_fraction: bool,
 }
 
 impl Reading<'_> {
@@ -137,7 +139,7 @@ impl Reading<'_> {
         let resizable =
             (elastic || admitted && self.one_by_one) && (admitted || self.state == Observed::Queued);
         let user_affinity = self.user_affinity();
-        let Pods { shape, sizes: (sizes, written_sizes), whole_device } =
+        let Pods { shape, sizes: (sizes, written_sizes), whole_device, plain_fraction } =
             self.pods(elastic, user_affinity.as_deref(), requests.fraction);
         let mut facts = self.marks.facts(metadata);
         facts.failure = conditions(self.job)
@@ -146,7 +148,7 @@ impl Reading<'_> {
         facts.whole_device = whole_device;
         let common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
         let pools = common.pools.len() as u64;
-        let counts = Counts { pools, ..self.counts(user_affinity.as_deref()) };
+        let counts = Counts { pools, plain_fraction, ..self.counts(user_affinity.as_deref()) };
         let claims =
             Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
         let profile = if over { Arc::default() } else { self.profile(user_affinity.as_deref()) };
@@ -246,7 +248,8 @@ impl Reading<'_> {
     fn pods(&self, elastic: bool, user_affinity: Option<&str>, fraction: Option<Amount>) -> Pods {
         let spec = &self.job.spec.template.spec;
         if self.is_over() {
-            return Pods { shape: PodShape::default(), sizes: (Vec::new(), None), whole_device: None };
+            let shape = PodShape::default();
+            return Pods { shape, sizes: (Vec::new(), None), whole_device: None, plain_fraction: false };
         }
         let affinity: Option<Value> = if elastic && self.is_admitted() && !self.one_by_one {
             // The template of a running Job cannot change, so further pods go to the nodes it names.
@@ -259,11 +262,15 @@ impl Reading<'_> {
         let sizes = choice.as_ref().map(|choice| choice.requests(spec)).unwrap_or_default();
         let mut shape = shape(spec, affinity.as_ref());
         let fraction = fraction.filter(|_| sizes.is_empty());
+        let plain_fraction = match &choice {
+            Some(choice) => choice.include_nothing(),
+            None => fraction.is_some() && !request_gpu(spec, &shape.requests),
+        };
         let whole_device = fraction.and_then(|fraction| take_fraction(&mut shape.requests, fraction));
         if let Some(full) = sizes.first() {
             shape.requests.clone_from(&full.requests);
         }
-        Pods { shape, sizes: (sizes, choice), whole_device }
+        Pods { shape, sizes: (sizes, choice), whole_device, plain_fraction }
     }
 }
 

@@ -3,7 +3,7 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use super::super::super::patch::{add, annotate, at_version, json, seconds, test, unannotate};
+use super::super::super::patch::{add, annotate, at_version, hold, json, seconds, test, unannotate};
 use super::super::{Facts, Failure, Grant, Pin, gates};
 use super::JobFacts;
 use crate::api::affinity::pinned;
@@ -30,6 +30,7 @@ impl JobFacts {
         let one_by_one = pin == Pin::OneByOne;
         let mut patch = facts.expect(version);
         patch.push(suspend(false));
+        patch.extend(facts.release());
         patch.extend(self.resized_pods(record.share.as_deref()));
         patch.extend(self.granted_parallelism(grant, record.pods));
         if one_by_one {
@@ -100,9 +101,6 @@ impl JobFacts {
             let gates = gates::without(&self.gates, names::GATE_PLACEMENT);
             patch.push(add(&GATES, if gates.is_empty() { Value::Null } else { Value::Array(gates) }));
         }
-        if facts.held && !facts.has_eviction {
-            patch.push(unannotate(names::HELD));
-        }
         if self.keeps_affinity {
             patch.push(unannotate(names::USER_AFFINITY));
         }
@@ -141,10 +139,10 @@ impl JobFacts {
     }
 }
 
-/// Stops a Job.
+/// Stops a Job, and holds it: it is queued again.
 pub fn evict(facts: &Facts, version: u64, note: &Eviction) -> Patch {
     let mut patch = facts.expect(version);
-    patch.extend([suspend(true), annotate(names::EVICTION, json(note))]);
+    patch.extend([suspend(true), hold(), annotate(names::EVICTION, json(note))]);
     Patch(patch)
 }
 

@@ -12,7 +12,7 @@ use super::super::reduce::counts::counts;
 use super::super::reduce::shape::{requests, shape};
 use super::super::reduce::{annotation, controller, created, label, name, uid, version};
 use super::super::wire;
-use super::gpu_fraction::take_fraction;
+use super::gpu_fraction::{request_gpu, take_fraction};
 use super::marks::{Marks, Requests, record};
 use super::{Facts, Managed, Target, gates};
 use crate::api::affinity::aim;
@@ -328,12 +328,18 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let affinity = spec.affinity.as_ref().filter(|_| gated);
     let mut shape = if over { PodShape::default() } else { shape(spec, affinity) };
     let fraction = wanted.fraction.filter(|_| !over);
+    let plain_fraction = fraction.is_some() && !request_gpu(spec, &shape.requests);
     let whole_device = fraction.and_then(|fraction| take_fraction(&mut shape.requests, fraction));
     let expendable = wanted.preemptible;
     let common = wanted.workload(WorkloadKind::Pod, metadata, state);
     Some(Box::new(Managed {
         claims: claimed(pod, &shape.requests).filter(|_| !over),
-        counts: Counts { pods: 1, pools: common.pools.len() as u64, ..counts(spec, affinity) },
+        counts: Counts {
+            pods: 1,
+            pools: common.pools.len() as u64,
+            plain_fraction,
+            ..counts(spec, affinity)
+        },
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().filter(|_| spec.priority.is_none()).map(Name::from),
         facts: Facts {
