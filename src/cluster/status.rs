@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const ROUND: usize = 10;
 /// After this time the decayed usage is written also if it has hardly changed: what is read back is decayed from then on,
 /// as if the team had borrowed all the while what it borrows at that moment.
-const DECAYED_EVERY: Duration = Duration::from_mins(5);
+const DECAYED_EVERY: Duration = Duration::from_secs(300);
 
 /// The input of the statuses.
 #[derive(Clone, Debug, Default)]
