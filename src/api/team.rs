@@ -1,7 +1,7 @@
 //! The kind `Team`: guaranteed quota per pool, limits, and queues.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -253,6 +253,9 @@ pub struct TeamStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
     pub pools: Vec<PoolUsage>,
+    /// The time up to which the pools' decayedUsage is decayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decayed_at: Option<Time>,
     /// Conditions. `Ready`: the configuration is valid. `Overcommitted`: guarantees exceed the capacity of a pool.
     /// `Unadmitted`: pods that were never admitted are charged to the team.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -290,6 +293,11 @@ pub struct PoolUsage {
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub fair_share: Quantities,
+    /// What the team borrowed in the past, decayed up to `decayedAt`. Only with --usage-half-life. A new leader goes on
+    /// from it.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    #[schemars(schema_with = "schema::shown_quantities")]
+    pub decayed_usage: Quantities,
 }
 
 fn one() -> i32 {

@@ -19,6 +19,8 @@ pub enum Event {
     TeamApplied(Team),
     /// A team was deleted.
     TeamRemoved(Name),
+    /// The status of a team says what the team borrowed in the past.
+    PastUsage(PastUsage),
     /// A node pool was created or changed.
     PoolApplied(Pool),
     /// A node pool was deleted; its nodes belong to another pool that selects them, or to the default pool.
@@ -46,6 +48,18 @@ pub enum Event {
         /// The answer of the API server, for the verdict.
         message: String,
     },
+}
+
+/// The past borrowed usage of a team as its status has it. An engine that has planned keeps its own value, so that the echo
+/// of a write changes nothing; any other adopts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastUsage {
+    /// The team.
+    pub team: Name,
+    /// The decayed usage by pool.
+    pub pools: BTreeMap<Name, ResourceList>,
+    /// The time up to which it was decayed.
+    pub at: Time,
 }
 
 /// A pod that is charged: scheduled or about to be, and not in a terminal phase.
