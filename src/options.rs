@@ -20,6 +20,11 @@ pub struct SchedulingOptions {
     #[arg(long, value_parser = crate::api::values::duration, value_name = "DURATION", default_value = "10m",
         requires = "defragment_every")]
     pub defragment_loss: Duration,
+    /// How long a node may give no answer until its pods count as lost: they are ended without their kubelet, and their
+    /// workloads go on elsewhere, unless their queue says otherwise (`onUnreachable`). Counted from the taint
+    /// node.kubernetes.io/unreachable, some 50 s after the last answer.
+    #[arg(long, value_parser = crate::api::values::duration, value_name = "DURATION", default_value = "5m")]
+    pub unreachable_after: Duration,
 }
 
 impl SchedulingOptions {
@@ -30,6 +35,7 @@ impl SchedulingOptions {
         Settings {
             usage_half_life: self.usage_half_life,
             defragmentation: self.defragment_every.map(|every| Defragmentation { every, most_lost }),
+            unreachable_after: self.unreachable_after,
         }
     }
 }
@@ -69,6 +75,7 @@ impl CapOptions {
     #[must_use]
     pub fn caps(&self) -> Caps {
         Caps {
+            assumed_fractions: false,
             terms: self.max_affinity_terms,
             names: self.max_resource_names,
             gates: self.max_scheduling_gates,
@@ -163,6 +170,7 @@ mod tests {
         let given = settings(&["--usage-half-life=12h", "--defragment-every=15m", "--defragment-loss=30m"]);
         let seconds = Duration::from_secs;
         let expected = Settings {
+            unreachable_after: Duration::from_secs(300),
             usage_half_life: Some(seconds(43_200)),
             defragmentation: Some(Defragmentation { every: seconds(900), most_lost: seconds(1_800) }),
         };

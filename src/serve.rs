@@ -10,14 +10,16 @@ use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::caps::Caps;
 use crate::api::names;
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
 use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::{Candidate, Leadership, campaign};
-use crate::cluster::status::Statuses;
+use crate::cluster::status::{Report, Statuses};
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
 use crate::directory::{Directory, SharedDirectory};
 use crate::forecast::Forecaster;
@@ -29,6 +31,8 @@ use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// The interval between status writes.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
+/// The time limit of the last status writes on shutdown.
+const HAND_OVER: Duration = Duration::from_secs(3);
 /// The longest time until a Service stops sending requests to a Pod that is not ready.
 const ENDPOINTS: Duration = Duration::from_secs(5);
 
@@ -72,6 +76,10 @@ pub struct Options {
     /// Caps on workloads.
     #[command(flatten)]
     pub caps: CapOptions,
+    /// Accept GPU fractions in pools without `shares` too. Sluice alone counts them: the pods request nothing, so their
+    /// nodes must share GPUs among such pods by themselves.
+    #[arg(long)]
+    pub assume_gpu_fractions: bool,
     /// Resources that count as GPUs.
     #[command(flatten)]
     pub accelerators: AcceleratorOptions,
@@ -103,7 +111,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let ready = Arc::new(Readiness::default());
     let directory = SharedDirectory::default();
     // The caps hold from the first review on, also while everything else is still being listed.
-    let caps = options.caps.caps();
+    let caps = Caps { assumed_fractions: options.assume_gpu_fractions, ..options.caps.caps() };
     directory.store(Directory { caps, ..Directory::default() });
     let [decisions, lease, listeners] = [(); 3].map(|()| CancellationToken::new());
 
@@ -151,8 +159,8 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         all_settled.store(known, Ordering::Relaxed);
         Ok(())
     });
-    let reporter = report(client.clone(), leadership.clone(), asker.clone(), Arc::clone(&metrics));
-    deciding.spawn(until(decisions.clone(), reporter));
+    let (asks, stop) = (asker.clone(), decisions.clone());
+    deciding.spawn(report(client.clone(), leadership.clone(), asks, Arc::clone(&metrics), stop));
     deciding.spawn(until(decisions.clone(), publisher));
 
     let mut listening = JoinSet::new();
@@ -266,22 +274,38 @@ fn identity(options: &Options) -> String {
     })
 }
 
-/// Writes the statuses while this process leads.
-async fn report(client: Client, leadership: Leadership, asker: Asker, metrics: Arc<Metrics>) {
+/// Writes the statuses while this process leads, and when it stops leading by itself what the next leader goes on from.
+async fn report(
+    client: Client,
+    leadership: Leadership,
+    asker: Asker,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let mut statuses = Statuses::default();
+    let mut last: Option<Report> = None;
     let mut period = tokio::time::interval(STATUS_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        period.tick().await;
-        if !leadership.holds() {
-            // Another leader may write statuses in the meantime.
-            statuses = Statuses::default();
-            continue;
+    let rounds = async {
+        loop {
+            period.tick().await;
+            if !leadership.holds() {
+                // Another leader may write statuses in the meantime.
+                (statuses, last) = (Statuses::default(), None);
+                continue;
+            }
+            if let Some(Some(report)) = asker.ask(Question::Report).await {
+                last = Some(report.clone());
+                statuses.write(&client, &metrics, &report).await;
+            }
         }
-        if let Some(Some(report)) = asker.ask(Question::Report).await {
-            statuses.write(&client, &metrics, &report).await;
-        }
+    };
+    stop.run_until_cancelled(rounds).await;
+    if let Some(report) = last.filter(|_| leadership.holds()) {
+        // Those that do not get their turn are read as they were written last.
+        let _ = timeout(HAND_OVER, statuses.hand_over(&client, &metrics, &report)).await;
     }
+    Ok(())
 }
 
 async fn stop_signal() {

@@ -209,7 +209,7 @@ impl World {
                     self.running.remove(number);
                     self.evicting.push_back(number);
                 }
-                Action::Resize { .. } | Action::Fail { .. } => {}
+                Action::Resize { .. } | Action::EndPod { .. } | Action::Fail { .. } => {}
             }
         }
         decisions
@@ -373,6 +373,7 @@ impl World {
             allocatable: list(96, 1024, GPUS_PER_NODE, Some(110)),
             taints: Vec::new(),
             schedulable: self.nodes[index],
+            unreachable: None,
         }
     }
 
@@ -413,6 +414,7 @@ impl World {
                     workload: Some(id(number)),
                     node: Some(node.clone()),
                     requests: requests(&item.request),
+                    profile: None,
                     unadmitted: None,
                 })
             } else {

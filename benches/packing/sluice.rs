@@ -59,6 +59,7 @@ impl Sluice {
                 allocatable,
                 taints: Vec::new(),
                 schedulable: true,
+                unreachable: None,
             };
             engine.apply(Event::NodeApplied(node), Time(0));
             index.insert(name, number);

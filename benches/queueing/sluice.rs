@@ -50,6 +50,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
             allocatable: gpus(NODE),
             taints: Vec::new(),
             schedulable: true,
+            unreachable: None,
         }));
     }
     for team in &trace.teams {

@@ -20,8 +20,16 @@ const MOST_POOLS: u64 = 64;
 /// The most bytes of affinity in a template: an admission keeps the user's affinity in an annotation, and the API server
 /// accepts 256 KiB of annotations.
 const MOST_AFFINITY_BYTES: u64 = 64 << 10;
+/// The most required affinity, anti-affinity and spread terms between pods in a template.
+pub const MOST_POD_TERMS: usize = 32;
+/// The most requirements, values and namespaces in these terms; of a pod's labels as many are kept.
+pub const MOST_POD_RULES: usize = 1024;
 /// The most JSON values in the spec of a custom kind, which is kept to be patched.
 const MOST_VALUES: u64 = 20_000;
+
+/// Why a workload with a GPU fraction waits if no pool offers any.
+const WITHOUT_GPU: &str = "it has a GPU fraction for which its pods request nothing, so they would get no GPU; create it \
+     again with a pool whose NodePool lists shares";
 
 /// The caps that are flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +44,20 @@ pub struct Caps {
     pub pods: u32,
     /// The termination grace period of a pod.
     pub grace: Duration,
+    /// Whether pods may have a GPU fraction for which they request nothing, because their nodes share GPUs by themselves.
+    pub assumed_fractions: bool,
 }
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { terms: 64, names: 32, gates: 16, pods: 10_000, grace: Duration::from_secs(600) }
+        Self {
+            terms: 64,
+            names: 32,
+            gates: 16,
+            pods: 10_000,
+            grace: Duration::from_secs(600),
+            assumed_fractions: false,
+        }
     }
 }
 
@@ -51,6 +68,10 @@ pub struct Counts {
     pub terms: u64,
     /// Node selectors, requirements of these terms, their values, and tolerations.
     pub rules: u64,
+    /// Required affinity, anti-affinity and spread terms between pods.
+    pub pod_terms: u64,
+    /// Requirements, values and namespaces in these terms.
+    pub pod_rules: u64,
     /// Bytes of affinity.
     pub affinity_bytes: u64,
     /// Different resources, and claims of devices.
@@ -67,6 +88,8 @@ pub struct Counts {
     pub values: u64,
     /// The termination grace period in seconds.
     pub grace: u64,
+    /// Whether its pods have a GPU fraction and request nothing for it.
+    pub plain_fraction: bool,
 }
 
 impl Counts {
@@ -76,6 +99,8 @@ impl Counts {
         Self {
             terms: self.terms.max(other.terms),
             rules: self.rules.max(other.rules),
+            pod_terms: self.pod_terms.max(other.pod_terms),
+            pod_rules: self.pod_rules.max(other.pod_rules),
             affinity_bytes: self.affinity_bytes.max(other.affinity_bytes),
             names: self.names.max(other.names),
             gates: self.gates.max(other.gates),
@@ -84,6 +109,7 @@ impl Counts {
             pools: self.pools.max(other.pools),
             values: self.values.max(other.values),
             grace: self.grace.max(other.grace),
+            plain_fraction: self.plain_fraction || other.plain_fraction,
         }
     }
 }
@@ -105,12 +131,14 @@ impl Measure {
 }
 
 impl Caps {
-    /// The first cap that an object exceeds, as a clause with cap and count. The grace period is no part of it: a
-    /// stored object may keep its own.
+    /// The first cap that an object exceeds, as a clause with cap and count, or why its pods would get no GPU. The grace
+    /// period is no part of it: a stored object may keep its own.
     #[must_use]
     pub fn exceeded(&self, counts: &Counts) -> Option<String> {
         let over = |measure: &Measure| measure.count > measure.cap;
-        self.measures(counts).iter().find(|measure| over(measure)).map(Measure::sentence)
+        let capped = self.measures(counts).iter().find(|measure| over(measure)).map(Measure::sentence);
+        let without_gpu = counts.plain_fraction && !self.assumed_fractions;
+        capped.or_else(|| without_gpu.then(|| WITHOUT_GPU.to_owned()))
     }
 
     /// The first cap that an object exceeds by more than the object before it, as a clause. An object that is stored
@@ -133,7 +161,7 @@ impl Caps {
         pairs.find(|(then, now)| over(then, now)).map(|(_, now)| now.sentence())
     }
 
-    fn measures(&self, counts: &Counts) -> [Measure; 9] {
+    fn measures(&self, counts: &Counts) -> [Measure; 11] {
         let of = |count, cap, what, cap_of| Measure { count, cap, what, cap_of };
         let terms = u64::from(self.terms);
         [
@@ -143,6 +171,18 @@ impl Caps {
                 terms.saturating_mul(RULES_PER_TERM),
                 "node selectors, affinity requirements, values of them, and tolerations",
                 "16 for each of --max-affinity-terms",
+            ),
+            of(
+                counts.pod_terms,
+                MOST_POD_TERMS as u64,
+                "required affinity and spread terms between pods",
+                "a pod template",
+            ),
+            of(
+                counts.pod_rules,
+                MOST_POD_RULES as u64,
+                "requirements, values and namespaces in terms between pods",
+                "a pod template",
             ),
             of(counts.affinity_bytes, MOST_AFFINITY_BYTES, "bytes of affinity", "a pod template"),
             of(counts.names, self.names.into(), "different resources and claims", "--max-resource-names"),
@@ -165,6 +205,8 @@ mod tests {
         let at = Counts {
             terms: 64,
             rules: 1024,
+            pod_terms: 32,
+            pod_rules: 1024,
             affinity_bytes: 65_536,
             names: 32,
             gates: 16,
@@ -173,6 +215,7 @@ mod tests {
             pools: 64,
             values: 20_000,
             grace: 600,
+            plain_fraction: false,
         };
         assert_eq!(caps.exceeded(&at), None);
         assert_eq!(caps.exceeded_anew(&Counts::default(), &at, None), None);
@@ -184,6 +227,14 @@ mod tests {
             (
                 Counts { rules: 1025, ..at },
                 "it has 1025 node selectors, affinity requirements, values of them, and tolerations, more than the 1024 of 16 for each of --max-affinity-terms",
+            ),
+            (
+                Counts { pod_terms: 33, ..at },
+                "it has 33 required affinity and spread terms between pods, more than the 32 of a pod template",
+            ),
+            (
+                Counts { pod_rules: 1025, ..at },
+                "it has 1025 requirements, values and namespaces in terms between pods, more than the 1024 of a pod template",
             ),
             (
                 Counts { affinity_bytes: 65_537, ..at },
@@ -209,6 +260,13 @@ mod tests {
             assert_eq!(caps.exceeded_anew(&Counts::default(), &over, None).as_deref(), Some(expected));
             assert_eq!(caps.exceeded_anew(&over, &over, None), None, "an old object stays editable");
         }
+    }
+
+    #[test]
+    fn a_fraction_that_pods_do_not_request_is_accepted_only_where_nodes_share_gpus_themselves() {
+        let (caps, plain) = (Caps::default(), Counts { plain_fraction: true, ..Counts::default() });
+        assert_eq!(caps.exceeded(&plain).as_deref(), Some(WITHOUT_GPU));
+        assert_eq!(Caps { assumed_fractions: true, ..caps }.exceeded(&plain), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use thiserror::Error;
 
 use super::node_pool::NodePool;
-use super::team::{OnMaxWait, OnPodLoss, Quantities, Team, TeamQueue, TeamQuota};
+use super::team::{OnMaxWait, OnPodLoss, OnUnreachable, Quantities, Team, TeamQueue, TeamQuota};
 use super::values::{duration, is_dns_label};
 use crate::engine::types;
 use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
@@ -150,6 +150,10 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<types::Queue, Problem>
             OnMaxWait::Fail => types::OnMaxWait::Fail,
         },
         max_runtime: parse("maxRuntime", &queue.max_runtime)?,
+        on_unreachable: match queue.on_unreachable {
+            OnUnreachable::End => types::OnUnreachable::End,
+            OnUnreachable::Wait => types::OnUnreachable::Wait,
+        },
         on_pod_loss: match queue.on_pod_loss {
             OnPodLoss::Replace => types::OnPodLoss::Replace,
             OnPodLoss::Restart => types::OnPodLoss::Restart,

@@ -36,7 +36,8 @@ pub const GROUP_SIZE: &str = "sluice.dev/group-size";
 /// because an evicted pod does not return to the queue.
 pub const PREEMPTIBLE: &str = "sluice.dev/preemptible";
 
-/// `true` on a Job that Sluice holds or has admitted. A suspended Job without it is on hold by its user and not queued.
+/// `true` on a Job that Sluice holds. A suspended Job without it is on hold by its user and not queued; one that stops is
+/// queued afterwards if it has it.
 pub const HELD: &str = "sluice.dev/held";
 /// The record of an admission, see [`super::record::Record`]. On a suspended Job it means that the Job is stopping
 /// and its template is not restored yet.

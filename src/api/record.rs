@@ -35,6 +35,13 @@ pub struct Record {
     /// pods get their nodes by index, see [`super::seats::Seats`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
+    /// The number of failed pods that the Job had counted before its admission; later ones were lost in this run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Pods without a Job that were admitted together.
@@ -101,6 +108,7 @@ impl From<&Admission> for Record {
             share: admission.share.map(written),
             group: None,
             done: None,
+            failed: 0,
         }
     }
 }

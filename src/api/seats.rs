@@ -64,6 +64,7 @@ mod tests {
             share: None,
             group: None,
             done: done.map(Into::into),
+            failed: 0,
         })
     }
 

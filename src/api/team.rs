@@ -1,7 +1,7 @@
 //! The kind `Team`: guaranteed quota per pool, limits, and queues.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -182,10 +182,15 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub default_time_limit: Option<String>,
-    /// Action after the loss of a pod. Replace: the pod is replaced within the same topology domain. Restart: the
-    /// whole workload returns to the queue.
+    /// Action after the loss of a pod: with its node, by deletion or eviction, or because it failed for good. Replace: the
+    /// pod is replaced within the same topology domain. Restart: the whole workload returns to the queue.
     #[serde(default)]
     pub on_pod_loss: OnPodLoss,
+    /// Action for pods on a node that has not answered for longer than --unreachable-after. End: they are ended without
+    /// their kubelet, and the workload goes on elsewhere. Wait: the workload waits until the node answers or is deleted;
+    /// for work that must never run twice.
+    #[serde(default)]
+    pub on_unreachable: OnUnreachable,
     /// Time from the admission until all pods of a workload with several pods must be ready, e.g. 10m. After it the
     /// workload returns to the queue and waits, longer each time. Default: no timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,6 +229,16 @@ pub enum OnPodLoss {
     Restart,
 }
 
+/// Action for pods on a node that does not answer.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnUnreachable {
+    /// The pods are ended without their kubelet.
+    #[default]
+    End,
+    /// The workload waits until the node answers or is deleted.
+    Wait,
+}
+
 /// Usage and conditions of a team.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -238,6 +253,9 @@ pub struct TeamStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
     pub pools: Vec<PoolUsage>,
+    /// The time up to which the pools' decayedUsage is decayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decayed_at: Option<Time>,
     /// Conditions. `Ready`: the configuration is valid. `Overcommitted`: guarantees exceed the capacity of a pool.
     /// `Unadmitted`: pods that were never admitted are charged to the team.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -275,6 +293,11 @@ pub struct PoolUsage {
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     #[schemars(schema_with = "schema::shown_quantities")]
     pub fair_share: Quantities,
+    /// What the team borrowed in the past, decayed up to `decayedAt`. Only with --usage-half-life. A new leader goes on
+    /// from it.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    #[schemars(schema_with = "schema::shown_quantities")]
+    pub decayed_usage: Quantities,
 }
 
 fn one() -> i32 {

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use axum_server::tls_rustls::RustlsConfig;
+use backon::{BackoffBuilder, ExponentialBuilder};
 use futures::stream::{self, BoxStream, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -30,8 +31,20 @@ use crate::api::names;
 const INTERVAL: Duration = Duration::from_secs(15);
 /// The longest time until an announcement is in effect in every API server.
 const SETTLE: Duration = Duration::from_secs(30);
-/// The pause after a failure.
+/// The pause after the first failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest pause after failures in a row.
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// The shortest time between two checks. A tool that writes the same field would otherwise be answered without end.
+const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the writing of the Secret is tried at once while others write it.
+const RACES: usize = 5;
+
+/// The pauses after failures in a row. Replicas that fail together do not come back together.
+fn pauses() -> impl Iterator<Item = Duration> {
+    let pauses = ExponentialBuilder::default().with_min_delay(RETRY).with_max_delay(LONGEST_RETRY);
+    pauses.with_jitter().without_max_times().build()
+}
 
 /// The state of one replica.
 struct Renewal {
@@ -72,13 +85,15 @@ pub async fn start(
         served: String::new(),
         announced: None,
     };
+    let mut failures = pauses();
     let tls = loop {
         let failure = match renewal.refresh().await {
             Ok(tls) => break tls,
             Err(error) => error,
         };
         tracing::warn!(error = %failure, "no certificate yet; retrying");
-        if token.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
+        let pause = failures.next().unwrap_or(LONGEST_RETRY);
+        if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return Err(failure);
         }
     };
@@ -99,18 +114,22 @@ impl Renewal {
             changes(validating, names::NAME),
             changes(self.secrets.clone(), store::SECRET),
         ]);
+        let mut failures = pauses();
         loop {
+            let began = tokio::time::Instant::now();
             if let Err(error) = self.refresh().await {
                 tracing::warn!(%error, "cannot check the certificates; retrying");
                 // Nothing cuts this pause short: what there is to announce may differ until a refresh succeeds.
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(failures.next().unwrap_or(LONGEST_RETRY)).await;
                 continue;
             }
+            failures = pauses();
             tokio::select! {
                 () = tokio::time::sleep(self.pause()) => {}
                 () = self.address.changed(self.url.as_deref()) => {}
                 Some(()) = changes.next() => {}
             }
+            tokio::time::sleep_until(began + LEAST_INTERVAL).await;
         }
     }
 
@@ -147,7 +166,7 @@ impl Renewal {
 
     /// Reads the Secret and takes the step that is due. The loser of a race uses the winner's Secret.
     async fn update_secret(&self) -> Result<Stored, Error> {
-        loop {
+        for _ in 0..RACES {
             let read = store::read(&self.secrets).await?;
             let announced = |stored: &Stored| {
                 self.announced.as_ref().is_some_and(|(bundle, since)| {
@@ -168,6 +187,7 @@ impl Renewal {
                 (None, None) => return Err(Error::Secret("no certificate was created".to_owned())),
             }
         }
+        Err(Error::Secret("another program writes the Secret all the time".to_owned()))
     }
 
     async fn serve(&mut self, stored: &Stored) -> Result<RustlsConfig, Error> {

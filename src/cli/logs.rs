@@ -3,9 +3,10 @@
 use std::io::IsTerminal;
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, fmt};
 
 use super::Invalid;
+use super::log_limit::Limited;
 
 /// Logging options.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,7 +29,7 @@ enum Format {
 }
 
 impl Options {
-    /// Starts logging to standard error.
+    /// Starts logging to standard error. A fault that lasts is logged at growing intervals.
     ///
     /// # Errors
     /// [`Invalid`] when the filter is malformed.
@@ -36,11 +37,14 @@ impl Options {
         let filter = EnvFilter::try_new(&self.log_level)
             .map_err(|error| Invalid(format!("--log-level {}: {error}", self.log_level)))?;
         let colors = std::io::stderr().is_terminal();
-        let logs =
-            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors).with_writer(std::io::stderr);
+        let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let format = fmt::format().with_ansi(colors);
         let started = match self.log_format {
-            Format::Text => logs.with_target(false).try_init(),
-            Format::Json => logs.json().flatten_event(true).try_init(),
+            Format::Text => logs.event_format(Limited::text(format.with_target(false))).try_init(),
+            Format::Json => logs
+                .fmt_fields(fmt::format::JsonFields::new())
+                .event_format(Limited::json(format.json().flatten_event(true)))
+                .try_init(),
         };
         started.map_err(|error| anyhow::anyhow!(error)).context("cannot start logging")
     }

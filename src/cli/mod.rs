@@ -1,6 +1,7 @@
 //! The command line.
 
 mod ask;
+mod log_limit;
 mod logs;
 mod print;
 mod simulate;

@@ -45,6 +45,8 @@ pub enum Purpose {
     Release,
     /// Give a pod of a Job its node.
     Place,
+    /// End a pod on a node that does not answer.
+    EndPod,
     /// Have the Job controller replace a pod.
     Remake {
         /// Whether its node is gone, so that no kubelet can end it.
@@ -62,6 +64,7 @@ impl Purpose {
             Self::Restore => "restore",
             Self::Release => "release",
             Self::Place => "place",
+            Self::EndPod => "end_pod",
             Self::Remake { .. } => "remake",
         }
     }
@@ -237,7 +240,12 @@ async fn carry_out(caller: &Caller, write: &Write) -> End {
             Err(failure) => return failed(failure),
         }
     }
-    if let Purpose::Remake { lost } = write.purpose {
+    let kubelet_is_gone = match write.purpose {
+        Purpose::Remake { lost } => Some(lost),
+        Purpose::EndPod => Some(true),
+        _ => None,
+    };
+    if let Some(lost) = kubelet_is_gone {
         return remake(caller, write, lost).await.map_or_else(failed, |()| End::Gone);
     }
     if let Some(group) = &write.group

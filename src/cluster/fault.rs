@@ -86,7 +86,7 @@ mod tests {
         };
         Seen::Object(
             name.into(),
-            TeamSeen { team, classes: Vec::new(), graces: Vec::new(), generation: Some(1) },
+            TeamSeen { team, classes: Vec::new(), graces: Vec::new(), generation: Some(1), past: None },
         )
     }
 

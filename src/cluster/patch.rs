@@ -6,6 +6,8 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOpera
 use kube::core::Status;
 use serde_json::Value;
 
+use crate::api::names;
+
 /// The patch applies only while the field has this value.
 pub(super) fn test(path: &[&str], value: Value) -> PatchOperation {
     PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
@@ -29,6 +31,11 @@ pub(super) fn annotate(key: &str, text: String) -> PatchOperation {
 /// Removes a field; it must exist.
 pub(super) fn remove(path: &[&str]) -> PatchOperation {
     PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
+}
+
+/// Marks an object as held by Sluice.
+pub(super) fn hold() -> PatchOperation {
+    annotate(names::HELD, "true".to_owned())
 }
 
 /// Removes an annotation; it must exist.

@@ -11,21 +11,31 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::fault::Fault;
 use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
-use crate::engine::types::amount::ResourceList;
+use crate::engine::types::amount::{Amount, ResourceList};
 use crate::metrics::{Figures, Metrics};
 
 /// The time limit of one call.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// The pause between two writes of Team statuses: at most two a second (law 12).
+const PAUSE: Duration = Duration::from_millis(500);
+/// The most Team statuses of one round; the rest, those written last, is left for the next.
+const ROUND: usize = 10;
+/// After this time the decayed usage is written also if it has hardly changed: what is read back is decayed from then on,
+/// as if the team had borrowed all the while what it borrows at that moment.
+const DECAYED_EVERY: Duration = Duration::from_secs(300);
+
 /// The input of the statuses.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// The time that it describes, in milliseconds since the Unix epoch.
+    pub at: i64,
     /// Usage of teams, queues and nodes.
     pub figures: Figures,
     /// The generation of each team's spec, and its fault, if it has one.
@@ -37,23 +47,59 @@ pub struct Report {
 /// The statuses as last written; an unchanged status is not written again.
 #[derive(Debug, Default)]
 pub struct Statuses {
-    teams: BTreeMap<String, TeamStatus>,
+    /// With the number of its last write.
+    teams: BTreeMap<String, (u64, TeamStatus)>,
+    /// The number of writes of Team statuses.
+    written: u64,
+    /// When the next of them is allowed.
+    next: Option<Instant>,
     pools: BTreeMap<String, NodePoolStatus>,
 }
 
 impl Statuses {
-    /// Writes the statuses that differ from `report`.
+    /// Writes the statuses that differ from `report`, of Teams the ones written longest ago first.
     pub async fn write(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
-        let now = Time(k8s_openapi::jiff::Timestamp::now());
+        self.write_teams(client, metrics, report, Occasion::Round).await;
+        self.write_pools(client, metrics, report).await;
+    }
+
+    /// Writes the decayed usage of the Teams, for the next leader.
+    pub async fn hand_over(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
+        self.write_teams(client, metrics, report, Occasion::HandOver).await;
+    }
+
+    async fn write_teams(&mut self, client: &Client, metrics: &Metrics, report: &Report, occasion: Occasion) {
+        let now = Time(k8s_openapi::jiff::Timestamp::from_millisecond(report.at).unwrap_or_default());
         self.teams.retain(|name, _| report.teams.contains_key(name));
-        self.pools.retain(|name, _| report.pools.contains_key(name));
+        let mut due: Vec<(u64, &String, TeamStatus)> = Vec::new();
         for (name, (generation, fault)) in &report.teams {
-            let before = self.teams.get(name);
-            let status = team_status(name, *generation, fault.as_ref(), report, before, &now);
-            if before != Some(&status) && apply::<Team>(client, metrics, name, &status).await {
-                self.teams.insert(name.clone(), status);
+            let (last, before) =
+                self.teams.get(name).map_or((0, None), |(last, before)| (*last, Some(before)));
+            let mut status = team_status(name, *generation, fault.as_ref(), report, before, &now);
+            if let Some(before) = before
+                && !occasion.writes_decayed(before, &status)
+            {
+                keep_decayed(&mut status, before);
+            }
+            if before != Some(&status) {
+                due.push((last, name, status));
             }
         }
+        due.sort_by_key(|(last, _, _)| *last);
+        for (_, name, status) in due.into_iter().take(ROUND) {
+            if let Some(next) = self.next {
+                sleep_until(next).await;
+            }
+            self.next = Some(Instant::now() + PAUSE);
+            if apply::<Team>(client, metrics, name, &status).await {
+                self.written += 1;
+                self.teams.insert(name.clone(), (self.written, status));
+            }
+        }
+    }
+
+    async fn write_pools(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
+        self.pools.retain(|name, _| report.pools.contains_key(name));
         let offered = report.figures.pools();
         for (name, generation) in &report.pools {
             let (nodes, allocatable) = offered.get(name.as_str()).cloned().unwrap_or_default();
@@ -68,6 +114,57 @@ impl Statuses {
                 self.pools.insert(name.clone(), status);
             }
         }
+    }
+}
+
+/// Why the Team statuses are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// It is time to.
+    Round,
+    /// This process ends.
+    HandOver,
+}
+
+impl Occasion {
+    /// Whether the decayed usage of a status is to be written, given what was written last.
+    fn writes_decayed(self, before: &TeamStatus, now: &TeamStatus) -> bool {
+        if self == Self::HandOver {
+            return decayed(before) != decayed(now);
+        }
+        let time = |status: &TeamStatus| status.decayed_at.as_ref().map(|time| time.0.as_millisecond());
+        let (Some(then), Some(at)) = (time(before), time(now)) else { return time(before) != time(now) };
+        let old = u128::from(at.saturating_sub(then).unsigned_abs()) >= DECAYED_EVERY.as_millis();
+        let (mut was, is) = (decayed(before), decayed(now));
+        let moved = is.iter().any(|(key, is)| {
+            let was = was.remove(key).unwrap_or(0);
+            (i128::from(*is) - i128::from(was)).unsigned_abs() * 100 >= was.max(1).unsigned_abs().into()
+                && *is != was
+        });
+        old || moved || !was.is_empty()
+    }
+}
+
+/// The decayed usage in a status, in thousandths by pool and resource.
+fn decayed(status: &TeamStatus) -> BTreeMap<(&str, &str), i64> {
+    let pools = status.pools.iter();
+    pools
+        .flat_map(|pool| {
+            let amounts = pool.decayed_usage.iter();
+            amounts.map(|(resource, amount)| {
+                let amount = Amount::parse(&amount.0).unwrap_or(Amount::ZERO);
+                ((pool.pool.as_str(), resource.as_str()), amount.as_milli())
+            })
+        })
+        .collect()
+}
+
+/// Leaves the decayed usage of a status as it was written last, with its time.
+fn keep_decayed(status: &mut TeamStatus, before: &TeamStatus) {
+    status.decayed_at = before.decayed_at.clone();
+    for pool in &mut status.pools {
+        let same = before.pools.iter().find(|same| same.pool == pool.pool);
+        pool.decayed_usage = same.map(|same| same.decayed_usage.clone()).unwrap_or_default();
     }
 }
 
@@ -114,6 +211,7 @@ fn team_status(
         observed_generation: generation,
         pending: queues.map(|queue| i64::try_from(queue.pending).unwrap_or(i64::MAX)).sum(),
         pools: pools
+            .clone()
             .map(|view| PoolUsage {
                 pool: view.pool.to_string(),
                 guaranteed: quantities(&view.guaranteed),
@@ -122,8 +220,10 @@ fn team_status(
                 borrowed: quantities(&view.borrowed),
                 lent: quantities(&view.lent),
                 fair_share: quantities(&view.fair_share),
+                decayed_usage: quantities(&view.past),
             })
             .collect(),
+        decayed_at: pools.clone().any(|view| !view.past.is_empty()).then(|| now.clone()),
         conditions: [ready, overcommitted, unadmitted(name, &report.figures)]
             .into_iter()
             .map(|new| since(new, generation, before, now))
@@ -213,6 +313,7 @@ mod tests {
             borrowed: ResourceList::new(),
             lent: ResourceList::new(),
             fair_share: ResourceList::new(),
+            past: ResourceList::new(),
         };
         Report {
             figures: Figures {

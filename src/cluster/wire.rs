@@ -55,8 +55,18 @@ pub struct JobSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PodTemplate {
+    /// The labels of its pods.
+    pub metadata: TemplateMetadata,
     /// The spec of its pods.
     pub spec: PodSpec,
+}
+
+/// The metadata of a pod template.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TemplateMetadata {
+    /// The labels of its pods.
+    pub labels: Option<BTreeMap<String, String>>,
 }
 
 /// The status of a Job.
@@ -67,6 +77,8 @@ pub struct JobStatus {
     pub active: Option<i64>,
     /// Pods that succeeded.
     pub succeeded: Option<i64>,
+    /// Pods that failed, or were deleted while the Job ran.
+    pub failed: Option<i64>,
     /// Pods that are ending.
     pub terminating: Option<i64>,
     /// The succeeded indexes of an Indexed Job, such as `0-2,5`.
@@ -132,6 +144,8 @@ pub struct PodSpec {
     pub node_selector: Option<BTreeMap<String, String>>,
     /// The affinity, as raw JSON.
     pub affinity: Option<Value>,
+    /// How it is spread over domains, as raw JSON.
+    pub topology_spread_constraints: Option<Vec<Value>>,
     /// The taints it tolerates.
     pub tolerations: Option<Vec<core::v1::Toleration>>,
     /// The class its priority comes from.

@@ -29,7 +29,7 @@ pub struct Decision {
 pub fn still_holds(decided: &Decision, managed: &Managed) -> bool {
     match &decided.action {
         Action::Admit { .. } => managed.workload == decided.about,
-        Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => {
+        Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } | Action::EndPod { .. } => {
             managed.workload.state == decided.about.state
         }
     }

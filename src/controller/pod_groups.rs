@@ -26,7 +26,8 @@ pub fn write_of(managed: &Managed, action: &Action, members: &[Member<'_>], at: 
             });
             each(managed, Purpose::Admit, writes.collect(), message)
         }
-        // A group has a fixed size: Sluice neither creates nor moves its pods.
+        // A pod of a group is ended alone, and a group has a fixed size: Sluice neither creates nor moves its pods.
+        Action::EndPod { message, .. } => each(managed, Purpose::EndPod, Vec::new(), message),
         Action::Resize { message, .. } => each(managed, Purpose::Resize, Vec::new(), message),
         Action::Evict { message, .. } => {
             let evict = || Task::Single(Operation::Evict);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cluster::clock::now;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::cluster::target::Managed;
@@ -111,6 +112,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
         Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
         Question::Report(to) => {
             let report = (leads && mirror.complete()).then(|| Report {
+                at: now().0,
                 figures: figures(engine),
                 teams: mirror
                     .teams()

@@ -66,6 +66,7 @@ fn zero_amounts_and_overcommitment_have_series() {
         borrowed: ResourceList::new(),
         lent: ResourceList::new(),
         fair_share: ResourceList::new(),
+        past: ResourceList::new(),
     };
     let figures = Figures {
         teams: vec![team("owner", gpus(8), ResourceList::new()), team("guest", ResourceList::new(), gpus(2))],
@@ -121,6 +122,7 @@ fn accelerators_of_any_vendor_are_counted() {
         borrowed: ResourceList::new(),
         lent: ResourceList::new(),
         fair_share: ResourceList::new(),
+        past: ResourceList::new(),
     };
     let figures = Figures { teams: vec![team], nodes: vec![mixed], ..Figures::default() };
     let scraped = |metrics: Metrics| metrics.scrape(Some(&figures), Time(0)).expect("renders");

@@ -69,8 +69,8 @@ fn of_state(reason: Reason) -> Advice {
             "Give all pods the same requests, node selector, affinity, tolerations, queue, pools, topology and priority.",
         ),
         Reason::Uncounted => advice(
-            "The number of devices in a ResourceClaim of the workload is not known, or the workload exceeds a cap.",
-            "Create the template or DeviceClass that the message names, or claim a fixed number of devices. If it names a cap, create the workload again with less, or raise the cap.",
+            "The number of devices in a ResourceClaim of the workload is not known, its pods would get no GPU for their fraction, or the workload exceeds a cap.",
+            "Create the template or DeviceClass that the message names, or claim a fixed number of devices. If it names a GPU fraction, create the workload again with a pool that lists `shares`. If it names a cap, create the workload again with less, or raise the cap.",
         ),
         Reason::NotYetConsidered => advice(
             "No scheduling cycle has considered the workload yet, or it asks for no pods.",
@@ -99,6 +99,14 @@ fn of_state(reason: Reason) -> Advice {
         Reason::NotReady => advice(
             "Not all its pods became ready within the `readyTimeout` of its queue. It is tried again after a pause.",
             "Read the Events and logs of its pods. Raise `readyTimeout` if they only need longer.",
+        ),
+        Reason::PodLost => advice(
+            "Its last runs lost a pod soon after their start, and `onPodLoss: Restart` of its queue restarts it as a whole. It is tried again after a pause, longer each time.",
+            "Read the logs and Events of its pods. A change of the workload ends the pause.",
+        ),
+        Reason::Constrained => advice(
+            "Enough capacity is free, but required affinity, anti-affinity or spread between pods keeps the workload from it.",
+            "Wait for the pods in the way to end, or relax the constraint that the message names.",
         ),
         Reason::Fragmented => advice(
             "Enough capacity is free in total, but fragmented over too many nodes or topology domains.",
@@ -179,8 +187,12 @@ fn of_eviction(reason: EvictReason) -> Advice {
             "Nothing. If it happens too often, raise `--defragment-every` or lower `--defragment-loss`.",
         ),
         EvictReason::NodeLost => advice(
-            "A node was lost with pods that cannot be replaced alone.",
+            "A node was lost, or has not answered for longer than `--unreachable-after`, with pods that cannot be replaced alone.",
             "Look at the node. `onPodLoss: Replace` of the queue keeps the other pods where possible.",
+        ),
+        EvictReason::PodLost => advice(
+            "A pod of it was deleted, evicted or failed for good, and `onPodLoss: Restart` of its queue restarts it as a whole.",
+            "Read the logs and Events of the pod. `onPodLoss: Replace` keeps the other pods.",
         ),
         EvictReason::NotPlaced => advice(
             "Its pods could not be started on their nodes, and no other nodes fit beside the rest.",

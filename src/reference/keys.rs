@@ -98,7 +98,7 @@ keys! {
     PREEMPTIBLE: Annotation, "Pod that no Job owns", User,
         "`true`: the pod may borrow and may be preempted, if its queue is preemptible. Without it: `false`.";
     HELD: Annotation, "Job, custom kinds", WebhookOrPolicy,
-        "`true`: Sluice holds or has admitted the object. A suspended object without it is held by its user.";
+        "`true`: Sluice holds the object. A suspended object without it is held by its user.";
     USER: Annotation, "Job, Pod, custom kinds", WebhookOrPolicy,
         "The user that submitted the workload, as the API server authenticated it.";
     GPU_OFFER: Annotation, "Job, Pod", Webhook,

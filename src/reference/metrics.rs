@@ -71,6 +71,7 @@ fn figures() -> Figures {
         borrowed: one(NAME),
         lent: one(NAME),
         fair_share: one(NAME),
+        past: one(NAME),
     };
     let queue =
         QueueView { team: name.clone(), queue: name.clone(), pending: 1, oldest: Some(Time(0)), running: 0 };

@@ -70,6 +70,8 @@ impl Cluster {
     /// An empty cluster.
     #[must_use]
     pub fn new(caps: Caps) -> Self {
+        // The simulator has no nodes that could lack a GPU for a pod that requests none: the engine's count is all.
+        let caps = Caps { assumed_fractions: true, ..caps };
         let mut mirror = Mirror::default().capped(caps);
         for change in empty_lists() {
             mirror.take(change);
@@ -398,21 +400,24 @@ impl Cluster {
     ) -> Result<Vec<Effect>, ScenarioError> {
         let job: wire::Job;
         let pod: wire::Pod;
-        let (spec, at, numbers) = if object.kind == Kind::Job {
+        let (spec, labels, at, numbers) = if object.kind == Kind::Job {
             job = decode_value(object, object.manifest.clone())?;
             let count = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
             let pods = count(job.spec.parallelism).unwrap_or(1);
             let completions = count(job.spec.completions).unwrap_or(pods);
             (
                 &job.spec.template.spec,
+                job.spec.template.metadata.labels.as_ref(),
                 "spec.template.spec",
                 (pods, completions, job.spec.suspend == Some(true)),
             )
         } else {
             pod = decode_value(object, object.manifest.clone())?;
-            (&pod.spec, "spec", (1, 1, false))
+            (&pod.spec, pod.metadata.labels.as_ref(), "spec", (1, 1, false))
         };
         let mut shape = reduce::shape::shape(spec, spec.affinity.as_ref());
+        let profile =
+            reduce::profile::profile(object.namespace.as_ref(), labels, spec, spec.affinity.as_ref());
         let namespace = object.namespace.as_deref().unwrap_or_default().into();
         let claims = reduce::claims::claims(spec, None);
         if let Some(claims) = Claims::of_template(&namespace, vec![claims], &shape.requests, &[]) {
@@ -425,7 +430,7 @@ impl Cluster {
         let known = Known { object: Arc::clone(object), life, shape: shape.clone(), submitted: Time(0) };
         self.known.insert(id.clone(), known);
         let team = self.mirror.team_of(&namespace);
-        let workload = UnmanagedWorkload { id, shape, pods, completions, life, held, bound, team };
+        let workload = UnmanagedWorkload { id, shape, profile, pods, completions, life, held, bound, team };
         Ok(vec![Effect::Unmanaged(workload)])
     }
 

@@ -4,9 +4,12 @@
 //! their nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::engine::replay::{Life, Run};
-use crate::engine::types::{Event, Name, Pod, PodId, PodShape, Replacement, Time, Unadmitted, WorkloadId};
+use crate::engine::types::{
+    Event, Name, Pod, PodId, PodShape, Profile, Replacement, Time, Unadmitted, WorkloadId,
+};
 
 /// A Job or pod that Sluice does not manage.
 #[derive(Clone, Debug)]
@@ -15,6 +18,8 @@ pub struct UnmanagedWorkload {
     pub id: WorkloadId,
     /// Requests and constraints of each pod.
     pub shape: PodShape,
+    /// Labels and constraints of each pod.
+    pub profile: Arc<Profile>,
     /// Number of pods that run at once.
     pub pods: u32,
     /// Number of pods that must succeed.
@@ -196,6 +201,7 @@ impl UnmanagedWorkloads {
             self.ends.insert((run.now().after(duration), self.timers), (id.clone(), pod.clone()));
         }
         let requests = entry.workload.shape.requests.clone();
+        let profile = Some(Arc::clone(&entry.workload.profile));
         // A pod of a team that names its node is a static pod: a policy refuses every other.
         let name = id.0.split_once('/').map_or(&*id.0, |(_, name)| name);
         let unadmitted = entry.workload.team.clone().map(|team| {
@@ -210,7 +216,8 @@ impl UnmanagedWorkloads {
                 ending: false,
             })
         });
-        run.apply(Event::PodApplied(Pod { id: pod, workload: None, node: Some(node), requests, unadmitted }));
+        let pod = Pod { id: pod, workload: None, node: Some(node), requests, profile, unadmitted };
+        run.apply(Event::PodApplied(pod));
     }
 
     /// Whether a workload runs; `None` for an unknown identity.

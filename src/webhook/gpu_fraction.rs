@@ -2,8 +2,9 @@
 //!
 //! A pool may list the devices that its nodes offer for a fraction (`spec.shares`). A pod with a GPU fraction then
 //! requests one unit of the smallest sufficient device. Where units are hundredths of a GPU, it requests as many units
-//! of each device as the fraction needs. The engine and kube-scheduler count the same devices from then on. In other
-//! pools only the engine counts the fraction.
+//! of each device as the fraction needs. The engine and kube-scheduler count the same devices from then on. Where no named
+//! pool lists any, the pods would request nothing and get no GPU, so the fraction is refused, unless the nodes are known to
+//! share GPUs by themselves.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ use crate::kinds::Pointer;
 /// If the fraction `may_shrink` later, the devices of every listed fraction are noted in an annotation.
 ///
 /// # Errors
-/// A sentence if the pools offer different devices, or no device is large enough.
+/// A sentence if no pool offers devices, if they offer different ones, or if no device is large enough.
 pub fn request_devices(context: &mut Context<'_>, spec: &Pointer, may_shrink: bool) -> Result<(), String> {
     let object = context.object();
     // A malformed fraction, or one without effect beside whole GPUs, is reported by other rules.
@@ -42,6 +43,16 @@ pub fn request_devices(context: &mut Context<'_>, spec: &Pointer, may_shrink: bo
         _ => devices_for(&offered, *fraction),
     };
     let sizes: Vec<BTreeMap<ResourceName, i64>> = wanted.iter().map(devices_of).collect();
+    // A pod that cannot shrink always gets the first fraction.
+    let possible = sizes.iter().take(if may_shrink { sizes.len() } else { 1 });
+    let for_nothing = offered.is_empty() && possible.into_iter().any(BTreeMap::is_empty);
+    if for_nothing && !may_be_assumed(context, &pools) {
+        return Err(format!(
+            "annotation {}: no NodePool of {pools} lists shares of a GPU, so the pods would get none; name another pool \
+             or request whole GPUs",
+            names::GPU_FRACTION
+        ));
+    }
     let too_large = sizes.iter().position(BTreeMap::is_empty).filter(|_| !offered.is_empty());
     if let Some(index) = too_large {
         return Err(format!(
@@ -78,10 +89,18 @@ pub fn request_devices(context: &mut Context<'_>, spec: &Pointer, may_shrink: bo
     Ok(())
 }
 
-/// The pools of the object as text, and the devices that all of them offer for GPU fractions.
+/// Whether a fraction may stand without a device: the nodes share GPUs by themselves, or not all pools are known yet. Then
+/// the workload waits, and says why.
+fn may_be_assumed(context: &Context<'_>, pools: &str) -> bool {
+    let known = || context.view.complete() && pools.split(',').all(|pool| context.view.pool(pool.trim()));
+    context.view.caps().assumed_fractions || !known()
+}
+
+/// The pools of the object as text, and the devices for GPU fractions that those offer which offer any.
 fn offered_devices(context: &Context<'_>) -> Result<(String, ResourceList), String> {
     let pools = annotation(context.object(), names::POOL).unwrap_or(DEFAULT_POOL);
-    let mut offers = pools.split(',').map(|pool| context.view.fraction_devices(pool.trim()));
+    let offers = pools.split(',').map(|pool| context.view.fraction_devices(pool.trim()));
+    let mut offers = offers.filter(|offered| !offered.is_empty());
     let offered = offers.next().unwrap_or_default();
     if offers.any(|other| other != offered) {
         return Err(format!(
@@ -185,6 +204,7 @@ fn listed(offered: &ResourceList) -> String {
 mod tests {
     use serde_json::{Value, json};
 
+    use crate::api::caps::Caps;
     use crate::api::names;
     use crate::directory::Directory;
     use crate::engine::types::amount::Amount;
@@ -201,6 +221,7 @@ mod tests {
             offers.iter().map(|(resource, share)| ((*resource).into(), Amount::milli(*share))).collect()
         };
         Directory {
+            caps: Caps { assumed_fractions: true, ..Caps::default() },
             pools: ["a100".into(), "t4".into(), "fine".into(), "hami".into()].into(),
             shares: [
                 ("a100".into(), list(&mig)),
@@ -242,6 +263,43 @@ mod tests {
             let again = ask(Ask { directory: offering(), ..Ask::create(answer.object) }).await;
             assert!(again.allowed && !again.patched, "{fraction} of {pool}: a second review");
         }
+    }
+
+    #[tokio::test]
+    async fn a_fraction_is_refused_where_no_named_pool_offers_any() {
+        let strict = || Directory { caps: Caps::default(), ..offering() };
+        let refused = "annotation sluice.dev/gpu-fraction: no NodePool of";
+        for (fraction, pool, accepted) in [
+            ("0.4", "default", false),
+            ("0.4", "plain", false),
+            ("0.4", "plain, default", false),
+            ("1,0.4", "default", false),
+            ("0.4", "plain, a100", true),
+            ("0.4", "a100, default", true),
+        ] {
+            let mut directory = strict();
+            directory.pools.insert("plain".into());
+            let answer = ask(Ask { directory, ..Ask::create(job(fraction, pool)) }).await;
+            assert_eq!(answer.allowed, accepted, "{fraction} of {pool}: {}", answer.message);
+            assert!(accepted || answer.message.contains(refused), "{}", answer.message);
+            assert!(!accepted || limits(&answer.object).is_object(), "{fraction} of {pool}");
+        }
+        // Its pods request the whole GPU themselves, and are charged for it.
+        let mut whole = job("0.4", "default");
+        whole["spec"]["template"]["spec"]["containers"][0]["resources"] =
+            json!({"limits": {"nvidia.com/gpu": 1}});
+        assert!(ask(Ask { directory: strict(), ..Ask::create(whole) }).await.allowed);
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "ns", "annotations": {names::GPU_FRACTION: "0.4"}},
+            "spec": {"containers": [{"name": "main"}]},
+        });
+        let answer = ask(Ask { group: "", directory: strict(), ..Ask::create(pod) }).await;
+        assert!(!answer.allowed && answer.message.contains(refused), "{}", answer.message);
+        // Before the lists are complete nothing is known of the pools: the Job is accepted, and waits.
+        let unknown = Directory { complete: false, ..strict() };
+        let answer = ask(Ask { directory: unknown, ..Ask::create(job("0.4", "default")) }).await;
+        assert!(answer.allowed, "{}", answer.message);
     }
 
     #[tokio::test]
@@ -297,7 +355,7 @@ mod tests {
         assert!(!twice.allowed && twice.message.contains("names 0.4 twice"), "{}", twice.message);
         let mut forged = job("0.4", "default");
         forged["metadata"]["annotations"][names::GPU_SIZES] = "[]".into();
-        let forged = ask(Ask::create(forged)).await;
+        let forged = ask(Ask { directory: offering(), ..Ask::create(forged) }).await;
         assert!(!forged.allowed && forged.message.contains("written by Sluice alone"), "{}", forged.message);
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -312,7 +370,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_unchanged_manifest_keeps_the_granted_size() {
-        let mut made = ask(Ask::create(job("1,0.4", "default"))).await.object;
+        let mut made =
+            ask(Ask { directory: offering(), ..Ask::create(job("1,0.4", "default")) }).await.object;
         let unchanged = made["spec"]["template"].clone();
         made["spec"]["suspend"] = false.into();
         made["metadata"]["annotations"][names::ADMISSION] = "{}".into();
@@ -333,7 +392,6 @@ mod tests {
                 "0.5 of a GPU is more than any fraction that pool a100 offers: nvidia.com/mig-1g.5gb",
             ),
             ("0.1", "a100,t4", "pools a100,t4 offer different devices for a GPU fraction; name one"),
-            ("0.1", "t4,default", "offer different devices"),
         ] {
             let answer = ask(Ask { directory: offering(), ..Ask::create(job(fraction, pool)) }).await;
             assert!(!answer.allowed && answer.message.contains(expected), "{}", answer.message);

@@ -7,10 +7,13 @@
 mod assignment;
 mod body;
 mod caps;
+mod constraints;
 mod context;
 mod custom;
 mod gang;
 mod gpu_fraction;
+#[cfg(test)]
+mod hold_tests;
 mod job;
 mod mutate;
 mod object;

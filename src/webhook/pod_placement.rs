@@ -100,6 +100,7 @@ mod tests {
             share: None,
             group: None,
             done: Some(String::new()),
+            failed: 0,
         })
     }
 

@@ -131,8 +131,10 @@ fn update(context: &mut Context<'_>, target: &dyn Target) -> Result<(), String> 
         }
         // The user releases an own hold: the object enters the queue.
         (true, false) if !held => hold(context, target),
-        // The user suspends an admitted object: from now on the hold is the user's.
+        // The user suspends an admitted object: from now on the hold is the user's. An object that an older Sluice has
+        // admitted carries the mark still.
         (false, true) if is_admitted(submitted) => context.draft.remove(&annotation_at(names::HELD)),
+        (true, true) if held => suspend_again(context, target, &suspend),
         _ => {}
     }
     target.keep_granted_pods(context);
@@ -145,6 +147,55 @@ fn update(context: &mut Context<'_>, target: &dyn Target) -> Result<(), String> 
         set_labels(context, target, target.is_template_mutable(old))?;
     }
     Ok(())
+}
+
+/// The user suspends an object that Sluice holds already. While it stops the hold becomes the user's, so the last word
+/// counts in whichever order a user suspends and resumes. One that waits stays in the queue, and a warning says so.
+///
+/// A request that suspends what is suspended changes nothing. It is known as an applied manifest that has come to say so,
+/// or, while an object stops that its user has suspended and resumed, by being without any effect at all: nothing else is
+/// likely to be written in those seconds.
+fn suspend_again(context: &mut Context<'_>, target: &dyn Target, suspend: &Pointer) {
+    let (old, submitted) = (context.old, context.submitted);
+    let applied = |object: &Value| suspend.read(&last_applied(object)) == Some(&Value::Bool(true));
+    let by_manifest = applied(submitted) && !applied(old);
+    let by_patch = is_unchanged(old, submitted) && !is_applied(context);
+    let stops = is_admitted(old);
+    let of_user = annotation(old, names::EVICTION).is_none();
+    if stops && (by_manifest || by_patch && of_user) {
+        context.draft.remove(&annotation_at(names::HELD));
+    } else if by_manifest || by_patch {
+        context.warnings.push(format!(
+            "sluice: the {} stays in the queue: while it waits Sluice has set {} itself, so setting it changes nothing; \
+             delete the {0}, or suspend it when it runs",
+            target.kind(),
+            suspend.dotted()
+        ));
+    }
+}
+
+/// Whether two states of an object say the same, apart from the managers of their fields.
+fn is_unchanged(old: &Value, new: &Value) -> bool {
+    let metadata = ["labels", "annotations", "ownerReferences", "finalizers"];
+    old["spec"] == new["spec"]
+        && metadata.iter().all(|field| old["metadata"][field] == new["metadata"][field])
+}
+
+/// The manifest that client-side apply keeps in an annotation of the object.
+fn last_applied(object: &Value) -> Value {
+    annotation(object, LAST_APPLIED).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// What the request's manager has applied on the server's side.
+fn applied_entries<'a>(context: &Context<'a>) -> impl Iterator<Item = &'a Value> {
+    let manager = &context.request.options["fieldManager"];
+    let entries = context.submitted["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.filter(move |entry| entry["operation"] == "Apply" && entry["manager"] == *manager)
+}
+
+/// Whether the request's manager applies on the server's side, as tools do again and again without a change.
+fn is_applied(context: &Context<'_>) -> bool {
+    applied_entries(context).next().is_some()
 }
 
 /// Suspends the object and marks it as held by Sluice.
@@ -167,25 +218,17 @@ fn set_labels(context: &mut Context<'_>, target: &dyn Target, template: bool) ->
 
 /// Whether a field was reset by an apply of a manifest that always had this value, and not by an edit.
 pub fn is_reapplied(context: &Context<'_>, target: &dyn Target, field: &Pointer) -> bool {
-    // Client-side apply keeps the last manifest in an annotation of the object.
-    let manifest = annotation(context.old, LAST_APPLIED)
-        .and_then(|text| serde_json::from_str::<Value>(text).ok())
-        .unwrap_or_default();
+    let manifest = last_applied(context.old);
     let value = field.read(context.submitted).filter(|value| !value.is_null());
     if value.is_some() && field.read(&manifest) == value {
         return true;
     }
     // In server-side apply the manager of the request owns the field.
-    let manager = &context.request.options["fieldManager"];
     let owns = |fields: &Value| {
         let mut tokens = field.tokens().iter();
         tokens.try_fold(fields, |fields, token| fields.get(format!("f:{token}"))).is_some()
     };
-    let entries = context.submitted["metadata"]["managedFields"].as_array().into_iter().flatten();
-    target.knows_server_side_apply()
-        && entries
-            .filter(|entry| entry["operation"] == "Apply" && entry["manager"] == *manager)
-            .any(|entry| owns(&entry["fieldsV1"]))
+    target.knows_server_side_apply() && applied_entries(context).any(|entry| owns(&entry["fieldsV1"]))
 }
 
 fn check_create(context: &Context<'_>, target: &dyn Target) -> Result<(), String> {
@@ -232,11 +275,11 @@ fn check_update(context: &Context<'_>, target: &dyn Target) -> Result<(), String
 fn check_own_annotations(context: &Context<'_>, target: &dyn Target) -> Result<(), String> {
     let (old, new) = (context.old, context.object());
     for key in names::OWN_ANNOTATIONS {
-        // The hold is the only mark that changes with a user's own suspend and release.
+        // The hold is the only mark that changes with a user's own suspend and release. While the object waits it stays.
         let allowed = key == names::HELD
             && match (annotation(old, key), annotation(new, key)) {
                 (None, Some("true")) => target.is_suspended(new),
-                (Some(_), None) => !target.is_suspended(old) && target.is_suspended(new),
+                (Some(_), None) => !is_waiting(target, old) && target.is_suspended(new),
                 _ => false,
             };
         if !same_annotation(old, new, key) && !allowed {

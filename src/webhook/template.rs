@@ -17,6 +17,12 @@ pub fn check(template: &Value, field: &str) -> Result<(), String> {
     if let Some(key) = own.into_iter().find(|key| annotation(template, key).is_some()) {
         return Err(format!("annotation {key} in {field} is not for pods of a workload; leave it out"));
     }
+    if annotation(template, names::GPU_FRACTION).is_some() {
+        return Err(format!(
+            "annotation {} in {field} has no effect, so its pods would get no GPU; a Job has it in its own metadata",
+            names::GPU_FRACTION
+        ));
+    }
     if template["metadata"]["labels"].get(names::GROUP).is_some() {
         return Err(format!(
             "label {} in {field} is for pods without a workload; leave it out",
@@ -69,6 +75,10 @@ mod tests {
             (
                 json!({"metadata": {"annotations": {names::GROUP_SIZE: "2"}}}),
                 "annotation sluice.dev/group-size in t",
+            ),
+            (
+                json!({"metadata": {"annotations": {names::GPU_FRACTION: "0.5"}}}),
+                "annotation sluice.dev/gpu-fraction in t has no effect",
             ),
             (json!({"metadata": {"labels": {names::GROUP: "g"}}}), "label sluice.dev/group in t"),
             (json!({"spec": {"nodeName": "n4"}}), "t.spec.nodeName \"n4\" must not be set"),

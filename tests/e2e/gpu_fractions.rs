@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::ListParams;
 use sluice::view::Teams;
-use sluice_harness::{World, eventually, patience};
+use sluice_harness::{Options, World, eventually, patience};
 
 use crate::pods::explained;
 use crate::support::{Job, SLUICE, complete, nodes, nodes_with, pool, running, team, team_of};
@@ -112,6 +112,20 @@ async fn two_halves_share_a_device_and_count_as_one() {
             ),
             "{refused:?}"
         );
+        // Neither does another pool, and a template is no place for a fraction.
+        let elsewhere = half("elsewhere").manifest().replace("\"sliced\"", "\"default\"");
+        let template = Job::new("a", "template").gpus(0).manifest();
+        let template = template.replacen(
+            "      annotations: {",
+            "      annotations: {sluice.dev/gpu-fraction: '0.5'",
+            1,
+        );
+        for (manifest, why) in
+            [(elsewhere, "no NodePool of default lists shares"), (template, "in spec.template has no effect")]
+        {
+            let refused = world.kubectl.apply(&manifest).await;
+            ensure!(refused.as_ref().is_err_and(|error| format!("{error:#}").contains(why)), "{refused:?}");
+        }
         complete(world, "a", 1).await?;
         let what = "the directly requested slice runs where the first one ran";
         let admitted = |view: &sluice_harness::View| match view.job("a", "direct") {
@@ -127,7 +141,8 @@ async fn two_halves_share_a_device_and_count_as_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_starts_with_a_smaller_fraction_under_load_and_requests_all_of_it_again() {
-    World::run("sizes", SLUICE, 1, async |world| {
+    let options = Options { flags: vec!["--assume-gpu-fractions".to_owned()], ..Options::new(SLUICE) };
+    World::run_with("sizes", options, 1, async |world| {
         world.apply(&format!("{}{}{}", nodes(1, 2), team("a", 1), team("b", 1))).await?;
         world.kubectl.apply(&Job::new("a", "own").lasts(Duration::from_secs(30)).manifest()).await?;
         running(world, "a", 1).await?;

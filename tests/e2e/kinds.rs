@@ -353,6 +353,17 @@ async fn pods_of_a_training_job_start_without_a_gate_of_their_own() {
         operator.says("first", "Suspended", true).await?;
         let second = operator.object("second").await?;
         ensure!(queued(&second, SUSPEND), "must wait until the pods of the first are gone: {second}");
+        // Resumed meanwhile it is queued again, and suspended once more it is on hold.
+        let patch = ["patch", "pytorchjob", "first", "--namespace=a", "--type=merge", "-p"];
+        let resume = r#"{"spec":{"runPolicy":{"suspend":false}}}"#;
+        alice.ok(&[&patch[..], &[resume]].concat()).await?;
+        let object = operator.object("first").await?;
+        let stops =
+            object.pointer(SUSPEND) == Some(&true.into()) && note(&object, names::ADMISSION).is_some();
+        ensure!(stops && note(&object, names::HELD).is_some(), "{object}");
+        alice.ok(&[&patch[..], &[stop]].concat()).await?;
+        let object = operator.object("first").await?;
+        ensure!(note(&object, names::HELD).is_none(), "{object}");
         operator.kubectl(&["delete", "pod", "first-master", "first-worker"], None).await?;
         operator.until("second", "is admitted", |object| admitted(object, SUSPEND)).await?;
         let object = operator

@@ -4,6 +4,8 @@ mod attacks;
 mod boundaries;
 mod certificates;
 mod confinement;
+mod constraints;
+mod dead_nodes;
 mod deletion;
 mod dra;
 mod elastic;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice_harness::World;
+use futures::future::try_join_all;
+use sluice_harness::{View, World, running_uids};
 
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
@@ -68,6 +69,65 @@ async fn a_job_that_its_user_suspends_waits_for_its_user() {
         let view = running(world, "a", 1).await?;
         let job = view.job("a", "mine").context("the Job does not exist")?;
         ensure!(job.admitted(), "{job:?}");
+        Ok(())
+    })
+    .await;
+}
+
+/// A Job that a user suspends and resumes at once, and the time between the two.
+struct Paused {
+    name: String,
+    between: Duration,
+    /// Whether it is suspended again, also at once.
+    held: bool,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_word_of_a_user_counts_while_a_job_stops() {
+    World::run("last-word", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}", nodes(1, 16), team("a", 16))).await?;
+        let mut all = Vec::new();
+        for (kind, ends) in [("quick", 0), ("slow", 10)] {
+            let pauses = [(0, false), (300, false), (1000, false), (6000, false), (0, true), (300, true)];
+            // A Job whose pods have ended already waits, and then suspending it is no change.
+            for (millis, held) in pauses.into_iter().filter(|(_, held)| !held || ends > 0) {
+                let name = format!("{kind}-{millis}{}", if held { "-held" } else { "" });
+                let job = Job::new("a", &name).ends_slowly(Duration::from_secs(ends));
+                world.kubectl.apply(&job.manifest()).await?;
+                all.push(Paused { name, between: Duration::from_millis(millis), held });
+            }
+        }
+        let before = running_uids(&running(world, "a", all.len()).await?, "a");
+        let suspend = async |name: &str, suspend: bool| {
+            let patch = format!(r#"{{"spec":{{"suspend":{suspend}}}}}"#);
+            world.kubectl.ok(&["patch", "job", name, "--namespace=a", "-p", &patch]).await.map(drop)
+        };
+        let pauses = all.iter().map(async |paused: &Paused| {
+            suspend(&paused.name, true).await?;
+            tokio::time::sleep(paused.between).await;
+            suspend(&paused.name, false).await?;
+            if paused.held {
+                suspend(&paused.name, true).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+        try_join_all(pauses).await?;
+
+        let settled = |view: &View| {
+            for Paused { name, held, .. } in &all {
+                let job = view.job("a", name).ok_or_else(|| format!("there is no Job {name}"))?;
+                let on_hold = job.suspended && !job.held && job.admission.is_none();
+                if if *held { !on_hold } else { !job.admitted() || job.active != 1 } {
+                    return Err(view.summary("a"));
+                }
+            }
+            Ok(())
+        };
+        let view = world.until("every Job runs again, or is on hold by its user", settled).await?;
+        let again = running_uids(&view, "a");
+        ensure!(again.is_disjoint(&before), "each has stopped in between: {}", view.summary("a"));
+        ensure!(view.jobs_in("a").all(|job| job.failed_pods == 0), "{}", view.summary("a"));
+        world.stays("the Jobs on hold stay there", Duration::from_secs(3), settled).await?;
         Ok(())
     })
     .await;

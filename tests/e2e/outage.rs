@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice_harness::World;
+use sluice_harness::{Sluice, World, eventually, patience};
 
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
@@ -90,6 +90,106 @@ async fn a_restart_of_the_api_server_under_load_loses_nothing() {
         // The webhook answers again too.
         world.kubectl.apply(&Job::new("a", "after").lasts(Duration::from_secs(1)).manifest()).await?;
         complete(world, "a", 101).await?;
+        Ok(())
+    })
+    .await;
+}
+
+/// What Sluice's account may do, as the manifests bind it.
+const RIGHTS: [&str; 5] = [
+    "clusterrolebinding/sluice",
+    "clusterrolebinding/sluice-certificates",
+    "clusterrolebinding/sluice-kinds",
+    "rolebinding/sluice",
+    "rolebinding/sluice-certificates",
+];
+
+/// The most lines, and bytes, by which the log of a replica grows during a trouble.
+const MOST_LOGGED: (usize, usize) = (200, 100_000);
+/// The most writes of Sluice during the trouble.
+const MOST_WRITES: usize = 300;
+
+/// The lines and bytes in each replica's log.
+fn logged(world: &World) -> Result<Vec<(usize, usize)>> {
+    let count = |replica: &Sluice| {
+        let text = std::fs::read_to_string(replica.log())?;
+        Ok((text.lines().count(), text.len()))
+    };
+    world.replicas.iter().map(count).collect()
+}
+
+/// The logs have grown by no more than they may since `before`.
+fn quiet(world: &World, before: &[(usize, usize)]) -> Result<()> {
+    for ((now, before), replica) in logged(world)?.into_iter().zip(before).zip(&world.replicas) {
+        let (lines, bytes) = (now.0 - before.0, now.1 - before.1);
+        ensure!(
+            lines <= MOST_LOGGED.0 && bytes <= MOST_LOGGED.1,
+            "{lines} lines and {bytes} bytes more. {}",
+            replica.log_tail()
+        );
+    }
+    Ok(())
+}
+
+/// The logs stay quiet for this long.
+async fn quiet_for(world: &World, time: Duration, before: &[(usize, usize)]) -> Result<()> {
+    let end = tokio::time::Instant::now() + time;
+    while tokio::time::Instant::now() < end {
+        quiet(world, before)?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_trouble_sluice_writes_little_and_afterwards_it_goes_on() {
+    World::run("trouble", SLUICE, 2, async |world| {
+        world.apply(&format!("{}{}", nodes(1, 4), team("a", 4))).await?;
+        world.kubectl.apply(&Job::new("a", "first").gpus(4).lasts(Duration::from_secs(8)).manifest()).await?;
+        running(world, "a", 1).await?;
+        for number in 0..20 {
+            let waits = Job::new("a", &format!("waits-{number}")).gpus(2).lasts(Duration::from_secs(1));
+            world.kubectl.apply(&waits.manifest()).await?;
+        }
+
+        // All rights of its account are taken away while capacity comes free for work that waits.
+        let before = logged(world)?;
+        let written = world.cluster.audit().writes()?.len();
+        world.kubectl.ok(&[&["delete", "-n", "sluice-system"], &RIGHTS[..]].concat()).await?;
+        world
+            .until("the first Job has ended", |view| match view.job("a", "first") {
+                Some(job) if job.complete => Ok(()),
+                other => Err(format!("{other:?}")),
+            })
+            .await?;
+        quiet_for(world, Duration::from_secs(10), &before).await?;
+        let writes = world.cluster.audit().writes()?;
+        let own = writes[written..].iter().filter(|write| write.user.ends_with(":sluice")).count();
+        ensure!(own <= MOST_WRITES, "{own} writes without rights");
+        for file in ["rbac", "kinds"] {
+            let file = format!("{}/manifests/base/{file}.yaml", env!("CARGO_MANIFEST_DIR"));
+            world.kubectl.ok(&["apply", "-f", &file]).await?;
+        }
+        complete(world, "a", 21).await?;
+
+        // The API server is away for longer than the lease.
+        let before = logged(world)?;
+        world.cluster.stop("kube-apiserver").await?;
+        for replica in &world.replicas {
+            let follows = async || match replica.get("/metrics").await {
+                Ok(metrics) if metrics.lines().any(|line| line == "sluice_leader 0") => Ok(()),
+                Ok(_) => Err("it leads".to_owned()),
+                Err(error) => Err(format!("{error:#}")),
+            };
+            eventually("no replica leads", patience(), follows).await?;
+        }
+        quiet_for(world, Duration::from_secs(15), &before).await?;
+        world.cluster.start("kube-apiserver").await?;
+        let job = Job::new("a", "after").lasts(Duration::from_secs(1)).manifest();
+        let made = async || world.kubectl.apply(&job).await.map_err(|error| format!("{error:#}"));
+        eventually("a Job can be created again", patience(), made).await?;
+        complete(world, "a", 22).await?;
+        quiet(world, &before)?;
         Ok(())
     })
     .await;

@@ -43,6 +43,7 @@ fn cluster(limit: i64, guaranteed: i64) -> Engine {
         allocatable: gpus(8),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     };
     for event in events.into_iter().chain(["a100", "h100"].map(|kind| Event::NodeApplied(node(kind)))) {
         engine.apply(event, Time(0));

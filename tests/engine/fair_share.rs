@@ -1,11 +1,13 @@
 //! Laws 5 and 8: the order of starts between teams agrees with preemption for fair shares, so no workload
 //! starts only to be evicted at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::types::Action;
-use sluice_engine::types::{Name, Team, Time, WorkloadId};
+use sluice_engine::types::amount::Amount;
+use sluice_engine::types::{Event, Name, PastUsage, Team, Time, WorkloadId};
 
 use super::ops::ids;
 use super::world::{Phase, World, team};
@@ -168,4 +170,85 @@ fn law_8_no_victim_is_evicted_twice_for_a_preemptor_without_an_event() {
     let twice: Vec<&String> =
         world.log.iter().filter(|line| line.starts_with("Evict") && !seen.insert(*line)).collect();
     assert!(twice.is_empty(), "{:#?}", world.log);
+}
+
+/// What each team borrowed in the past, as a leader writes it.
+fn past_usage(world: &World) -> Vec<PastUsage> {
+    let views = world.engine.teams().into_iter();
+    let usage = views.map(|view| PastUsage {
+        team: view.team,
+        pools: [(view.pool, view.past)].into(),
+        at: world.now,
+    });
+    usage.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Law 11: a new engine that reads what was written serves the teams in the same order as the old one.
+    #[test]
+    fn the_order_of_teams_is_the_same_after_past_usage_was_read_back(
+        steps in prop::collection::vec((0_usize..3, 0_u64..900), 1..12),
+        later in 0_u64..1_200,
+    ) {
+        let mut world = world_of(2, &[(0, 1), (0, 1), (0, 2)]);
+        world.settings.usage_half_life = Some(Duration::from_secs(600));
+        world.rebuild();
+        for (team, pause) in steps {
+            let id = world.submit(&format!("t{team}").as_str().into(), "train", 0, 1, 1);
+            world.settle_now();
+            world.now = world.now.after(Duration::from_secs(pause));
+            if matches!(world.items[&id].phase, Phase::Running(_)) && pause % 2 == 0 {
+                world.end(&id, Phase::Finished);
+            }
+        }
+        for id in world.items.keys().cloned().collect::<Vec<_>>() {
+            if matches!(world.items[&id].phase, Phase::Queued) {
+                world.delete(&id);
+            } else if matches!(world.items[&id].phase, Phase::Running(_)) {
+                world.end(&id, Phase::Finished);
+            }
+        }
+        world.plan();
+        let written = past_usage(&world);
+        let mut old = world.engine.clone();
+        world.rebuild();
+        world.now = world.now.after(Duration::from_secs(later));
+        for past in written.clone() {
+            world.engine.apply(Event::PastUsage(past), world.now);
+        }
+        // The old one ignores the echo of its own write.
+        for past in written {
+            old.apply(Event::PastUsage(PastUsage { pools: BTreeMap::new(), ..past }), world.now);
+        }
+        for team in ["t0", "t1", "t2"] {
+            world.submit(&team.into(), "train", 0, 1, 1);
+        }
+        for job in world.items.values().filter(|job| matches!(job.phase, Phase::Queued)) {
+            old.apply(Event::WorkloadApplied(job.workload.clone()), world.now);
+        }
+        prop_assert_eq!(world.engine.plan(world.now).actions, old.plan(world.now).actions);
+    }
+}
+
+#[test]
+fn past_usage_outlives_a_change_of_the_team_and_many_short_steps() {
+    let mut world = world_of(4, &[(0, 1), (0, 1)]);
+    world.settings.usage_half_life = Some(Duration::from_secs(600));
+    world.rebuild();
+    let id = world.submit(&"t0".into(), "train", 0, 4, 1);
+    world.settle_now();
+    // Steps in which less than a thousandth of a GPU is counted.
+    for _ in 0..60_000 {
+        world.now = world.now.after(Duration::from_millis(10));
+        world.engine.plan(world.now);
+    }
+    world.end(&id, Phase::Finished);
+    let gpus =
+        |world: &World| past_usage(world)[0].pools.values().flat_map(|usage| usage.values()).next().copied();
+    let counted = gpus(&world).expect("it has borrowed");
+    assert!(counted > Amount::milli(1_500), "{counted} of 4 GPUs after one half-life");
+    world.engine.apply(Event::TeamApplied(Team { weight: 3, ..team("t0", None, 0, None) }), world.now);
+    assert_eq!(gpus(&world), Some(counted), "an edit of the team forgets nothing");
 }

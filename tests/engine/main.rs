@@ -2,6 +2,7 @@
 //! for (see [`laws`]), and known cases with one right answer.
 
 mod cases;
+mod constraints;
 mod currency;
 mod defragment;
 mod eviction_cost;
@@ -14,6 +15,7 @@ mod laws;
 mod misplaced;
 mod ops;
 mod placement;
+mod pod_loss;
 mod pods;
 mod purity;
 mod ready;
@@ -21,5 +23,6 @@ mod reservations;
 mod sizes;
 mod time;
 mod unadmitted;
+mod unreachable;
 mod users;
 mod world;

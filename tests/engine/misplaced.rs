@@ -22,8 +22,14 @@ fn half_started(nodes: &[i64], resizable: bool) -> (World, WorkloadId, Admission
     workload.state = Observed::Admitted(admission.clone());
     world.engine.apply(Event::WorkloadApplied(workload), world.now);
     let second = PodId(format!("{id}/n1/0").into());
-    let unbound =
-        Pod { id: second, workload: Some(id.clone()), node: None, requests: gpus(3), unadmitted: None };
+    let unbound = Pod {
+        id: second,
+        workload: Some(id.clone()),
+        node: None,
+        requests: gpus(3),
+        profile: None,
+        unadmitted: None,
+    };
     world.engine.apply(Event::PodApplied(unbound), world.now);
     assert_eq!(world.plan(), [], "the pods are where they were admitted to");
     (world, id, admission)

@@ -33,6 +33,7 @@ fn node(name: &str, labels: &[(&str, &str)], offers: &[(&str, i64)]) -> Node {
         allocatable: amounts(offers),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     }
 }
 
@@ -109,6 +110,7 @@ impl Cluster {
                     workload: Some(id.clone()),
                     node: Some(node.clone()),
                     requests: workload.shape.requests.clone(),
+                    profile: None,
                     unadmitted: None,
                 }));
             }
@@ -410,6 +412,7 @@ impl Draw {
                 workload: None,
                 node: Some(format!("n{i}").into()),
                 requests: amounts(&gpu((8 - node.free) * 1_000)),
+                profile: None,
                 unadmitted: None,
             }));
         }

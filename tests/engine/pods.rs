@@ -13,7 +13,14 @@ use super::world::{GPU, gpus, team};
 fn node(name: &str, count: i64) -> Node {
     let mut allocatable = gpus(count);
     allocatable.insert("pods".into(), Amount::units(110));
-    Node { name: name.into(), labels: [].into(), allocatable, taints: Vec::new(), schedulable: true }
+    Node {
+        name: name.into(),
+        labels: [].into(),
+        allocatable,
+        taints: Vec::new(),
+        schedulable: true,
+        unreachable: None,
+    }
 }
 
 /// A cluster of one pool: the GPUs of each node, and the guarantee of each team.
@@ -42,6 +49,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         min_pods: None,
         shape: PodShape { requests: gpus(count), ..PodShape::default() },
         sizes: Vec::new(),
+        profile: std::sync::Arc::default(),
         topology: Topology::default(),
         user: None,
         pools: Vec::new(),
@@ -52,6 +60,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         last_checkpoint: None,
         checkpoint_interval: None,
         ran: None,
+        failed_pods: 0,
         state: Observed::Queued,
     }
 }

@@ -76,6 +76,7 @@ impl Simulation {
                 allocatable: gpus(*count),
                 taints: Vec::new(),
                 schedulable: true,
+                unreachable: None,
             };
             engine.apply(Event::NodeApplied(node), Time(0));
         }

@@ -26,6 +26,7 @@ fn node(number: usize, count: i64) -> Event {
         allocatable: offers.into(),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     })
 }
 

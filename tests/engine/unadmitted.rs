@@ -156,6 +156,7 @@ impl Ledger {
                 allocatable: gpus(*count),
                 taints: Vec::new(),
                 schedulable: true,
+                unreachable: None,
             })
         }));
         for (id, job) in &self.jobs {
@@ -174,6 +175,7 @@ impl Ledger {
             workload: Some(id.clone()),
             node: Some(node.clone()),
             requests: gpus(self.jobs[id].gpus),
+            profile: None,
             unadmitted: None,
         })
     }
@@ -195,6 +197,7 @@ impl Ledger {
             workload: None,
             node: Some(stray.node.clone()),
             requests: gpus(stray.gpus),
+            profile: None,
             unadmitted: Some(Box::new(unadmitted)),
         })
     }
@@ -412,6 +415,7 @@ impl Ledger {
                         self.tell(Event::WorkloadApplied(workload));
                     }
                 },
+                Action::EndPod { .. } => prop_assert!(false, "every node answers"),
                 Action::Fail { .. } => prop_assert!(false, "no limit of time is set"),
             }
         }
@@ -578,6 +582,7 @@ fn law_15_an_owner_that_comes_back_unheld_is_evicted_once() {
             workload: None,
             node: Some("n0".into()),
             requests: gpus(3),
+            profile: None,
             unadmitted: Some(Box::new(facts)),
         })
     };

@@ -89,6 +89,7 @@ fn log_line(action: &Action) -> String {
         Action::Evict { workload, preemptor, reason, .. } => {
             format!("Evict {workload} for {} {reason:?}", preemptor.as_ref().map_or("nobody", |id| &id.0))
         }
+        Action::EndPod { workload, pod, .. } => format!("EndPod {workload} {pod:?}"),
         Action::Fail { workload, reason, .. } => format!("Fail {workload} {reason:?}"),
     }
 }
@@ -162,6 +163,7 @@ impl World {
             allocatable: gpus(count),
             taints: Vec::new(),
             schedulable,
+            unreachable: None,
         }
     }
 
@@ -190,6 +192,7 @@ impl World {
                     workload: Some(job.workload.id.clone()),
                     node: Some(node.clone()),
                     requests: gpus(job.gpus_per_pod),
+                    profile: None,
                     unadmitted: None,
                 });
             }
@@ -204,6 +207,7 @@ impl World {
             workload: None,
             node: Some(node.clone()),
             requests: gpus(*count),
+            profile: None,
             unadmitted: None,
         }));
         pods
@@ -317,8 +321,14 @@ impl World {
         self.unmanaged_created += 1;
         let id = PodId(format!("unmanaged-{}", self.unmanaged_created).into());
         self.unmanaged.insert(id.clone(), (node.clone(), count));
-        let pod =
-            Pod { id, workload: None, node: Some(node.clone()), requests: gpus(count), unadmitted: None };
+        let pod = Pod {
+            id,
+            workload: None,
+            node: Some(node.clone()),
+            requests: gpus(count),
+            profile: None,
+            unadmitted: None,
+        };
         self.engine.apply(Event::PodApplied(pod), self.now);
     }
 
@@ -346,7 +356,9 @@ impl World {
             Action::Admit { workload, admission, .. } => {
                 self.items.get(workload).map(|job| (job, admission.clone()))
             }
-            Action::Evict { .. } | Action::Resize { .. } | Action::Fail { .. } => None,
+            Action::Evict { .. } | Action::Resize { .. } | Action::EndPod { .. } | Action::Fail { .. } => {
+                None
+            }
         });
         running.chain(starting).collect()
     }

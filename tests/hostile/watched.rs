@@ -395,6 +395,10 @@ impl World {
                     Operation::Patch(managed.resize(version, &Record::from(admission), Grant::Part))
                 }
                 Action::Evict { .. } => managed.evict(version, &note),
+                Action::EndPod { pod, .. } => {
+                    let there = self.live.keys().find(|(_, uid)| *uid == pod.0).cloned();
+                    return there.inspect(|key| self.delete(key)).is_some();
+                }
                 Action::Fail { reason, message, .. } => managed
                     .fail(version, &Failure { reason: reason.code(), message, at: timestamp(self.now) }),
             };

@@ -104,6 +104,7 @@ impl Mirror {
                 before.map_or((None, None, None), |before| (before.holds, before.belongs, before.managed));
             if let Some(now) = self.pods.get_mut(&uid) {
                 self.ownership.attribute(now);
+                self.profiles.share(now);
                 if let Some(managed) = now.managed.as_deref_mut() {
                     complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, managed);
                 }

@@ -4,6 +4,7 @@ mod apply;
 mod capped;
 mod devices;
 mod fill;
+mod profiles;
 mod queries;
 mod unadmitted;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use self::fill::{complete, thinned};
+use self::profiles::Profiles;
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
 use super::ownership::Ownership;
@@ -66,6 +68,7 @@ pub struct Mirror {
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
     groups: Groups,
+    profiles: Profiles,
     replicas: Replicas,
     /// The numbers of ready and succeeded pods of each workload.
     ready_pods: ReadyPods,
@@ -105,13 +108,13 @@ impl Mirror {
             Change::Team(seen) => {
                 self.directory_changed |= matches!(seen, Seen::ListEnds);
                 for step in self.teams.take(seen) {
-                    self.directory_changed = true;
-                    self.events.extend(match step {
-                        Step::Put(name, _) => {
-                            self.teams.get(&name).map(|seen| Event::TeamApplied(seen.team.clone()))
+                    match step {
+                        Step::Put(name, before) => self.team_put(&name, before),
+                        Step::Gone(name, _) => {
+                            self.directory_changed = true;
+                            self.events.push(Event::TeamRemoved(name));
                         }
-                        Step::Gone(name, _) => Some(Event::TeamRemoved(name)),
-                    });
+                    }
                 }
             }
             Change::Pool(seen) => {
@@ -197,6 +200,18 @@ impl Mirror {
             Change::Devices(news) => self.take_devices(news),
         }
         self.drain_events()
+    }
+
+    /// Adds the events of a new or changed team. The leader writes its status often; of that only the past usage is news.
+    fn team_put(&mut self, name: &Name, before: Option<TeamSeen>) {
+        let Some(now) = self.teams.get(name) else { return };
+        let past = now.past.clone().filter(|_| before.as_ref().is_none_or(|before| before.past != now.past));
+        let spec = |seen: &TeamSeen| TeamSeen { past: None, ..seen.clone() };
+        if before.as_ref().map(spec) != Some(spec(now)) {
+            self.directory_changed = true;
+            self.events.push(Event::TeamApplied(now.team.clone()));
+        }
+        self.events.extend(past.map(Event::PastUsage));
     }
 
     /// Caches the answer to a write on a Job, as if the watch had sent it.

@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::target::job::job;
 use crate::cluster::target::pod::pod;
 use crate::directory::Membership;
-use crate::engine::types::{SETTLE, Time, Workload};
+use crate::engine::types::{SETTLE, Time, Unready, Workload};
 
 const RECORD: &str = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
 const EVICTED: &str = r#"{"at":"2026-11-21T09:00:00Z","for":"b/y","reason":"Reclaimed"}"#;
@@ -192,7 +192,8 @@ fn the_directory_is_complete_once_all_its_lists_are() {
 
 #[test]
 fn a_gpu_fraction_of_a_pod_that_requests_a_whole_device_counts_as_one() {
-    let mut mirror = labelled();
+    let caps = Caps { assumed_fractions: true, ..Caps::default() };
+    let mut mirror = labelled().capped(caps);
     let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
     let asks = |version, containers: Value| {
         saw_job(
@@ -206,6 +207,15 @@ fn a_gpu_fraction_of_a_pod_that_requests_a_whole_device_counts_as_one() {
     let gpus = |events: Vec<Event>| applied(&events).shape.requests["nvidia.com/gpu"].to_string();
     assert_eq!(gpus(mirror.take(asks(1, containers))), "1");
     assert_eq!(gpus(mirror.take(asks(2, json!([])))), "500m");
+
+    let mut strict = labelled();
+    let whole = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
+    assert_eq!(gpus(strict.take(asks(1, whole))), "1");
+    let waits = applied(&strict.take(asks(2, json!([])))).state.clone();
+    assert!(
+        matches!(&waits, Observed::Unready(Unready::Uncounted(why)) if why.contains("would get no GPU")),
+        "{waits:?}"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::wire::{PodSpec, Resources};
+use super::profile::{constraints, rules};
 use crate::api::affinity::REQUIRED_TERMS;
 use crate::api::caps::Counts;
 use crate::api::names;
@@ -17,10 +18,14 @@ pub fn counts(spec: &PodSpec, affinity: Option<&Value>) -> Counts {
     let requirements: usize = terms.iter().map(requirements).sum();
     let selectors = spec.node_selector.as_ref().map_or(0, std::collections::BTreeMap::len);
     let tolerations = spec.tolerations.as_ref().map_or(0, Vec::len);
+    let between: Vec<&Value> = constraints(spec, affinity).collect();
+    let pod_rules: usize = between.iter().map(|term| rules(term)).sum();
     let gates = spec.scheduling_gates.iter().flatten();
     Counts {
         terms: terms.len() as u64,
         rules: (requirements + selectors + tolerations) as u64,
+        pod_terms: between.len() as u64,
+        pod_rules: pod_rules as u64,
         affinity_bytes: affinity.map_or(0, bytes),
         names: resources(spec),
         gates: gates.filter(|gate| !gate.name.starts_with(names::PREFIX)).count() as u64,
@@ -90,6 +95,11 @@ mod tests {
             "schedulingGates": [{"name": "a"}, {"name": "sluice.dev/admission"}, {"name": "b"}],
             "nodeSelector": {"disk": "ssd"},
             "tolerations": [{"key": "gpu"}],
+            "topologySpreadConstraints": [
+                {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["rev"],
+                 "labelSelector": {"matchLabels": {"app": "x"}}},
+                {"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"},
+            ],
             "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
             "containers": [
                 {"resources": {"requests": {"cpu": "1", "x/y": "1"}, "limits": {"cpu": "2"}}},
@@ -101,8 +111,13 @@ mod tests {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]},
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
-        ]}}});
+        ]}}, "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone", "namespaces": ["a", "b"],
+             "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "y"]}]}},
+        ]}});
         let expected = Counts {
+            pod_terms: 2,
+            pod_rules: 1 + 2 + 2 + 3,
             terms: 2,
             rules: 3 + 2 + 1 + 1,
             affinity_bytes: affinity.to_string().len() as u64,

@@ -5,6 +5,7 @@
 pub mod claims;
 pub mod counts;
 pub mod node;
+pub mod profile;
 pub mod shape;
 pub mod team;
 

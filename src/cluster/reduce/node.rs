@@ -1,9 +1,9 @@
 //! A node as the engine sees it.
 
 use super::super::wire;
-use super::name;
 use super::shape::{names, offered};
-use crate::engine::types::{Node, Taint};
+use super::{instant, name};
+use crate::engine::types::{Node, Taint, Time};
 
 /// Converts a node.
 #[must_use]
@@ -24,7 +24,21 @@ pub fn node(node: &wire::Node) -> Node {
             })
             .collect(),
         schedulable: ready && node.spec.unschedulable != Some(true),
+        unreachable: unreachable(node),
     }
+}
+
+/// The taint that Kubernetes sets on a node which does not answer, and takes off again when it does. While most nodes of
+/// a zone do not answer, it sets none, because then the network is at fault rather than the nodes.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// Since when a node has not answered.
+fn unreachable(node: &wire::Node) -> Option<Time> {
+    let mut taints = node.spec.taints.iter().flatten();
+    let taint = taints.find(|taint| taint.key == UNREACHABLE && taint.effect == "NoExecute")?;
+    let mut conditions = node.status.conditions.iter().flatten();
+    let changed = || conditions.find(|condition| condition.type_ == "Ready")?.last_transition_time.as_ref();
+    taint.time_added.as_ref().or_else(changed).map(instant)
 }
 
 #[cfg(test)]
@@ -50,6 +64,18 @@ mod tests {
         assert!(read(json!({}), "True").schedulable);
         assert!(!read(json!({}), "Unknown").schedulable);
         assert!(!read(json!({"unschedulable": true}), "True").schedulable);
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_has_the_time_of_its_taint() {
+        let taint = |effect: &str| json!({"taints": [{"key": UNREACHABLE, "effect": effect, "timeAdded": "1970-01-01T00:01:00Z"}]});
+        assert_eq!(read(taint("NoExecute"), "Unknown").unreachable, Some(Time(60_000)));
+        assert_eq!(read(taint("NoSchedule"), "Unknown").unreachable, None);
+        assert_eq!(
+            read(json!({}), "Unknown").unreachable,
+            None,
+            "the API server may be cut off from all nodes"
+        );
     }
 
     #[test]

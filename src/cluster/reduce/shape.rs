@@ -176,7 +176,8 @@ pub fn nowhere() -> NodeTerm {
     NodeTerm { labels: Vec::new(), fields: vec![never] }
 }
 
-fn requirements(from: &Value) -> Vec<Requirement> {
+/// The requirements in a list; what is malformed is left out.
+pub(super) fn requirements(from: &Value) -> Vec<Requirement> {
     from.as_array().into_iter().flatten().filter_map(requirement).collect()
 }
 

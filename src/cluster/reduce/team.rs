@@ -14,8 +14,11 @@ use crate::api::node_pool::NodePool;
 use crate::api::team;
 use crate::api::values::duration;
 use crate::directory::Membership;
-use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{Name, Pool, Team, Time};
+use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{Name, PastUsage, Pool, Team, Time};
+
+/// The most resources of one pool that a status is read for.
+const MOST_RESOURCES: usize = 256;
 
 /// A team: the engine's part, and the fields that the webhook and the status need.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct TeamSeen {
     pub graces: Vec<(Name, Duration)>,
     /// The generation of its spec.
     pub generation: Option<i64>,
+    /// What it borrowed in the past, as last written in its status.
+    pub past: Option<PastUsage>,
 }
 
 /// A node pool.
@@ -71,6 +76,24 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?,
         generation: object.metadata.generation,
+        past: object.status.as_ref().and_then(|status| past_usage(object, status)),
+    })
+}
+
+/// The past usage in a status. What cannot be read there counts as none: it is no reason to ignore the team.
+fn past_usage(object: &team::Team, status: &team::TeamStatus) -> Option<PastUsage> {
+    let at = instant(status.decayed_at.as_ref()?);
+    let read = |pool: &team::PoolUsage| {
+        let usage = pool.decayed_usage.iter().filter_map(|(resource, amount)| {
+            let amount = Amount::parse(&amount.0).ok().filter(|amount| *amount > Amount::ZERO)?;
+            Some((resource.as_str().into(), amount))
+        });
+        (pool.pool.as_str().into(), usage.take(MOST_RESOURCES).collect())
+    };
+    Some(PastUsage {
+        team: object.name_any().as_str().into(),
+        pools: status.pools.iter().map(read).collect(),
+        at,
     })
 }
 

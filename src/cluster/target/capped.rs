@@ -1,5 +1,7 @@
 //! A workload above a cap: what is kept of it, and why it waits.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{Managed, Pin, Target};
@@ -46,6 +48,7 @@ impl Managed {
             workload.state = Observed::Unready(Unready::Uncounted(why.into()));
         }
         workload.shape = PodShape::default();
+        workload.profile = Arc::default();
         workload.sizes = Vec::new();
         workload.pools = Vec::new();
         workload.pods = workload.pods.min(caps.pods);

@@ -28,6 +28,12 @@ pub fn take_fraction(requests: &mut ResourceList, fraction: Amount) -> Option<(N
     asked
 }
 
+/// Whether pods request a GPU, in whatever way, so that a fraction of one beside it is not all they have.
+pub fn request_gpu(spec: &PodSpec, requests: &ResourceList) -> bool {
+    requests.keys().any(|resource| is_gpu(resource))
+        || spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty())
+}
+
 /// The sizes of a Job's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -49,6 +55,11 @@ impl Sizes {
             resources.requests.iter().flatten().any(|(resource, _)| speaks_of(&choices, resource));
         let now = granted.or(choices.first()).filter(|now| !requested && are_at(&limits, &choices, now));
         now.is_some().then_some(Self { limits, choices })
+    }
+
+    /// Whether pods request nothing at some size.
+    pub fn include_nothing(&self) -> bool {
+        self.choices.iter().any(|choice| choice.limits.is_empty())
     }
 
     /// The requests of a pod of the template at each size.

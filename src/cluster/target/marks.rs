@@ -1,5 +1,6 @@
 //! Annotations of workloads: the marks that Sluice writes and the requests of users.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -159,6 +160,7 @@ impl Requests {
             shape: PodShape::default(),
             sizes: Vec::new(),
             topology: self.topology,
+            profile: Arc::default(),
             user: self.user,
             pools: self.pools,
             resumable: true,
@@ -168,6 +170,7 @@ impl Requests {
             last_checkpoint: self.last_checkpoint,
             checkpoint_interval: self.checkpoint_interval,
             ran: None,
+            failed_pods: 0,
             state,
         }
     }

@@ -30,9 +30,10 @@ use self::custom::CustomFacts;
 use self::job::{Gang, JobFacts};
 use self::pod::PodFacts;
 use self::pod::replica::Replica;
-use super::patch::{at_version, test};
+use super::patch::{at_version, test, unannotate};
 use super::reduce::claims::Claims;
 use crate::api::caps::Counts;
+use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
@@ -67,7 +68,8 @@ pub struct Facts {
     pub generation: Option<i64>,
     /// The record of its admission as it is written.
     pub record: Option<Box<str>>,
-    /// Whether Sluice holds it; a suspended object without Sluice's mark is held by its user.
+    /// Whether it carries the mark that Sluice holds it. A suspended object without the mark is held by its user. The
+    /// mark goes with the admission, so on an object that stops it says whether that is queued again afterwards.
     pub held: bool,
     /// The note of its last eviction.
     pub eviction: Option<Eviction>,
@@ -179,6 +181,12 @@ impl Facts {
         };
         vec![unchanged, test(&["metadata", "uid"], json!(&*self.uid))]
     }
+
+    /// Takes the mark of the hold off, if it is there. Its user may take it off too, which changes no spec: then the
+    /// patch does not apply.
+    fn release(&self) -> Option<PatchOperation> {
+        self.held.then(|| unannotate(names::HELD))
+    }
 }
 
 impl Managed {
@@ -225,8 +233,8 @@ impl Managed {
     }
 
     /// Gives a stopped object its user's template back and ends the admission; empty for pods, which do not come
-    /// back. An object with a note of an eviction is queued again. Without one its user suspended it, and it
-    /// stays on hold.
+    /// back. The mark of the hold stays as it is: an evicted object has it, one that its user suspended has not, and
+    /// gets it when its user resumes it. So a resume is never undone, whichever of the two is written first.
     #[must_use]
     pub fn restore(&self, version: u64) -> Patch {
         match &self.target {

@@ -1,8 +1,10 @@
 //! Several pods as the one workload they are together.
 
+use std::sync::Arc;
+
 use super::pod::PodSeen;
 use super::{Facts, Managed, Target};
-use crate::engine::types::{Name, Observed, Unready, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, Observed, Profile, Unready, Workload, WorkloadId, WorkloadKind};
 
 /// Pods that wait to start together, the oldest first, as one workload; `running` counts the other pods of the
 /// group, which run by themselves. `None` without any pod.
@@ -63,11 +65,24 @@ fn together<'a>(
         kind: WorkloadKind::PodGroup,
         name: name.clone(),
         pods: count(members.clone().filter(lives).count()),
+        profile: common(&like.workload.profile, members.clone()),
         expendable: members.into_iter().all(|member| member.workload.expendable),
         time_limit: limits.and_then(|limits| limits.into_iter().max()),
         ..like.workload.clone()
     };
     Managed { workload, target: Target::PodGroup, ..like.clone() }
+}
+
+/// The profile of the pods of a group, with the labels that all of them have.
+fn common<'a>(first: &Arc<Profile>, members: impl Iterator<Item = &'a Managed>) -> Arc<Profile> {
+    let mut profile = Arc::clone(first);
+    for member in members.filter(|member| member.workload.state != Observed::Finished) {
+        let theirs = &member.workload.profile.labels;
+        if profile.labels != *theirs {
+            Arc::make_mut(&mut profile).labels.retain(|key, value| theirs.get(key) == Some(value));
+        }
+    }
+    profile
 }
 
 /// Whether two pods can be placed as pods of one shape.
@@ -78,6 +93,13 @@ fn alike(one: &Managed, other: &Managed) -> bool {
         && left.priority == right.priority
         && left.pools == right.pools
         && left.topology == right.topology
+        && constraints(left) == constraints(right)
+}
+
+/// The constraints of pods on each other. They are the same for all pods of a group; labels may differ.
+fn constraints(workload: &Workload) -> impl PartialEq {
+    let Profile { apart, together, spread, .. } = &*workload.profile;
+    (apart.clone(), together.clone(), spread.clone())
 }
 
 fn count(pods: usize) -> u32 {

@@ -35,6 +35,7 @@ fn record(nodes: &[&str]) -> Record {
         share: None,
         group: None,
         done: None,
+        failed: 0,
     }
 }
 

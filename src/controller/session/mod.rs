@@ -1,5 +1,6 @@
 //! A session: the engine and the cache, filled from one listing of the cluster, and the writes they cause.
 
+mod ending;
 mod reports;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use self::ending::Ending;
 use super::context::Context;
 use super::decisions::{
     Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
@@ -31,7 +33,7 @@ use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::types::Action;
-use crate::engine::types::{Event, Name, Time, WorkloadId, WorkloadKind};
+use crate::engine::types::{Event, Name, PodId, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
 
 /// The capacity of the watch channel; a full channel slows the watches, not the loop.
@@ -56,6 +58,8 @@ pub struct Session {
     last_number: u64,
     restores: Retries,
     releases: Retries,
+    /// The pods that are being ended on nodes that do not answer, with their workload.
+    ending: BTreeMap<PodId, Ending>,
     placing: PodPlacement,
     unschedulable: Unschedulable,
     twins: Twins,
@@ -98,6 +102,7 @@ impl Session {
             last_number: 0,
             restores: Retries::default(),
             releases: Retries::default(),
+            ending: BTreeMap::new(),
             placing: PodPlacement::default(),
             unschedulable: Unschedulable::default(),
             twins: Twins::new(
@@ -205,6 +210,10 @@ impl Session {
             self.engine.apply(Event::PodsMisplaced(pods), now);
         }
         for action in self.engine.plan(now).actions {
+            if let Action::EndPod { workload, pod, message } = action {
+                self.end_pod(workload, pod, message);
+                continue;
+            }
             let Some((managed, _)) = self.mirror.subject(action.workload()) else {
                 self.failed(action.workload().clone(), "the object no longer exists".into());
                 continue;
@@ -263,6 +272,8 @@ impl Session {
             Action::Resize { admission, message, .. } => {
                 resize_of(&managed, version, admission, message, || self.mirror.pods_by_node(id))
             }
+            // It is a write on a pod, not on the object of the workload.
+            Action::EndPod { .. } => return,
             Action::Fail { reason, message, .. } => {
                 failure_of(&managed, version, *reason, message, timestamp(now))
             }
@@ -295,6 +306,10 @@ impl Session {
         }
         if matches!(purpose, Purpose::Restore | Purpose::Release) {
             self.finish_retry(id, purpose, end);
+            return;
+        }
+        if purpose == Purpose::EndPod {
+            self.finish_end(&PodId(id.0), end);
             return;
         }
         let superseded = self.decisions.get(&id).is_none_or(|decided| decided.number != decision);

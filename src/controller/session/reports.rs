@@ -47,6 +47,8 @@ impl Session {
                     note: format!("{}: {message}", places(admission)),
                 });
             }
+            // Reported when the pod is gone.
+            Action::EndPod { .. } => {}
             Action::Fail { reason, message, .. } => {
                 self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
                 if workload.kind == WorkloadKind::Job {

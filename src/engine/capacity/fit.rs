@@ -10,7 +10,7 @@ use crate::types::{Name, Node, NodeTerm, Operator, PodShape, Requirement, Taint,
 pub fn admits(node: &Node, shape: &PodShape) -> bool {
     shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
         && (shape.node_terms.is_empty() || shape.node_terms.iter().any(|term| term_holds(term, node)))
-        && node.taints.iter().all(|taint| shape.tolerations.iter().any(|t| tolerates(t, taint)))
+        && tolerates_all(&shape.tolerations, &node.taints)
 }
 
 fn term_holds(term: &NodeTerm, node: &Node) -> bool {
@@ -23,7 +23,9 @@ fn term_holds(term: &NodeTerm, node: &Node) -> bool {
         })
 }
 
-fn requirement_holds(requirement: &Requirement, value: Option<&Name>) -> bool {
+/// Whether a value, or its absence, satisfies a requirement.
+#[must_use]
+pub fn requirement_holds(requirement: &Requirement, value: Option<&Name>) -> bool {
     let listed = || value.is_some_and(|v| requirement.values.contains(v));
     let compare = |wanted: fn(&i64, &i64) -> bool| {
         let number = |text: &Name| text.parse::<i64>().ok();
@@ -40,6 +42,12 @@ fn requirement_holds(requirement: &Requirement, value: Option<&Name>) -> bool {
         Operator::Gt => compare(i64::gt),
         Operator::Lt => compare(i64::lt),
     }
+}
+
+/// Whether a pod with these tolerations may be on a node with these taints.
+#[must_use]
+pub fn tolerates_all(tolerations: &[Toleration], taints: &[Taint]) -> bool {
+    taints.iter().all(|taint| tolerations.iter().any(|t| tolerates(t, taint)))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -65,6 +73,7 @@ mod tests {
                 .map(|(k, v, e)| Taint { key: (*k).into(), value: (*v).into(), effect: (*e).into() })
                 .collect(),
             schedulable: true,
+            unreachable: None,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::cycle::{misplaced, pods_ready, requeue, reserve};
 use crate::scheduler::Scheduler;
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, next_phase};
-use crate::types::{Event, Observed, Time, Workload, WorkloadId};
+use crate::types::{Event, Observed, PastUsage, Time, Workload, WorkloadId};
 
 /// Records one change; the next cycle decides about it.
 pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
@@ -16,6 +16,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         Event::PodsMisplaced(pods) => return misplaced::note(scheduler, pods.clone()),
         Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
         Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event),
+        Event::PastUsage(past) => return adopt_past_usage(scheduler, past, now),
         Event::WorkloadApplied(workload) => {
             pods_ready::clear_changed(scheduler, workload);
             Some(workload.id.clone())
@@ -37,6 +38,9 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     if let Event::NodeApplied(node) = &event {
         misplaced::clear(scheduler, &node.name.clone());
     }
+    if let Event::PodRemoved(pod) = &event {
+        scheduler.retries.ended.gone(pod);
+    }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
     let effect = scheduler.state.apply(event);
     note(scheduler, effect);
@@ -48,6 +52,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
 /// Lets time pass at the start of a cycle.
 pub fn advance(scheduler: &mut Scheduler, now: Time) {
     scheduler.cursor.planned = now;
+    scheduler.cursor.has_planned = true;
     accrue(scheduler, now);
     if scheduler.state.settle(now) {
         scheduler.cursor.generation += 1;
@@ -95,6 +100,17 @@ fn accrue(scheduler: &mut Scheduler, now: Time) {
     }
 }
 
+/// Takes over the past usage of a team from its status, decayed up to `now`, while no plan was made: the engine's own value
+/// is the newer one from then on.
+fn adopt_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
+    let Some(half_life) = scheduler.settings.usage_half_life else { return };
+    if scheduler.cursor.has_planned {
+        return;
+    }
+    scheduler.state.adopt_past_usage(past, now.since(past.at), half_life);
+    scheduler.queue.order.mark_all_stale();
+}
+
 /// Whether an event reports more than the engine's own decisions.
 fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
@@ -109,7 +125,7 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         Event::PodApplied(pod) => {
             pod.workload.as_ref().is_none_or(|owner| scheduler.state.get(owner).is_none())
         }
-        Event::PodRemoved(_) | Event::WriteFailed { .. } | Event::PodsReady(_) => false,
+        Event::PodRemoved(_) | Event::WriteFailed { .. } | Event::PodsReady(_) | Event::PastUsage(_) => false,
         Event::WorkloadRemoved(_)
         | Event::PodsMisplaced(_)
         | Event::TeamApplied(_)
@@ -123,12 +139,14 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
 
 /// Takes back a decision after its write failed; it is made again after a pause.
 fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now: Time) {
+    let had_ended_pods = scheduler.retries.ended.take_back(id);
     let Some(info) = scheduler.state.get(id) else { return };
     let phase = match &info.phase {
         Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &info.workload.state),
         Phase::Stopping(admission)
         | Phase::Failing(Some(admission))
         | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
+        _ if had_ended_pods => return scheduler.retries.failed(id, message, now),
         _ => return,
     };
     scheduler.state.set_phase(id, phase);

@@ -96,8 +96,8 @@ pub fn evict(
 ) {
     let Some(info) = scheduler.state.get(id) else { return };
     let Phase::Running(admission) = info.phase.clone() else { return };
-    let not_ready = scheduler.retries.gangs.rest(id).map(|rest| rest.message.as_str());
-    let message = explain::evicted(&scheduler.state, info, preemptor, reason, not_ready, now);
+    let rest = scheduler.retries.gangs.rest(id).map(|rest| rest.message.as_str());
+    let message = explain::evicted(&scheduler.state, info, preemptor, reason, rest, now);
     scheduler.state.note_unadmitted_eviction(id, now);
     scheduler.state.set_phase(id, Phase::Stopping(admission));
     plan.actions.push(Action::Evict { workload: id.clone(), preemptor: preemptor.cloned(), reason, message });

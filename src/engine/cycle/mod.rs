@@ -15,6 +15,7 @@ pub mod misplaced;
 pub mod next_owner;
 pub mod node_loss;
 pub mod nominate;
+pub mod pod_loss;
 pub mod pods_ready;
 pub mod preempt;
 pub mod refusal;
@@ -23,6 +24,7 @@ pub mod replace;
 pub mod requeue;
 pub mod reserve;
 pub mod smaller_size;
+pub mod unreachable;
 pub mod wake;
 
 use crate::scheduler::Scheduler;
@@ -31,8 +33,10 @@ use crate::types::{Plan, Time};
 /// Runs one scheduling cycle and returns its actions, in the order in which they are to be carried out.
 pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     let mut plan = Plan::default();
-    // 1. Let time pass: decay past usage, and count stops as done that no object confirmed in time.
+    // 1. Let time pass: decay past usage, count stops as done that no object confirmed in time, and nodes as lost that
+    //    have not answered for too long.
     events::advance(scheduler, now);
+    unreachable::advance(scheduler, now);
     // 2. End pauses: requeue workloads, and allow avoided nodes again.
     requeue::end_pauses(scheduler, now);
     misplaced::lift(scheduler, now);
@@ -44,10 +48,13 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     release::run(scheduler, now, &mut plan);
     // 4. Review reservations that have become due.
     reserve::review_due(scheduler, now);
-    // 5. Replace lost pods, follow misplaced ones, and requeue gangs that did not become ready.
+    // 5. Replace lost pods, follow misplaced ones, requeue gangs that did not become ready or lost a pod, and end pods on
+    //    nodes that do not answer.
     misplaced::run(scheduler, now, &mut plan);
     pods_ready::run(scheduler, now, &mut plan);
+    pod_loss::run(scheduler, now, &mut plan);
     node_loss::run(scheduler, now, &mut plan);
+    unreachable::run(scheduler, now, &mut plan);
     // 6. Admit preemptors once their nominated capacity is free.
     nominate::progress(scheduler, now, &mut plan);
     // 7. Attempt the waiting workloads in order: admit, preempt, or say why not.

@@ -1,14 +1,16 @@
-//! Nodes that disappear with pods on them: the lost pods are replaced, or the whole workload returns to the queue.
+//! Nodes that disappear or do not answer, with pods on them: the lost pods are replaced, or the whole workload returns to the
+//! queue.
 
 use crate::cycle::evict::{Resize, evict, resize};
 use crate::cycle::replace::replaced;
+use crate::cycle::unreachable::is_awaited;
 use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, EvictReason, OnPodLoss, Plan, ResizeCause, Time, WorkloadId};
 
-/// Decides about the running workloads that were admitted to nodes which do not exist any more.
+/// Decides about the running workloads that were admitted to nodes which do not exist any more or count as lost.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let lost: Vec<WorkloadId> = scheduler.state.lost_pods().cloned().collect();
     for id in lost {
@@ -18,7 +20,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         let Some(info) = scheduler.state.get(&id) else { continue };
         let Phase::Running(from) = info.phase.clone() else { continue };
         // A lost pod that no controller replaces is gone for good; its object says so.
-        if !info.workload.resumable {
+        if !info.workload.resumable || waits(&scheduler.state, info, &from) {
             continue;
         }
         match next_admission(&scheduler.state, info, &from) {
@@ -29,6 +31,11 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             None => evict(scheduler, &id, None, EvictReason::NodeLost, now, plan),
         }
     }
+}
+
+/// Whether a workload waits for nodes that do not answer, because its pods there may still run.
+fn waits(state: &ClusterState, info: &WorkloadInfo, from: &Admission) -> bool {
+    is_awaited(state, info) && from.nodes.keys().any(|name| state.is_silent(name))
 }
 
 /// The admission with which a workload goes on, and why; `None` if it cannot go on.

@@ -92,6 +92,7 @@ fn is_on_its_way(state: &ClusterState, nomination: &Nomination) -> bool {
         pool: nomination.pool,
         shape: &nomination.shape,
         topology: &nomination.topology,
+        profile: &nomination.profile,
         need: &nomination.need,
         pods: nomination.pods,
         beside: None,

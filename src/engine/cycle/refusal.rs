@@ -75,7 +75,7 @@ fn nearness(reason: Reason) -> u8 {
     match reason {
         Reason::WaitingForEviction => 6,
         Reason::RoomHeld | Reason::Reserved => 5,
-        Reason::Fragmented => 4,
+        Reason::Fragmented | Reason::Constrained => 4,
         Reason::NoRoom => 3,
         Reason::LendingLimit => 2,
         Reason::NoNodeFits => 0,

@@ -6,8 +6,10 @@ use crate::queue::class::ClassKey;
 use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::retries::Failure;
-use crate::state::workload::Phase;
-use crate::types::{Time, WorkloadId};
+use crate::state::cluster::ClusterState;
+use crate::state::nodes::selects;
+use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::{PodTerm, Profile, Time, WorkloadId};
 
 /// Requeues workloads at the end of their pause after a failed write.
 pub fn end_pauses(scheduler: &mut Scheduler, now: Time) {
@@ -51,6 +53,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
         shape: Arc::clone(&info.shape),
         sizes: workload.sizes.clone(),
         topology: workload.topology.clone(),
+        profile: seen(state, &workload.profile),
         pools: workload.pools.clone(),
         evictable: workload.resumable || workload.expendable,
         time_limit: workload.time_limit,
@@ -60,4 +63,25 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
     let rank = Rank::new(priority, workload, info.index).raised(info.raised);
     let held = state.user_share(info.team, key.user.as_ref(), &key.pools);
     scheduler.queue.pending.insert(info.team, key, rank, held);
+}
+
+/// The part of a profile on which placements depend; `None` if they do not.
+fn seen(state: &ClusterState, profile: &Arc<Profile>) -> Option<Arc<Profile>> {
+    let repelling: Vec<&PodTerm> = state.nodes.constraints.repelling(profile).map(|term| &**term).collect();
+    let matters = profile.is_constrained() || !repelling.is_empty();
+    matters.then(|| Arc::new(profile.reduced(repelling.into_iter())))
+}
+
+/// Queues the waiting workloads again that pods on nodes have begun to repel, in classes of their own.
+pub fn note_repelled(scheduler: &mut Scheduler) {
+    let new = scheduler.state.nodes.constraints.take_new();
+    if new.is_empty() {
+        return;
+    }
+    let repelled = |info: &&WorkloadInfo| {
+        info.phase == Phase::Pending && new.iter().any(|term| selects(&term.pods, &info.workload.profile))
+    };
+    let ids: Vec<WorkloadId> =
+        scheduler.state.iter().filter(repelled).map(|info| info.workload.id.clone()).collect();
+    ids.iter().for_each(|id| queue_up(scheduler, id));
 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::cycle::blocked::blocked_on;
+use crate::cycle::requeue;
 use crate::queue::WaitQueue;
 use crate::scheduler::Scheduler;
+use crate::state::nodes::selects;
 use crate::types::ids::{ClassId, TeamId};
+use crate::types::{PodSelector, Profile};
 
 /// The most classes of the backlog that are woken at once.
 pub const BACKLOG_AT_ONCE: usize = 256;
@@ -18,6 +21,8 @@ pub fn wake(scheduler: &mut Scheduler) {
     if scheduler.cursor.generation != scheduler.cursor.seen_generation {
         start_generation(scheduler);
     }
+    requeue::note_repelled(scheduler);
+    wake_followers(scheduler);
     reorder_users(scheduler);
     note_headroom(scheduler);
     for class in blocked_on_changed_usage(scheduler) {
@@ -48,6 +53,23 @@ fn start_generation(scheduler: &mut Scheduler) {
         }
     }
     pending.requeue_backlog(scheduler.cursor.generation, BACKLOG_AT_ONCE);
+}
+
+/// Wakes the classes with an affinity or a spread that looks at pods which have come to a node: they may start now.
+fn wake_followers(scheduler: &mut Scheduler) {
+    let pending = &mut scheduler.queue.pending;
+    let come = scheduler.state.nodes.constraints.take_come(pending.has_followers());
+    if come.is_empty() {
+        return;
+    }
+    let follows = |follower: &Profile| {
+        let looks = |pods: &PodSelector| come.iter().any(|profile| selects(pods, profile));
+        follower.together.iter().any(|term| looks(&term.pods))
+            || follower.spread.iter().any(|term| looks(&term.pods))
+    };
+    for class in pending.followers(follows) {
+        pending.requeue(class);
+    }
 }
 
 /// Brings the order within a team up to date for users with changed usage. A class that stands before the owner

@@ -95,7 +95,7 @@ fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
             let rest = scheduler.retries.gangs.rest(id)?;
             let message =
                 format!("{}. Tried again after a pause of {} s.", rest.message, rest.pause.as_secs());
-            Some(explain::pending(Reason::NotReady, message))
+            Some(explain::pending(rest.reason, message))
         })
         .or_else(|| {
             let failure = scheduler.retries.failures.get(id)?;

@@ -8,15 +8,16 @@ use crate::placement::Placement;
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::WorkloadInfo;
+use crate::types::ids::NodeId;
 use crate::types::{EvictReason, Queue, Time, WorkloadId};
 
-/// Why a workload is evicted; `not_ready` is the sentence about a gang that did not become ready.
+/// Why a workload is evicted; `rest` is the sentence about a gang that rests because it did not become ready or lost pods.
 pub fn evicted(
     state: &ClusterState,
     victim: &WorkloadInfo,
     preemptor: Option<&WorkloadId>,
     reason: EvictReason,
-    not_ready: Option<&str>,
+    rest: Option<&str>,
     now: Time,
 ) -> String {
     let ran = victim.phase.admission().map_or(0, |admission| now.since(admission.at).as_secs());
@@ -40,7 +41,14 @@ pub fn evicted(
             format!("Moves so that free capacity is less fragmented. {lost}")
         }
         EvictReason::Moved => format!("Moves so that {by} finds its capacity in one piece. {lost}"),
-        EvictReason::NodeLost => format!("Lost pods with their node. {lost}"),
+        EvictReason::NodeLost => match silent_nodes(state, victim, now) {
+            Some(nodes) => format!("Lost pods with {nodes}. {lost}"),
+            None => format!("Lost pods with their node. {lost}"),
+        },
+        EvictReason::PodLost => {
+            let message = lost_pod(victim.workload.failed_pods, Duration::from_secs(ran));
+            format!("{message}; all its pods restart together.")
+        }
         EvictReason::NotPlaced => {
             let stuck = victim.avoided_nodes.as_deref().map(stuck).unwrap_or_default();
             format!("{stuck}. No other nodes have capacity beside the rest. {lost}")
@@ -49,8 +57,37 @@ pub fn evicted(
             let team = &state.quotas.team(victim.team).name;
             format!("Was never admitted, and team {team} holds more than its limit allows. {lost}")
         }
-        EvictReason::NotReady => not_ready.unwrap_or_default().to_owned(),
+        EvictReason::NotReady => rest.unwrap_or_default().to_owned(),
     }
+}
+
+/// The nodes of a workload that do not answer, and since when; `None` if there are none.
+fn silent_nodes(state: &ClusterState, info: &WorkloadInfo, now: Time) -> Option<String> {
+    let nodes = info.phase.admission()?.nodes.keys();
+    let silent: Vec<String> = nodes.filter_map(|name| silent(state, state.nodes.find(name)?, now)).collect();
+    (!silent.is_empty()).then(|| silent.join(", "))
+}
+
+/// A node that does not answer, and since when.
+fn silent(state: &ClusterState, node: NodeId, now: Time) -> Option<String> {
+    let since = state.silent_since(node)?;
+    Some(format!(
+        "node {}, which has not answered for {} s",
+        state.nodes.name(node),
+        now.since(since).as_secs()
+    ))
+}
+
+/// Why a pod is ended without its kubelet.
+pub fn ended_pod(state: &ClusterState, node: NodeId, now: Time) -> String {
+    let node = silent(state, node, now).unwrap_or_else(|| format!("node {}", state.nodes.name(node)));
+    format!("Was on {node}: the pod is ended without its kubelet. It may still run there.")
+}
+
+/// That pods of a gang were lost, so long after its start.
+pub fn lost_pod(lost: u32, after: Duration) -> String {
+    let pods = if lost == 1 { "A pod" } else { "Pods" };
+    format!("{pods} failed or went away {} s after the start", after.as_secs())
 }
 
 /// Why a gang whose pods did not become ready in time is queued again.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::explain::names::{amounts, amounts_of, label, named, quantity, usage};
-use crate::placement::{self, Capacity, Placement, Request};
+use crate::placement::{self, Capacity, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::Reservation;
 use crate::state::cluster::ClusterState;
@@ -147,6 +147,8 @@ pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     }
     let message = if nodes.is_empty() {
         format!("No open node of pool {pool} matches its node selector, affinity and tolerations.")
+    } else if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Empty) {
+        format!("Can never start: in pool {pool} {}.", in_the_way(&obstacle, pods))
     } else if most == 0 && placement::most(state, nodes, &request.anywhere(), Capacity::Empty) == 0 {
         format!(
             "Can never start: a pod needs {}, more than any of the {} matching nodes of pool {pool} has.",
@@ -172,6 +174,11 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     let pool = state.quotas.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
     let (needs, is_free) = (amounts(state, &total), amounts_of(state, &free, &total));
+    if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Now) {
+        let message =
+            format!("Needs {needs}; {is_free} are free in pool {pool}, but {}.", in_the_way(&obstacle, pods));
+        return pending(Reason::Constrained, message);
+    }
     if placement::most(state, nodes, request, Capacity::Unheld) >= pods {
         let message = format!("Needs {needs}; the free capacity of pool {pool} is nominated to preemptors.");
         return pending(Reason::RoomHeld, message);
@@ -190,6 +197,21 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     let message =
         format!("Needs {needs}; {is_free} are free in pool {pool}, and no workload may be preempted for it.");
     pending(Reason::NoRoom, message)
+}
+
+/// The constraint between pods that keeps a workload from nodes, as a clause.
+fn in_the_way(obstacle: &Obstacle, pods: u32) -> String {
+    let Obstacle { constraint, key, left, of, most } = obstacle;
+    let name = match constraint {
+        Constraint::AboutToStart => {
+            return "its pods would be in the way of the affinity or spread of a workload that is about to start".into();
+        }
+        Constraint::AntiAffinity => "its anti-affinity",
+        Constraint::AntiAffinityOfOthers => "the anti-affinity of other pods",
+        Constraint::Affinity => "its affinity to pods",
+        Constraint::Spread => "its spread",
+    };
+    format!("{name} by {key} leaves {left} of {of} nodes, for {most} of its {pods} pods")
 }
 
 /// The free amounts on these nodes.

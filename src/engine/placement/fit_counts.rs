@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::placement::capacity::{Capacity, with_space};
+use crate::placement::constraints::Rules;
 use crate::placement::domains::Site;
 use crate::placement::request::Request;
 use crate::placement::spread::Spread;
@@ -49,7 +50,8 @@ pub fn fits_once_settled(state: &ClusterState, request: &Request<'_>, reserved: 
 /// How many pods would fit on these nodes if the request had any number of them.
 #[must_use]
 pub fn most(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>, capacity: Capacity<'_>) -> u32 {
-    if request.topology.required.is_none() {
+    let rules = Rules::of(state, request, capacity);
+    if request.topology.required.is_none() && rules.is_none() {
         let all =
             |fitting: &Fitting| (fitting.count() == nodes.len()).then(|| total(state, fitting, capacity));
         if let Some(total) = fitting(state, request, |fitting| all(fitting)) {
@@ -57,7 +59,7 @@ pub fn most(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>, capac
         }
     }
     let ask = state.nodes.ask(request.need);
-    Spread::new(state, request, &ask, capacity, sites(state, nodes, request, capacity)).most()
+    Spread::new(state, request, &ask, capacity, sites(state, nodes, request, capacity), rules).most()
 }
 
 /// Those of the nodes on which a pod fits, in the order of their names.

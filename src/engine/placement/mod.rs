@@ -4,11 +4,14 @@
 //! loses least for the pods seen so far, then the best fit, so that whole nodes stay whole. Several pods go to
 //! as few nodes as possible, and among these choices to nodes that are close together. A required topology
 //! domain takes the tightest domain that fits. A preferred one falls back to as few domains as possible. Pods
-//! without devices avoid nodes with devices.
+//! without devices avoid nodes with devices. Required constraints between pods (`constraints/`) come before all of
+//! this.
 
 mod capacity;
+mod constraints;
 mod domains;
 mod fit_counts;
+mod obstacle;
 mod request;
 mod search;
 mod spread;
@@ -17,5 +20,6 @@ pub mod waiting;
 pub use crate::state::nodes::Placement;
 pub use capacity::{Capacity, capacity_for, fits_on};
 pub use fit_counts::{capacity, eligible, fits_once_settled, most, nodes_that_fit};
+pub use obstacle::{Constraint, Obstacle, obstacle};
 pub use request::Request;
 pub use search::place;

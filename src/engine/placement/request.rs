@@ -1,9 +1,11 @@
 //! A request to place pods.
 
+use std::sync::Arc;
+
 use crate::state::nodes::Placement;
 use crate::types::ids::PoolId;
 use crate::types::vector::Vector;
-use crate::types::{PodShape, Topology};
+use crate::types::{PodShape, Profile, Topology};
 
 /// Pods to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,8 @@ pub struct Request<'a> {
     pub shape: &'a PodShape,
     /// The topology domains that the pods must or should share.
     pub topology: &'a Topology,
+    /// The labels of the pods, and their constraints on other pods.
+    pub profile: &'a Arc<Profile>,
     /// The resources of each pod.
     pub need: &'a Vector,
     /// How many pods there are.

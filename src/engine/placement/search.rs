@@ -1,6 +1,7 @@
 //! The search for nodes: all pods of a request find one, or none does.
 
 use crate::placement::capacity::Capacity;
+use crate::placement::constraints::Rules;
 use crate::placement::fit_counts::{cached_sites, fitting, sites, total};
 use crate::placement::request::Request;
 use crate::placement::spread::Spread;
@@ -19,7 +20,9 @@ pub fn place(
     if request.pods == 0 {
         return Some(Placement::new());
     }
+    let rules = Rules::of(state, request, capacity);
     let everywhere = request.is_free_of_topology();
+    let free = everywhere && rules.is_none();
     let quick = fitting(state, request, |fitting| {
         if fitting.count() != nodes.len() {
             return None;
@@ -27,7 +30,7 @@ pub fn place(
         if total(state, fitting, capacity) < u64::from(request.pods) {
             return Some(None);
         }
-        if request.pods == 1 && everywhere && matches!(capacity, Capacity::Now) {
+        if request.pods == 1 && free && matches!(capacity, Capacity::Now) {
             return Some(fitting.best(&state.nodes));
         }
         None
@@ -41,6 +44,6 @@ pub fn place(
     let anywhere = everywhere && (request.pods == 1 || state.topology(request.pool).is_empty());
     let cached = if anywhere { cached_sites(state, nodes, request, capacity) } else { None };
     let sites = cached.unwrap_or_else(|| sites(state, nodes, request, capacity));
-    let spread = Spread::new(state, request, &ask, capacity, sites);
+    let spread = Spread::new(state, request, &ask, capacity, sites, rules);
     if spread.most() < request.pods { None } else { spread.place(request.pods) }
 }

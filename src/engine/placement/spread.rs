@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::capacity::packing::{Ask, Cost, PackingState};
 use crate::placement::capacity::{Capacity, with_space};
+use crate::placement::constraints::Rules;
 use crate::placement::domains::{Site, group, tightest, total_fits, value};
 use crate::placement::request::Request;
 use crate::state::cluster::ClusterState;
@@ -19,6 +20,8 @@ pub struct Spread<'a> {
     ask: &'a Ask,
     capacity: Capacity<'a>,
     sites: Vec<Site>,
+    /// The rules of constraints between pods that several sites share.
+    rules: Option<Rules>,
 }
 
 impl<'a> Spread<'a> {
@@ -29,9 +32,11 @@ impl<'a> Spread<'a> {
         request: &'a Request<'a>,
         ask: &'a Ask,
         capacity: Capacity<'a>,
-        sites: Vec<Site>,
+        mut sites: Vec<Site>,
+        rules: Option<Rules>,
     ) -> Self {
-        let mut spread = Self { state, request, ask, capacity, sites };
+        let rules = rules.and_then(|mut rules| rules.narrow(&state.nodes, &mut sites).then_some(rules));
+        let mut spread = Self { state, request, ask, capacity, sites, rules };
         if let Some(label) = &request.topology.required
             && spread.occupied().next().is_some()
         {
@@ -49,11 +54,19 @@ impl<'a> Spread<'a> {
     #[must_use]
     pub fn most(&self) -> u32 {
         match &self.request.topology.required {
-            None => total_fits(&self.sites),
+            None => self.total(&self.sites),
             Some(label) => {
                 let domains = group(&self.state.nodes, &self.sites, label);
-                domains.values().map(|sites| total_fits(sites)).max().unwrap_or(0)
+                domains.values().map(|sites| self.total(sites)).max().unwrap_or(0)
             }
+        }
+    }
+
+    /// How many pods fit on these sites, required topology aside.
+    fn total(&self, sites: &[Site]) -> u32 {
+        match &self.rules {
+            None => total_fits(sites),
+            Some(rules) => rules.most(&self.state.nodes, sites),
         }
     }
 
@@ -64,6 +77,9 @@ impl<'a> Spread<'a> {
             return Some(Placement::new());
         }
         let topology = &self.request.topology;
+        if let Some(rules) = &self.rules {
+            return self.place_by(rules, pods);
+        }
         if let Some(label) = &topology.required {
             let domains = group(&self.state.nodes, &self.sites, label);
             let sites = tightest(&domains, pods, |site| self.free(site))?;
@@ -79,6 +95,22 @@ impl<'a> Spread<'a> {
             Some(label) => self.prefer(label, self.sites.clone(), pods),
             None => self.gather(&self.sites, pods),
         })
+    }
+
+    /// Places pods by the rules of constraints. These decide how many pods go to which domains; a preferred topology does
+    /// not count beside them.
+    fn place_by(&self, rules: &Rules, pods: u32) -> Option<Placement> {
+        let nodes = &self.state.nodes;
+        let divide = |sites: &[Site]| rules.divide(nodes, sites, pods, |site| self.free(site));
+        let parts = match &self.request.topology.required {
+            None => divide(&self.sites)?,
+            Some(label) => {
+                let mut domains = group(nodes, &self.sites, label);
+                domains.retain(|_, sites| self.total(sites) >= pods);
+                divide(tightest(&domains, pods, |site| self.free(site))?)?
+            }
+        };
+        Some(parts.iter().flat_map(|part| self.gather(&part.sites, part.pods)).collect())
     }
 
     /// Places pods in one domain of that label if all fit there, else in as few domains as possible. Domains

@@ -17,7 +17,7 @@ use crate::state::workload::WorkloadInfo;
 use crate::types::amount::Amount;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
-use crate::types::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Time, Topology, WorkloadId};
+use crate::types::{Admission, CURRENCY, DEFAULT_POOL, Name, PodShape, Profile, Time, Topology, WorkloadId};
 
 /// A waiting workload, with all that a decision about it needs.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct WaitingWorkload {
     pub shape: Arc<PodShape>,
     /// The topology domains that its pods must or should share.
     pub topology: Topology,
+    /// The labels of its pods, and their constraints on other pods.
+    pub profile: Arc<Profile>,
     /// The resources of one pod.
     pub need: Vector,
     /// The resources of all pods that it must have.
@@ -62,6 +64,7 @@ impl WaitingWorkload {
             user: state.quotas.user_of(info.team, info.workload.user.as_ref()),
             shape: Arc::clone(&info.shape),
             topology: info.workload.topology.clone(),
+            profile: Arc::clone(&info.workload.profile),
             need: info.need.clone(),
             total: info.least_total(),
             pods,
@@ -112,6 +115,7 @@ impl WaitingWorkload {
             pool,
             shape: &self.shape,
             topology: &self.topology,
+            profile: &self.profile,
             need: &self.need,
             pods: self.pods,
             beside: self.beside.as_ref(),

@@ -121,7 +121,7 @@ impl Search<'_> {
                 }
             }
             let Some((info, placement)) = start else { break };
-            occupy(&mut freed, &info.need, &placement);
+            occupy(&mut freed, &info.need, &info.workload.profile, &placement);
             quotas.assume(hypothetical, info.team, &info.least_total(), 1);
             started.push((info, placement));
         }
@@ -174,7 +174,7 @@ impl Search<'_> {
             let (info, there) = &mut started[next];
             match self.place_one_more(info, there, hypothetical, &freed) {
                 Some(placement) => {
-                    occupy(&mut freed, &info.need, &placement);
+                    occupy(&mut freed, &info.need, &info.workload.profile, &placement);
                     quotas.assume(hypothetical, info.team, &info.need, 1);
                     placement.into_iter().for_each(|(node, pods)| *there.entry(node).or_default() += pods);
                 }

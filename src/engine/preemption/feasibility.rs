@@ -212,12 +212,12 @@ impl Search<'_> {
         }
         let Classified { taken, moving, below_guarantee, hypothetical } = classified;
         let mut freed = freed_in_all.clone();
-        occupy(&mut freed, self.preemptor.need, &placement);
+        occupy(&mut freed, self.preemptor.need, self.preemptor.profile, &placement);
         let mut moved = Vec::new();
         for part in moving {
             let info = self.candidates[part.candidate].info;
             let to = self.place_moved(info, &part, &freed)?;
-            occupy(&mut freed, &info.need, &to);
+            occupy(&mut freed, &info.need, &info.workload.profile, &to);
             moved.push((part, to));
         }
         Some(Outcome { placement, parts: taken, moved, below_guarantee, hypothetical, freed_in_all, freed })

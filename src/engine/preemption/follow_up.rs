@@ -169,7 +169,7 @@ impl Search<'_> {
         let RequeuedVictim { info, need, total, .. } = victim;
         self.cluster.quotas.assume(&mut assumptions.hypothetical, info.team, total, 1);
         if placement != info.usage.staying() || info.is_reduced() {
-            occupy(&mut assumptions.freed, need, placement);
+            occupy(&mut assumptions.freed, need, &info.workload.profile, placement);
             return;
         }
         let id = &info.workload.id;
@@ -235,6 +235,7 @@ impl Search<'_> {
             pool: self.preemptor.pool,
             shape,
             topology: &info.workload.topology,
+            profile: &info.workload.profile,
             need,
             total,
             pods,

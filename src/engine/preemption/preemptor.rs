@@ -1,6 +1,7 @@
 //! Input and result of a preemption search.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
@@ -9,7 +10,7 @@ use crate::queue::pending::Pending;
 use crate::state::cluster::ClusterState;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{PodShape, Time, Topology, WorkloadId};
+use crate::types::{PodShape, Profile, Time, Topology, WorkloadId};
 
 /// The waiting workload for which victims are searched, in one pool.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub struct Preemptor<'a> {
     pub shape: &'a PodShape,
     /// The topology domains in which its pods must or should lie.
     pub topology: &'a Topology,
+    /// The labels of its pods, and their constraints on other pods.
+    pub profile: &'a Arc<Profile>,
     /// The resources of one pod.
     pub need: &'a Vector,
     /// The resources of all `pods`.
@@ -56,6 +59,7 @@ impl<'a> Preemptor<'a> {
             pool,
             shape: &waiting.shape,
             topology: &waiting.topology,
+            profile: &waiting.profile,
             need: &waiting.need,
             total: &waiting.total,
             pods: waiting.pods,

@@ -14,7 +14,7 @@ use crate::queue::rank::Rank;
 use crate::state::users::UserShare;
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId};
 use crate::types::ratio::Ratio;
-use crate::types::{Name, PodShape, Size, Topology, Verdict};
+use crate::types::{Name, PodShape, Profile, Size, Topology, Verdict};
 
 /// The properties that decisions about a workload depend on, except its queue position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,9 @@ pub struct ClassKey {
     pub sizes: Vec<Size>,
     /// The topology domains that its pods must share.
     pub topology: Topology,
+    /// The labels and constraints of its pods, where they matter to a placement; only the labels that a constraint looks
+    /// at.
+    pub profile: Option<Arc<Profile>>,
     /// The pools that it may use.
     pub pools: Vec<Name>,
     /// Whether it can be evicted.
@@ -133,13 +136,13 @@ impl Class {
 
     /// The demand of its workloads.
     pub(super) fn demand(&self) -> Demand {
-        let ClassKey { least_pods, shape, topology, pools, .. } = &self.key;
-        (*least_pods, Arc::clone(shape), topology.clone(), pools.clone())
+        let ClassKey { least_pods, shape, topology, profile, pools, .. } = &self.key;
+        (*least_pods, Arc::clone(shape), topology.clone(), profile.clone(), pools.clone())
     }
 }
 
 /// The first workload of a class, in the order of its team.
 pub type First = (Rank, ClassId);
 
-/// The demand of a class: the number of pods it must have, their shape, topology and allowed pools.
-pub type Demand = (u32, Arc<PodShape>, Topology, Vec<Name>);
+/// The demand of a class: the number of pods it must have, their shape, topology, profile and allowed pools.
+pub type Demand = (u32, Arc<PodShape>, Topology, Option<Arc<Profile>>, Vec<Name>);

@@ -4,6 +4,7 @@
 //! requeued when one of its conditions changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::queue::class::{Blocked, Class, ClassKey, Condition, Demand, First, Status};
 use crate::queue::conditions::{Conditions, set_member};
@@ -13,7 +14,7 @@ use crate::queue::retry::Retry;
 use crate::state::users::{UserOf, UserShare};
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId, WorkloadIndex};
 use crate::types::ratio::Ratio;
-use crate::types::{Name, Verdict, WorkloadId};
+use crate::types::{Name, Profile, Verdict, WorkloadId};
 
 /// All waiting workloads.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,8 @@ pub struct Pending {
     conditions: Conditions,
     retry: Retry,
     potential_preemptors: PotentialPreemptors,
+    /// The classes with an affinity or a spread: pods that come to a node may let them start.
+    followers: BTreeSet<ClassId>,
 }
 
 impl Pending {
@@ -61,6 +64,10 @@ impl Pending {
         if let Some(user) = key.user.clone() {
             self.users.entry((team, user)).or_default().insert(class);
         }
+        let follows = |profile: &Arc<Profile>| !(profile.together.is_empty() && profile.spread.is_empty());
+        if key.profile.as_ref().is_some_and(follows) {
+            self.followers.insert(class);
+        }
         let (waiting, status) = (BTreeSet::new(), Status::Active);
         self.classes.insert(class, Class { team, key, waiting, user_usage, status, refusal: None });
         class
@@ -76,6 +83,7 @@ impl Pending {
             && let Some(Class { team, key, .. }) = self.classes.remove(&class)
             && let Some(classes) = self.index.get_mut(&team)
         {
+            self.followers.remove(&class);
             classes.remove(&key);
             if classes.is_empty() {
                 self.index.remove(&team);
@@ -294,6 +302,19 @@ impl Pending {
             self.requeue(*class);
         }
         classes.len()
+    }
+
+    /// Whether a class waits with an affinity or a spread.
+    #[must_use]
+    pub fn has_followers(&self) -> bool {
+        !self.followers.is_empty()
+    }
+
+    /// The classes with an affinity or a spread for which `which` is true.
+    pub fn followers(&self, which: impl Fn(&Profile) -> bool) -> Vec<ClassId> {
+        let profile = |class: &ClassId| self.classes.get(class)?.key.profile.as_deref();
+        let wanted = |class: &&ClassId| profile(class).is_some_and(&which);
+        self.followers.iter().filter(wanted).copied().collect()
     }
 
     /// Requeues every class.

@@ -408,6 +408,8 @@ impl Run {
                 self.note(Happening::Evicted { id: id.clone(), preemptor, reason, ran, lost, message });
                 self.stop_pods(&id, None);
             }
+            // A forecast knows no kubelet: the pod ends as Sluice ends it.
+            Action::EndPod { pod, .. } => self.apply(Event::PodRemoved(pod)),
             Action::Fail { reason, message, .. } => {
                 let ran = item.ran(self.now);
                 item.workload.state = Observed::Finished;

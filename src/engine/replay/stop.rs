@@ -58,6 +58,7 @@ impl Run {
                 workload: Some(id.clone()),
                 node: place.node.clone(),
                 requests: requests.clone(),
+                profile: None,
                 unadmitted: None,
             };
             self.engine.apply(Event::PodApplied(pod), self.now);

@@ -33,6 +33,7 @@ fn node(name: &str, count: i64) -> Event {
         allocatable: gpus(count),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     })
 }
 

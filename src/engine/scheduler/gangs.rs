@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Time, WorkloadId, backoff};
+use crate::types::{Admission, Reason, Time, WorkloadId, backoff};
 
 /// How long a gang rests the first time.
 const FIRST_REST: Duration = Duration::from_secs(30);
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(1800);
+/// A run that lasted so long and then lost a pod is no crash loop.
+const STABLE: Duration = Duration::from_secs(600);
 
 /// The progress of a gang's pods.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +25,19 @@ pub struct Gang {
     pub run: Option<Run>,
     /// The time by which all pods of the present run must be ready.
     pub due: Option<Time>,
-    /// The rest after runs that did not become ready.
+    /// The rest after failed runs.
     pub rest: Option<Rest>,
+    /// Its last runs, as far as they ended soon because a pod was lost.
+    pub losses: Option<Losses>,
+}
+
+/// Runs in a row that ended because a pod was lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Losses {
+    /// When the last such run was admitted.
+    run: Time,
+    /// The number of runs before the last one that ended so, each within [`STABLE`] of its admission.
+    before: u32,
 }
 
 /// One run of a gang.
@@ -40,10 +53,12 @@ pub struct Run {
     pub up: bool,
 }
 
-/// The rest after runs that did not become ready.
+/// The rest after runs that did not become ready, or soon lost a pod.
 #[derive(Clone, Debug)]
 pub struct Rest {
-    /// The number of runs before the last one that did not become ready.
+    /// The code of the reason.
+    pub reason: Reason,
+    /// The number of runs before the last one that failed in the same way.
     pub times: u32,
     /// When the last such run was admitted.
     pub run: Time,
@@ -64,6 +79,8 @@ pub struct Gangs {
     pub due: Times,
     /// The times at which rests end.
     pub resting: Times,
+    /// The running gangs that have lost a pod.
+    pub lost: BTreeSet<WorkloadId>,
 }
 
 /// Times of workloads, the earliest first.
@@ -81,12 +98,20 @@ impl Gangs {
     pub fn note(&mut self, state: &ClusterState, id: &WorkloadId, before: Option<&Phase>, now: Time) {
         let info = state.get(id).filter(|info| !info.removed && info.phase != Phase::Finished);
         let Some(info) = info else {
+            self.lost.remove(id);
             if let Some(gang) = self.gangs.remove(id) {
                 remove(&mut self.resting, gang.rest.and_then(|rest| rest.until), id);
                 remove(&mut self.due, gang.due, id);
             }
             return;
         };
+        let is_gang = |admission: &Admission| admission.pods > 1 && info.workload.resumable;
+        match &info.phase {
+            Phase::Running(admission) if is_gang(admission) && info.workload.failed_pods > 0 => {
+                self.lost.insert(id.clone());
+            }
+            _ => _ = self.lost.remove(id),
+        }
         match &info.phase {
             Phase::Running(admission) if admission.pods > 1 => {
                 let gang = self.gangs.entry(id.clone()).or_default();
@@ -146,10 +171,34 @@ impl Gangs {
             None => 0,
         };
         let pause = backoff(FIRST_REST, LONGEST_REST, times);
-        let until = now.after(pause);
-        let before = gang.rest.replace(Rest { times, run, until: Some(until), pause, message });
+        let until = Some(now.after(pause));
+        self.set_rest(id, Rest { reason: Reason::NotReady, times, run, until, pause, message });
+    }
+
+    /// Notes that a gang lost a pod in the run that was admitted at `run`. If its run before ended so too and this one was
+    /// short, it rests; the rest doubles with every such run in a row.
+    pub fn lost_in_run(&mut self, id: &WorkloadId, run: Time, message: String, now: Time) {
+        let gang = self.gangs.entry(id.clone()).or_default();
+        let before = match &gang.losses {
+            // After a failed write of the eviction it is the same run again.
+            Some(losses) if losses.run == run => losses.before,
+            Some(losses) if now.since(run) < STABLE => losses.before + 1,
+            _ => 0,
+        };
+        gang.losses = Some(Losses { run, before });
+        self.lost.remove(id);
+        let Some(times) = before.checked_sub(1) else { return };
+        let pause = backoff(FIRST_REST, LONGEST_REST, times);
+        let until = Some(now.after(pause));
+        self.set_rest(id, Rest { reason: Reason::PodLost, times, run, until, pause, message });
+    }
+
+    fn set_rest(&mut self, id: &WorkloadId, rest: Rest) {
+        let Some(gang) = self.gangs.get_mut(id) else { return };
+        let until = rest.until;
+        let before = gang.rest.replace(rest);
         remove(&mut self.resting, before.and_then(|rest| rest.until), id);
-        self.resting.insert((until, id.clone()));
+        self.resting.extend(until.map(|until| (until, id.clone())));
     }
 
     /// Removes a gang from the resting ones if its rest is over at `now`, the earliest first.
@@ -162,7 +211,15 @@ impl Gangs {
         Some(id)
     }
 
-    /// Ends a gang's rest and forgets its failed runs; true if it was resting.
+    /// Ends a gang's rest and forgets its failed runs, because its object has changed; true if it was resting.
+    pub fn start_anew(&mut self, id: &WorkloadId) -> bool {
+        if let Some(gang) = self.gangs.get_mut(id) {
+            gang.losses = None;
+        }
+        self.end_rest(id)
+    }
+
+    /// Ends a gang's rest and forgets the runs that did not become ready; true if it was resting.
     pub fn end_rest(&mut self, id: &WorkloadId) -> bool {
         let rest = self.gangs.get_mut(id).and_then(|gang| gang.rest.take());
         let until = rest.and_then(|rest| rest.until);

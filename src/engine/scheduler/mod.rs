@@ -2,6 +2,7 @@
 
 pub mod cursor;
 pub mod deadlines;
+pub mod ended_pods;
 pub mod gangs;
 pub mod misplaced;
 pub mod nominations;

@@ -11,7 +11,7 @@ use crate::state::users::UserOf;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
-use crate::types::{Admission, PodShape, Topology, WorkloadId};
+use crate::types::{Admission, PodShape, Profile, Topology, WorkloadId};
 
 /// Capacity nominated to a workload, which starts once the capacity is free.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Nomination {
     pub shape: Arc<PodShape>,
     /// The topology domains for which it asks.
     pub topology: Topology,
+    /// The labels of its pods, and their constraints on other pods.
+    pub profile: Arc<Profile>,
     /// The number of pods with which it starts.
     pub pods: u32,
     /// The need of one pod.
@@ -72,6 +74,7 @@ impl Nomination {
             pool,
             shape: Arc::clone(&waiting.shape),
             topology: waiting.topology.clone(),
+            profile: Arc::clone(&waiting.profile),
             pods: waiting.pods,
             need: waiting.need.clone(),
             total: waiting.total.clone(),
@@ -94,6 +97,7 @@ impl Nomination {
             state.quotas.users.hold(user, self.pool, &self.total, times);
         }
         for (node, pods) in &self.placement {
+            state.nodes.expect(*node, &self.profile, times * i64::from(*pods));
             state.nodes.nominate(*node, &self.need, times * i64::from(*pods));
         }
     }

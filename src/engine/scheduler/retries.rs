@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::scheduler::ended_pods::EndedPods;
 use crate::scheduler::gangs::Gangs;
 use crate::scheduler::misplaced::Misplaced;
 use crate::types::{Time, WorkloadId, backoff};
@@ -21,6 +22,8 @@ pub struct Retries {
     pub gangs: Gangs,
     /// Workloads with misplaced pods.
     pub misplaced: Misplaced,
+    /// Pods that were ended on nodes that do not answer.
+    pub ended: EndedPods,
 }
 
 /// A write that the API server refused.

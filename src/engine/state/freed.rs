@@ -1,13 +1,14 @@
 //! Hypothetical changes of capacity on nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::capacity::devices::Holder;
 use crate::capacity::space::Space;
 use crate::state::nodes::NodeTable;
-use crate::types::WorkloadId;
 use crate::types::ids::NodeId;
 use crate::types::vector::Vector;
+use crate::types::{Profile, WorkloadId};
 
 /// Capacity that a decision assumes to be freed or taken.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +23,8 @@ struct Change {
     freed: Vector,
     /// The holders of pods that are gone, with their number.
     gone: Vec<(Holder, u32)>,
-    /// The needs of added pods, with their number.
-    taken: Vec<(Vector, u32)>,
+    /// The needs of added pods, with their profile and number.
+    taken: Vec<(Vector, Option<Arc<Profile>>, u32)>,
 }
 
 impl Freed {
@@ -55,11 +56,22 @@ impl Freed {
         change.gone.retain(|(holder, _)| *holder != Holder::Workload(id.clone()));
     }
 
-    /// Assumes that `pods` pods are added to a node.
-    pub fn take(&mut self, node: NodeId, need: &Vector, pods: u32) {
+    /// Assumes that `pods` pods are added to a node; without a profile no constraint looks at them.
+    pub fn take(&mut self, node: NodeId, need: &Vector, profile: Option<&Arc<Profile>>, pods: u32) {
         let change = self.0.entry(node).or_default();
         change.net.add(need, -i64::from(pods));
-        change.taken.push((need.clone(), pods));
+        change.taken.push((need.clone(), profile.cloned(), pods));
+    }
+
+    /// The holders of pods that are assumed to be gone from a node, with their number.
+    pub fn gone(&self, node: NodeId) -> &[(Holder, u32)] {
+        self.0.get(&node).map_or(&[], |change| &change.gone)
+    }
+
+    /// The profiles of pods that are assumed to be added to a node, with their number.
+    pub fn added(&self, node: NodeId) -> impl Iterator<Item = (&Profile, u32)> {
+        let taken = self.0.get(&node).into_iter().flat_map(|change| &change.taken);
+        taken.filter_map(|(_, profile, pods)| Some((profile.as_deref()?, *pods)))
     }
 
     /// The freed amount on a node, less the taken amount.
@@ -78,7 +90,7 @@ impl Freed {
     pub fn settled_space(&self, nodes: &NodeTable, node: NodeId) -> Option<Space> {
         let change = self.0.get(&node)?;
         let mut space = nodes.get(node).settled_without(&change.freed, &change.gone);
-        for (need, pods) in &change.taken {
+        for (need, _, pods) in &change.taken {
             space.take(&nodes.demand(need), *pods);
         }
         Some(space)

@@ -1,6 +1,7 @@
 //! Rules about single workloads and teams that both admission and preemption follow.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::state::cluster::ClusterState;
@@ -8,9 +9,9 @@ use crate::state::freed::Freed;
 use crate::state::nodes::Placement;
 use crate::state::quotas::Hypothetical;
 use crate::state::workload::WorkloadInfo;
-use crate::types::Time;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
+use crate::types::{Profile, Time};
 
 /// The time at which a workload that started at `started` completes the minimum run time of its queue.
 #[must_use]
@@ -119,10 +120,10 @@ pub fn free_pods(freed: &mut Freed, info: &WorkloadInfo, pods: &BTreeMap<NodeId,
     }
 }
 
-/// Takes the need of a placement out of `freed`.
-pub fn occupy(freed: &mut Freed, need: &Vector, placement: &Placement) {
+/// Takes the pods of a placement, each of that need and profile, out of `freed`.
+pub fn occupy(freed: &mut Freed, need: &Vector, profile: &Arc<Profile>, placement: &Placement) {
     for (node, pods) in placement {
-        freed.take(*node, need, *pods);
+        freed.take(*node, need, Some(profile), *pods);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::capacity::devices::Holder;
 use crate::state::avoided_nodes::AvoidedNodes;
-use crate::state::nodes::NodeTable;
+use crate::state::nodes::{Hold, NodeTable};
 use crate::state::quotas::QuotaTree;
 use crate::state::sizes::{SizedPod, granted};
 use crate::types::ids::{NodeId, PoolId, TeamId, WorkloadIndex};
@@ -277,7 +277,8 @@ pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
 /// charged whatever its user writes (law 16).
 pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
     let mut usage = Usage { pool, ..Usage::default() };
-    for (node, pods) in &info.live {
+    let is_held = |node: &Option<NodeId>| node.is_none_or(|node| !nodes.get(node).lost);
+    for (node, pods) in info.live.iter().filter(|(node, _)| is_held(node)) {
         usage.pods += pods;
         if let Some(node) = node {
             usage.nodes.insert(*node, *pods);
@@ -418,10 +419,11 @@ pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
 pub fn charge_nodes(nodes: &mut NodeTable, info: &WorkloadInfo, before: &BTreeMap<NodeId, u32>) {
     let holder = Holder::Workload(info.workload.id.clone());
     for node in before.keys().filter(|node| !info.usage.nodes.contains_key(node)) {
-        nodes.hold(*node, &holder, &info.need, 0, 0);
+        nodes.hold(*node, &holder, Hold::default());
     }
     for (node, pods) in &info.usage.nodes {
         let terminating = info.usage.terminating.get(node).copied().unwrap_or(0);
-        nodes.hold(*node, &holder, &info.need, *pods, terminating);
+        let profile = Some(Arc::clone(&info.workload.profile));
+        nodes.hold(*node, &holder, Hold { need: info.need.clone(), profile, pods: *pods, terminating });
     }
 }

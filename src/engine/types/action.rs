@@ -1,6 +1,6 @@
 //! What the engine decides.
 
-use crate::types::workload::{Admission, WorkloadId};
+use crate::types::workload::{Admission, PodId, WorkloadId};
 
 /// The decisions of one scheduling cycle, in the order in which they are to be carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,15 @@ pub enum Action {
         /// The rule, the numbers and the workloads involved, in one sentence.
         message: String,
     },
+    /// End a pod on a node that does not answer, without waiting for its kubelet.
+    EndPod {
+        /// The workload of the pod.
+        workload: WorkloadId,
+        /// The pod.
+        pod: PodId,
+        /// The node and the time, in one sentence.
+        message: String,
+    },
     /// Fail the workload; it is not queued again.
     Fail {
         /// The workload.
@@ -64,6 +73,7 @@ impl Action {
             Self::Admit { workload, .. }
             | Self::Resize { workload, .. }
             | Self::Evict { workload, .. }
+            | Self::EndPod { workload, .. }
             | Self::Fail { workload, .. } => workload,
         }
     }
@@ -137,6 +147,8 @@ pub enum EvictReason {
     Moved,
     /// Pods were lost with their node and cannot be replaced.
     NodeLost,
+    /// A pod was deleted, evicted or failed for good, and its queue has the whole workload restart then.
+    PodLost,
     /// Pods could not start on their nodes, and no other nodes have capacity for them beside the rest.
     NotPlaced,
     /// Not all of its pods became ready within the queue's `readyTimeout`.
@@ -147,12 +159,13 @@ pub enum EvictReason {
 
 impl EvictReason {
     /// Every reason; metrics have a series for each before its first event.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Reclaimed,
         Self::Preempted,
         Self::FairShare,
         Self::Moved,
         Self::NodeLost,
+        Self::PodLost,
         Self::NotPlaced,
         Self::NotReady,
         Self::OverLimit,
@@ -167,6 +180,7 @@ impl EvictReason {
             Self::FairShare => "FairShare",
             Self::Moved => "Moved",
             Self::NodeLost => "NodeLost",
+            Self::PodLost => "PodLost",
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",
             Self::OverLimit => "OverLimit",

@@ -1,10 +1,12 @@
 //! What happens in the cluster, as the engine learns it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::types::amount::ResourceList;
 use crate::types::name::Name;
 use crate::types::node::{Node, Pool};
+use crate::types::profile::Profile;
 use crate::types::team::Team;
 use crate::types::time::Time;
 use crate::types::workload::{PodId, Workload, WorkloadId};
@@ -17,6 +19,8 @@ pub enum Event {
     TeamApplied(Team),
     /// A team was deleted.
     TeamRemoved(Name),
+    /// The status of a team says what the team borrowed in the past.
+    PastUsage(PastUsage),
     /// A node pool was created or changed.
     PoolApplied(Pool),
     /// A node pool was deleted; its nodes belong to another pool that selects them, or to the default pool.
@@ -46,6 +50,18 @@ pub enum Event {
     },
 }
 
+/// The past borrowed usage of a team as its status has it. An engine that has planned keeps its own value, so that the echo
+/// of a write changes nothing; any other adopts it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastUsage {
+    /// The team.
+    pub team: Name,
+    /// The decayed usage by pool.
+    pub pools: BTreeMap<Name, ResourceList>,
+    /// The time up to which it was decayed.
+    pub at: Time,
+}
+
 /// A pod that is charged: scheduled or about to be, and not in a terminal phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
@@ -57,6 +73,8 @@ pub struct Pod {
     pub node: Option<Name>,
     /// Its requests.
     pub requests: ResourceList,
+    /// Its labels and constraints, if it belongs to no known workload; those of a workload's pods are the workload's.
+    pub profile: Option<Arc<Profile>>,
     /// What the team of its namespace is charged if the pod belongs to no known workload; `None` outside of teams.
     pub unadmitted: Option<Box<Unadmitted>>,
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::types::amount::ResourceList;
 use crate::types::name::Name;
+use crate::types::time::Time;
 
 /// The pool of all nodes that no [`Pool`] selects.
 pub const DEFAULT_POOL: &str = "default";
@@ -38,6 +39,8 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// Whether new pods may be bound to it: Ready and not cordoned.
     pub schedulable: bool,
+    /// Since when it has not answered; `None` while it answers.
+    pub unreachable: Option<Time>,
 }
 
 /// A taint that repels pods without a matching toleration.

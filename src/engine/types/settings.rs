@@ -3,13 +3,25 @@
 use std::time::Duration;
 
 /// Cluster-wide scheduling options.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The half-life of past borrowed usage in fair shares. `None`: only current usage counts.
     pub usage_half_life: Option<Duration>,
     /// Moves running workloads now and then to reduce fragmentation. `None`: workloads move only for a
     /// workload within guarantee.
     pub defragmentation: Option<Defragmentation>,
+    /// How long a node may give no answer until it offers nothing and its pods are held nowhere.
+    pub unreachable_after: Duration,
+}
+
+/// The time after which Kubernetes itself ends the pods of a node that does not answer, unless they tolerate that for
+/// longer: the default of its flag `--default-unreachable-toleration-seconds`.
+pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(300);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { usage_half_life: None, defragmentation: None, unreachable_after: UNREACHABLE_AFTER }
+    }
 }
 
 /// The budget of defragmentation.

@@ -57,8 +57,10 @@ pub struct Queue {
     pub on_max_wait: OnMaxWait,
     /// The longest a workload may run, if bounded; then it fails.
     pub max_runtime: Option<Duration>,
-    /// What happens when a workload loses pods with their node.
+    /// What happens when a workload loses a pod: with its node, by deletion or eviction, or because it failed for good.
     pub on_pod_loss: OnPodLoss,
+    /// What happens to pods on a node that does not answer.
+    pub on_unreachable: OnUnreachable,
     /// The time after admission within which all pods of a workload with several must be ready, if bounded;
     /// otherwise the whole workload is queued again.
     pub ready_timeout: Option<Duration>,
@@ -80,6 +82,7 @@ impl Queue {
             on_max_wait: OnMaxWait::Notify,
             max_runtime: None,
             on_pod_loss: OnPodLoss::Replace,
+            on_unreachable: OnUnreachable::End,
             ready_timeout: None,
         }
     }
@@ -97,7 +100,7 @@ pub enum OnMaxWait {
     Fail,
 }
 
-/// What happens when a workload loses pods with their node.
+/// What happens when a workload loses a pod: with its node, by deletion or eviction, or because it failed for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnPodLoss {
     /// The lost pods are replaced within the same topology domain; without capacity there, the whole
@@ -106,4 +109,14 @@ pub enum OnPodLoss {
     Replace,
     /// The whole workload is queued again.
     Restart,
+}
+
+/// What happens to pods on a node that has not answered for too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnUnreachable {
+    /// They are ended without their kubelet, and the workload goes on elsewhere. A pod may still run on its node.
+    #[default]
+    End,
+    /// The workload waits until the node answers or is deleted: its work must never run twice.
+    Wait,
 }

@@ -19,7 +19,7 @@ fn every_list_of_codes_is_complete() {
     assert_complete!(ResizeCause: Grown, Shrunk, Released, Replaced, Moved);
     assert_complete!(FailReason: MaxWait, MaxRuntime);
     assert_complete!(
-        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, NotPlaced, NotReady, OverLimit,
+        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, PodLost, NotPlaced, NotReady, OverLimit,
     );
     assert_complete!(
         Reason:
@@ -34,7 +34,9 @@ fn every_list_of_codes_is_complete() {
         NoRoom,
         NotPlaced,
         NotReady,
+        PodLost,
         Fragmented,
+        Constrained,
         TeamLimit,
         QueueLimit,
         NotPreemptibleOverGuarantee,

@@ -51,8 +51,12 @@ pub enum Reason {
     NotPlaced,
     /// Not all of its pods became ready in time in its last run; it is tried again after a pause.
     NotReady,
+    /// Its last runs lost a pod soon after their start; it is tried again after a pause.
+    PodLost,
     /// The capacity is free in total but fragmented.
     Fragmented,
+    /// The capacity is free, but constraints between pods keep its pods from it.
+    Constrained,
     /// A team on its path is at its limit.
     TeamLimit,
     /// Its queue is at its limit.
@@ -85,7 +89,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::HeldByUser,
         Self::Incomplete,
         Self::UnlikePods,
@@ -97,7 +101,9 @@ impl Reason {
         Self::NoRoom,
         Self::NotPlaced,
         Self::NotReady,
+        Self::PodLost,
         Self::Fragmented,
+        Self::Constrained,
         Self::TeamLimit,
         Self::QueueLimit,
         Self::NotPreemptibleOverGuarantee,
@@ -129,7 +135,9 @@ impl Reason {
             Self::NoRoom => "NoRoom",
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",
+            Self::PodLost => "PodLost",
             Self::Fragmented => "Fragmented",
+            Self::Constrained => "Constrained",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",
             Self::NotPreemptibleOverGuarantee => "NotPreemptibleOverGuarantee",

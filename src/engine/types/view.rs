@@ -28,6 +28,8 @@ pub struct TeamView {
     pub lent: ResourceList,
     /// Its fair part of the pool: its usage if the whole pool were divided again by the present demand.
     pub fair_share: ResourceList,
+    /// What it borrowed in the past, decayed; empty where past usage does not count.
+    pub past: ResourceList,
 }
 
 /// Pods of one owner in a team's namespace that were never admitted and are charged to the team.

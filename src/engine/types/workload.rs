@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::node::{NodeTerm, Toleration};
+use crate::types::profile::Profile;
 use crate::types::time::Time;
 
 /// The time after which an unconfirmed stop counts as done: longer than a Job controller that saw the
@@ -118,6 +119,8 @@ pub struct Workload {
     pub sizes: Vec<Size>,
     /// The topology domains that its pods must or should share.
     pub topology: Topology,
+    /// The labels of its pods, and their constraints on other pods.
+    pub profile: Arc<Profile>,
     /// Its submitter.
     pub user: Option<Name>,
     /// Pools in order of preference; empty means the default pool.
@@ -136,6 +139,8 @@ pub struct Workload {
     pub checkpoint_interval: Option<Duration>,
     /// The duration of its last run, once it has finished.
     pub ran: Option<Duration>,
+    /// Pods of the present run that failed, or were lost in another way, as far as its controller counts them.
+    pub failed_pods: u32,
     /// Its state.
     pub state: Observed,
 }
@@ -159,6 +164,7 @@ impl Workload {
             shape,
             sizes: Vec::new(),
             topology: Topology::default(),
+            profile: Arc::default(),
             user: None,
             pools: Vec::new(),
             resumable: true,
@@ -168,6 +174,7 @@ impl Workload {
             last_checkpoint: None,
             checkpoint_interval: None,
             ran: None,
+            failed_pods: 0,
             state: Observed::Queued,
         }
     }

@@ -56,12 +56,13 @@ pub fn guard(kinds: &Kinds, kind: &Kind) -> [Value; 2] {
             kept,
             format!("The annotations {list} and {user} are written by Sluice alone; leave them as they are."),
         ),
-        // The mark appears when a user releases an own hold, and goes when a user suspends a running object.
+        // The mark appears when a user releases an own hold, and goes when a user suspends an object that runs or stops.
         forbid(
             format!(
                 "{} || (!('{held}' in variables.old) && variables.new[?'{held}'].orValue('') == 'true' && variables.suspended) || \
-                 (!('{held}' in variables.new) && !variables.suspendedBefore && variables.suspended)",
-                same(held)
+                 (!('{held}' in variables.new) && variables.suspended && (!variables.suspendedBefore || '{}' in variables.old))",
+                same(held),
+                names::ADMISSION
             ),
             format!("The annotation {held} is written by Sluice alone; leave it as it is."),
         ),

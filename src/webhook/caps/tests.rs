@@ -35,6 +35,12 @@ fn gates(many: usize) -> Value {
     json!({"schedulingGates": (0..many).map(|index| json!({"name": format!("g{index}")})).collect::<Vec<_>>()})
 }
 
+fn spreads(many: usize) -> Value {
+    let spread =
+        |index: usize| json!({"topologyKey": format!("k{index}"), "whenUnsatisfiable": "DoNotSchedule"});
+    json!({"topologySpreadConstraints": (0..many).map(spread).collect::<Vec<_>>()})
+}
+
 fn resources(many: usize) -> Value {
     let limits: serde_json::Map<String, Value> =
         (0..many).map(|index| (format!("x.y/r{index}"), "1".into())).collect();
@@ -53,6 +59,11 @@ async fn a_new_job_or_pod_is_refused_above_each_cap() {
             resources(32),
             resources(33),
             "33 different resources and claims, more than the 32 of --max-resource-names",
+        ),
+        (
+            spreads(32),
+            spreads(33),
+            "33 required affinity and spread terms between pods, more than the 32 of a pod template",
         ),
         (gates(16), gates(17), "17 scheduling gates, more than the 16 of --max-scheduling-gates"),
         (

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::object::annotation;
 use super::rules::{Target, is_admitted, is_waiting};
-use super::{priority, requests, template};
+use super::{constraints, priority, requests, template};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::cluster::reduce::counts::values;
@@ -33,15 +33,23 @@ impl Target for Kind {
     }
 
     fn counts(&self, object: &Value) -> Counts {
-        Counts { values: values(&object["spec"]), ..asked(self, object, &replaced_affinities(object)).counts }
+        Counts {
+            values: values(&object["spec"]),
+            ..asked(self, (object, None), &replaced_affinities(object)).counts
+        }
     }
 
     fn create(&self, context: &mut Context<'_>) -> Result<(), String> {
         context.warnings.extend(requests::without_effect(context.submitted));
-        if let Some(warning) = asked(self, context.submitted, &BTreeMap::new()).inexact {
+        let gang = asked(self, (context.submitted, None), &BTreeMap::new());
+        if let Some(warning) = gang.inexact {
             context.warnings.push(format!("sluice: {warning}"));
         }
+        if gang.mixed {
+            context.warnings.push(constraints::SEVERAL_TEMPLATES.to_owned());
+        }
         for template in templates(self, context.submitted) {
+            context.warnings.extend(constraints::warnings(context.submitted, &template.under("spec")));
             priority::settle_template(context, &template.under("spec"));
         }
         Ok(())
@@ -61,7 +69,7 @@ impl Target for Kind {
             return;
         }
         let replaced = replaced_affinities(old);
-        let templates = asked(self, old, &replaced).templates;
+        let templates = asked(self, (old, None), &replaced).templates;
         let restore = json_patch::Patch(unplace(self, old, &templates, &replaced));
         let mut restored = old.clone();
         if json_patch::patch(&mut restored, &restore).is_err() {
@@ -98,7 +106,7 @@ fn check_requests(context: &Context<'_>, kind: &Kind) -> Result<(), String> {
             kind.kind
         ));
     }
-    if let Some(missing) = asked(kind, object, &replaced_affinities(object)).missing {
+    if let Some(missing) = asked(kind, (object, None), &replaced_affinities(object)).missing {
         return Err(format!("{missing} is needed: without it Sluice cannot count its pods"));
     }
     let is_set = |at: &&Pointer| !matches!(at.read(object), None | Some(Value::Null | Value::Bool(false)));

@@ -118,6 +118,21 @@ async fn only_sluice_starts_a_job_set_and_its_user_may_suspend_it() {
     assert!(answer.allowed, "{}", answer.message);
     assert!(answer.object["metadata"]["annotations"][names::HELD].is_null(), "the hold is the user's");
 
+    // Resumed while it stops it is queued afterwards, and suspended once more it is on hold again.
+    let stops = answer.object;
+    let mut resumed = stops.clone();
+    resumed["spec"]["suspend"] = false.into();
+    let resumed = ask(of(Ask::update(stops.clone(), resumed))).await.object;
+    assert_eq!(
+        (resumed["spec"]["suspend"] == true, &resumed["metadata"]["annotations"][names::HELD]),
+        (true, &json!("true"))
+    );
+    for path in ["/mutate", "/validate"] {
+        let again = ask(of(Ask { path, ..Ask::update(resumed.clone(), stops.clone()) })).await;
+        assert!(again.allowed, "{path}: {}", again.message);
+    }
+    assert_eq!(ask(of(Ask::update(resumed.clone(), resumed))).await.object, stops);
+
     let own = marked(set(json!({"spec": {"suspend": true}})), json!({names::USER: ALICE}));
     let mut released = own.clone();
     released["spec"]["suspend"] = false.into();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::object::{annotation, label_at, same_annotation};
 use super::rules::{Target, is_admitted, is_reapplied, is_waiting, written_by_sluice};
-use super::{caps, gang, gpu_fraction, priority, requests, template};
+use super::{caps, constraints, gang, gpu_fraction, priority, requests, template};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::Record;
@@ -53,6 +53,7 @@ impl Target for Jobs {
     fn create(&self, context: &mut Context<'_>) -> Result<(), String> {
         let job = context.submitted;
         context.warnings = requests::warnings(job);
+        context.warnings.extend(constraints::warnings(job, &pod_spec()));
         gang::name_pod_group(context);
         gpu_fraction::request_devices(context, &pod_spec(), true)?;
         let elastic = annotation(job, names::MIN_PARALLELISM).is_some();

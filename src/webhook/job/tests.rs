@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use crate::api::caps::Caps;
 use crate::directory::Directory;
 use crate::webhook::test_client::{ALICE, Ask, ask, directory, with};
 
@@ -220,7 +221,10 @@ async fn well_formed_requests_pass() {
         "sluice.dev/last-checkpoint": "2026-01-31T12:00:00Z",
         "sluice.dev/gpu-fraction": "0.25,0.5",
     });
-    let answer = ask(Ask::create(job(json!({"metadata": {"annotations": requests}})))).await;
+    let caps = Caps { assumed_fractions: true, ..Caps::default() };
+    let directory = Directory { caps, ..directory() };
+    let answer =
+        ask(Ask { directory, ..Ask::create(job(json!({"metadata": {"annotations": requests}}))) }).await;
     assert!(answer.allowed, "{}", answer.message);
 }
 

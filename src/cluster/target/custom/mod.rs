@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use self::roles::{Gang, gang};
-use super::super::patch::{add_at, annotate, json, unannotate};
+use super::super::patch::{add_at, annotate, hold, json, unannotate};
 use super::super::reduce::claims::Claims;
 use super::super::reduce::counts::values;
 use super::super::reduce::{annotation, controller, label, uid, version};
@@ -53,8 +53,12 @@ pub fn custom(watched: &Watched, object: &DynamicObject, now: Time) -> JobSeen {
 
 /// The pods that an object requests with its user's affinities, also while an admission has replaced them.
 #[must_use]
-pub fn asked(kind: &Kind, object: &Value, kept: &BTreeMap<String, Value>) -> Gang {
-    gang(kind, object, &|template| match kept.get(&template.to_string()) {
+pub fn asked(
+    kind: &Kind,
+    (object, namespace): (&Value, Option<&String>),
+    kept: &BTreeMap<String, Value>,
+) -> Gang {
+    gang(kind, (object, namespace), &|template| match kept.get(&template.to_string()) {
         Some(user) => Some(user.clone()),
         None => template.under("spec").under("affinity").read(object).cloned(),
     })
@@ -71,7 +75,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
     let kept: BTreeMap<String, Value> = annotation(metadata, names::USER_AFFINITY)
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
-    let gang = asked(kind, data, &kept);
+    let gang = asked(kind, (data, metadata.namespace.as_ref()), &kept);
     let stage = Stage { suspended, finished, admissible: gang.pods > 0 && gang.missing.is_none() };
     let state = marks.state(&stage, || {
         (marks.eviction.as_ref().map_or(now, |note| time(note.at)), kind.has_stopped(data))
@@ -89,6 +93,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
         workload: Workload {
             pods: gang.pods,
             shape: if over { PodShape::default() } else { gang.shape },
+            profile: if over { Arc::default() } else { gang.profile },
             ran: marks.record.as_ref().filter(|_| over).and_then(|record| ran(record, data)),
             ..common
         },
@@ -128,6 +133,7 @@ impl CustomFacts {
         let (placed, kept) = place(&self.kind, &self.object, &self.templates, &nodes);
         let mut patch = facts.expect(version);
         patch.push(self.suspend(false));
+        patch.extend(facts.release());
         patch.extend(placed);
         patch.push(annotate(names::ADMISSION, json(record)));
         if self.kind.placement == Placement::Affinity {
@@ -140,18 +146,16 @@ impl CustomFacts {
     }
 
     pub(super) fn evict(&self, facts: &Facts, version: u64, note: &Eviction) -> Patch {
-        let mut patch = facts.expect(version);
-        patch.extend([self.suspend(true), annotate(names::EVICTION, json(note))]);
+        let mut patch = self.stop(facts, version, note);
+        patch.push(hold());
         Patch(patch)
     }
 
     /// Stops the object for good. Only its own controller can mark it as failed, so it remains suspended as if by
     /// its user, with a note of the reason.
     pub(super) fn fail(&self, facts: &Facts, version: u64, why: &Failure<'_>) -> Patch {
-        let mut patch = self.evict(facts, version, &why.note()).0;
-        if facts.held {
-            patch.push(unannotate(names::HELD));
-        }
+        let mut patch = self.stop(facts, version, &why.note());
+        patch.extend(facts.release());
         Patch(patch)
     }
 
@@ -159,13 +163,16 @@ impl CustomFacts {
         let mut patch = facts.expect(version);
         patch.extend(unplace(&self.kind, &self.object, &self.templates, &self.kept));
         patch.push(unannotate(names::ADMISSION));
-        if facts.held && !facts.has_eviction {
-            patch.push(unannotate(names::HELD));
-        }
         if !self.kept.is_empty() {
             patch.push(unannotate(names::USER_AFFINITY));
         }
         Patch(patch)
+    }
+
+    fn stop(&self, facts: &Facts, version: u64, note: &Eviction) -> Vec<PatchOperation> {
+        let mut patch = facts.expect(version);
+        patch.extend([self.suspend(true), annotate(names::EVICTION, json(note))]);
+        patch
     }
 
     fn suspend(&self, suspended: bool) -> PatchOperation {

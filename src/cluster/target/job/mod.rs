@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
+use super::super::reduce::profile::profile;
 use super::super::reduce::shape::shape;
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
 use super::super::wire;
-use super::gpu_fraction::{Sizes, take_fraction};
+use super::gpu_fraction::{Sizes, request_gpu, take_fraction};
 use super::marks::{Marks, Requests, Stage};
 use super::{JobSeen, Managed, Target, gates};
 use crate::api::caps::Counts;
@@ -19,12 +20,15 @@ use crate::api::pod_group::is_own;
 use crate::api::record::{Record, time};
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
-use crate::engine::types::{Name, Observed, PodShape, Size, Time, Workload, WorkloadKind};
+use crate::engine::types::{Name, Observed, PodShape, Profile, Size, Time, Workload, WorkloadKind};
 
 mod patch;
 
 pub(super) use patch::evict;
 pub use patch::{Unstart, unstart};
+
+/// The labels with the name of the Job that its pods have.
+const JOB_NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 
 /// Facts that only a Job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,10 @@ pub struct JobFacts {
     pub active: u32,
     /// Pods that its controller counts as terminating.
     pub terminating: u32,
+    /// Pods that its controller has counted as failed, in all runs.
+    pub failed: u32,
+    /// The same at its last admission.
+    pub failed_before: u32,
     /// The parallelism in its spec.
     pub parallelism: u32,
     /// The parallelism that its user wrote.
@@ -115,6 +123,8 @@ struct Pods {
     /// The requests at each size, and the sizes as they are written.
     sizes: (Vec<Size>, Option<Sizes>),
     whole_device: Option<(Name, Amount)>,
+    /// Whether they have a GPU fraction and request nothing for it.
+    plain_fraction: bool,
 }
 
 impl Reading<'_> {
@@ -130,7 +140,7 @@ impl Reading<'_> {
         let resizable =
             (elastic || admitted && self.one_by_one) && (admitted || self.state == Observed::Queued);
         let user_affinity = self.user_affinity();
-        let Pods { shape, sizes: (sizes, written_sizes), whole_device } =
+        let Pods { shape, sizes: (sizes, written_sizes), whole_device, plain_fraction } =
             self.pods(elastic, user_affinity.as_deref(), requests.fraction);
         let mut facts = self.marks.facts(metadata);
         facts.failure = conditions(self.job)
@@ -139,16 +149,27 @@ impl Reading<'_> {
         facts.whole_device = whole_device;
         let common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
         let pools = common.pools.len() as u64;
-        let counts = Counts { pools, ..self.counts(user_affinity.as_deref()) };
+        let counts = Counts { pools, plain_fraction, ..self.counts(user_affinity.as_deref()) };
         let claims =
             Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
+        let profile = if over { Arc::default() } else { self.profile(user_affinity.as_deref()) };
         let ran = self.marks.record.as_ref().filter(|_| over).and_then(|_| ran(self.job));
         Managed {
             claims: claims.filter(|_| !over),
             own_queue: label(metadata, names::QUEUE),
             class: spec.priority_class_name.as_deref().map(Name::from),
             facts,
-            workload: Workload { pods: self.pods, min_pods, shape, sizes, resizable, ran, ..common },
+            workload: Workload {
+                pods: self.pods,
+                min_pods,
+                shape,
+                profile,
+                sizes,
+                resizable,
+                ran,
+                failed_pods: self.failed_pods(),
+                ..common
+            },
             target: Target::Job(Box::new(self.facts(user_affinity, written_sizes))),
             counts,
         }
@@ -165,6 +186,8 @@ impl Reading<'_> {
             has_failure_policy: job.spec.pod_failure_policy.is_some(),
             active: count(job.status.active),
             terminating: count(job.status.terminating),
+            failed: count(job.status.failed),
+            failed_before: self.marks.record.as_ref().map_or(0, |record| record.failed),
             parallelism: self.parallelism,
             wanted: self.wanted,
             started: job.status.start_time.is_some(),
@@ -198,6 +221,12 @@ impl Reading<'_> {
         }
     }
 
+    /// Pods that failed since its admission.
+    fn failed_pods(&self) -> u32 {
+        let before = self.marks.record.as_ref().filter(|_| self.is_admitted()).map(|record| record.failed);
+        before.map_or(0, |before| count(self.job.status.failed).saturating_sub(before))
+    }
+
     /// What it has of everything that is capped.
     fn counts(&self, user_affinity: Option<&str>) -> Counts {
         let affinity: Option<Value> = user_affinity.and_then(|text| serde_json::from_str(text).ok());
@@ -205,11 +234,23 @@ impl Reading<'_> {
         Counts { pods, ..counts(&self.job.spec.template.spec, affinity.as_ref()) }
     }
 
+    /// The labels and constraints of its pods. The API server has written the labels of the Job into its template.
+    fn profile(&self, user_affinity: Option<&str>) -> Arc<Profile> {
+        let (metadata, template) = (&self.job.metadata, &self.job.spec.template);
+        let affinity: Option<Value> = user_affinity.and_then(|text| serde_json::from_str(text).ok());
+        let mut labels = template.metadata.labels.clone().unwrap_or_default();
+        for key in JOB_NAME_LABELS {
+            labels.entry(key.to_owned()).or_insert_with(|| metadata.name.clone().unwrap_or_default());
+        }
+        profile(metadata.namespace.as_ref(), Some(&labels), &template.spec, affinity.as_ref())
+    }
+
     /// The requests of its pods; none once it is over.
     fn pods(&self, elastic: bool, user_affinity: Option<&str>, fraction: Option<Amount>) -> Pods {
         let spec = &self.job.spec.template.spec;
         if self.is_over() {
-            return Pods { shape: PodShape::default(), sizes: (Vec::new(), None), whole_device: None };
+            let shape = PodShape::default();
+            return Pods { shape, sizes: (Vec::new(), None), whole_device: None, plain_fraction: false };
         }
         let affinity: Option<Value> = if elastic && self.is_admitted() && !self.one_by_one {
             // The template of a running Job cannot change, so further pods go to the nodes it names.
@@ -222,11 +263,15 @@ impl Reading<'_> {
         let sizes = choice.as_ref().map(|choice| choice.requests(spec)).unwrap_or_default();
         let mut shape = shape(spec, affinity.as_ref());
         let fraction = fraction.filter(|_| sizes.is_empty());
+        let plain_fraction = match &choice {
+            Some(choice) => choice.include_nothing(),
+            None => fraction.is_some() && !request_gpu(spec, &shape.requests),
+        };
         let whole_device = fraction.and_then(|fraction| take_fraction(&mut shape.requests, fraction));
         if let Some(full) = sizes.first() {
             shape.requests.clone_from(&full.requests);
         }
-        Pods { shape, sizes: (sizes, choice), whole_device }
+        Pods { shape, sizes: (sizes, choice), whole_device, plain_fraction }
     }
 }
 

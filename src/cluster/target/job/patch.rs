@@ -3,7 +3,7 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 
-use super::super::super::patch::{add, annotate, at_version, json, remove, seconds, test, unannotate};
+use super::super::super::patch::{add, annotate, at_version, hold, json, remove, seconds, test, unannotate};
 use super::super::super::reduce::{uid, version};
 use super::super::super::wire;
 use super::super::{Facts, Failure, Grant, Pin, gates};
@@ -33,6 +33,7 @@ impl JobFacts {
         let one_by_one = pin == Pin::OneByOne;
         let mut patch = facts.expect(version);
         patch.push(suspend(false));
+        patch.extend(facts.release());
         patch.extend(self.resized_pods(record.share.as_deref()));
         patch.extend(self.granted_parallelism(grant, record.pods));
         if one_by_one {
@@ -43,6 +44,7 @@ impl JobFacts {
             patch.push(add(&AFFINITY, pinned(self.written_affinity().as_ref(), &nodes)));
         }
         let record = self.with_done(self.with_wanted(record, grant), pin);
+        let record = Record { failed: self.failed, ..record };
         patch.push(annotate(names::ADMISSION, json(&record)));
         if let Some(user) = self.user_affinity.as_ref().filter(|_| !one_by_one) {
             patch.push(annotate(names::USER_AFFINITY, user.to_string()));
@@ -68,7 +70,8 @@ impl JobFacts {
             patch.push(test(&path, Value::String(before.to_string())));
         }
         patch.extend(self.granted_parallelism(grant, record.pods));
-        patch.push(annotate(names::ADMISSION, json(&self.with_wanted(record, grant))));
+        let record = Record { failed: self.failed_before, ..self.with_wanted(record, grant) };
+        patch.push(annotate(names::ADMISSION, json(&record)));
         Patch(patch)
     }
 
@@ -100,9 +103,6 @@ impl JobFacts {
         if gates::has(&self.gates, names::GATE_PLACEMENT) {
             let gates = gates::without(&self.gates, names::GATE_PLACEMENT);
             patch.push(add(&GATES, if gates.is_empty() { Value::Null } else { Value::Array(gates) }));
-        }
-        if facts.held && !facts.has_eviction {
-            patch.push(unannotate(names::HELD));
         }
         if self.keeps_affinity {
             patch.push(unannotate(names::USER_AFFINITY));
@@ -142,10 +142,10 @@ impl JobFacts {
     }
 }
 
-/// Stops a Job.
+/// Stops a Job, and holds it: it is queued again.
 pub fn evict(facts: &Facts, version: u64, note: &Eviction) -> Patch {
     let mut patch = facts.expect(version);
-    patch.extend([suspend(true), annotate(names::EVICTION, json(note))]);
+    patch.extend([suspend(true), hold(), annotate(names::EVICTION, json(note))]);
     Patch(patch)
 }
 

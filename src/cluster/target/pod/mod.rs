@@ -1,15 +1,18 @@
 //! A pod: the resources it holds, the workload it is by itself, and the patches on it.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 
 use self::replica::{Replica, replica};
+use super::super::reduce;
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
 use super::super::reduce::shape::{requests, shape};
 use super::super::reduce::{annotation, controller, created, label, name, uid, version};
 use super::super::wire;
-use super::gpu_fraction::take_fraction;
+use super::gpu_fraction::{request_gpu, take_fraction};
 use super::marks::{Marks, Requests, record};
 use super::{Facts, Managed, Target, gates};
 use crate::api::affinity::aim;
@@ -18,7 +21,8 @@ use crate::api::names;
 use crate::api::record::{Group, time};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{
-    Admission, Name, Observed, Pod, PodId, PodShape, Time, Unadmitted, Workload, WorkloadId, WorkloadKind,
+    Admission, Name, Observed, Pod, PodId, PodShape, Profile, Time, Unadmitted, Workload, WorkloadId,
+    WorkloadKind,
 };
 
 mod patch;
@@ -146,6 +150,7 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
             workload,
             node: pod.spec.node_name.as_deref().map(Name::from),
             requests,
+            profile: Some(profile(pod)),
             // The cache knows the team of the namespace.
             unadmitted: None,
         }),
@@ -155,6 +160,16 @@ pub fn pod(pod: &wire::Pod) -> PodSeen {
         managed,
         group,
     }
+}
+
+fn profile(pod: &wire::Pod) -> Arc<Profile> {
+    let (metadata, spec) = (&pod.metadata, &pod.spec);
+    reduce::profile::profile(
+        metadata.namespace.as_ref(),
+        metadata.labels.as_ref(),
+        spec,
+        spec.affinity.as_ref(),
+    )
 }
 
 /// The workload of a pod: the group it was admitted with, itself, or the Job that made it.
@@ -313,12 +328,18 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let affinity = spec.affinity.as_ref().filter(|_| gated);
     let mut shape = if over { PodShape::default() } else { shape(spec, affinity) };
     let fraction = wanted.fraction.filter(|_| !over);
+    let plain_fraction = fraction.is_some() && !request_gpu(spec, &shape.requests);
     let whole_device = fraction.and_then(|fraction| take_fraction(&mut shape.requests, fraction));
     let expendable = wanted.preemptible;
     let common = wanted.workload(WorkloadKind::Pod, metadata, state);
     Some(Box::new(Managed {
         claims: claimed(pod, &shape.requests).filter(|_| !over),
-        counts: Counts { pods: 1, pools: common.pools.len() as u64, ..counts(spec, affinity) },
+        counts: Counts {
+            pods: 1,
+            pools: common.pools.len() as u64,
+            plain_fraction,
+            ..counts(spec, affinity)
+        },
         own_queue: label(metadata, names::QUEUE),
         class: spec.priority_class_name.as_deref().filter(|_| spec.priority.is_none()).map(Name::from),
         facts: Facts {
@@ -337,6 +358,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         }),
         workload: Workload {
             priority: spec.priority.unwrap_or(0),
+            profile: if over { Arc::default() } else { profile(pod) },
             shape,
             resumable: false,
             expendable,

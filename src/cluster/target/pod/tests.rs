@@ -41,6 +41,18 @@ fn a_pod_of_a_job_counts_from_the_start_to_the_end() {
 }
 
 #[test]
+fn a_fraction_that_a_user_writes_on_a_pod_of_a_job_is_not_believed() {
+    let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
+    let pod = seen(json!({
+        "metadata": {"ownerReferences": owned(), "annotations": {names::GPU_FRACTION: "0.1"}},
+        "spec": {"nodeName": "n1", "containers": containers},
+    }));
+    assert!(pod.managed.is_none());
+    let holds = pod.holds.expect("holds");
+    assert_eq!(holds.requests["nvidia.com/gpu"].to_string(), "1");
+}
+
+#[test]
 fn a_pod_that_waits_for_another_of_its_gang_is_refused_by_no_node() {
     for (message, refused) in [
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", true),

@@ -187,8 +187,8 @@ fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Opt
 
 /// Whether a workload with this reason waits for capacity on nodes, not for quota.
 fn lacks_capacity(reason: Reason) -> bool {
-    use Reason::{Fragmented, LendingLimit, NoRoom, Reserved, RoomHeld};
-    matches!(reason, NoRoom | Fragmented | RoomHeld | LendingLimit | Reserved)
+    use Reason::{Constrained, Fragmented, LendingLimit, NoRoom, Reserved, RoomHeld};
+    matches!(reason, NoRoom | Fragmented | Constrained | RoomHeld | LendingLimit | Reserved)
 }
 
 /// Whether a refused workload stands before the owner of its team's reservation. Then only the reservations of other

@@ -104,7 +104,7 @@ pub fn fits_then(
         }
     }
     if let Some((need, more)) = more {
-        freed.take(node, need, more);
+        freed.take(node, need, None, more);
     }
     let demand = state.nodes.demand(&reservation.need);
     state.nodes.get(node).open()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::state::cluster::state::{ClusterState, Effect};
 use crate::state::sizes::SizedPod;
@@ -11,12 +12,15 @@ use crate::types::amount::ResourceList;
 use crate::types::ids::WorkloadIndex;
 use crate::types::vector::{PODS, Vector};
 use crate::types::{
-    DEFAULT_POOL, Event, Name, Observed, PodShape, Size, Team, Unready, Workload, WorkloadId,
+    DEFAULT_POOL, Event, Name, Observed, PastUsage, PodShape, Size, Team, Unready, Workload, WorkloadId,
 };
 
 /// The most that a waiting workload may ask for of one resource in all, in thousandths: a pebibyte of memory. So sums of it
 /// and of what a team uses cannot overflow (law 17).
 const MOST: i128 = 1 << 60;
+
+/// The most pools of which a status tells past usage.
+const MOST_POOLS: usize = 256;
 
 /// Whether so many pods of this need ask for more than can be counted.
 fn is_absurd(need: &Vector, pods: u32) -> bool {
@@ -48,13 +52,28 @@ impl ClusterState {
                 let before = self.pools.remove(&name);
                 self.assign_pools(before.is_some_and(|pool| !pool.weights.is_empty()))
             }
-            Event::NodeApplied(node) => self.set_node(&node.name.clone(), Some(node)),
-            Event::NodeRemoved(name) => self.set_node(&name, None),
+            Event::NodeApplied(node) => self.node_applied(node),
+            Event::NodeRemoved(name) => self.node_removed(&name),
             Event::WorkloadApplied(workload) => self.set_workload(workload),
             Event::WorkloadRemoved(id) => self.remove_workload(&id),
             Event::PodApplied(pod) => self.set_pod(pod),
             Event::PodRemoved(id) => self.remove_pod(&id),
-            Event::WriteFailed { .. } | Event::PodsMisplaced(_) | Event::PodsReady(_) => Effect::Tighter,
+            Event::WriteFailed { .. }
+            | Event::PodsMisplaced(_)
+            | Event::PodsReady(_)
+            | Event::PastUsage(_) => Effect::Tighter,
+        }
+    }
+
+    /// Takes over what a team borrowed in the past, as it was `elapsed` ago.
+    pub fn adopt_past_usage(&mut self, past: &PastUsage, elapsed: Duration, half_life: Duration) {
+        let known = self.resources.count();
+        for (pool, usage) in past.pools.iter().take(MOST_POOLS) {
+            let usage = self.resources.vector(usage);
+            self.quotas.adopt_past(pool, &past.team, &usage, elapsed, half_life);
+        }
+        if self.resources.count() > known {
+            self.count_again();
         }
     }
 

@@ -13,6 +13,7 @@ mod register;
 mod state;
 mod unadmitted;
 mod unoffered;
+mod unreachable;
 
 pub use crate::state::cluster::state::{ClusterState, Effect};
 

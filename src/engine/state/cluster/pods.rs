@@ -2,6 +2,7 @@
 
 use crate::capacity::devices::Holder;
 use crate::state::cluster::state::{ClusterState, Effect, PodInfo};
+use crate::state::nodes::Hold;
 use crate::types::{Pod, PodId, WorkloadId};
 
 impl ClusterState {
@@ -19,30 +20,33 @@ impl ClusterState {
     pub(super) fn set_pod(&mut self, pod: Pod) -> Effect {
         let node = pod.node.as_ref().map(|node| self.nodes.intern(node));
         let (need, unoffered) = self.need_of_pod(pod.requests);
-        let info = PodInfo { node, owner: pod.workload, need, unadmitted: pod.unadmitted, charged: false };
-        if self.pods.get(&pod.id).is_some_and(|known| known.is_like(&info)) {
+        let Pod { id, workload: owner, profile, unadmitted, .. } = pod;
+        let info = PodInfo { node, owner, need, profile, unadmitted, charged: false };
+        if self.pods.get(&id).is_some_and(|known| known.is_like(&info)) {
             return Effect::Tighter;
         }
-        let effect = self.remove_pod(&pod.id);
+        let effect = self.remove_pod(&id);
         let owner = info.owner.clone();
         if let Some(requests) = unoffered {
-            self.unoffered.insert(pod.id.clone(), requests);
+            self.unoffered.insert(id.clone(), requests);
         }
-        self.pods.insert(pod.id.clone(), info);
+        self.pods.insert(id.clone(), info);
+        self.note_lost(&id);
         match owner.filter(|id| self.workloads.contains_key(id)) {
-            Some(id) => {
-                if let Some(info) = self.workloads.get_mut(&id) {
+            Some(owner) => {
+                if let Some(info) = self.workloads.get_mut(&owner) {
                     *info.live.entry(node).or_default() += 1;
                 }
-                self.recharge(&id);
+                self.recharge(&owner);
             }
-            None => self.attach_loose(&pod.id),
+            None => self.attach_loose(&id),
         }
         effect
     }
 
     pub(super) fn remove_pod(&mut self, id: &PodId) -> Effect {
         self.unoffered.remove(id);
+        self.on_lost_nodes.remove(id);
         let Some(pod) = self.pods.get(id) else { return Effect::Tighter };
         let node = pod.node;
         match pod.owner.clone().filter(|owner| self.workloads.contains_key(owner)) {
@@ -73,14 +77,15 @@ impl ClusterState {
         if let Some(owner) = &pod.owner {
             self.orphans.entry(owner.clone()).or_default().insert(id.clone());
         }
-        let Some(node) = pod.node else { return };
+        let Some(node) = pod.node.filter(|node| !self.nodes.get(*node).lost) else { return };
         if pod.unadmitted.is_some() {
             self.loose.insert(id.clone());
         }
         if !self.charge_unadmitted(id)
             && let Some(pod) = self.pods.get(id)
         {
-            self.nodes.hold(node, &Holder::Pod(id.clone()), &pod.need, 1, 0);
+            let hold = Hold { need: pod.need.clone(), profile: pod.profile.clone(), pods: 1, terminating: 0 };
+            self.nodes.hold(node, &Holder::Pod(id.clone()), hold);
         }
     }
 
@@ -99,8 +104,8 @@ impl ClusterState {
         if self.uncharge_unadmitted(id) {
             return;
         }
-        if let Some(PodInfo { node: Some(node), need, .. }) = self.pods.get(id) {
-            self.nodes.hold(*node, &Holder::Pod(id.clone()), need, 0, 0);
+        if let Some(PodInfo { node: Some(node), .. }) = self.pods.get(id) {
+            self.nodes.hold(*node, &Holder::Pod(id.clone()), Hold::default());
         }
     }
 }

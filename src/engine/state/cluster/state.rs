@@ -14,7 +14,7 @@ use crate::types::amount::ResourceList;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::{Resources, Vector};
 use crate::types::{
-    DEFAULT_POOL, Name, PodId, PodShape, Pool, Queue, Reason, Standing, Time, Unadmitted, WorkloadId,
+    DEFAULT_POOL, Name, PodId, PodShape, Pool, Profile, Queue, Reason, Standing, Time, Unadmitted, WorkloadId,
 };
 
 /// One pod, with its node, owner and need.
@@ -23,6 +23,7 @@ pub(super) struct PodInfo {
     pub(super) node: Option<NodeId>,
     pub(super) owner: Option<WorkloadId>,
     pub(super) need: Vector,
+    pub(super) profile: Option<Arc<Profile>>,
     /// What its team is charged while it belongs to no known workload.
     pub(super) unadmitted: Option<Box<Unadmitted>>,
     /// Whether its team is charged for it alone.
@@ -33,6 +34,7 @@ impl PodInfo {
     /// Whether another observation of the pod says the same.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.node, &self.owner, &self.unadmitted) == (other.node, &other.owner, &other.unadmitted)
+            && self.profile == other.profile
             && self.need.nonzero().eq(other.need.nonzero())
     }
 }
@@ -60,6 +62,10 @@ pub struct ClusterState {
     pub(super) pools: BTreeMap<Name, Pool>,
     pub(super) workloads: Register,
     pub(super) pods: BTreeMap<PodId, PodInfo>,
+    /// The nodes that do not answer, and since when.
+    pub(super) unreachable: BTreeMap<NodeId, Time>,
+    /// The pods on lost nodes.
+    pub(super) on_lost_nodes: BTreeSet<PodId>,
     /// The requests of pods that name a resource without a number.
     pub(super) unoffered: BTreeMap<PodId, ResourceList>,
     /// Pods of owners that are not managed workloads (yet), by owner.

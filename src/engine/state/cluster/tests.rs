@@ -105,6 +105,7 @@ fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
                 allocatable: gpus(count),
                 taints: Vec::new(),
                 schedulable: true,
+                unreachable: None,
             };
             state.apply(Event::NodeApplied(node));
         }
@@ -174,6 +175,7 @@ fn a_resource_that_only_requests_name_costs_no_number() {
         workload: None,
         node: Some("n".into()),
         requests: [("x.y/r7".into(), Amount::units(2))].into(),
+        profile: None,
         unadmitted: None,
     };
     state.apply(Event::PodApplied(pod));
@@ -190,6 +192,7 @@ fn a_resource_that_only_requests_name_costs_no_number() {
         allocatable: [("x.y/r7".into(), Amount::units(4))].into(),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     }));
     let index = state.resources.find("x.y/r7").expect("a node offers it");
     let info = state.get(&id).expect("it is known");
@@ -212,6 +215,7 @@ fn sums_of_absurd_amounts_are_the_nearest_amount() {
         allocatable: all(),
         taints: Vec::new(),
         schedulable: true,
+        unreachable: None,
     };
     (0..2).for_each(|n| engine.apply(Event::NodeApplied(node(n)), Time(0)));
     for (name, parent) in [("top", None), ("one", Some("top")), ("two", Some("top"))] {
@@ -245,6 +249,7 @@ fn sums_of_absurd_amounts_are_the_nearest_amount() {
                 workload: None,
                 node: Some(format!("n{}", n % 2).into()),
                 requests: all(),
+                profile: None,
                 unadmitted: Some(Box::new(facts)),
             }),
             Time(0),

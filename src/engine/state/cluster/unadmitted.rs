@@ -21,13 +21,9 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 impl ClusterState {
     /// Charges a bound pod of no known workload to the team of its namespace; false if the team is not charged for it.
     pub(super) fn charge_unadmitted(&mut self, id: &PodId) -> bool {
-        let Some((node, facts, need)) = self
-            .pods
-            .get(id)
-            .and_then(|pod| Some((pod.node?, pod.unadmitted.as_deref()?.clone(), pod.need.clone())))
-        else {
-            return false;
-        };
+        let Some(pod) = self.pods.get(id) else { return false };
+        let (Some(node), Some(facts)) = (pod.node, pod.unadmitted.as_deref().cloned()) else { return false };
+        let (need, profile) = (pod.need.clone(), pod.profile.clone().unwrap_or_default());
         let team = self.quotas.intern_team(&facts.team);
         if !self.is_listed(team, &need) {
             return false;
@@ -50,6 +46,7 @@ impl ClusterState {
             namespace: facts.namespace,
             resumable: false,
             expendable: standing != Standing::Fixed,
+            profile,
             state: Observed::Admitted(admission.clone()),
             ..Workload::job(&facts.team, &facts.name, 1, shape.clone(), facts.created)
         };

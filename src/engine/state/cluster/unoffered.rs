@@ -33,7 +33,8 @@ impl ClusterState {
             let node = known.node.map(|node| self.nodes.name(node).clone());
             let requests = self.unoffered.get(&id).cloned().unwrap_or_default();
             let (workload, unadmitted) = (known.owner.clone(), known.unadmitted.clone());
-            let pod = Pod { id: id.clone(), workload, node, requests, unadmitted };
+            let profile = known.profile.clone();
+            let pod = Pod { id: id.clone(), workload, node, requests, profile, unadmitted };
             self.remove_pod(&id);
             self.set_pod(pod);
         }

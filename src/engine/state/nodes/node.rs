@@ -1,18 +1,21 @@
 //! One node: its capacity, the usage of each holder, and its free capacity.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::capacity::devices::{Devices, Holder};
 use crate::capacity::space::{DEVICE, Demand, Space};
 use crate::types::ids::PoolId;
 use crate::types::vector::Vector;
-use crate::types::{Name, Node};
+use crate::types::{Name, Node, Profile};
 
 /// The usage of one holder on a node.
 #[derive(Clone, Debug, Default)]
 pub struct Hold {
     /// The need of one pod.
     pub need: Vector,
+    /// The labels and constraints of its pods.
+    pub profile: Option<Arc<Profile>>,
     /// The number of pods.
     pub pods: u32,
     /// The number of those that are terminating.
@@ -24,6 +27,8 @@ pub struct Hold {
 pub struct NodeInfo {
     /// The node as last observed; `None` while only pods on it are known.
     pub node: Option<Node>,
+    /// Whether its pods are held nowhere, because it has not answered for too long; `node` is `None` then.
+    pub lost: bool,
     /// The pool it belongs to.
     pub pool: PoolId,
     /// The name of that pool.
@@ -38,6 +43,8 @@ pub struct NodeInfo {
     nominated: Vector,
     /// The usage of each holder.
     pub holds: BTreeMap<Holder, Hold>,
+    /// The pods for which capacity is nominated, by profile.
+    pub expected: Vec<(Arc<Profile>, u32)>,
     devices: Devices,
     now: Space,
     settled: Space,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::capacity::devices::Holder;
 use crate::capacity::packing::{Ask, Packing, PackingState};
 use crate::capacity::space::Demand;
+use crate::state::nodes::constraints::{Constraints, CountCache};
 use crate::state::nodes::fitting::FittingCache;
 use crate::state::nodes::node::{Hold, NodeInfo};
 use crate::types::ids::{NodeId, PoolId};
@@ -49,6 +50,10 @@ pub struct NodeTable {
     revision: u64,
     /// The cached fittings of the requested kinds of pods.
     pub(super) fittings: RefCell<FittingCache>,
+    /// The constraints between the pods on nodes.
+    pub constraints: Constraints,
+    /// The cached counts of pods that constraints look at.
+    pub(super) counts: RefCell<CountCache>,
 }
 
 impl NodeTable {
@@ -102,6 +107,11 @@ impl NodeTable {
         self.touch(index);
     }
 
+    /// Sets whether the pods of a node are held nowhere.
+    pub fn set_lost(&mut self, index: NodeId, lost: bool) {
+        self.infos[index].lost = lost;
+    }
+
     /// Assigns a node to a pool.
     pub fn set_pool(&mut self, index: NodeId, pool: PoolId, name: &Name) {
         let info = &mut self.infos[index];
@@ -112,17 +122,26 @@ impl NodeTable {
         }
     }
 
-    /// Replaces the usage of a holder on a node: `pods` pods of `need`, of which `terminating` are about to
-    /// end. Fractions of pods that stay remain on their devices.
-    pub fn hold(&mut self, index: NodeId, holder: &Holder, need: &Vector, pods: u32, terminating: u32) {
+    /// Replaces the usage of a holder on a node. Fractions of pods that stay remain on their devices.
+    pub fn hold(&mut self, index: NodeId, holder: &Holder, hold: Hold) {
         let before = self.infos[index].holds.remove(holder).unwrap_or_default();
-        let hold = Hold { need: need.clone(), pods, terminating };
-        if before.pods == pods && before.terminating == terminating && before.need.equals(need) {
+        let Hold { need, profile, pods, terminating } = &hold;
+        let (pods, terminating) = (*pods, *terminating);
+        if before.pods == pods
+            && before.terminating == terminating
+            && before.need.equals(need)
+            && before.profile == *profile
+        {
             if pods > 0 {
                 self.infos[index].holds.insert(holder.clone(), hold);
             }
             return;
         }
+        self.constraints.replace(
+            before.profile.as_ref(),
+            profile.as_ref().filter(|_| pods > 0),
+            pods > before.pods,
+        );
         let (old, demand) = (self.demand(&before.need), self.demand(need));
         self.infos[index].hold(holder, &before, &old, hold, &demand);
         self.touch_free(index);

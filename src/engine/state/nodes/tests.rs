@@ -108,6 +108,7 @@ impl Fixture {
                     allocatable,
                     taints: if tainted { vec![taint] } else { Vec::new() },
                     schedulable: open,
+                    unreachable: None,
                 };
                 let offers = self.resources.vector(&node.allocatable);
                 self.table.set(index, Some(node), offers, crate::types::vector::SLOTS);
@@ -125,7 +126,7 @@ impl Fixture {
                 let index = self.table.intern(&format!("n{node}").into());
                 let holder = Holder::Workload(WorkloadId(format!("w{holder_number}").into()));
                 let need = self.need(shape);
-                self.table.hold(index, &holder, &need, pods, terminating);
+                self.table.hold(index, &holder, holding(&need, pods, terminating));
             }
             Step::Nominate { node, shape } => {
                 let index = self.table.intern(&format!("n{node}").into());
@@ -252,6 +253,10 @@ fn decision() -> impl Strategy<Value = Move> {
 }
 
 /// The holders on the one node, with the need, number and terminating number of their pods.
+fn holding(need: &Vector, pods: u32, terminating: u32) -> Hold {
+    Hold { need: need.clone(), profile: None, pods, terminating }
+}
+
 type Running = Vec<(Holder, Vector, u32, u32)>;
 
 /// Applies a step to the one node if its capacity allows it.
@@ -262,20 +267,20 @@ fn apply_move(fixture: &mut Fixture, running: &mut Running, names: &mut usize, s
             if fixture.table.get(NodeId(0)).now().fits(&fixture.table.demand(&need)) >= pods {
                 let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
                 *names += 1;
-                fixture.table.hold(NodeId(0), &holder, &need, pods, 0);
+                fixture.table.hold(NodeId(0), &holder, holding(&need, pods, 0));
                 running.push((holder, need, pods, 0));
             }
         }
         Move::Stop { holder_number, pods } => {
             if let Some((holder, need, all, terminating)) = running.get_mut(holder_number) {
                 *terminating = (*terminating).max(pods.min(*all));
-                fixture.table.hold(NodeId(0), holder, need, *all, *terminating);
+                fixture.table.hold(NodeId(0), holder, holding(need, *all, *terminating));
             }
         }
         Move::End { holder_number } => {
             if holder_number < running.len() {
-                let (holder, need, ..) = running.remove(holder_number);
-                fixture.table.hold(NodeId(0), &holder, &need, 0, 0);
+                let (holder, ..) = running.remove(holder_number);
+                fixture.table.hold(NodeId(0), &holder, Hold::default());
             }
         }
         Move::Nominate { shape } => {
@@ -329,7 +334,7 @@ fn check_offers(steps: &[Move]) -> Result<(), TestCaseError> {
         );
         let holder = Holder::Workload(WorkloadId(format!("w{names}").into()));
         names += 1;
-        fixture.table.hold(NodeId(0), &holder, &need, 1, 0);
+        fixture.table.hold(NodeId(0), &holder, holding(&need, 1, 0));
     }
     Ok(())
 }

@@ -5,9 +5,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::state::quotas::tree::{Hypothetical, QuotaTree, Share};
+use crate::types::Name;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::ratio::{self, Ratio};
 use crate::types::vector::Vector;
+
+/// The part of past usage that is left after `elapsed`, in units of 2⁻³².
+fn remaining(elapsed: Duration, half_life: Duration) -> i128 {
+    let (elapsed, half_life) = (elapsed.as_millis(), half_life.as_millis().max(1));
+    let whole = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
+    let within = ((elapsed % half_life) << 31) / half_life;
+    let remaining = ((1_u128 << 32) - within).checked_shr(whole).unwrap_or(0);
+    i128::try_from(remaining).unwrap_or(0)
+}
 
 impl QuotaTree {
     /// The team's share of borrowed capacity once evictions end, with its past usage.
@@ -20,20 +30,26 @@ impl QuotaTree {
     /// Updates the past borrowed usage: after each half-life half of it is left (in between, linearly), and
     /// the present usage takes the place of the rest.
     pub fn accrue(&mut self, elapsed: Duration, half_life: Duration) {
-        let (elapsed, half_life) = (elapsed.as_millis(), half_life.as_millis().max(1));
-        let whole = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
-        // The part that is left, in units of 2⁻³².
-        let within = ((elapsed % half_life) << 31) / half_life;
-        let remaining = ((1_u128 << 32) - within).checked_shr(whole).unwrap_or(0);
-        let remaining = i128::try_from(remaining).unwrap_or(0);
+        let remaining = remaining(elapsed, half_life);
         for quota_usage in self.quota_usages.iter_mut().flatten() {
-            for index in 0..quota_usage.held.len().max(quota_usage.past.len()) {
-                let now = i128::from(quota_usage.borrowed(index, quota_usage.held.get(index)));
-                let before = i128::from(quota_usage.past.get(index));
-                let past = (before * remaining + now * ((1_i128 << 32) - remaining)) >> 32;
-                quota_usage.past.set(index, i64::try_from(past).unwrap_or(i64::MAX));
-            }
+            quota_usage.accrue(remaining);
         }
+    }
+
+    /// Takes over what a team had borrowed in a pool by a time that is `elapsed` ago; since then it has borrowed what it
+    /// borrows now.
+    pub fn adopt_past(
+        &mut self,
+        pool: &Name,
+        team: &Name,
+        past: &Vector,
+        elapsed: Duration,
+        half_life: Duration,
+    ) {
+        let (pool, team) = (self.intern_pool(pool), self.intern_team(team));
+        let quota_usage = &mut self.quota_usages[pool][team];
+        (quota_usage.past, quota_usage.past_rest) = (past.clone(), Vector::default());
+        quota_usage.accrue(remaining(elapsed, half_life));
     }
 
     /// The share that orders a borrowing workload of that team, or the share with `more`. A team of weight 0

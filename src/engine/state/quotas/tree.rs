@@ -108,7 +108,10 @@ impl QuotaTree {
             let quota = team.as_ref().and_then(|team| team.quotas.get(&self.pool_names[pool]));
             let old = std::mem::take(&mut self.quota_usages[pool][index]);
             let (held, terminating, nominated) = (old.held, old.terminating, old.nominated);
-            let mut quota_usage = QuotaUsage { held, terminating, nominated, ..QuotaUsage::default() };
+            // What a team borrowed is not forgotten when its definition changes.
+            let (past, past_rest) = (old.past, old.past_rest);
+            let mut quota_usage =
+                QuotaUsage { held, terminating, nominated, past, past_rest, ..QuotaUsage::default() };
             if let Some(quota) = quota {
                 let mut caps = |list: &crate::types::amount::ResourceList| {
                     list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()

@@ -24,7 +24,9 @@ pub struct QuotaUsage {
     pub(super) terminating: Vector,
     pub(super) nominated: Vector,
     /// Past borrowed usage, decayed over time (`QuotaTree::accrue`).
-    pub(super) past: Vector,
+    pub past: Vector,
+    /// What `past` has beyond whole thousandths, in units of 2⁻³² of one: many short steps lose nothing.
+    pub(super) past_rest: Vector,
     /// Cached results, valid until the next change.
     pub(super) share: Cell<Option<Ratio>>,
     pub(super) beyond: Cell<Option<bool>>,
@@ -88,6 +90,18 @@ impl QuotaUsage {
         }
     }
 
+    /// Decays the past borrowed usage to the part `remaining`, in units of 2⁻³²; present usage takes the place of the rest.
+    pub(super) fn accrue(&mut self, remaining: i128) {
+        for index in 0..self.held.len().max(self.past.len()) {
+            let now = i128::from(self.borrowed(index, self.held.get(index))) << 32;
+            let before = (i128::from(self.past.get(index)) << 32) + i128::from(self.past_rest.get(index));
+            // Of the difference, so that no product exceeds its type.
+            let past = now + scaled(before - now, remaining);
+            self.past.set(index, i64::try_from(past >> 32).unwrap_or(i64::MAX));
+            self.past_rest.set(index, i64::try_from(past & i128::from(u32::MAX)).unwrap_or(0));
+        }
+    }
+
     /// Clears the cached results, after any change.
     pub(super) fn clear_cache(&mut self) {
         self.share.set(None);
@@ -119,4 +133,10 @@ impl QuotaUsage {
         !self.has_guarantee()
             || self.governed().any(|(index, guaranteed)| self.after(index, change.get(index), 0) > guaranteed)
     }
+}
+
+/// `amount` × `part` ÷ 2³², rounded down. The amount has up to 96 bits, the part up to 33.
+fn scaled(amount: i128, part: i128) -> i128 {
+    let (high, low) = (amount >> 32, amount & i128::from(u32::MAX));
+    high * part + ((low * part) >> 32)
 }

@@ -8,16 +8,18 @@
 //! * Roles that differ in their other requests are counted by the largest of each, and [`Gang::inexact`] says so.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::api::caps::{Counts, MOST_WRITTEN_TERMS};
 use crate::cluster::reduce::claims::{PodClaim, claims};
 use crate::cluster::reduce::counts::counts;
+use crate::cluster::reduce::profile::{Labels, profile};
 use crate::cluster::reduce::shape::{has_device, nowhere, shape};
 use crate::cluster::wire::{Container, PodSpec, Resources};
 use crate::engine::types::amount::{Amount, ResourceList, sum};
-use crate::engine::types::{Name, NodeTerm, PodShape, Toleration};
+use crate::engine::types::{Name, NodeTerm, PodShape, Profile, Toleration};
 use crate::kinds::{Factor, Kind, Pointer, Role};
 
 /// The pods that an object requests.
@@ -27,6 +29,8 @@ pub struct Gang {
     pub pods: u32,
     /// The shape of each of them, with the roles that ride along.
     pub shape: PodShape,
+    /// The labels and constraints of its pods; none where several templates have constraints or differ in labels.
+    pub profile: Arc<Profile>,
     /// The claims of a pod, once for each role that differs in them.
     pub claims: Vec<Vec<PodClaim>>,
     /// The class of the largest role.
@@ -35,6 +39,8 @@ pub struct Gang {
     pub templates: Vec<Pointer>,
     /// A field that is missing, without which the pods cannot be counted.
     pub missing: Option<Pointer>,
+    /// Whether templates with constraints on other pods differ, so that none of these is considered.
+    pub mixed: bool,
     /// How roles differ, where more is counted than is requested.
     pub inexact: Option<String>,
     /// What it has of everything that is capped.
@@ -52,6 +58,7 @@ const MOST_COMBINED_RULES: usize = 16 * MOST_WRITTEN_TERMS;
 struct Part {
     pods: u32,
     shape: PodShape,
+    profile: Arc<Profile>,
     claims: Vec<PodClaim>,
     class: Option<Name>,
     template: Option<Pointer>,
@@ -65,15 +72,19 @@ impl Part {
     }
 }
 
-/// The pods that an object of this kind requests; `affinity` gives the user's affinity of a template.
+/// The pods that an object of this kind requests in a namespace; `affinity` gives the user's affinity of a template.
 #[must_use]
-pub fn gang(kind: &Kind, object: &Value, affinity: &dyn Fn(&Pointer) -> Option<Value>) -> Gang {
+pub fn gang(
+    kind: &Kind,
+    (object, namespace): (&Value, Option<&String>),
+    affinity: &dyn Fn(&Pointer) -> Option<Value>,
+) -> Gang {
     let mut gang = Gang::default();
     let mut parts = Vec::new();
     for role in &kind.roles {
         for place in places(role, object) {
             gang.counts.templates += 1;
-            match part(role, &place, object, affinity) {
+            match part(role, &place, (object, namespace), affinity) {
                 Ok(part) => parts.extend(part.filter(|part| part.pods > 0)),
                 Err(missing) => gang.missing = Some(missing),
             }
@@ -99,6 +110,7 @@ impl Gang {
         self.pods = roles.iter().fold(0u32, |sum, part| sum.saturating_add(part.pods));
         self.class = largest.class.clone();
         self.shape = largest.shape.clone();
+        self.profile = Arc::clone(&largest.profile);
         // The same terms again narrow nothing further.
         let mut covered = BTreeSet::from([&largest.shape.node_terms]);
         for part in &roles {
@@ -107,6 +119,17 @@ impl Gang {
                     "its roles differ, so each of the {} pods is counted as the largest of them",
                     self.pods
                 ));
+            }
+            if part.profile != self.profile {
+                // The engine has one profile for all pods, so the constraints of several templates are left to
+                // kube-scheduler.
+                let constrained = part.profile.is_constrained() || self.profile.is_constrained();
+                self.mixed |= constrained;
+                let profile = Arc::make_mut(&mut self.profile);
+                profile.labels.retain(|key, value| part.profile.labels.get(key) == Some(value));
+                profile.apart.clear();
+                profile.together.clear();
+                profile.spread.clear();
             }
             let new = covered.insert(&part.shape.node_terms);
             self.counts = self.counts.max(cover(&mut self.shape, &part.shape, new));
@@ -162,7 +185,7 @@ pub fn places(role: &Role, object: &Value) -> Vec<Pointer> {
 fn part(
     role: &Role,
     place: &Pointer,
-    object: &Value,
+    (object, namespace): (&Value, Option<&String>),
     affinity: &dyn Fn(&Pointer) -> Option<Value>,
 ) -> Result<Option<Part>, Pointer> {
     let there = place.read(object).unwrap_or(&Value::Null);
@@ -175,10 +198,12 @@ fn part(
         let at = place.join(template);
         let spec: PodSpec = serde_json::from_value(written["spec"].clone()).map_err(|_| at.under("spec"))?;
         let user = affinity(&at);
+        let labels: Option<Labels> = serde_json::from_value(written["metadata"]["labels"].clone()).ok();
         return Ok(Some(Part {
             pods,
             counts: counts(&spec, user.as_ref()),
             shape: shape(&spec, user.as_ref()),
+            profile: profile(namespace, labels.as_ref(), &spec, user.as_ref()),
             claims: claims(&spec, None),
             class: spec.priority_class_name.as_deref().map(Name::from),
             template: Some(at),
@@ -194,7 +219,8 @@ fn part(
     let spec =
         PodSpec { containers: vec![Container { resources, restart_policy: None }], ..PodSpec::default() };
     let (counts, shape) = (counts(&spec, None), shape(&spec, None));
-    Ok(Some(Part { pods, shape, claims: Vec::new(), class: None, template: None, counts }))
+    let profile = profile(namespace, None, &spec, None);
+    Ok(Some(Part { pods, shape, profile, claims: Vec::new(), class: None, template: None, counts }))
 }
 
 fn number(factor: &Factor, there: &Value) -> u32 {

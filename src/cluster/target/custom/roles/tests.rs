@@ -77,7 +77,7 @@ fn examples() -> Vec<(&'static str, Value, u32, &'static str, usize)> {
 }
 
 fn asks(kind: &Kind, object: &Value) -> Gang {
-    gang(kind, object, &|template| template.under("spec").under("affinity").read(object).cloned())
+    gang(kind, (object, None), &|template| template.under("spec").under("affinity").read(object).cloned())
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! What pods see of each other: labels, and the constraints that name other pods by their labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::types::name::Name;
+use crate::types::node::Requirement;
+
+/// The profile of a pod: what the constraints of other pods look at, and its own constraints on them. All pods of a
+/// workload have one profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Profile {
+    /// The namespace of the pod.
+    pub namespace: Name,
+    /// The labels of the pod, without those that differ between the pods of one workload.
+    pub labels: BTreeMap<Name, Name>,
+    /// Required anti-affinity: no pod that a term selects is in the pod's domain, before or after.
+    pub apart: Vec<Arc<PodTerm>>,
+    /// Required affinity: a pod that all terms select is in the pod's domain of each term.
+    pub together: Vec<PodTerm>,
+    /// Required spread over domains.
+    pub spread: Vec<SpreadTerm>,
+}
+
+impl Profile {
+    /// Whether the pod has constraints of its own.
+    #[must_use]
+    pub fn is_constrained(&self) -> bool {
+        !(self.apart.is_empty() && self.together.is_empty() && self.spread.is_empty())
+    }
+
+    /// The profile with only those labels that its own constraints and these other terms look at. Pods with the same
+    /// rest are the same to every placement.
+    #[must_use]
+    pub fn reduced<'a>(&'a self, others: impl Iterator<Item = &'a PodTerm>) -> Self {
+        let own = self.apart.iter().map(|term| &term.pods).chain(self.together.iter().map(|term| &term.pods));
+        let own = own.chain(self.spread.iter().map(|term| &term.pods));
+        let selectors = own.chain(others.map(|term| &term.pods));
+        let keys: BTreeSet<&Name> =
+            selectors.flat_map(|pods| pods.labels.iter().map(|requirement| &requirement.key)).collect();
+        let mut reduced = self.clone();
+        reduced.labels.retain(|key, _| keys.contains(key));
+        reduced
+    }
+}
+
+/// Which pods a constraint looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodSelector {
+    /// Their namespaces; empty means every namespace.
+    pub namespaces: BTreeSet<Name>,
+    /// What their labels must satisfy.
+    pub labels: Vec<Requirement>,
+}
+
+/// One term of a required affinity or anti-affinity between pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodTerm {
+    /// The node label that names the domains.
+    pub topology_key: Name,
+    /// The pods that it selects.
+    pub pods: PodSelector,
+}
+
+/// One required spread: no domain has more than `max_skew` selected pods more than the one with the fewest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpreadTerm {
+    /// The node label that names the domains.
+    pub topology_key: Name,
+    /// The largest difference, at least 1.
+    pub max_skew: u32,
+    /// With fewer domains than this, the fewest pods of a domain count as none.
+    pub min_domains: u32,
+    /// The pods that it counts.
+    pub pods: PodSelector,
+    /// Whether domains of nodes count that the pod's node selector or affinity rule out.
+    pub all_nodes: bool,
+    /// Whether the domains of nodes with a taint that the pod does not tolerate are left out, where all nodes count.
+    pub untainted: bool,
+}
