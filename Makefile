@@ -54,8 +54,9 @@ cluster: need ## build the local control plane of both versions of Kubernetes (a
 	tests/cluster/build.sh
 	tests/cluster/build.sh 1.34
 
-e2e: cluster ## run the tests on a real control plane, one after another
-	cargo test --test api_server --test e2e --test monitoring -- --test-threads=1
+# Each test has a control plane of its own and mostly waits for it, so two run at a time.
+e2e: cluster ## run the tests on a real control plane, two at a time
+	cargo test --test api_server --test e2e --test monitoring -- --test-threads=2
 	cargo test --package sluice-harness --test '*' -- --test-threads=1
 
 cluster-up: need ## start a local control plane

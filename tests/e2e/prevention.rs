@@ -474,7 +474,8 @@ async fn operators_make_children_of_workloads_alone(world: &World) -> Result<()>
         let outcome = run(world, SETS, &["patch", "job", "job", "--type=merge", "-p", &patch], None).await?;
         ensure!(outcome.success, "its operator: {}", outcome.stderr);
     }
-    passes(world, &["delete", "jobset/set", "job/job", "rayjob/ray", "raycluster/below", "configmap/c"])
+    // Children first: the garbage collector deletes those of a deleted object at any time.
+    passes(world, &["delete", "job/job", "jobset/set", "raycluster/below", "rayjob/ray", "configmap/c"])
         .await?;
     Ok(())
 }
