@@ -4,6 +4,7 @@ use sluice_engine::types::{
     Action, Event, EvictReason, Observed, OnPodLoss, Queue, Reason, State, Team, Time, Workload, WorkloadId,
 };
 
+use super::ready::start;
 use super::reservations::seconds;
 use super::world::{Phase, World, team};
 
@@ -12,13 +13,6 @@ fn restarting() -> Team {
     let mut team = team("a", None, 12, None);
     team.queues.push(Queue { name: "gang".into(), on_pod_loss: OnPodLoss::Restart, ..Queue::fallback() });
     team
-}
-
-fn start(world: &mut World, id: &WorkloadId) {
-    let actions = world.plan();
-    assert!(matches!(&actions[..], [Action::Admit { workload, .. }] if workload == id), "{actions:?}");
-    world.deliver(0, true);
-    assert_eq!(world.plan(), []);
 }
 
 /// A pod of a running workload fails after so many seconds; returns the actions that follow.
@@ -32,9 +26,11 @@ fn lose(world: &mut World, id: &WorkloadId, after: i64) -> Vec<Action> {
     world.plan()
 }
 
-/// Carries out the eviction of a gang; returns its message.
-fn restart(world: &mut World, id: &WorkloadId, actions: &[Action]) -> String {
-    let [Action::Evict { workload, reason: EvictReason::PodLost, preemptor: None, message }] = actions else {
+/// A gang loses a pod after so many seconds and is evicted; returns the message.
+fn crash(world: &mut World, id: &WorkloadId, after: i64) -> String {
+    let actions = lose(world, id, after);
+    let [Action::Evict { workload, reason: EvictReason::PodLost, preemptor: None, message }] = &actions[..]
+    else {
         panic!("not evicted: {actions:?}")
     };
     assert_eq!(workload, id);
@@ -48,8 +44,7 @@ fn a_gang_that_loses_a_pod_restarts_as_a_whole_and_at_once() {
     let mut world = World::new(&[4], vec![restarting()]);
     let id = world.submit(&"a".into(), "gang", 0, 3, 1);
     start(&mut world, &id);
-    let actions = lose(&mut world, &id, 40);
-    let message = restart(&mut world, &id, &actions);
+    let message = crash(&mut world, &id, 40);
     assert_eq!(message, "A pod failed or went away 40 s after the start; all its pods restart together.");
     start(&mut world, &id);
 }
@@ -59,12 +54,10 @@ fn a_crash_loop_pauses_longer_each_time_and_does_not_block_others() {
     let mut world = World::new(&[4], vec![restarting()]);
     let id = world.submit(&"a".into(), "gang", 0, 3, 1);
     start(&mut world, &id);
-    let actions = lose(&mut world, &id, 5);
-    restart(&mut world, &id, &actions);
+    crash(&mut world, &id, 5);
     for pause in [30, 60, 120] {
         start(&mut world, &id);
-        let actions = lose(&mut world, &id, 5);
-        restart(&mut world, &id, &actions);
+        crash(&mut world, &id, 5);
         assert_eq!(world.plan(), [], "it fits, but pauses");
         let verdict = world.engine.verdict(&id).expect("a verdict");
         assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::PodLost));
@@ -76,8 +69,7 @@ fn a_crash_loop_pauses_longer_each_time_and_does_not_block_others() {
         world.now = due;
     }
     start(&mut world, &id);
-    let actions = lose(&mut world, &id, 5);
-    restart(&mut world, &id, &actions);
+    crash(&mut world, &id, 5);
     let other = world.submit(&"a".into(), "train", 0, 4, 1);
     start(&mut world, &other);
 }
@@ -88,8 +80,7 @@ fn a_long_run_ends_a_crash_loop() {
     let id = world.submit(&"a".into(), "gang", 0, 3, 1);
     for after in [5, 600] {
         start(&mut world, &id);
-        let actions = lose(&mut world, &id, after);
-        restart(&mut world, &id, &actions);
+        crash(&mut world, &id, after);
     }
     start(&mut world, &id);
 }

@@ -35,7 +35,7 @@ fn gang(world: &mut World, queue: &str, pods: u32) -> WorkloadId {
 }
 
 /// Admits the workload and creates its pods.
-fn start(world: &mut World, id: &WorkloadId) {
+pub fn start(world: &mut World, id: &WorkloadId) {
     let actions = world.plan();
     assert!(matches!(&actions[..], [Action::Admit { workload, .. }] if workload == id), "{actions:?}");
     world.deliver(0, true);

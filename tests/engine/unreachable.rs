@@ -208,7 +208,7 @@ impl Cluster {
                     prop_assert!(!admission.nodes.contains_key(&node), "{id} still counts on the pod");
                 }
                 if self.refuses {
-                    self.tell(Event::WriteFailed { workload: id, message: "refused".into() });
+                    self.tell(Event::PodNotEnded(pod));
                     return Ok(());
                 }
                 self.remove_pod(&id, &pod);

@@ -49,7 +49,7 @@ impl Session {
             }
         };
         tracing::warn!(pod = %pod.0, problem, "a pod on a node that does not answer could not be ended");
-        self.engine.apply(Event::WriteFailed { workload, message: problem }, now());
+        self.engine.apply(Event::PodNotEnded(pod.clone()), now());
     }
 
     /// Publishes the event of a pod that was ended.

@@ -15,6 +15,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         }
         Event::PodsMisplaced(pods) => return misplaced::note(scheduler, pods.clone()),
         Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
+        Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
         Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event),
         Event::PastUsage(past) => return adopt_past_usage(scheduler, past, now),
         Event::WorkloadApplied(workload) => {
@@ -125,7 +126,11 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         Event::PodApplied(pod) => {
             pod.workload.as_ref().is_none_or(|owner| scheduler.state.get(owner).is_none())
         }
-        Event::PodRemoved(_) | Event::WriteFailed { .. } | Event::PodsReady(_) | Event::PastUsage(_) => false,
+        Event::PodRemoved(_)
+        | Event::PodNotEnded(_)
+        | Event::WriteFailed { .. }
+        | Event::PodsReady(_)
+        | Event::PastUsage(_) => false,
         Event::WorkloadRemoved(_)
         | Event::PodsMisplaced(_)
         | Event::TeamApplied(_)
@@ -139,14 +144,12 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
 
 /// Takes back a decision after its write failed; it is made again after a pause.
 fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now: Time) {
-    let had_ended_pods = scheduler.retries.ended.take_back(id);
     let Some(info) = scheduler.state.get(id) else { return };
     let phase = match &info.phase {
         Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &info.workload.state),
         Phase::Stopping(admission)
         | Phase::Failing(Some(admission))
         | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
-        _ if had_ended_pods => return scheduler.retries.failed(id, message, now),
         _ => return,
     };
     scheduler.state.set_phase(id, phase);

@@ -118,13 +118,14 @@ fn avoid_stuck_nodes(scheduler: &mut Scheduler, id: &WorkloadId, misplaced: &Mis
 /// The part of an admission that stays: the pods that are bound, and the places of pods that can still be bound
 /// there. `None` when more pods are bound than admitted, because some of them are about to end.
 fn kept(state: &ClusterState, admission: &Admission, misplaced: &MisplacedPods) -> Option<Admission> {
-    let bound: u32 = misplaced.there.values().sum();
-    let mut left = admission.pods.checked_sub(bound)?;
+    // Pods on a node that is gone or does not answer are lost.
+    let exists =
+        |name: &Name| state.nodes.find(name).is_some_and(|node| state.nodes.get(node).node.is_some());
     let mut nodes = misplaced.there.clone();
-    for (name, planned) in &admission.nodes {
-        if state.nodes.find(name).is_none_or(|node| state.nodes.get(node).node.is_none()) {
-            continue;
-        }
+    nodes.retain(|name, _| exists(name));
+    let bound: u32 = nodes.values().sum();
+    let mut left = admission.pods.checked_sub(bound)?;
+    for (name, planned) in admission.nodes.iter().filter(|(name, _)| exists(name)) {
         let count = |of: &BTreeMap<Name, u32>| of.get(name).copied().unwrap_or(0);
         let open = planned.saturating_sub(count(&misplaced.there) + count(&misplaced.stuck)).min(left);
         if open > 0 {

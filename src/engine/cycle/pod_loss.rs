@@ -21,8 +21,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         let state = &scheduler.state;
         let Some(info) = state.get(&id) else { continue };
         let Phase::Running(admission) = &info.phase else { continue };
-        let queue = state.queue_of(info);
-        if queue.is_err() || queue.is_ok_and(|queue| queue.on_pod_loss != OnPodLoss::Restart) {
+        if !state.queue_of(info).is_ok_and(|queue| queue.on_pod_loss == OnPodLoss::Restart) {
             // Its controller replaces the pod.
             scheduler.retries.gangs.lost.remove(&id);
             continue;

@@ -21,18 +21,19 @@ pub fn advance(scheduler: &mut Scheduler, now: Time) {
     }
 }
 
-/// When the next node counts as lost.
+/// When the next node counts as lost, or the end of a pod is tried again.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    scheduler.state.next_loss(scheduler.settings.unreachable_after)
+    let loss = scheduler.state.next_loss(scheduler.settings.unreachable_after);
+    [loss, scheduler.retries.ended.next()].into_iter().flatten().min()
 }
 
 /// Ends pods on lost nodes that their workload does not count on any more.
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
+    scheduler.retries.ended.end_pauses(now);
     let state = &scheduler.state;
     let is_due = |(pod, id, node): &(&PodId, &WorkloadId, NodeId)| {
-        !scheduler.retries.ended.contains(pod)
-            && !scheduler.pauses(id)
+        scheduler.retries.ended.is_due(pod)
             && state.get(id).is_some_and(|info| !is_awaited(state, info) && !counts_on(state, info, *node))
     };
     let due: Vec<(PodId, WorkloadId, NodeId)> = state
@@ -42,7 +43,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         .collect();
     for (pod, workload, node) in due {
         let message = explain::ended_pod(&scheduler.state, node, now);
-        scheduler.retries.ended.insert(pod.clone(), workload.clone());
+        scheduler.retries.ended.decide(pod.clone());
         plan.actions.push(Action::EndPod { workload, pod, message });
     }
 }

@@ -41,7 +41,9 @@ pub enum Event {
     PodsMisplaced(MisplacedPods),
     /// The number of ready pods of a workload changed; it is zero until reported.
     PodsReady(PodsReady),
-    /// The write of an action failed; the engine decides again after a pause.
+    /// The write of an action that ends a pod failed; the engine decides it again after a pause.
+    PodNotEnded(PodId),
+    /// The write of any other action failed; the engine decides again after a pause.
     WriteFailed {
         /// The workload of the action.
         workload: WorkloadId,

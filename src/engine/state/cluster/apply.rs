@@ -58,7 +58,8 @@ impl ClusterState {
             Event::WorkloadRemoved(id) => self.remove_workload(&id),
             Event::PodApplied(pod) => self.set_pod(pod),
             Event::PodRemoved(id) => self.remove_pod(&id),
-            Event::WriteFailed { .. }
+            Event::PodNotEnded(_)
+            | Event::WriteFailed { .. }
             | Event::PodsMisplaced(_)
             | Event::PodsReady(_)
             | Event::PastUsage(_) => Effect::Tighter,
