@@ -337,6 +337,7 @@ impl Writer {
             pods: nodes.iter().map(|(_, pods)| pods).sum(),
             borrowed: false,
             share: None,
+            spared: false,
             at: Time(1_800_000_000_000),
         };
         self.patch(&format!("job/{name}"), None, |managed, version| {

@@ -172,6 +172,7 @@ impl World {
             pods: request.pods,
             borrowed: false,
             share: None,
+            spared: false,
             at,
         };
         self.items.insert(number, Item { request, submitted: at, stage: Stage::Runs(admission) });

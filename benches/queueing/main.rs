@@ -87,6 +87,9 @@ struct Arguments {
     /// than any job, so borrowers are evicted for owners only.
     #[arg(long, value_name = "DAYS", default_value_t = 365.0)]
     min_runtime: f64,
+    /// Sluice: minutes after `min_runtime` during which a job may be evicted for fair shares.
+    #[arg(long, value_name = "MINUTES", default_value_t = 10)]
+    window: u64,
     /// Sluice: seconds after which the first workload that cannot start gets a reservation.
     #[arg(long, default_value_t = 600)]
     reserve_after: u64,
@@ -108,6 +111,7 @@ impl Arguments {
     fn choice(&self) -> sluice::Choice {
         sluice::Choice {
             min_runtime: Duration::from_secs_f64(self.min_runtime * 86_400.0),
+            window: Duration::from_secs(self.window * 60),
             reserve_after: Duration::from_secs(self.reserve_after),
             grace: Duration::from_secs(self.grace),
             forecast_every: Duration::from_secs(self.forecast * 3600),

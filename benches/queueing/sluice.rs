@@ -12,7 +12,8 @@ use sluice_engine::replay::forecast::{self, Bounds, Forecast};
 use sluice_engine::replay::{Happening, Life, Run as Play};
 use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
-    DEFAULT_POOL, Event, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload, WorkloadId,
+    DEFAULT_POOL, Event, FairShareWindow, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload,
+    WorkloadId,
 };
 
 use super::outcome::{Outcome, Run};
@@ -26,6 +27,8 @@ pub struct Choice {
     /// Time after its start during which a job is spared, except from preemptors within guarantee that have
     /// no other way.
     pub min_runtime: Duration,
+    /// Time after that during which it may be evicted for fair shares.
+    pub window: Duration,
     /// Time after which the first workload of a queue that cannot start gets a reservation.
     pub reserve_after: Duration,
     /// Time that pods take to stop.
@@ -65,6 +68,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
             fair_users: false,
             queues: vec![Queue {
                 min_runtime: choice.min_runtime,
+                fair_share_window: FairShareWindow::For(choice.window),
                 reserve_after: choice.reserve_after,
                 ..Queue::fallback()
             }],

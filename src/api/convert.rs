@@ -141,6 +141,12 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<types::Queue, Problem>
         preemptible: queue.preemptible,
         limit: amounts(&format!("{path}.limit"), &queue.limit)?,
         min_runtime: parse("minRuntime", &queue.min_runtime)?.unwrap_or(fallback.min_runtime),
+        fair_share_window: match queue.fair_share_window.as_deref() {
+            Some("Never") => types::FairShareWindow::Never,
+            Some("Always") => types::FairShareWindow::Always,
+            _ => parse("fairShareWindow", &queue.fair_share_window)?
+                .map_or(fallback.fair_share_window, types::FairShareWindow::For),
+        },
         reserve_after: parse("reserveAfter", &queue.reserve_after)?.unwrap_or(fallback.reserve_after),
         default_time_limit: parse("defaultTimeLimit", &queue.default_time_limit)?,
         max_wait: parse("maxWait", &queue.max_wait)?,
@@ -319,6 +325,21 @@ mod tests {
         assert_eq!(queue.min_runtime, Duration::from_secs(600));
         assert_eq!(queue.reserve_after, Duration::from_secs(600));
         assert_eq!(queue.max_wait, Some(Duration::from_secs(86400)));
+    }
+
+    #[test]
+    fn a_fair_share_window_is_a_duration_or_an_extreme() {
+        let window = |text: &str| {
+            let team = team(&format!("{{queues: [{{name: q, fairShareWindow: {text}}}]}}"))?;
+            Ok::<_, String>(team.queues[0].fair_share_window)
+        };
+        let minutes = |minutes: u64| types::FairShareWindow::For(Duration::from_secs(60 * minutes));
+        assert_eq!(window("null"), Ok(minutes(10)));
+        assert_eq!(window("1h"), Ok(minutes(60)));
+        assert_eq!(window("Never"), Ok(types::FairShareWindow::Never));
+        assert_eq!(window("Always"), Ok(types::FairShareWindow::Always));
+        let problem = window("sometimes").expect_err("not a duration");
+        assert!(problem.contains("spec.queues[0].fairShareWindow"), "{problem}");
     }
 
     #[test]

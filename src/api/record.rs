@@ -28,6 +28,9 @@ pub struct Record {
     /// The GPU fraction granted to each pod, if it is smaller than the first requested fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
+    /// Whether the workload is not evicted for the fair share of another team in this run, because its last run was.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub spared: bool,
     /// The group of the pod, if it has one. The other fields then describe the whole group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
@@ -38,6 +41,10 @@ pub struct Record {
     /// The number of failed pods that the Job had counted before its admission; later ones were lost in this run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: u32,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -106,6 +113,7 @@ impl From<&Admission> for Record {
             at: timestamp(admission.at),
             wanted: None,
             share: admission.share.map(written),
+            spared: admission.spared,
             group: None,
             done: None,
             failed: 0,
@@ -131,6 +139,7 @@ impl From<&Record> for Admission {
             pods: record.pods.min(MOST_PODS),
             borrowed: record.borrowed,
             share: record.share.as_deref().and_then(|share| Amount::parse(share).ok()),
+            spared: record.spared,
             at: time(record.at),
         }
     }

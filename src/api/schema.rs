@@ -57,6 +57,14 @@ pub fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "nullable": true, "maxLength": 32, "pattern": DURATION})
 }
 
+/// A duration such as `10m`, or `Never` or `Always`.
+pub fn duration_or_extreme(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string", "nullable": true, "maxLength": 32,
+        "pattern": format!("{DURATION}|^(Never|Always)$"),
+    })
+}
+
 /// A name that is a DNS label.
 pub fn dns_label(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": DNS_LABEL})

@@ -170,6 +170,11 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_runtime: Option<String>,
+    /// How long after minRuntime a workload that borrows may be preempted by borrowing workloads of other teams, e.g. 10m.
+    /// Never: not at all. Always: as long as it runs. Workloads within guarantee may preempt it at any time. Default: 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::duration_or_extreme")]
+    pub fair_share_window: Option<String>,
     /// Longest run time of a workload, e.g. 8h. After it the workload fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]

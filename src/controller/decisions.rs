@@ -226,6 +226,7 @@ mod tests {
             pods: nodes.iter().map(|(_, pods)| pods).sum(),
             borrowed: false,
             share: None,
+            spared: false,
             at: Time(7),
         }
     }
@@ -255,6 +256,7 @@ mod tests {
             pods: 1,
             borrowed: false,
             share: None,
+            spared: false,
             at: Time(at),
         };
         let record = |at: i64| serde_json::to_string(&Record::from(&admission(at))).expect("a record");

@@ -80,8 +80,15 @@ mod tests {
         let mut group = pods[0].clone();
         group.workload.id = WorkloadId("group/a".into());
         let nodes = BTreeMap::from([("n1".into(), 2), ("n2".into(), 1)]);
-        let admission =
-            Admission { pool: "p".into(), nodes, pods: 3, borrowed: false, share: None, at: Time(7) };
+        let admission = Admission {
+            pool: "p".into(),
+            nodes,
+            pods: 3,
+            borrowed: false,
+            share: None,
+            spared: false,
+            at: Time(7),
+        };
         let action = Action::Admit { workload: group.workload.id.clone(), admission, message: "why".into() };
         let write = write_of(&group, &action, &members, Timestamp::UNIX_EPOCH);
         let Task::Each(writes) = write.task else { panic!("not one for each: {write:?}") };

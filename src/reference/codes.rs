@@ -180,7 +180,7 @@ fn of_eviction(reason: EvictReason) -> Advice {
         ),
         EvictReason::FairShare => advice(
             "A team with a smaller fair share takes part of the borrowed capacity.",
-            "Nothing. A longer `minRuntime` of the queue protects young work; `weight` of the Team sets its part.",
+            "Nothing. A longer `minRuntime` of the queue protects young work, a shorter `fairShareWindow` work that has run for longer; `weight` of the Team sets its part.",
         ),
         EvictReason::Moved => advice(
             "It restarts elsewhere: fragmented capacity was in the way of a workload within guarantee, or is joined by `--defragment-every`.",

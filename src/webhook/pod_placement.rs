@@ -98,6 +98,7 @@ mod tests {
             at: "2026-11-21T08:00:00Z".parse().expect("a time"),
             wanted: None,
             share: None,
+            spared: false,
             group: None,
             done: Some(String::new()),
             failed: 0,

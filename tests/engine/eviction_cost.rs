@@ -23,7 +23,8 @@ use sluice_engine::types::{Action, EvictReason};
 use sluice_engine::types::{Admission, Name, Time, WorkloadId};
 
 use super::judge::{
-    Usage, charge, evict_set_from, fair_shares, preemption_sets, settled_usage, subsets, usage_after,
+    Usage, charge, cost_of_eviction, evict_set_from, fair_shares, preemption_sets, settled_usage, subsets,
+    usage_after,
 };
 use super::ops::{Setup, TEAMS, build, ids, setup};
 use super::world::{Job, Phase, World, team};
@@ -41,7 +42,7 @@ struct Cost {
     within_min_runtime: bool,
     follow_ups: usize,
     needless_siblings: usize,
-    lost: i64,
+    evictions: i64,
     priorities: Vec<i32>,
     pods: u32,
     started: Vec<Reverse<Time>>,
@@ -70,6 +71,7 @@ fn after(world: &World, set: &[WorkloadId], preemptor: &Job, placement: &Placeme
         pods: preemptor.workload.pods,
         borrowed: false,
         share: None,
+        spared: false,
         at: world.now,
     };
     let running = Job { phase: Phase::Running(admission), ..preemptor.clone() };
@@ -311,7 +313,10 @@ fn costs(world: &World, set: &[WorkloadId], preemptor: &Job, only_certain: bool)
             within_min_runtime: victims.iter().any(|victim| is_within_min_runtime(world, victim)),
             follow_ups: follow_ups.len(),
             needless_siblings: needless.len(),
-            lost: victims.iter().map(|victim| victim.total() * (world.now.0 - last_saved(victim).0)).sum(),
+            evictions: victims
+                .iter()
+                .map(|victim| cost_of_eviction(victim.total(), world.now.0 - last_saved(victim).0))
+                .sum(),
             priorities: priorities.clone(),
             pods: victims.iter().map(|victim| victim.workload.pods).sum(),
             started: starts.clone(),
@@ -417,7 +422,7 @@ proptest! {
 }
 
 /// The lowest cost on any one node of a set that takes no victim below its guarantee: whether one is within
-/// its minimum run time, then the GPU-milliseconds lost.
+/// its minimum run time, then the cost of eviction.
 fn lowest_on_a_node(world: &World, preemptor: &Job) -> Option<(bool, i64)> {
     let on = |node: &Name| -> Option<(bool, i64)> {
         let mut candidates = world.running();
@@ -435,10 +440,11 @@ fn lowest_on_a_node(world: &World, preemptor: &Job) -> Option<(bool, i64)> {
     world.nodes.keys().filter_map(on).min()
 }
 
-/// Whether a victim is within its minimum run time, and the GPU-milliseconds lost since the starts.
+/// Whether a victim is within its minimum run time, and the cost of eviction since the starts.
 fn age_and_loss(world: &World, victims: &[&Job]) -> (bool, i64) {
-    let lost = victims.iter().map(|victim| victim.total() * (world.now.0 - started(victim).0)).sum();
-    (victims.iter().any(|victim| is_within_min_runtime(world, victim)), lost)
+    let cost =
+        victims.iter().map(|victim| cost_of_eviction(victim.total(), world.now.0 - started(victim).0)).sum();
+    (victims.iter().any(|victim| is_within_min_runtime(world, victim)), cost)
 }
 
 proptest! {

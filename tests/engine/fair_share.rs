@@ -146,6 +146,12 @@ fn law_4_a_victim_that_would_evict_a_sibling_about_to_start_is_spared() {
         ("a", "train", 1, 1, 2),
     ];
     let mut world = after(World::new(&[6, 7, 2], teams), &jobs);
+    // c/w2 was evicted for a fair share before, and would not be again.
+    if let Some(job) = world.items.get_mut(&WorkloadId("c/w2".into())) {
+        job.workload.evicted_for_fair_share = false;
+        let again = job.workload.clone();
+        world.engine.apply(Event::WorkloadApplied(again), world.now);
+    }
     world.settle();
     let evictions: Vec<&String> = world.log.iter().filter(|line| line.contains("for c/w5")).collect();
     assert_eq!(evictions, ["Evict a/w4 for c/w5 FairShare"], "{:#?}", world.log);

@@ -436,10 +436,15 @@ pub fn every_victim_is_needed(
     Ok(())
 }
 
-/// GPU-milliseconds since their admission that the running workloads of a set lose.
-pub fn lost_work<'a>(world: &World, set: impl IntoIterator<Item = &'a WorkloadId>) -> i64 {
+/// Law 4: the time that is lost, in milliseconds, × the square root of the GPUs that lose it, in thousandths.
+pub fn cost_of_eviction(gpus: i64, lost: i64) -> i64 {
+    (gpus * 1_000_000).isqrt() * lost
+}
+
+/// The cost of evicting the running workloads of a set, counted from their admission.
+pub fn costs<'a>(world: &World, set: impl IntoIterator<Item = &'a WorkloadId>) -> i64 {
     let lost = |id: &WorkloadId| match &world.items[id].phase {
-        Phase::Running(admission) => world.items[id].total() * (world.now.0 - admission.at.0),
+        Phase::Running(admission) => cost_of_eviction(world.items[id].total(), world.now.0 - admission.at.0),
         _ => 0,
     };
     set.into_iter().map(lost).sum()

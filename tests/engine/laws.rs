@@ -31,7 +31,7 @@ use sluice_engine::types::{Action, Reason, State};
 use sluice_engine::types::{Team, Time, WorkloadId};
 
 use super::judge::{
-    could_start, every_victim_is_needed, lost_work, never_over_admitted, no_division_is_fairer, nominated,
+    costs, could_start, every_victim_is_needed, never_over_admitted, no_division_is_fairer, nominated,
     nominations_kept, owners_keep_theirs, preemption_sets, preemptions_due, preemptors_have_started,
     settled_usage, the_chosen_set_is_minimal, victims_are_evicted_once,
 };
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn law_4_the_set_that_loses_the_least_work_is_chosen(
+    fn law_4_the_set_that_costs_the_least_is_chosen(
         nodes in prop::collection::vec(4..9_i64, 1..3),
         jobs in prop::collection::vec((1..4_i64, 1..50_i64), 2..9),
         wanted in 1..6_i64,
@@ -193,11 +193,11 @@ proptest! {
 
         world.plan();
 
-        // All victims are of one team and priority, so the sets differ in lost work alone.
+        // All victims are of one team and priority, so the sets differ in their cost alone.
         match world.evicted_for.get(&id) {
             Some(chosen) => {
-                let least = sets.iter().map(|set| lost_work(&world, set)).min();
-                prop_assert_eq!(Some(lost_work(&world, chosen)), least, "{:?} of {:?}", chosen, sets);
+                let least = sets.iter().map(|set| costs(&world, set)).min();
+                prop_assert_eq!(Some(costs(&world, chosen)), least, "{:?} of {:?}", chosen, sets);
             }
             None => prop_assert!(
                 sets.is_empty() || sets.contains(&Vec::new()),

@@ -1,12 +1,14 @@
 //! Properties of the engine over random clusters and sequences of events, one or more for each law it answers
 //! for (see [`laws`]), and known cases with one right answer.
 
+mod backfill;
 mod cases;
 mod constraints;
 mod currency;
 mod defragment;
 mod eviction_cost;
 mod fair_share;
+mod fair_share_window;
 mod forecasts;
 mod golden;
 mod incremental;

@@ -61,6 +61,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         checkpoint_interval: None,
         ran: None,
         failed_pods: 0,
+        evicted_for_fair_share: false,
         state: Observed::Queued,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_engine::Engine;
 use sluice_engine::types::amount::{Amount, ResourceList};
-use sluice_engine::types::{Action, EvictReason, Reason, State};
+use sluice_engine::types::{Action, EvictReason, FairShareWindow, Reason, State};
 use sluice_engine::types::{
     Admission, Event, Name, Node, Observed, Pod, PodId, PodShape, Queue, Quota, Settings, Team, Time,
     Workload, WorkloadId,
@@ -99,13 +99,15 @@ pub fn gpus(count: i64) -> ResourceList {
     ResourceList::from([(GPU.into(), Amount::units(count))])
 }
 
-/// A team with three queues: `train`, `fixed` (not preemptible) and `slow` (a minimum run time of 60 s).
+/// A team with three queues: `train`, `fixed` (not preemptible) and `slow` (a minimum run time of 60 s). Their workloads
+/// may be evicted for fair shares as long as they run, so that no clock hides what the other laws forbid.
 pub fn team(name: &str, parent: Option<&str>, guaranteed: i64, limit: Option<i64>) -> Team {
     let quota = Quota {
         guaranteed: gpus(guaranteed),
         limit: limit.map(gpus).unwrap_or_default(),
         lendable: ResourceList::new(),
     };
+    let always = Queue { fair_share_window: FairShareWindow::Always, ..Queue::fallback() };
     Team {
         name: name.into(),
         parent: parent.map(Into::into),
@@ -113,9 +115,9 @@ pub fn team(name: &str, parent: Option<&str>, guaranteed: i64, limit: Option<i64
         weight: 1,
         fair_users: false,
         queues: vec![
-            Queue { name: "train".into(), ..Queue::fallback() },
-            Queue { name: "fixed".into(), preemptible: false, ..Queue::fallback() },
-            Queue { name: "slow".into(), min_runtime: Duration::from_secs(60), ..Queue::fallback() },
+            Queue { name: "train".into(), ..always.clone() },
+            Queue { name: "fixed".into(), preemptible: false, ..always.clone() },
+            Queue { name: "slow".into(), min_runtime: Duration::from_secs(60), ..always },
         ],
     }
 }
@@ -264,6 +266,10 @@ impl World {
             self.moving.remove(&id);
             self.engine.apply(Event::WriteFailed { workload: id, message }, self.now);
             return;
+        }
+        let mut job = job;
+        if let Action::Evict { reason, .. } = &action {
+            job.workload.evicted_for_fair_share = *reason == EvictReason::FairShare;
         }
         let phase = match (action, job.phase.clone()) {
             (Action::Admit { admission, .. }, Phase::Queued) => Phase::Running(admission),

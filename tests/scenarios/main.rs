@@ -150,6 +150,35 @@ fn every_scenario_ends_as_expected() {
     });
 }
 
+/// Law 5: fair shares between teams are settled among the new. Where a borrowing workload that arrives ten seconds after
+/// the others preempts another team, it waits when it arrives twenty minutes later.
+#[test]
+fn a_borrower_that_arrives_late_evicts_no_other_team() {
+    const FAIR_SHARE: &str = "FairShare";
+    check_all(|case| {
+        let (_, soon) = case.run()?;
+        let for_fair_shares = |outcome: &Outcome| {
+            outcome.evictions().filter(|(_, eviction)| eviction.reason == FAIR_SHARE).count()
+        };
+        if for_fair_shares(&soon) == 0 {
+            return Ok(());
+        }
+        let late = ["10s", "20s", "30s"].iter().fold(case.text.clone(), |text, at| {
+            text.replace(
+                &format!("simulate.sluice.dev/at: {at}"),
+                &format!("simulate.sluice.dev/at: 20m{at}"),
+            )
+        });
+        let scenario =
+            Scenario::parse([(case.name.as_str(), late.as_str())]).map_err(|error| error.to_string())?;
+        let outcome: Outcome = parse("the simulator's output", &case.simulate(&scenario, None)?);
+        match for_fair_shares(&outcome) {
+            0 => Ok(()),
+            _ => verdict(&["a workload is evicted for a fair share after its window".to_owned()], &outcome),
+        }
+    });
+}
+
 #[test]
 fn no_law_is_broken() {
     check_all(|case| {

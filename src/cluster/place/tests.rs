@@ -222,6 +222,7 @@ fn the_template_pins_where_that_is_enough() {
             pods: granted,
             borrowed: false,
             share: None,
+            spared: false,
             at: Time(0),
         };
         pin(&mirror, &managed, &admission)

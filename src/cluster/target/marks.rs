@@ -12,7 +12,7 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{
-    Admission, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
+    Admission, EvictReason, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
 };
 
 /// The marks of Sluice on an object.
@@ -112,6 +112,8 @@ pub struct Requests {
     pub user: Option<Name>,
     /// Whether a pod may be evicted although it is not queued again.
     pub preemptible: bool,
+    /// Whether its last eviction was for the fair share of another team.
+    pub evicted_for_fair_share: bool,
 }
 
 impl Requests {
@@ -140,6 +142,9 @@ impl Requests {
                 .and_then(|text| crate::api::values::fractions(text).ok()?.first().copied()),
             user: of(names::USER).and_then(stated),
             preemptible: of(names::PREEMPTIBLE) == Some("true"),
+            evicted_for_fair_share: of(names::EVICTION)
+                .and_then(|text| serde_json::from_str::<Eviction>(text).ok())
+                .is_some_and(|eviction| eviction.reason == EvictReason::FairShare.code()),
         }
     }
 
@@ -171,6 +176,7 @@ impl Requests {
             checkpoint_interval: self.checkpoint_interval,
             ran: None,
             failed_pods: 0,
+            evicted_for_fair_share: self.evicted_for_fair_share,
             state,
         }
     }

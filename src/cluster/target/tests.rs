@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use super::job::job;
+use super::marks::Requests;
 use super::pod::{delete_first, pod};
 use super::*;
 use crate::api::affinity::{REQUIRED_TERMS, pinned};
 use crate::api::names;
 use crate::cluster::patch::is_versioned;
-use crate::engine::types::{Observed, Time};
+use crate::engine::types::{Admission, Observed, Time};
 
 fn term(expression: &str) -> Value {
     json!({"matchExpressions": [{"key": expression, "operator": "Exists"}]})
@@ -33,6 +35,7 @@ fn record(nodes: &[&str]) -> Record {
         at: "2026-11-21T08:00:00Z".parse().expect("a time"),
         wanted: None,
         share: None,
+        spared: false,
         group: None,
         done: None,
         failed: 0,
@@ -219,6 +222,24 @@ fn an_elastic_job_has_its_users_parallelism_back_when_it_is_restored() {
     let note = object["metadata"]["annotations"]["sluice.dev/eviction"].clone();
     assert_eq!(note, json!(r#"{"at":"2026-11-21T09:00:00Z","reason":"NodeLost"}"#), "without a preemptor");
     assert_eq!((object["spec"].clone(), read(&object).2), (expected_spec(&before), Observed::Queued));
+}
+
+#[test]
+fn an_eviction_for_a_fair_share_is_known_until_the_next_run_has_ended() {
+    let metadata = |annotations: Value| -> ObjectMeta {
+        serde_json::from_value(json!({"name": "x", "uid": "u", "annotations": annotations}))
+            .expect("metadata")
+    };
+    let evicted_for_fair_share = |reason: &str| {
+        let metadata =
+            metadata(json!({"sluice.dev/eviction": serde_json::to_string(&eviction(reason)).expect("JSON")}));
+        Requests::read(&metadata, None).evicted_for_fair_share
+    };
+    assert!(evicted_for_fair_share("FairShare"));
+    assert!(!evicted_for_fair_share("Reclaimed"));
+    assert!(!Requests::read(&metadata(json!({"sluice.dev/eviction": "{"})), None).evicted_for_fair_share);
+    let admission = Admission { spared: true, ..Admission::from(&record(&["n1"])) };
+    assert!(Admission::from(&Record::from(&admission)).spared);
 }
 
 /// A restored template has a null affinity where the user's had no such field.

@@ -29,6 +29,7 @@ pub fn admit(
         pods: placement.values().sum(),
         borrowed,
         share: waiting.share,
+        spared: scheduler.state.get(&waiting.id).is_some_and(|info| info.workload.evicted_for_fair_share),
         at: now,
     };
     scheduler.state.set_phase(&waiting.id, Phase::Starting(admission.clone()));

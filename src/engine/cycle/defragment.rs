@@ -111,7 +111,11 @@ fn search(scheduler: &Scheduler, budget: Defragmentation, now: Time) -> Found {
             continue;
         }
         let Some((gain, to)) = better_placement(state, info, &reserved) else { continue };
-        let key = (Reverse(gain), rules::work_lost(state, info, admission.at, now), id);
+        let key = (
+            Reverse(gain),
+            rules::eviction_cost(state, info, info.usage.staying_pods(), admission.at, now),
+            id,
+        );
         if best.as_ref().is_none_or(|(gain, lost, best)| key < (*gain, *lost, &best.id)) {
             best = Some((key.0, key.1, Move { id: id.clone(), to }));
         }

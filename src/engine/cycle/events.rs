@@ -120,7 +120,12 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
             matches!(workload.state, Observed::Finished | Observed::OnHold | Observed::Unready(_))
                 || known.is_none_or(|known| {
                     matches!(known.state, Observed::OnHold | Observed::Unready(_))
-                        || Workload { state: known.state.clone(), ..workload.clone() } != *known
+                        || Workload {
+                            state: known.state.clone(),
+                            // It changes with an eviction, which is the engine's own decision.
+                            evicted_for_fair_share: known.evicted_for_fair_share,
+                            ..workload.clone()
+                        } != *known
                 })
         }
         Event::PodApplied(pod) => {

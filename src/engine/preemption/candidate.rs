@@ -32,8 +32,10 @@ pub struct Candidate<'a> {
     pub started: Time,
     /// Whether it has not run for its minimum run time yet.
     pub under_min_runtime: bool,
-    /// The work that its eviction loses, in device-milliseconds (thousandths of a device).
-    pub lost: i128,
+    /// The cost of its eviction, see [`crate::state::rules::eviction_cost`].
+    pub cost: i128,
+    /// The cost of ending one of its pods.
+    pub cost_of_one_pod: i128,
     /// See [`Candidate::is_covered`]. Computed on demand, because it depends on all workloads of the team.
     pub covered: OnceCell<bool>,
     /// How many pods it can lose without being evicted.

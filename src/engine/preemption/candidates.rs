@@ -110,7 +110,7 @@ impl Search<'_> {
                     candidate.own && !own_needed,
                 ),
                 (
-                    candidate.lost,
+                    candidate.cost,
                     Reverse(share),
                     candidate.priority,
                     info.usage.staying_pods(),

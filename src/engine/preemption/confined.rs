@@ -9,7 +9,7 @@ use crate::preemption::borrowers::{Borrower, Borrowers};
 use crate::preemption::candidate::{Candidate, Eligibility, Excluded};
 use crate::preemption::search::{Basis, Search};
 use crate::state::freed::Freed;
-use crate::state::rules::{free_on, scarcest, work_lost};
+use crate::state::rules::{eviction_cost, free_on, scarcest};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, TeamId};
 
@@ -30,8 +30,8 @@ const WIDE_FACTOR: usize = 4;
 /// An evictable workload on a node, with the cost of its eviction and the capacity that it frees there.
 struct Occupant<'a> {
     under_min_runtime: bool,
-    /// In device-milliseconds (thousandths of a device).
-    lost: i128,
+    /// See [`eviction_cost`].
+    cost: i128,
     /// Of the scarcest resource on that node.
     amount: i64,
     /// The levels of its team's path with guarantees that the preemptor must respect.
@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         lists
     }
 
-    /// The nodes of a borrower's workloads, in the order of the work that their eviction loses.
+    /// The nodes of a borrower's workloads, in the order of what their eviction costs.
     fn nodes_of_borrower(&self, borrower: &Borrower, excluded: &mut Excluded<'_>) -> Vec<NodeId> {
         let reclaimable = || self.cluster.reclaimable(self.preemptor.pool, borrower.team);
         let most = if self.wide { EXAMINED_PER_BORROWER * WIDE_FACTOR } else { EXAMINED_PER_BORROWER };
@@ -128,9 +128,10 @@ impl<'a> Search<'a> {
             let Eligibility { evictable, under_min_runtime } =
                 self.eligibility(borrower, info, admission, excluded);
             if evictable || self.moves {
-                let lost = work_lost(self.cluster, info, admission.at, self.now);
+                let pods = info.usage.staying_pods();
+                let cost = eviction_cost(self.cluster, info, pods, admission.at, self.now);
                 let priority = self.cluster.priority_of(info);
-                cheapest.push(((!evictable, under_min_runtime, priority, lost), info));
+                cheapest.push(((!evictable, under_min_runtime, priority, cost), info));
             }
         }
         // The sort is stable: workloads of equal cost stay in the order in which they were examined.
@@ -152,13 +153,14 @@ impl<'a> Search<'a> {
                     let admission = self.victim_admission(info, excluded)?;
                     let Eligibility { evictable, under_min_runtime } =
                         self.eligibility(&borrower, info, admission, excluded);
-                    let lost = work_lost(self.cluster, info, admission.at, self.now);
+                    let all = info.usage.staying_pods();
+                    let cost = eviction_cost(self.cluster, info, all, admission.at, self.now);
                     let amount = info.need.get(resource).saturating_mul(i64::from(pods));
                     let levels = Rc::clone(&borrower.levels);
-                    evictable.then_some(Occupant { under_min_runtime, lost, amount, levels, info })
+                    evictable.then_some(Occupant { under_min_runtime, cost, amount, levels, info })
                 })
                 .collect();
-            occupants.sort_by_key(|occupant| (occupant.under_min_runtime, occupant.lost, occupant.amount));
+            occupants.sort_by_key(|occupant| (occupant.under_min_runtime, occupant.cost, occupant.amount));
             let missing = self.preemptor.need.get(resource).saturating_sub(self.free(*node, resource));
             if let Some(price) = self.price(occupants, missing) {
                 priced.push((price, *node));
@@ -169,13 +171,13 @@ impl<'a> Search<'a> {
     }
 
     /// The price of freeing the missing amount on a node, by the first criteria of a set's cost: workloads that
-    /// leave their team below its guarantee, minimum run time, work lost. Workloads that leave their team below its
+    /// leave their team below its guarantee, minimum run time, cost of eviction. Workloads that leave their team below its
     /// guarantee are evicted last. `None` if all occupants together do not free enough.
     fn price(&self, mut occupants: Vec<Occupant<'_>>, mut missing: i64) -> Option<(usize, bool, i128)> {
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
         let (mut price, mut hypothetical) = ((0, false, 0_i128), self.assumptions.hypothetical.clone());
         for below_guarantee in [false, true] {
-            occupants.retain(|Occupant { under_min_runtime, lost, amount, levels, info }| {
+            occupants.retain(|Occupant { under_min_runtime, cost, amount, levels, info }| {
                 let (held, own) = (info.staying_total(), info.team == preemptor.team);
                 let falls_below =
                     !own && quotas.would_fall_below_guarantee(preemptor.pool, levels, &held, &hypothetical);
@@ -185,7 +187,7 @@ impl<'a> Search<'a> {
                 missing = missing.saturating_sub(*amount);
                 price.0 += usize::from(falls_below);
                 price.1 |= under_min_runtime;
-                price.2 = price.2.saturating_add(*lost);
+                price.2 = price.2.saturating_add(*cost);
                 quotas.assume(&mut hypothetical, info.team, &held, -1);
                 false
             });

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use crate::preemption::feasibility::{Outcome, Part};
 use crate::preemption::follow_up::RequeueEffect;
 use crate::preemption::search::{Basis, Search};
+use crate::state::rules::eviction_cost;
 use crate::types::ids::Priority;
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Time, WorkloadId};
@@ -25,8 +26,8 @@ pub struct Cost {
     /// Law 4, the own team only where needed: victims of the preemptor's team that guarantee and limit could hold beside
     /// the preemptor.
     own_unneeded: usize,
-    /// Law 4, the least cost of eviction: work lost, in device-milliseconds (thousandths of a device).
-    lost: i128,
+    /// Law 4, the least cost of eviction, see [`crate::state::rules::eviction_cost`].
+    evictions: i128,
     /// Law 4, lowest priority: the priorities of the victims, the highest first.
     priorities: Vec<Priority>,
     /// Law 4, fewest pods: how many pods end.
@@ -73,14 +74,22 @@ impl Search<'_> {
             under_min_runtime: parts().any(|part| of(part).under_min_runtime),
             follow_ups: 0,
             own_unneeded: outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).count(),
-            // A workload that shrinks or is shifted keeps its work.
-            lost: parts().filter(|part| part.whole).map(|part| of(part).lost).sum(),
+            evictions: parts().map(|part| self.cost_of(part)).fold(0, i128::saturating_add),
             priorities,
             pods: parts().map(|part| part.pods).sum(),
             started,
             submission_order,
             ids,
         }
+    }
+
+    /// The cost of ending the pods of a part. A workload that shrinks keeps the work of the pods that stay.
+    fn cost_of(&self, part: &Part) -> i128 {
+        let candidate = &self.candidates[part.candidate];
+        if part.whole || candidate.first {
+            return candidate.cost;
+        }
+        eviction_cost(self.cluster, candidate.info, part.pods, candidate.started, self.now)
     }
 
     /// The cost of a set, given its lower bound.

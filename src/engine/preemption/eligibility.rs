@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::preemption::borrowers::Borrower;
 use crate::preemption::candidate::{Candidate, Eligibility, Excluded};
 use crate::preemption::search::{Basis, Search};
-use crate::state::rules::{min_runtime_end, work_lost};
+use crate::state::rules::{eviction_cost, in_fair_share_window, min_runtime_end};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, Standing, Time};
 
@@ -55,7 +55,8 @@ impl<'a> Search<'a> {
         }
         let first = info.unadmitted == Some(Standing::First);
         // A pod that was never admitted should not run, so its work does not count.
-        let lost = if first { 0 } else { work_lost(self.cluster, info, admission.at, self.now) };
+        let cost =
+            |pods| if first { 0 } else { eviction_cost(self.cluster, info, pods, admission.at, self.now) };
         Some(Candidate {
             info,
             own: info.team == self.preemptor.team,
@@ -66,7 +67,8 @@ impl<'a> Search<'a> {
             priority: self.cluster.priority_of(info),
             started: admission.at,
             under_min_runtime,
-            lost,
+            cost: cost(info.usage.staying_pods()),
+            cost_of_one_pod: cost(1),
             covered: OnceCell::new(),
             extra_pods: info.extra_pods(),
         })
@@ -98,6 +100,10 @@ impl<'a> Search<'a> {
             excluded.retry_at = [excluded.retry_at, Some(min_runtime_end)].into_iter().flatten().min();
             evictable = false;
         }
+        // Fair shares of teams are settled among the new.
+        evictable &= own
+            || self.basis == Basis::WithinGuarantee
+            || in_fair_share_window(cluster, info, admission, self.now);
         Eligibility { evictable, under_min_runtime }
     }
 

@@ -1,4 +1,4 @@
-//! The orders in which steps are taken to build up a set: by work lost, by share, by team and by node.
+//! The orders in which steps are taken to build up a set: by cost, by share, by team and by node.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,9 +43,9 @@ impl Search<'_> {
         nodes
     }
 
-    /// All steps, in the order of the candidates: extra pods first, because shrinking loses no work, then whole
+    /// All steps, in the order of the candidates: extra pods first, because one pod costs less than a workload, then whole
     /// workloads.
-    pub fn steps_by_loss(&self) -> Vec<Step> {
+    pub fn steps_by_cost(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for (index, candidate) in self.candidates.iter().enumerate() {
             steps.extend(self.extra_pods_of(index, candidate.info.usage.staying().keys().copied()));
@@ -157,20 +157,23 @@ impl Search<'_> {
     }
 
     /// The nodes on which the candidates' steps make one more pod fit, the cheapest first.
-    pub fn nodes_by_loss(&self, on: &BTreeMap<NodeId, Vec<Step>>) -> Vec<NodeId> {
+    pub fn nodes_by_cost(&self, on: &BTreeMap<NodeId, Vec<Step>>) -> Vec<NodeId> {
         let mut priced = Vec::new();
         for (node, steps) in on {
             let (need, mut freed) = (self.preemptor.need, self.assumptions.freed.on(*node));
             let fits =
                 |freed: &Freed| placement::capacity_for(self.cluster, *node, need, Capacity::Settled(freed));
             let before = fits(&freed);
-            // Moved, below guarantee, within the minimum run time, work lost.
+            // Moved, below guarantee, within the minimum run time, cost of eviction.
             let mut price = (0_usize, 0_usize, false, 0_i128);
             let mut hypothetical = self.assumptions.hypothetical.clone();
             for step in self.permitted_sequence(steps) {
                 let candidate = &self.candidates[step.candidate()];
                 match step {
-                    Step::Pod(..) => freed.give(*node, &candidate.info.workload.id, &candidate.info.need, 1),
+                    Step::Pod(..) => {
+                        freed.give(*node, &candidate.info.workload.id, &candidate.info.need, 1);
+                        price.3 = price.3.saturating_add(candidate.cost_of_one_pod);
+                    }
                     Step::Whole(_) => {
                         // Its extra pods may be counted twice; the price need not be exact.
                         free_on(&mut freed, candidate.info, *node);
@@ -181,7 +184,7 @@ impl Search<'_> {
                             &hypothetical,
                         ));
                         price.2 |= candidate.under_min_runtime;
-                        price.3 = price.3.saturating_add(candidate.lost);
+                        price.3 = price.3.saturating_add(candidate.cost);
                         let team = candidate.info.team;
                         self.cluster.quotas.assume(&mut hypothetical, team, &candidate.amount, -1);
                     }

@@ -1,7 +1,7 @@
 //! The sets of victims that a search tries: every minimal set if there are few, otherwise the results of heuristics.
 //!
 //! Each heuristic builds a set from an order of steps, the cheapest first, until the preemptor can start, and then
-//! drops every step that is not needed. The orders are: by the work lost; by the share of the team; team by team;
+//! drops every step that is not needed. The orders are: by the cost, with and without shrinking; by the share of the team; team by team;
 //! node by node, the cheapest node first.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,12 +136,12 @@ impl Search<'_> {
     /// The sets that the heuristics find, without duplicates.
     fn heuristic_sets(&self) -> Vec<Vec<Step>> {
         let relevant = self.relevant_nodes();
-        let by_loss = self.steps_by_loss();
+        let by_cost = self.steps_by_cost();
         let on = self.steps_by_node(&relevant);
-        let by_node = self.nodes_by_loss(&on);
-        let mut orders: Vec<Vec<Step>> = vec![self.steps_by_share(&by_loss)];
+        let by_node = self.nodes_by_cost(&on);
+        let mut orders: Vec<Vec<Step>> = vec![self.steps_by_share(&by_cost)];
         if self.basis == Basis::Borrowing {
-            orders.extend(self.steps_of_single_teams(&by_loss));
+            orders.extend(self.steps_of_single_teams(&by_cost));
         }
         let mut sets: Vec<Option<Vec<Step>>> = Vec::new();
         if self.preemptor.pods == 1 {
@@ -153,7 +153,13 @@ impl Search<'_> {
         }
         if self.preemptor.pods > 1 || !self.confined {
             orders.push(by_node.iter().flat_map(|node| on[node].iter().copied()).collect());
-            orders.push(by_loss);
+            // A workload that has just started may cost less as a whole than a few pods of one that has run for long.
+            let whole: Vec<Step> =
+                by_cost.iter().filter(|step| matches!(step, Step::Whole(_))).copied().collect();
+            if whole.len() < by_cost.len() {
+                orders.push(whole);
+            }
+            orders.push(by_cost);
         }
         for order in &mut orders {
             if self.has_tried_enough() && sets.iter().any(Option::is_some) {

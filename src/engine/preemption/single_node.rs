@@ -8,8 +8,8 @@ use crate::types::ids::{NodeId, TeamId};
 /// On a node with at most this many evictable workloads, every set of them is priced.
 const MAX_ON_NODE: usize = 8;
 
-/// The price of a set by the first criteria of its cost: whether a victim is under its minimum run time, the work
-/// lost in device-milliseconds, and the number of victims.
+/// The price of a set by the first criteria of its cost: whether a victim is under its minimum run time, the cost
+/// of the evictions, and the number of victims.
 type SetPrice = (bool, i128, u32);
 
 impl Search<'_> {
@@ -56,9 +56,9 @@ impl Search<'_> {
             let chosen = || whole.iter().enumerate().filter(move |(bit, _)| set & (1 << bit) != 0);
             let enough = chosen().map(|(_, index)| frees(index)).fold(0, i64::saturating_add) >= missing;
             let under_min_runtime = || chosen().any(|(_, index)| self.candidates[*index].under_min_runtime);
-            let lost =
-                || chosen().map(|(_, index)| self.candidates[*index].lost).fold(0, i128::saturating_add);
-            enough.then(|| ((under_min_runtime(), lost(), set.count_ones()), set))
+            let cost =
+                || chosen().map(|(_, index)| self.candidates[*index].cost).fold(0, i128::saturating_add);
+            enough.then(|| ((under_min_runtime(), cost(), set.count_ones()), set))
         });
         let mut priced: Vec<(SetPrice, usize)> = priced.collect();
         priced.sort_unstable();

@@ -35,7 +35,7 @@ use crate::replay::item::Item;
 use crate::replay::timers::{Due, Timer, Timers};
 use crate::state::workload::Phase;
 use crate::types::amount::ResourceList;
-use crate::types::{Action, Event, Name, Observed, PodId, Time, Workload, WorkloadId};
+use crate::types::{Action, Event, EvictReason, Name, Observed, PodId, Time, Workload, WorkloadId};
 
 pub use crate::replay::life::{Happening, Life};
 
@@ -403,6 +403,7 @@ impl Run {
                 let ran = item.ran(self.now);
                 let lost = item.work_lost(self.now);
                 item.workload.state = item.evicted(self.now);
+                item.workload.evicted_for_fair_share = reason == EvictReason::FairShare;
                 self.show(&id);
                 self.set_places(&id, &[]);
                 self.note(Happening::Evicted { id: id.clone(), preemptor, reason, ran, lost, message });

@@ -26,8 +26,15 @@ impl Run {
         let info = state.get(id)?;
         let amount = Vector::default().plus(&info.need, i64::from(pods));
         let borrowed = !state.quotas.within_guarantee(pool, info.team, &amount, &Hypothetical::new());
-        let admission =
-            Admission { pool: state.quotas.pool_name(pool).clone(), nodes, pods, borrowed, share: None, at };
+        let admission = Admission {
+            pool: state.quotas.pool_name(pool).clone(),
+            nodes,
+            pods,
+            borrowed,
+            share: None,
+            spared: false,
+            at,
+        };
         let item = self.items.get_mut(id).filter(|item| item.workload.state == Observed::Queued)?;
         item.workload.state = Observed::Admitted(admission.clone());
         self.dirty = true;

@@ -11,12 +11,31 @@ use crate::state::quotas::Hypothetical;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{Profile, Time};
+use crate::types::{Admission, FairShareWindow, Profile, Time};
 
 /// The time at which a workload that started at `started` completes the minimum run time of its queue.
 #[must_use]
 pub fn min_runtime_end(state: &ClusterState, info: &WorkloadInfo, started: Time) -> Time {
     started.after(state.queue_of(info).map_or(Duration::ZERO, |queue| queue.min_runtime))
+}
+
+/// Whether a workload may be evicted at `now` for the fair share of another team. Once it was, it is not in its next run
+/// (law 5).
+#[must_use]
+pub fn in_fair_share_window(
+    state: &ClusterState,
+    info: &WorkloadInfo,
+    admission: &Admission,
+    now: Time,
+) -> bool {
+    let window =
+        state.queue_of(info).map_or_else(|_| FairShareWindow::default(), |queue| queue.fair_share_window);
+    !admission.spared
+        && match window {
+            FairShareWindow::For(window) => now <= min_runtime_end(state, info, admission.at).after(window),
+            FairShareWindow::Always => true,
+            FairShareWindow::Never => false,
+        }
 }
 
 /// The devices in an amount, in thousandths.
@@ -50,12 +69,25 @@ pub fn unsaved(info: &WorkloadInfo, started: Time, now: Time) -> Duration {
     elapsed
 }
 
-/// The work lost by an eviction now, in device-milliseconds (thousandths of a device counted).
+/// The cost of ending so many pods of a workload now: the time that is lost × the square root of the devices that lose
+/// it, in milliseconds × thousandths (law 4).
+///
+/// With the devices themselves, small workloads would always be the cheapest and be evicted again and again; without
+/// them, gangs would be. The root counts beyond one device: parts of one device cost together what the device costs. A
+/// workload that loses some of its pods costs the difference between the roots before and
+/// after, so ending all of them one by one costs as much as its eviction.
 #[must_use]
-pub fn work_lost(state: &ClusterState, info: &WorkloadInfo, started: Time, now: Time) -> i128 {
-    let devices = devices(state, &info.need);
+pub fn eviction_cost(state: &ClusterState, info: &WorkloadInfo, pods: u32, started: Time, now: Time) -> i128 {
+    let each = u128::try_from(devices(state, &info.need)).unwrap_or(0);
+    let root = |pods: u32| {
+        let devices = each.saturating_mul(u128::from(pods));
+        // Of thousandths × 1,000, so that the root is in thousandths too.
+        let root = devices.saturating_mul(1_000).isqrt();
+        i128::try_from(root.min(devices)).unwrap_or(i128::MAX)
+    };
+    let all = info.usage.staying_pods();
     let elapsed = i128::try_from(unsaved(info, started, now).as_millis()).unwrap_or(i128::MAX);
-    i128::from(devices).saturating_mul(i128::from(info.usage.staying_pods())).saturating_mul(elapsed)
+    (root(all) - root(all.saturating_sub(pods))).saturating_mul(elapsed)
 }
 
 /// Whether the part of idle guarantees that is not lent stays free when a team borrows `total` and `freed` is

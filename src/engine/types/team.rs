@@ -47,6 +47,8 @@ pub struct Queue {
     pub limit: ResourceList,
     /// The run time during which borrowing preemptors do not evict a workload.
     pub min_runtime: Duration,
+    /// How long after that it may be evicted for the fair share of another team.
+    pub fair_share_window: FairShareWindow,
     /// The wait after which a workload gets a reservation even if its start cannot be predicted.
     pub reserve_after: Duration,
     /// The time limit of workloads that state none.
@@ -76,6 +78,7 @@ impl Queue {
             preemptible: true,
             limit: ResourceList::new(),
             min_runtime: Duration::ZERO,
+            fair_share_window: FairShareWindow::default(),
             reserve_after: Duration::from_secs(600),
             default_time_limit: None,
             max_wait: None,
@@ -85,6 +88,24 @@ impl Queue {
             on_unreachable: OnUnreachable::End,
             ready_timeout: None,
         }
+    }
+}
+
+/// How long a running workload may be evicted for the fair share of another team, once its minimum run time is over
+/// (law 5). After that it gives way to workloads within guarantee only: fair shares are settled among the new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FairShareWindow {
+    /// For this long.
+    For(Duration),
+    /// As long as it runs.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+impl Default for FairShareWindow {
+    fn default() -> Self {
+        Self::For(Duration::from_secs(600))
     }
 }
 

@@ -141,6 +141,8 @@ pub struct Workload {
     pub ran: Option<Duration>,
     /// Pods of the present run that failed, or were lost in another way, as far as its controller counts them.
     pub failed_pods: u32,
+    /// Whether its last eviction was for the fair share of another team.
+    pub evicted_for_fair_share: bool,
     /// Its state.
     pub state: Observed,
 }
@@ -175,6 +177,7 @@ impl Workload {
             checkpoint_interval: None,
             ran: None,
             failed_pods: 0,
+            evicted_for_fair_share: false,
             state: Observed::Queued,
         }
     }
@@ -284,6 +287,8 @@ pub struct Admission {
     pub borrowed: bool,
     /// The GPU fraction it was admitted at, if that is not the preferred size.
     pub share: Option<Amount>,
+    /// Whether it is not evicted for the fair share of another team, because its last run was (law 5).
+    pub spared: bool,
     /// The time of the decision.
     pub at: Time,
 }

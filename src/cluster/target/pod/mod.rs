@@ -275,6 +275,7 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
         pods: 1,
         borrowed: false,
         share: None,
+        spared: false,
         at: facts.created,
     };
     let state = if seen.ending { Observed::Finished } else { Observed::Admitted(admission) };

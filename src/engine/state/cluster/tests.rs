@@ -59,7 +59,15 @@ fn id(number: u8) -> WorkloadId {
 
 fn admission(pods: u32, at: i64) -> Admission {
     let nodes = BTreeMap::from([("n".into(), pods)]);
-    Admission { pool: DEFAULT_POOL.into(), nodes, pods, borrowed: false, share: None, at: Time(at) }
+    Admission {
+        pool: DEFAULT_POOL.into(),
+        nodes,
+        pods,
+        borrowed: false,
+        share: None,
+        spared: false,
+        at: Time(at),
+    }
 }
 
 fn carry_out(state: &mut ClusterState, step: Step, now: i64) {

@@ -35,6 +35,7 @@ impl ClusterState {
             pods: 1,
             borrowed: false,
             share: None,
+            spared: false,
             at: facts.created,
         };
         let mut requests = self.resources.list(&need);

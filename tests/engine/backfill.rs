@@ -1,0 +1,75 @@
+//! Law 7: room that is reserved for no predictable time is used by those that end in time, as runs like them did.
+
+use std::time::Duration;
+
+use sluice_engine::types::{Reason, State, WorkloadId};
+
+use super::world::{Phase, World, team};
+
+fn pass(world: &mut World, seconds: u64) {
+    world.now = world.now.after(Duration::from_secs(seconds));
+    world.plan();
+}
+
+/// A workload of one pod runs for so many seconds.
+fn run(world: &mut World, gpus: i64, seconds: u64) {
+    let id = start(world, "a", gpus);
+    pass(world, seconds);
+    world.end(&id, Phase::Finished);
+    world.settle_now();
+}
+
+fn start(world: &mut World, team: &str, gpus: i64) -> WorkloadId {
+    let id = submit(world, team, gpus);
+    assert!(matches!(world.items[&id].phase, Phase::Running(_)), "{:?}", world.engine.verdict(&id));
+    id
+}
+
+fn submit(world: &mut World, team: &str, gpus: i64) -> WorkloadId {
+    let id = world.submit(&team.into(), "train", 0, 1, gpus);
+    world.settle_now();
+    id
+}
+
+/// One node of four GPUs. Runs with one GPU took a minute and those with three 1,000 to 4,000 s, so that no end can be
+/// predicted. One with three GPUs runs for 700 s, and one with all four has had a reservation since 100 s.
+fn reserved() -> World {
+    let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 0, None)]);
+    for _ in 0..4 {
+        run(&mut world, 1, 60);
+    }
+    for seconds in [1_000, 2_000, 3_000, 4_000] {
+        run(&mut world, 3, seconds);
+    }
+    start(&mut world, "a", 3);
+    let owner = submit(&mut world, "a", 4);
+    pass(&mut world, 700);
+    world.settle_now();
+    let reservations = world.engine.reservations();
+    assert_eq!(reservations.len(), 1, "{:?}", world.engine.verdict(&owner));
+    assert_eq!((&reservations[0].owner, reservations[0].start), (&owner, None));
+    world
+}
+
+#[test]
+fn a_workload_that_ends_in_time_as_runs_like_it_did_uses_reserved_room() {
+    start(&mut reserved(), "a", 1);
+}
+
+#[test]
+fn a_workload_of_which_nothing_is_known_leaves_reserved_room_free() {
+    let mut world = reserved();
+    let id = submit(&mut world, "b", 1);
+    let verdict = world.engine.verdict(&id).expect("a verdict");
+    assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
+}
+
+#[test]
+fn no_workload_uses_reserved_room_once_nothing_is_known_of_those_in_the_way() {
+    let mut world = reserved();
+    // The one in the way has run for 1,950 s, and too few runs like it took longer to expect its end.
+    pass(&mut world, 1_250);
+    let id = submit(&mut world, "a", 1);
+    let verdict = world.engine.verdict(&id).expect("a verdict");
+    assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
+}
