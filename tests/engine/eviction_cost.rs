@@ -306,10 +306,10 @@ fn costs(world: &World, set: &[WorkloadId], preemptor: &Job, only_certain: bool)
     let mut starts: Vec<Reverse<Time>> = victims.iter().map(|victim| Reverse(started(victim))).collect();
     starts.sort_unstable_by_key(|Reverse(time)| *time);
     let cost = |follow_ups: FollowUps| {
-        // A needless sibling that takes another workload below its guarantee counts as that workload.
-        let takes_below = |sibling: &&&Job| follow_ups.get(&sibling.workload.id).is_some_and(|n| *n > 0);
+        // A victim that then takes another workload below its guarantee counts as that workload.
+        let takes_below = follow_ups.values().filter(|below| **below > 0).count();
         Cost {
-            below_guarantee: below_guarantee + needless.iter().filter(takes_below).count(),
+            below_guarantee: below_guarantee + takes_below,
             within_min_runtime: victims.iter().any(|victim| is_within_min_runtime(world, victim)),
             follow_ups: follow_ups.len(),
             needless_siblings: needless.len(),

@@ -478,6 +478,16 @@ fn weighted_shares(used: &[i64], weights: &[u32]) -> Vec<i64> {
 pub fn could_start(world: &World, job: &Job) -> bool {
     let nothing = BTreeMap::new();
     world.within_limits(job, &nothing)
-        && (job.preemptible() || world.within_guarantee(job, &nothing))
+        && (job.preemptible() || holds_fixed(world, job))
         && world.fits_after(job, &[])
+}
+
+/// Law 2: whether the guarantees on its path hold a job beside all work there that is never preempted.
+fn holds_fixed(world: &World, job: &Job) -> bool {
+    world.path(&job.workload.team).iter().all(|team| {
+        let fixed = |other: &Job| !other.preemptible() && world.path(&other.workload.team).contains(team);
+        let held: i64 =
+            world.admitted().iter().filter(|(other, _)| fixed(other)).map(|(other, _)| other.total()).sum();
+        held + job.total() <= world.guaranteed(team)
+    })
 }

@@ -18,8 +18,9 @@ pub fn admit(
     now: Time,
     plan: &mut Plan,
 ) {
-    let borrowed = !waiting.within_guarantee(&scheduler.state, pool);
-    let mut message = explain::admitted(&scheduler.state, waiting.team, pool, &waiting.total, borrowed);
+    let beyond = !waiting.within_guarantee(&scheduler.state, pool);
+    let borrowed = beyond && waiting.preemptible;
+    let mut message = explain::admitted(&scheduler.state, waiting, pool, beyond);
     let less = scheduler.state.get(&waiting.id).map(|info| explain::less(info, waiting.share));
     message.push_str(&less.unwrap_or_default());
     let nodes = placement.iter().map(|(node, pods)| (scheduler.state.nodes.name(*node).clone(), *pods));

@@ -69,7 +69,7 @@ fn missing_for_start(
     if let Some((at, _)) = over {
         return Some(vec![Condition::Quota(pool, at)]);
     }
-    if !waiting.preemptible && !waiting.within_guarantee(state, pool) {
+    if !waiting.may_exceed_guarantee(state, pool) && !waiting.within_guarantee(state, pool) {
         let path = &state.quotas.team(waiting.team).path;
         return Some(path.iter().map(|at| Condition::Quota(pool, *at)).collect());
     }

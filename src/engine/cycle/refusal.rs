@@ -56,7 +56,7 @@ pub fn in_pool(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, no
 fn may_not_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Option<Verdict> {
     if waiting.within_guarantee(state, pool) {
         None
-    } else if !waiting.preemptible {
+    } else if !waiting.may_exceed_guarantee(state, pool) {
         Some(explain::must_fit_guarantee(state, waiting.team, pool, &waiting.total))
     } else {
         explain::lending_refusal(state, waiting.team, pool, &waiting.total)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::explain::names::{amounts, amounts_of, label, named, quantity, usage};
+use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::Reservation;
@@ -226,12 +227,17 @@ fn free_on(state: &ClusterState, nodes: &[NodeId]) -> Vector {
 }
 
 /// Why a workload starts.
-pub fn admitted(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector, borrowed: bool) -> String {
-    let (needs, usage) = (amounts(state, total), usage(state, team, pool, total));
-    if borrowed {
-        format!("{needs} beyond the guarantee, so it can be preempted. Before: {usage}")
-    } else {
-        format!("{needs} within the guarantee. Before: {usage}")
+pub fn admitted(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId, beyond: bool) -> String {
+    let WaitingWorkload { team, total, preemptible, .. } = waiting;
+    let (needs, usage) = (amounts(state, total), usage(state, *team, pool, total));
+    match (beyond, preemptible) {
+        (false, _) => format!("{needs} within the guarantee. Before: {usage}"),
+        (true, true) => format!("{needs} beyond the guarantee, so it can be preempted. Before: {usage}"),
+        (true, false) => {
+            format!(
+                "{needs} within the guarantee, beyond which preemptible work of its team runs. Before: {usage}"
+            )
+        }
     }
 }
 

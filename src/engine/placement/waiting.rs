@@ -126,6 +126,12 @@ impl WaitingWorkload {
     pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
         state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
     }
+
+    /// Whether its team may exceed the guarantee with it: it may be preempted itself, or it is covered by the guarantee
+    /// beside all work of the team that may not.
+    pub fn may_exceed_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
+        self.preemptible || state.quotas.holds_fixed(pool, self.team, &self.total)
+    }
 }
 
 /// An attempt to place a waiting workload in one pool.
@@ -174,11 +180,11 @@ pub fn fits_now(
     search::place(state, nodes, &waiting.request(pool), Capacity::Now)
 }
 
-/// Whether the workload is within guarantee or may borrow.
+/// Whether the workload is within guarantee, or other work of its team may borrow in its place, or it may itself.
 #[must_use]
 pub fn may_borrow(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> bool {
     let lent = || rules::lending_allows(state, waiting.team, pool, &waiting.total, &Freed::new());
-    waiting.within_guarantee(state, pool) || waiting.preemptible && lent()
+    waiting.within_guarantee(state, pool) || waiting.may_exceed_guarantee(state, pool) && lent()
 }
 
 impl Capacity<'_> {

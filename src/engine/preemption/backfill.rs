@@ -226,6 +226,7 @@ impl Search<'_> {
         let within_guarantee = quotas.within_guarantee(pool, info.team, more, hypothetical);
         quotas.over_limit(pool, info.team, more, hypothetical, true).is_none()
             && (within_guarantee
-                || cluster.preemptible(info) && lending_allows(cluster, info.team, pool, more, freed))
+                || (cluster.preemptible(info) || quotas.holds_fixed(pool, info.team, more))
+                    && lending_allows(cluster, info.team, pool, more, freed))
     }
 }

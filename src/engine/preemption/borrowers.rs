@@ -39,7 +39,9 @@ impl<'s, 'a> Borrowers<'s, 'a> {
         let root = search.cluster.quotas.team(search.preemptor.team).path.last().copied();
         let known = RefCell::default();
         let mut borrowers = Self { search, reclaimable, root, others: true, known };
-        borrowers.others = search.basis == Basis::WithinGuarantee || borrowers.may_become_fairer();
+        // Work that is never preempted takes no other team's capacity beyond its team's guarantee (law 2).
+        borrowers.others = search.basis == Basis::WithinGuarantee
+            || search.preemptor.preemptible && borrowers.may_become_fairer();
         borrowers
     }
 

@@ -15,9 +15,8 @@ use crate::types::{Time, WorkloadId};
 pub struct Cost {
     /// Law 4, borrowed unadmitted pods first: whether a workload that was admitted is a victim.
     admitted: bool,
-    /// Law 4, no team below its guarantee: victims that leave their team below its guarantee. Also counts a victim of the
-    /// preemptor's own team that the guarantee could hold beside the preemptor, if it would start again only by
-    /// leaving a team below its guarantee: evicting it would only be a detour.
+    /// Law 4, no team below its guarantee: victims that leave their team below its guarantee. Also counts a victim that
+    /// would start again only by leaving a team below its guarantee: evicting it would only be a detour.
     below_guarantee: usize,
     /// Law 4, none under its minimum run time: whether a victim is.
     under_min_runtime: bool,
@@ -98,11 +97,10 @@ impl Search<'_> {
         let must_last = self.must_last(outcome);
         let mut then = self.requeue_victims(outcome);
         while !(must_last && cost.has_follow_ups())
-            && let Some((part, effect)) = self.try_next_victim(&mut then)
+            && let Some(effect) = self.try_next_victim(&mut then)
         {
             cost.follow_ups += usize::from(effect != RequeueEffect::NoPreemption);
-            let detour = effect == RequeueEffect::LeavesBelowGuarantee && self.own_unneeded(part, outcome);
-            cost.below_guarantee += usize::from(detour);
+            cost.below_guarantee += usize::from(effect == RequeueEffect::LeavesBelowGuarantee);
         }
         cost
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::placement::{self, Capacity, Placement, Request};
+use crate::preemption::candidate::Candidate;
 use crate::preemption::search::{Basis, Search, Step, request_of};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
@@ -176,7 +177,19 @@ impl Search<'_> {
                         &candidate.levels,
                         &part.amount,
                         hypothetical,
-                    ) || below_guarantee && !candidate.is_covered(self.cluster)))
+                    ) || below_guarantee
+                        && !candidate.is_covered(self.cluster)
+                        && !self.is_covered_once_shrunk(candidate, hypothetical)))
+    }
+
+    /// Whether an elastic workload can be shrunk to what the guarantee of its team covers. Another team never takes it
+    /// below that, also not as a whole (law 3).
+    fn is_covered_once_shrunk(&self, candidate: &Candidate<'_>, hypothetical: &Hypothetical) -> bool {
+        let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
+        let extra = Vector::default().plus(&candidate.info.need, i64::from(candidate.extra_pods));
+        candidate.extra_pods > 0
+            && candidate.levels.iter().any(|at| quotas.quota_usage(pool, *at).has_guarantee())
+            && !quotas.any_beyond_guarantee_without(pool, &candidate.levels, &extra, hypothetical)
     }
 
     /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.
@@ -199,6 +212,7 @@ impl Search<'_> {
     fn is_countered(&self, classified: &Classified, freed: &Freed) -> bool {
         let own = |part: &Part| self.candidates[part.candidate].own;
         self.basis == Basis::Borrowing
+            && self.preemptor.preemptible
             && self.would_be_preempted(|| classified.taken.iter().any(own), &classified.hypothetical, freed)
     }
 

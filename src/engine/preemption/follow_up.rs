@@ -96,13 +96,13 @@ impl Search<'_> {
         }
     }
 
-    /// Tries the victim that is next in the queue. Returns the victim and its effect; `None` after the last.
-    pub fn try_next_victim<'a>(&'a self, then: &mut RequeueState<'a>) -> Option<(&'a Part, RequeueEffect)> {
+    /// Tries the victim that is next in the queue. Returns its effect; `None` after the last.
+    pub fn try_next_victim<'a>(&'a self, then: &mut RequeueState<'a>) -> Option<RequeueEffect> {
         let part = self.next_victim(then)?;
         let victim = RequeuedVictim::of(self.candidates[part.candidate].info);
         let may_preempt = self.may_preempt(&victim, &then.assumptions);
         if may_preempt && self.outranks_a_nomination(victim.info) {
-            return Some((part, RequeueEffect::Preempts));
+            return Some(RequeueEffect::Preempts);
         }
         let nodes = placement::eligible(self.cluster, &self.request_for(&victim));
         // A start also matters to the victims that are tried later.
@@ -111,11 +111,11 @@ impl Search<'_> {
         {
             self.assume_restarted(&victim, &placement, Rc::make_mut(&mut then.assumptions));
             then.restarted.push((victim, placement));
-            return Some((part, RequeueEffect::NoPreemption));
+            return Some(RequeueEffect::NoPreemption);
         }
         let effect =
             if may_preempt { self.effect_of(&victim, &nodes, then) } else { RequeueEffect::NoPreemption };
-        Some((part, effect))
+        Some(effect)
     }
 
     /// Removes and returns the untried victim that is next in the queue.

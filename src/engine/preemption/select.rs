@@ -37,9 +37,10 @@ pub fn search(
             }
             // A preemptor that is within guarantee only without some victims may need fewer victims as a borrower.
             (Basis::Borrowing, _) => {
-                preemptor.preemptible
-                    && preemptor.preempted_before.is_some()
-                    && (best.is_none() || !within_guarantee)
+                let quotas = &input.cluster.quotas;
+                let may_borrow = preemptor.preemptible
+                    || quotas.holds_fixed(preemptor.pool, preemptor.team, preemptor.total);
+                may_borrow && preemptor.preempted_before.is_some() && (best.is_none() || !within_guarantee)
             }
         };
         if !applies {

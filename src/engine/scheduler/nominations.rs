@@ -22,6 +22,8 @@ pub struct Nomination {
     pub index: WorkloadIndex,
     /// Its team.
     pub team: TeamId,
+    /// Whether it is never preempted.
+    pub fixed: bool,
     /// Its user, where users of the team take turns.
     pub user: Option<UserOf>,
     /// The pool in which it starts.
@@ -70,6 +72,7 @@ impl Nomination {
             id: waiting.id.clone(),
             index: waiting.index,
             team: waiting.team,
+            fixed: !waiting.preemptible,
             user: waiting.user.clone(),
             pool,
             shape: Arc::clone(&waiting.shape),
@@ -93,6 +96,9 @@ impl Nomination {
     /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.team, &self.total, times);
+        if self.fixed {
+            state.quotas.hold_fixed(self.pool, self.team, &self.total, times);
+        }
         if let Some(user) = &self.user {
             state.quotas.users.hold(user, self.pool, &self.total, times);
         }

@@ -120,6 +120,8 @@ pub struct WorkloadInfo {
     pub live: BTreeMap<Option<NodeId>, u32>,
     /// The queue that it is charged to.
     pub charged_queue: Name,
+    /// Whether it is charged as work that is never preempted.
+    pub charged_fixed: bool,
     /// The nodes where pods of it could not be started.
     pub avoided_nodes: Option<Box<AvoidedNodes>>,
     /// It is ordered before the others of its team because it waits too long, or it started for that reason.
@@ -405,6 +407,9 @@ pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
         let held = info.held();
         let terminating = Vector::default().plus(&info.need, i64::from(info.usage.terminating_pods));
         quotas.hold(info.usage.pool, info.team, &held, &terminating, times);
+        if info.charged_fixed {
+            quotas.hold_fixed(info.usage.pool, info.team, &held.plus(&terminating, -1), times);
+        }
         if info.unadmitted.is_some() {
             return;
         }

@@ -93,9 +93,10 @@ impl ClusterState {
         let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
         self.quotas.clear_usage();
         for id in &ids {
+            let fixed = self.workloads.get(id).is_some_and(|info| !self.preemptible(info));
             if let Some(info) = self.workloads.get_mut(id) {
                 let queue = queue_name(&self.quotas, info);
-                info.charged_queue = queue;
+                (info.charged_queue, info.charged_fixed) = (queue, fixed);
                 charge_quotas(&mut self.quotas, info, 1);
             }
         }
@@ -144,6 +145,7 @@ impl ClusterState {
                     removed: false,
                     live: BTreeMap::new(),
                     charged_queue: "".into(),
+                    charged_fixed: false,
                     raised: false,
                     avoided_nodes: None,
                     shape: Arc::clone(&shape),

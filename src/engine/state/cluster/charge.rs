@@ -54,7 +54,9 @@ impl ClusterState {
                 (info.need, info.sizes) = (need, sizes);
             }
         }
+        let fixed = self.workloads.get(id).is_some_and(|info| !self.preemptible(info));
         let Some(info) = self.workloads.get_mut(id) else { return };
+        info.charged_fixed = fixed;
         let usage = usage_of(info, pool, &self.nodes);
         let before = std::mem::replace(&mut info.usage, usage);
         info.charged_queue = queue_name(&self.quotas, info);

@@ -64,6 +64,7 @@ impl ClusterState {
             removed: false,
             live: BTreeMap::from([(Some(node), 1)]),
             charged_queue: "".into(),
+            charged_fixed: false,
             raised: false,
             avoided_nodes: None,
             unadmitted: Some(standing),

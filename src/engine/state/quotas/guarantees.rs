@@ -91,6 +91,21 @@ impl QuotaTree {
             })
     }
 
+    /// Whether the work of the team that is never preempted stays within its guarantee and those above it with `amount`
+    /// more; its preemptible work does not count (law 2).
+    #[must_use]
+    pub fn holds_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
+        let own = &self.quota_usages[pool][team];
+        own.governed().any(|(index, _)| amount.get(index) > 0)
+            && self.teams[team].path.iter().all(|at| {
+                let quota_usage = &self.quota_usages[pool][*at];
+                quota_usage.governed().all(|(index, guaranteed)| {
+                    let more = amount.get(index);
+                    more == 0 || quota_usage.fixed.get(index).saturating_add(more) <= guaranteed
+                })
+            })
+    }
+
     /// Whether the team's own guarantee, without those above it, covers `amount` more.
     #[must_use]
     pub fn own_guarantee_holds(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
@@ -161,6 +176,26 @@ impl QuotaTree {
                 None => quota_usage.is_beyond_guarantee(),
                 Some(change) => quota_usage.would_be_beyond_guarantee(change),
             }
+        })
+    }
+
+    /// Whether one of `levels` that has a guarantee would still hold more than it, of a resource in `amount`, without
+    /// `amount`.
+    #[must_use]
+    pub fn any_beyond_guarantee_without(
+        &self,
+        pool: PoolId,
+        levels: &[TeamId],
+        amount: &Vector,
+        hypothetical: &Hypothetical,
+    ) -> bool {
+        levels.iter().any(|at| {
+            let quota_usage = &self.quota_usages[pool][*at];
+            quota_usage.governed().any(|(index, guaranteed)| {
+                let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
+                let less = amount.get(index);
+                less > 0 && quota_usage.after(index, change, 0).saturating_sub(less) > guaranteed
+            })
         })
     }
 

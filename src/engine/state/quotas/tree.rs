@@ -107,11 +107,11 @@ impl QuotaTree {
         for pool in PoolId::first(self.pool_names.len()) {
             let quota = team.as_ref().and_then(|team| team.quotas.get(&self.pool_names[pool]));
             let old = std::mem::take(&mut self.quota_usages[pool][index]);
-            let (held, terminating, nominated) = (old.held, old.terminating, old.nominated);
+            let (held, terminating, nominated, fixed) = (old.held, old.terminating, old.nominated, old.fixed);
             // What a team borrowed is not forgotten when its definition changes.
             let (past, past_rest) = (old.past, old.past_rest);
             let mut quota_usage =
-                QuotaUsage { held, terminating, nominated, past, past_rest, ..QuotaUsage::default() };
+                QuotaUsage { held, terminating, nominated, fixed, past, past_rest, ..QuotaUsage::default() };
             if let Some(quota) = quota {
                 let mut caps = |list: &crate::types::amount::ResourceList| {
                     list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()
@@ -183,6 +183,7 @@ impl QuotaTree {
             quota_usage.held = Vector::default();
             quota_usage.terminating = Vector::default();
             quota_usage.nominated = Vector::default();
+            quota_usage.fixed = Vector::default();
             quota_usage.clear_cache();
         }
         self.queue_held.clear();
@@ -197,6 +198,14 @@ impl QuotaTree {
             quota_usage.held.add(held, times);
             quota_usage.terminating.add(terminating, times);
             quota_usage.clear_cache();
+        }
+    }
+
+    /// Adds `amount` × `times` to the usage of a team that is never preempted.
+    pub fn hold_fixed(&mut self, pool: PoolId, team: TeamId, amount: &Vector, times: i64) {
+        self.dirty.insert((pool, team));
+        for at in &self.teams[team].path {
+            self.quota_usages[pool][*at].fixed.add(amount, times);
         }
     }
 

@@ -23,6 +23,8 @@ pub struct QuotaUsage {
     pub held: Vector,
     pub(super) terminating: Vector,
     pub(super) nominated: Vector,
+    /// The part of the usage, once all preemptors have started, that is never preempted.
+    pub(super) fixed: Vector,
     /// Past borrowed usage, decayed over time (`QuotaTree::accrue`).
     pub past: Vector,
     /// What `past` has beyond whole thousandths, in units of 2⁻³² of one: many short steps lose nothing.
