@@ -63,8 +63,8 @@ async fn the_pods_of_a_group_start_all_or_none() {
 
         // All four exist, and three of them fit.
         world.kubectl.apply(&member(3)).await?;
-        let waits = explained(world, "a", "g", "NotPreemptibleOverGuarantee").await?;
-        ensure!(waits.contains("guarantee"), "{waits}");
+        let waits = explained(world, "a", "g", "NoRoom").await?;
+        ensure!(waits.contains("Needs 4 GPUs; 3 GPUs are free"), "{waits}");
         world.stays("none of them runs", Duration::from_secs(3), |view| all_gated(view, 4)).await?;
         let refusal = ["patch", "pod", "g-0", "--namespace=a", "--type=merge", "-p"];
         let free = r#"{"spec":{"schedulingGates":null}}"#;

@@ -104,7 +104,7 @@ pub fn team_limit(state: &ClusterState, team: TeamId, pool: PoolId, index: usize
 /// A workload that is not preemptible does not fit the guarantee.
 pub fn must_fit_guarantee(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -> Verdict {
     let message = format!(
-        "Not preemptible, so its {} must fit the guarantee. {}",
+        "Not preemptible, so its {} must fit the guarantee beside the team's other work that is not. {}",
         amounts(state, total),
         usage(state, team, pool, total),
     );
