@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use sluice::api::names;
 use sluice_harness::{View, World, eventually, patience};
 
-use crate::pods::{event_note, explained};
+use crate::pods::{event_note, explained, pod};
 use crate::support::{Job, SLUICE, nodes, quota, running, team, team_of};
 
 /// A Deployment or StatefulSet `web` of pods with one GPU each, with extra lines in its spec.
@@ -69,7 +69,7 @@ fn gated(view: &View, namespace: &str) -> Result<String, String> {
 async fn a_deployment_grows_when_its_team_has_quota_again() {
     World::run("scale-up", SLUICE, 1, async |world| {
         world.apply(&format!("{}{}", nodes(1, 8), team("a", 3))).await?;
-        world.kubectl.apply(&Job::new("a", "first").manifest()).await?;
+        world.kubectl.apply(&pod("a", "first", 1, "")).await?;
         world.kubectl.apply(&replicas("Deployment", "a", 2, "", "")).await?;
         running(world, "a", 3).await?;
         scale(world, "deployment", "a", 3).await?;
@@ -78,7 +78,7 @@ async fn a_deployment_grows_when_its_team_has_quota_again() {
         explained(world, "a", &third, "NotPreemptibleOverGuarantee").await?;
         let waits = |view: &View| gated(view, "a").map(drop);
         world.stays("the third waits despite free GPUs", Duration::from_secs(3), waits).await?;
-        world.kubectl.ok(&["delete", "job", "first", "--namespace=a", "--wait=false"]).await?;
+        world.kubectl.ok(&["delete", "pod", "first", "--namespace=a", "--wait=false"]).await?;
         world
             .until("all three run", |view| {
                 let web = view.running("a").filter(|pod| pod.name.starts_with("web-")).count();
