@@ -51,7 +51,9 @@ enum Rule {
     Quota,
     /// Quotas with borrowing and reclaiming; backfill within a team.
     QuotaBackfill,
-    /// The engine that runs on a cluster.
+    /// The engine that runs on a cluster, with the settings of a team that chooses none.
+    SluiceDefault,
+    /// The same with the settings of the options.
     Sluice,
 }
 
@@ -63,7 +65,8 @@ impl Rule {
             Self::Backfill => "one pool, backfill",
             Self::Quota => "quota + reclaim, FIFO per team",
             Self::QuotaBackfill => "quota + reclaim, backfill",
-            Self::Sluice => "Sluice",
+            Self::SluiceDefault => "Sluice, no option set",
+            Self::Sluice => "Sluice, owners reclaim only",
         }
     }
 }
@@ -145,7 +148,7 @@ fn main() -> Result<ExitCode> {
         for rule in Rule::value_variants() {
             let wanted = arguments.policies.is_empty() || arguments.policies.contains(rule);
             let makes_sense =
-                trace.teams.len() > 1 || matches!(rule, Rule::Fifo | Rule::Backfill | Rule::Sluice);
+                trace.teams.len() > 1 || matches!(rule, Rule::Fifo | Rule::Backfill | Rule::SluiceDefault);
             if !wanted || !makes_sense {
                 continue;
             }
@@ -154,6 +157,10 @@ fn main() -> Result<ExitCode> {
             let progress = |done: usize| bar.set_position(done as u64);
             let outcome = match (rule, &alone) {
                 (Rule::Private, Some(outcome)) => outcome.clone(),
+                (Rule::SluiceDefault, _) => {
+                    let default = sluice::Choice { min_runtime: Duration::ZERO, ..arguments.choice() };
+                    sluice::run(&trace, default, &progress)?
+                }
                 (Rule::Sluice, _) => sluice::run(&trace, arguments.choice(), &progress)?,
                 _ => baseline::run(&trace, policy(*rule), &progress),
             };
@@ -183,7 +190,7 @@ fn policy(rule: Rule) -> Policy {
         Rule::Private | Rule::Fifo => (false, false),
         Rule::Backfill => (true, false),
         Rule::Quota => (false, true),
-        Rule::QuotaBackfill | Rule::Sluice => (true, true),
+        Rule::QuotaBackfill | Rule::SluiceDefault | Rule::Sluice => (true, true),
     };
     Policy { order: Order::Fifo, backfill, reclaim }
 }

@@ -35,6 +35,8 @@ pub struct Outcome {
 pub struct Figures {
     /// Seconds from submission to the start of the run that finished: mean, median, 95th, 99th percentile.
     pub wait: [f64; 4],
+    /// Mean seconds of the same wait, weighted by the GPUs of each job.
+    pub wait_by_gpus: f64,
     /// Mean seconds from submission to the end.
     pub jct: f64,
     /// Number of finished jobs.
@@ -99,6 +101,9 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
             real(quantile(&sorted, 95)),
             real(quantile(&sorted, 99)),
         ],
+        wait_by_gpus: weighted(
+            finished.iter().map(|(job, wait)| (real(*wait), f64::from(trace.jobs[*job].gpus))),
+        ),
         jct: mean(finished.iter().map(|(job, wait)| real(wait + trace.jobs[*job].duration))),
         jobs: finished.len(),
         used,
@@ -191,6 +196,13 @@ fn jain(values: &[f64]) -> f64 {
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = values.fold((0.0, 0_usize), |(sum, n), value| (sum + value, n + 1));
     sum / count(n.max(1))
+}
+
+/// The mean of values with their weights.
+fn weighted(values: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (sum, weights) =
+        values.fold((0.0, 0.0), |(sum, weights), (value, weight)| (sum + value * weight, weights + weight));
+    if weights > 0.0 { sum / weights } else { 0.0 }
 }
 
 /// The smallest value that is at least as large as this percentage of the values.
