@@ -17,7 +17,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
         Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
         Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event),
-        Event::PastUsage(past) => return adopt_past_usage(scheduler, past, now),
+        Event::PastUsage(past) => return note_past_usage(scheduler, past, now),
         Event::WorkloadApplied(workload) => {
             pods_ready::clear_changed(scheduler, workload);
             Some(workload.id.clone())
@@ -96,20 +96,20 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
 fn accrue(scheduler: &mut Scheduler, now: Time) {
     if let Some(half_life) = scheduler.settings.usage_half_life {
         let since = std::mem::replace(&mut scheduler.cursor.accrued, now);
-        scheduler.state.quotas.accrue(now.since(since), half_life);
+        scheduler.state.quotas.accrue(since, now, half_life);
         scheduler.queue.order.mark_all_stale();
     }
 }
 
-/// Takes over the past usage of a team from its status, decayed up to `now`, while no plan was made: the engine's own value
-/// is the newer one from then on.
-fn adopt_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
+/// Takes note of the past usage in the status of a team: fair shares count what was last written, whoever wrote it. An
+/// engine that has not planned yet also goes on from it; later, its own value is the more precise one.
+fn note_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
     let Some(half_life) = scheduler.settings.usage_half_life else { return };
-    if scheduler.cursor.has_planned {
-        return;
-    }
-    scheduler.state.adopt_past_usage(past, now.since(past.at), half_life);
+    let adopt = !scheduler.cursor.has_planned;
+    scheduler.state.note_past_usage(past, now, half_life, adopt);
     scheduler.queue.order.mark_all_stale();
+    // Another order may let a blocked workload start.
+    scheduler.cursor.generation += 1;
 }
 
 /// Whether an event reports more than the engine's own decisions.

@@ -24,7 +24,9 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
         for (pool_name, pool) in state.quotas.pools() {
             let quota_usage = state.quotas.quota_usage(pool, team);
             let quota = definition.quotas.get(pool_name);
-            let used = [&quota_usage.held, &quota_usage.past].iter().any(|of| of.nonzero().next().is_some());
+            let used = [&quota_usage.held, quota_usage.past.amounts()]
+                .iter()
+                .any(|of| of.nonzero().next().is_some());
             if quota.is_none() && !used {
                 continue;
             }
@@ -49,7 +51,7 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
                 borrowed: list(state, &borrowed),
                 lent: list(state, &lent),
                 fair_share: fair.get(&(pool, team)).map(|share| list(state, share)).unwrap_or_default(),
-                past: state.resources.list(&quota_usage.past),
+                past: state.resources.list(quota_usage.past.amounts()),
             });
         }
     }

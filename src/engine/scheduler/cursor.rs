@@ -25,7 +25,7 @@ pub struct CycleCursor {
     pub cut_short: bool,
     /// When the last plan was made.
     pub planned: Time,
-    /// Whether a plan was made; before, the engine has decided nothing and adopts past usage from statuses.
+    /// Whether a plan was made; before, the engine has decided nothing and goes on from the past usage in statuses.
     pub has_planned: bool,
     /// Whether an eviction was not considered because the start of its victim was not confirmed.
     pub awaits_start: bool,

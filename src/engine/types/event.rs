@@ -52,8 +52,8 @@ pub enum Event {
     },
 }
 
-/// The past borrowed usage of a team as its status has it. An engine that has planned keeps its own value, so that the echo
-/// of a write changes nothing; any other adopts it.
+/// The past borrowed usage of a team as its status has it. Fair shares count it, decayed up to the plan, on every replica. An
+/// engine that has not planned yet also goes on from it; one that has keeps its own value for the next write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PastUsage {
     /// The team.

@@ -12,7 +12,7 @@ use crate::types::amount::ResourceList;
 use crate::types::ids::WorkloadIndex;
 use crate::types::vector::{PODS, Vector};
 use crate::types::{
-    DEFAULT_POOL, Event, Name, Observed, PastUsage, PodShape, Size, Team, Unready, Workload, WorkloadId,
+    DEFAULT_POOL, Event, Name, Observed, PastUsage, PodShape, Size, Team, Time, Unready, Workload, WorkloadId,
 };
 
 /// The most that a waiting workload may ask for of one resource in all, in thousandths: a pebibyte of memory. So sums of it
@@ -66,13 +66,14 @@ impl ClusterState {
         }
     }
 
-    /// Takes over what a team borrowed in the past, as it was `elapsed` ago.
-    pub fn adopt_past_usage(&mut self, past: &PastUsage, elapsed: Duration, half_life: Duration) {
+    /// Takes note of the past usage in the status of a team; with `adopt`, the engine's own value goes on from there.
+    pub fn note_past_usage(&mut self, past: &PastUsage, now: Time, half_life: Duration, adopt: bool) {
         let known = self.resources.count();
+        let mut pools = BTreeMap::new();
         for (pool, usage) in past.pools.iter().take(MOST_POOLS) {
-            let usage = self.resources.vector(usage);
-            self.quotas.adopt_past(pool, &past.team, &usage, elapsed, half_life);
+            pools.insert(self.quotas.intern_pool(pool), self.resources.vector(usage));
         }
+        self.quotas.note_written(&past.team, &pools, (past.at, now), half_life, adopt);
         if self.resources.count() > known {
             self.count_again();
         }

@@ -5,6 +5,7 @@
 //! parent.
 
 mod guarantees;
+mod past;
 mod shares;
 mod tree;
 mod usage;

@@ -1,55 +1,51 @@
 //! Fair shares: the borrowed capacity of each team relative to others, and whether a change is fairer (law
 //! 5).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::state::quotas::tree::{Hypothetical, QuotaTree, Share};
-use crate::types::Name;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::ratio::{self, Ratio};
 use crate::types::vector::Vector;
-
-/// The part of past usage that is left after `elapsed`, in units of 2⁻³².
-fn remaining(elapsed: Duration, half_life: Duration) -> i128 {
-    let (elapsed, half_life) = (elapsed.as_millis(), half_life.as_millis().max(1));
-    let whole = u32::try_from(elapsed / half_life).unwrap_or(u32::MAX);
-    let within = ((elapsed % half_life) << 31) / half_life;
-    let remaining = ((1_u128 << 32) - within).checked_shr(whole).unwrap_or(0);
-    i128::try_from(remaining).unwrap_or(0)
-}
+use crate::types::{Name, Time};
 
 impl QuotaTree {
     /// The team's share of borrowed capacity once evictions end, with its past usage.
     #[must_use]
     pub fn share(&self, pool: PoolId, team: TeamId) -> Share {
-        let past = |at: &TeamId| &self.quota_usages[pool][*at].past;
+        let past = |at: &TeamId| self.quota_usages[pool][*at].past.counted();
         self.teams[team].path.iter().rev().map(|at| self.level_share_and(pool, *at, None, past(at))).collect()
     }
 
-    /// Updates the past borrowed usage: after each half-life half of it is left (in between, linearly), and
-    /// the present usage takes the place of the rest.
-    pub fn accrue(&mut self, elapsed: Duration, half_life: Duration) {
-        let remaining = remaining(elapsed, half_life);
+    /// Lets past borrowed usage decay from `last`, the time of the last step, to `now`.
+    pub fn accrue(&mut self, last: Time, now: Time, half_life: Duration) {
         for quota_usage in self.quota_usages.iter_mut().flatten() {
-            quota_usage.accrue(remaining);
+            let borrowed = quota_usage.borrowed_now();
+            quota_usage.past.accrue(&borrowed, last, now, half_life);
         }
     }
 
-    /// Takes over what a team had borrowed in a pool by a time that is `elapsed` ago; since then it has borrowed what it
-    /// borrows now.
-    pub fn adopt_past(
+    /// Takes note of what the status of a team says about its past usage. With `adopt`, the engine's own value goes on from
+    /// there. What the status does not list is zero.
+    pub fn note_written(
         &mut self,
-        pool: &Name,
         team: &Name,
-        past: &Vector,
-        elapsed: Duration,
+        pools: &BTreeMap<PoolId, Vector>,
+        times: (Time, Time),
         half_life: Duration,
+        adopt: bool,
     ) {
-        let (pool, team) = (self.intern_pool(pool), self.intern_team(team));
-        let quota_usage = &mut self.quota_usages[pool][team];
-        (quota_usage.past, quota_usage.past_rest) = (past.clone(), Vector::default());
-        quota_usage.accrue(remaining(elapsed, half_life));
+        let (team, (at, now)) = (self.intern_team(team), times);
+        for pool in PoolId::first(self.quota_usages.len()) {
+            let quota_usage = &mut self.quota_usages[pool][team];
+            let written = pools.get(&pool).cloned().unwrap_or_default();
+            if adopt {
+                let borrowed = quota_usage.borrowed_now();
+                quota_usage.past.adopt(&written, &borrowed, at, now, half_life);
+            }
+            quota_usage.past.note_written(written, at, now, half_life);
+        }
     }
 
     /// The share that orders a borrowing workload of that team, or the share with `more`. A team of weight 0
@@ -58,7 +54,7 @@ impl QuotaTree {
     pub fn queue_share(&self, pool: PoolId, team: TeamId, more: Option<&Vector>) -> Share {
         let weightless = |at: &TeamId| self.teams[*at].team.as_ref().is_some_and(|team| team.weight == 0);
         let level = |at: &TeamId| {
-            let past = &self.quota_usages[pool][*at].past;
+            let past = self.quota_usages[pool][*at].past.counted();
             if weightless(at) { Ratio::INFINITE } else { self.level_share_and(pool, *at, more, past) }
         };
         self.teams[team].path.iter().rev().map(level).collect()

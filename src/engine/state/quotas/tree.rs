@@ -109,9 +109,9 @@ impl QuotaTree {
             let old = std::mem::take(&mut self.quota_usages[pool][index]);
             let (held, terminating, nominated, fixed) = (old.held, old.terminating, old.nominated, old.fixed);
             // What a team borrowed is not forgotten when its definition changes.
-            let (past, past_rest) = (old.past, old.past_rest);
+            let past = old.past;
             let mut quota_usage =
-                QuotaUsage { held, terminating, nominated, fixed, past, past_rest, ..QuotaUsage::default() };
+                QuotaUsage { held, terminating, nominated, fixed, past, ..QuotaUsage::default() };
             if let Some(quota) = quota {
                 let mut caps = |list: &crate::types::amount::ResourceList| {
                     list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::state::quotas::past::Past;
 use crate::types::ratio::Ratio;
 use crate::types::vector::Vector;
 
@@ -26,9 +27,7 @@ pub struct QuotaUsage {
     /// The part of the usage, once all preemptors have started, that is never preempted.
     pub(super) fixed: Vector,
     /// Past borrowed usage, decayed over time (`QuotaTree::accrue`).
-    pub past: Vector,
-    /// What `past` has beyond whole thousandths, in units of 2⁻³² of one: many short steps lose nothing.
-    pub(super) past_rest: Vector,
+    pub past: Past,
     /// Cached results, valid until the next change.
     pub(super) share: Cell<Option<Ratio>>,
     pub(super) beyond: Cell<Option<bool>>,
@@ -92,16 +91,13 @@ impl QuotaUsage {
         }
     }
 
-    /// Decays the past borrowed usage to the part `remaining`, in units of 2⁻³²; present usage takes the place of the rest.
-    pub(super) fn accrue(&mut self, remaining: i128) {
-        for index in 0..self.held.len().max(self.past.len()) {
-            let now = i128::from(self.borrowed(index, self.held.get(index))) << 32;
-            let before = (i128::from(self.past.get(index)) << 32) + i128::from(self.past_rest.get(index));
-            // Of the difference, so that no product exceeds its type.
-            let past = now + scaled(before - now, remaining);
-            self.past.set(index, i64::try_from(past >> 32).unwrap_or(i64::MAX));
-            self.past_rest.set(index, i64::try_from(past & i128::from(u32::MAX)).unwrap_or(0));
+    /// What the team and the teams below it borrow at present.
+    pub(super) fn borrowed_now(&self) -> Vector {
+        let mut borrowed = Vector::default();
+        for (index, held) in self.held.entries() {
+            borrowed.set(index, self.borrowed(index, held));
         }
+        borrowed
     }
 
     /// Clears the cached results, after any change.
@@ -135,10 +131,4 @@ impl QuotaUsage {
         !self.has_guarantee()
             || self.governed().any(|(index, guaranteed)| self.after(index, change.get(index), 0) > guaranteed)
     }
-}
-
-/// `amount` × `part` ÷ 2³², rounded down. The amount has up to 96 bits, the part up to 33.
-fn scaled(amount: i128, part: i128) -> i128 {
-    let (high, low) = (amount >> 32, amount & i128::from(u32::MAX));
-    high * part + ((low * part) >> 32)
 }
