@@ -134,30 +134,6 @@ fn after(mut world: World, jobs: &[(&str, &str, i32, u32, i64)]) -> World {
 }
 
 #[test]
-fn law_4_a_victim_that_would_evict_a_sibling_about_to_start_is_spared() {
-    // c's six GPUs may come from w6 or from w4 of the same team. Once queued again, w6 would evict w4.
-    let teams = vec![team("a", None, 0, None), team("b", None, 2, None), team("c", None, 0, Some(9))];
-    let jobs = [
-        ("b", "train", 0, 1, 1),
-        ("c", "train", 0, 3, 3),
-        ("a", "train", 0, 2, 2),
-        ("a", "train", 0, 1, 3),
-        ("c", "train", 0, 3, 2),
-        ("a", "train", 1, 1, 2),
-    ];
-    let mut world = after(World::new(&[6, 7, 2], teams), &jobs);
-    // c/w2 was evicted for a fair share before, and would not be again.
-    if let Some(job) = world.items.get_mut(&WorkloadId("c/w2".into())) {
-        job.workload.evicted_for_fair_share = false;
-        let again = job.workload.clone();
-        world.engine.apply(Event::WorkloadApplied(again), world.now);
-    }
-    world.settle();
-    let evictions: Vec<&String> = world.log.iter().filter(|line| line.contains("for c/w5")).collect();
-    assert_eq!(evictions, ["Evict a/w4 for c/w5 FairShare"], "{:#?}", world.log);
-}
-
-#[test]
 fn law_8_no_victim_is_evicted_twice_for_a_preemptor_without_an_event() {
     // Capacity freed by a's victims is reserved for a's next workload before c's next one is served. The
     // shares end less fair than predicted, so c's first workload would evict the same two again.

@@ -182,8 +182,11 @@ pub fn fair_shares(world: &World, usage: &Usage) -> Vec<FairShare> {
 
 /// Law 2: the sets of running workloads of which one must be evicted for `job`, since it would start within
 /// its guarantee. A set without a sibling does not count while a sibling's reservation is in the way of
-/// `job`.
+/// `job`; none counts while a sibling's reservation of quota is.
 pub fn preemptions_due(world: &World, job: &Job) -> Vec<Vec<WorkloadId>> {
+    if world.is_limited_by_sibling(job) {
+        return Vec::new();
+    }
     let mut sets = preemption_sets(world, job).unwrap_or_default();
     if world.is_masked_by_sibling(job) {
         let is_sibling = |id: &WorkloadId| world.items[id].workload.team == job.workload.team;

@@ -20,6 +20,7 @@ mod placement;
 mod pod_loss;
 mod pods;
 mod purity;
+mod quota_reservations;
 mod ready;
 mod reservations;
 mod sizes;

@@ -479,6 +479,22 @@ impl World {
             && self.used(team) + free + job.total() > self.guaranteed(team)
     }
 
+    /// Whether a limit on the path of `job` cannot hold it beside a sibling before it that has a reservation.
+    pub fn is_limited_by_sibling(&self, job: &Job) -> bool {
+        let before = |owner: &Job| {
+            owner.workload.team == job.workload.team
+                && Self::queue_position(owner) < Self::queue_position(job)
+        };
+        let exceeds = |owner: &Job| {
+            let both = owner.total() + job.total();
+            let path = self.path(&job.workload.team);
+            path.iter().any(|team| self.limit(team).is_some_and(|limit| self.used(team) + both > limit))
+        };
+        let reservations = self.engine.reservations();
+        let mut owners = reservations.iter().map(|reservation| &self.items[&reservation.owner]);
+        owners.any(|owner| before(owner) && exceeds(owner))
+    }
+
     /// GPUs by node that are reserved for siblings before `job` that would borrow.
     fn reserved_by_borrowing_siblings(&self, job: &Job) -> BTreeMap<Name, i64> {
         let mut masked = BTreeMap::new();

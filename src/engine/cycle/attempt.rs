@@ -11,7 +11,7 @@ use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::scheduler::Scheduler;
 use crate::types::ids::{NodeId, PoolId};
-use crate::types::{Name, Plan, Time, Verdict, WorkloadId};
+use crate::types::{Name, Plan, Reason, Time, Verdict, WorkloadId};
 
 /// The pools in which a workload has not started.
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Pla
         if smaller_size::admit_smaller(scheduler, id, now, plan) {
             return None;
         }
-        reserve::release(scheduler, id);
+        note_barred(scheduler, id, &verdict, now);
         return Some(verdict);
     }
     let pools = pool_names(info);
@@ -47,6 +47,22 @@ pub fn run(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan: &mut Pla
     }
     // 5. Refuse.
     Some(refuse(scheduler, &waiting, &pools, options, now))
+}
+
+/// Notes that its queue keeps a workload from starting in any pool. Where the queue is full, the workload may own the
+/// reservation of its team.
+fn note_barred(scheduler: &mut Scheduler, id: &WorkloadId, verdict: &Verdict, now: Time) {
+    let waiting = (verdict.reason == Reason::QueueLimit).then(|| WaitingWorkload::of(&scheduler.state, id));
+    let (Some(waiting), Some(info)) = (waiting.flatten(), scheduler.state.get(id)) else {
+        return reserve::release(scheduler, id);
+    };
+    let pools = pool_names(info).into_iter().filter_map(|name| {
+        let pool = find_pool(&scheduler.state, &name)?;
+        Some((pool, placement::eligible(&scheduler.state, &waiting.request(pool))))
+    });
+    let pools: Vec<_> = pools.collect();
+    let verdicts = vec![verdict.clone(); pools.len()];
+    reserve::note_refusal(scheduler, &waiting, &pools, &verdicts, now);
 }
 
 /// Admits a workload in the first pool where it can start at once; if there is none, returns its pools.
@@ -99,7 +115,8 @@ fn preempt_in_a_pool(
         if options.withheld.contains_key(&pool) && reserve::team_has_reserved_capacity(scheduler, attempt) {
             continue;
         }
-        if let Err(verdict) = reserve::leave_guarantee_to_owner(scheduler, &waiting, pool, now) {
+        let left = reserve::leave_guarantee_to_owner(scheduler, &waiting, pool, now);
+        if let Err(verdict) = left.and_then(|()| reserve::leave_quota(scheduler, &waiting, pool, now)) {
             options.withheld.insert(pool, verdict);
             continue;
         }

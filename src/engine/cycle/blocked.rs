@@ -28,7 +28,8 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
         return Blocked::Unknown;
     }
     // Any change may let the owner of a reservation start sooner.
-    if reservations.by_team.values().any(|reservation| reservation.owner == *id) {
+    let mut owned = reservations.by_team.values().filter(|reservation| reservation.owner == *id);
+    if owned.any(|reservation| !reservation.awaits_quota()) {
         return Blocked::Unknown;
     }
     let (team, total) = (waiting.team, &waiting.total);

@@ -143,6 +143,9 @@ fn with_reservation(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) ->
             let expected = explain::expected(&scheduler.state, reservation, slot);
             format!("{} It has a reservation on {expected}.", verdict.message)
         }
+        (None, _) if reservation.keeps_quota() => {
+            format!("{} {}", verdict.message, explain::quota_reserved(reservation))
+        }
         (None, Some(older)) if reserve::is_deferred(scheduler, *pool, reservation) => {
             let older = explain::label(&scheduler.state, older);
             format!("{} It gets a reservation once {older} has started.", verdict.message)

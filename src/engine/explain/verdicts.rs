@@ -6,7 +6,7 @@ use crate::explain::names::{amounts, amounts_of, label, named, quantity, usage};
 use crate::placement::waiting::WaitingWorkload;
 use crate::placement::{self, Capacity, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
-use crate::scheduler::reservations::Reservation;
+use crate::scheduler::reservations::{Level, Reservation};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
@@ -34,6 +34,46 @@ pub fn guarantee_left(state: &ClusterState, reservation: &Reservation, slot: &Sl
     let message =
         format!("Leaves the guarantee of its team to {owner}, which has a reservation on {expected}.");
     pending(Reason::Reserved, message)
+}
+
+/// A workload could start, but would use quota that the owner of a reservation needs.
+pub fn quota_kept(
+    state: &ClusterState,
+    reservation: &Reservation,
+    level: &Level,
+    resource: usize,
+    amount: i64,
+) -> Verdict {
+    let team = |team: &TeamId| state.quotas.team(*team).name.clone();
+    let of = match level {
+        Level::Limit(at) => format!("limit of team {}", team(at)),
+        Level::Guarantee(at) => format!("guarantee of team {}", team(at)),
+        Level::Queue(at, queue) => format!("limit of queue {queue} of team {}", team(at)),
+    };
+    let (amount, owner) = (named(state, resource, amount), label(state, &reservation.owner));
+    let message = format!("Leaves {amount} of the {of} to {owner}, which {}.", starts(reservation));
+    pending(Reason::Reserved, message)
+}
+
+/// When the owner of a reservation is expected to start, as a clause.
+fn starts(reservation: &Reservation) -> String {
+    match reservation.start() {
+        Some(at) => {
+            format!("is expected to start within {} s", at.since(reservation.decided).as_secs())
+        }
+        None => "waits until enough workloads have ended; nothing tells when".to_owned(),
+    }
+}
+
+/// The quota that a reservation without nodes keeps.
+pub fn quota_reserved(reservation: &Reservation) -> String {
+    match reservation.start() {
+        Some(_) => format!("It has a reservation of the quota it needs and {}.", starts(reservation)),
+        None => {
+            "It has a reservation of the quota it needs; nothing tells when the workloads that use it end."
+                .to_owned()
+        }
+    }
 }
 
 /// The nodes of a reservation, and when its owner is expected to start.

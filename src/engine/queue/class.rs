@@ -109,6 +109,12 @@ impl Status {
         }
     }
 
+    /// Whether the class waits for quota and not for headroom.
+    pub(super) fn lacks_quota(&self) -> bool {
+        let until = self.conditions();
+        !until.is_empty() && !until.iter().any(|condition| matches!(condition, Condition::Headroom(..)))
+    }
+
     /// Whether the class may turn out to be within guarantee. A blocked class is known not to be.
     pub(super) fn may_be_within_guarantee(&self) -> bool {
         !matches!(self, Self::Blocked { .. } | Self::MayPreempt { within_guarantee: false, .. })

@@ -17,6 +17,8 @@ pub struct Conditions {
     quotas: BTreeMap<(PoolId, TeamId), BTreeSet<ClassId>>,
     shares: BTreeMap<PoolId, BTreeSet<(Ratio, ClassId)>>,
     queues: BTreeMap<(TeamId, Name), BTreeSet<ClassId>>,
+    /// The classes blocked on quota and not on headroom, by team.
+    limited: BTreeMap<TeamId, BTreeSet<First>>,
 }
 
 impl Conditions {
@@ -31,6 +33,21 @@ impl Conditions {
             }
             Condition::Headroom(shape, pods) => self.set_headroom(team, first, (*shape, *pods), blocked),
         }
+    }
+
+    /// Adds the first workload of a class that waits for quota and not for headroom, or removes it.
+    pub fn set_limited(&mut self, team: TeamId, first: First, blocked: bool) {
+        set_member(&mut self.limited, team, first, blocked);
+    }
+
+    /// The teams with a class that waits for quota.
+    pub fn limited_teams(&self) -> impl Iterator<Item = TeamId> + '_ {
+        self.limited.keys().copied()
+    }
+
+    /// The first workload of a team that waits for quota, of the classes for which `which` is true.
+    pub fn first_limited(&self, team: TeamId, which: impl Fn(ClassId) -> bool) -> Option<&First> {
+        self.limited.get(&team)?.iter().find(|(_, class)| which(*class))
     }
 
     fn set_headroom(&mut self, team: TeamId, first: &First, wanted: (HeadroomId, u64), blocked: bool) {

@@ -222,6 +222,24 @@ impl Pending {
         self.conditions.first_waiting(team, wanted, except)
     }
 
+    /// The teams with a class that waits for quota and not for headroom.
+    pub fn limited_teams(&self) -> impl Iterator<Item = TeamId> + '_ {
+        self.conditions.limited_teams()
+    }
+
+    /// The first workload of the team that waits for quota and not for headroom and may use these pools, without the
+    /// classes in `except`.
+    #[must_use]
+    pub fn first_limited(
+        &self,
+        team: TeamId,
+        pools: impl Fn(&[Name]) -> bool,
+        except: &BTreeSet<ClassId>,
+    ) -> Option<&(Rank, ClassId)> {
+        let uses = |class: ClassId| self.classes.get(&class).is_some_and(|class| pools(&class.key.pools));
+        self.conditions.first_limited(team, |class| !except.contains(&class) && uses(class))
+    }
+
     /// Whether a class is blocked on headroom of a shape.
     #[must_use]
     pub fn waits_for(&self, shape: HeadroomId) -> bool {
@@ -368,6 +386,9 @@ impl Pending {
         self.retry.set(id, &class.status, indexed);
         for condition in class.status.conditions() {
             self.conditions.set(team, &first, condition, indexed);
+        }
+        if class.status.lacks_quota() {
+            self.conditions.set_limited(team, first.clone(), indexed);
         }
         if matches!(class.status, Status::Active) {
             set_member(&mut self.active, team, first, indexed);

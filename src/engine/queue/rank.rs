@@ -51,6 +51,12 @@ impl Rank {
         Self { user_usage, ..self }
     }
 
+    /// Whether it comes before another rank whatever their users use, because it is raised or of higher priority.
+    #[must_use]
+    pub fn outranks(&self, other: &Self) -> bool {
+        (self.raised, self.priority) < (other.raised, other.priority)
+    }
+
     /// The workload's identity.
     #[must_use]
     pub fn id(&self) -> &WorkloadId {

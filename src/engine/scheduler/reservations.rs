@@ -7,7 +7,7 @@ use crate::prediction::timeline::Slot;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{Time, WorkloadId};
+use crate::types::{Name, Time, WorkloadId};
 
 /// The reservation of one team in one pool.
 #[derive(Clone, Debug)]
@@ -24,12 +24,16 @@ pub struct Reservation {
     pub due: Time,
     /// The reserved capacity, or why there is none.
     pub capacity: ReservedCapacity,
+    /// When the quota on the owner's path is free for it.
+    pub quota: QuotaStart,
     /// Whether a workload of another team, within guarantee, has taken reserved capacity.
     pub taken: bool,
     /// The older owner that must start before this reservation gets capacity again, if it was deferred.
     pub deferred_behind: Option<WorkloadId>,
     /// When the capacity was decided.
     pub decided: Time,
+    /// Since when nodes or quota have been kept for the owner, and with them its user's turn.
+    pub kept_since: Option<Time>,
 }
 
 /// The capacity that a reservation keeps.
@@ -39,8 +43,42 @@ pub enum ReservedCapacity {
     Waiting,
     /// Nodes, and the time at which the owner is to start there.
     Slot(Slot),
-    /// None is possible beside the reservations of other teams; one of their owners has to start first.
+    /// Quota, and no nodes yet: it is not foretold when the quota comes free, and until then no node is kept idle for it.
+    Quota,
+    /// Quota; no nodes are possible beside the reservations of other teams, and one of their owners has to start first.
     Infeasible,
+}
+
+/// When quota comes free, if running workloads end as expected; later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QuotaStart {
+    /// It is free.
+    Now,
+    /// Then.
+    At(Time),
+    /// Nothing tells when.
+    Unpredictable,
+}
+
+/// A level of a path that limits what workloads may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The limit of a team.
+    Limit(TeamId),
+    /// The guarantee of a team, for work that is never preempted.
+    Guarantee(TeamId),
+    /// The limit of a queue.
+    Queue(TeamId, Name),
+}
+
+impl Level {
+    /// The team at the level: its workloads, and those of the teams below it, hold quota there.
+    #[must_use]
+    pub fn team(&self) -> TeamId {
+        match self {
+            Self::Limit(team) | Self::Guarantee(team) | Self::Queue(team, _) => *team,
+        }
+    }
 }
 
 /// A reservation with its slot.
@@ -52,7 +90,29 @@ impl Reservation {
     pub fn slot(&self) -> Option<&Slot> {
         match &self.capacity {
             ReservedCapacity::Slot(slot) => Some(slot),
-            ReservedCapacity::Waiting | ReservedCapacity::Infeasible => None,
+            ReservedCapacity::Waiting | ReservedCapacity::Quota | ReservedCapacity::Infeasible => None,
+        }
+    }
+
+    /// Whether quota is kept for its owner.
+    #[must_use]
+    pub fn keeps_quota(&self) -> bool {
+        !matches!(self.capacity, ReservedCapacity::Waiting)
+    }
+
+    /// Whether its owner waits for quota alone, so that no change of the nodes matters to it.
+    #[must_use]
+    pub fn awaits_quota(&self) -> bool {
+        self.quota != QuotaStart::Now && self.slot().is_none()
+    }
+
+    /// When its owner is expected to start; `None` when that cannot be predicted.
+    #[must_use]
+    pub fn start(&self) -> Option<Time> {
+        match (&self.capacity, self.quota) {
+            (ReservedCapacity::Slot(slot), _) => slot.at,
+            (ReservedCapacity::Quota, QuotaStart::At(at)) => Some(at),
+            _ => None,
         }
     }
 

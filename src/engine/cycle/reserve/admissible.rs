@@ -2,6 +2,7 @@
 
 use crate::cycle::reserve::beside::place_beside;
 use crate::cycle::reserve::binding::{backfills, binding_copies, not_binding};
+use crate::cycle::reserve::quota::leave_quota;
 use crate::cycle::reserve::siblings::leave_guarantee_to_owner;
 use crate::cycle::reserve::whole::first_broken;
 use crate::explain;
@@ -24,6 +25,7 @@ pub fn admissible(
 ) -> Result<Placement, Verdict> {
     let Attempt { waiting, pool, now, .. } = attempt;
     leave_guarantee_to_owner(scheduler, waiting, pool, now)?;
+    leave_quota(scheduler, waiting, pool, now)?;
     let respected = binding_copies(scheduler, waiting, pool);
     let lasts = |reserved: &Reserved| !backfills(scheduler, waiting, now, &reserved.1);
     let kept: Vec<Reserved> = respected.iter().filter(|reserved| lasts(reserved)).cloned().collect();

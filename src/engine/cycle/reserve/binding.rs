@@ -5,10 +5,12 @@ use std::time::Duration;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::run_times;
 use crate::prediction::timeline::{Slot, running_admission};
+use crate::queue::order;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::ids::PoolId;
+use crate::types::ids::{PoolId, TeamId};
+use crate::types::vector::Vector;
 use crate::types::{Time, WorkloadId};
 
 /// Whether a workload waits.
@@ -16,11 +18,46 @@ pub fn waits(scheduler: &Scheduler, id: &WorkloadId) -> bool {
     scheduler.state.get(id).is_some_and(|info| info.phase == Phase::Pending)
 }
 
-/// Whether a waiting workload stands before the owner of a reservation in their team.
+/// Whether a waiting workload stands before the owner of a reservation in their team. What is kept for the owner includes
+/// its user's turn against all that was submitted later: otherwise users would take turns, and small workloads of each
+/// would start in between without end.
 pub fn stands_before(scheduler: &Scheduler, waiting: &WaitingWorkload, reservation: &Reservation) -> bool {
-    let pending = &scheduler.queue.pending;
-    let ranks = pending.rank(&waiting.id).zip(pending.rank(&reservation.owner));
-    ranks.is_some_and(|(rank, owner)| rank < owner)
+    let (pending, state) = (&scheduler.queue.pending, &scheduler.state);
+    let Some((rank, owner)) = pending.rank(&waiting.id).zip(pending.rank(&reservation.owner)) else {
+        return false;
+    };
+    let user = state.get(&reservation.owner).and_then(|info| info.workload.user.as_ref());
+    let other_user = waiting.user != state.quotas.user_of(reservation.team, user);
+    let keeps_turn = other_user && reservation.kept_since.is_some_and(|since| rank.submitted() > since);
+    if keeps_turn { rank.outranks(&owner) } else { rank < owner }
+}
+
+/// Whether quota that is kept for the owner of a reservation does not bind a waiting workload: it stands before the owner in
+/// their team, or it is of another team and within guarantee when the owner is not. Of the owners of two teams that wait
+/// for the same quota, the one with the older reservation is not bound by the other. Growth stands behind every owner.
+pub fn is_before(
+    scheduler: &Scheduler,
+    waiting: &WaitingWorkload,
+    pool: PoolId,
+    reservation: &Reservation,
+) -> bool {
+    if reservation.team == waiting.team {
+        return stands_before(scheduler, waiting, reservation);
+    }
+    let (state, pending) = (&scheduler.state, &scheduler.queue.pending);
+    let within = |team: TeamId, total: &Vector| state.quotas.own_guarantee_holds(pool, team, total);
+    let owner = state.get(&reservation.owner);
+    let owner_is_within = owner.is_some_and(|owner| within(owner.team, &owner.least_total()));
+    if within(waiting.team, &waiting.total) && !owner_is_within {
+        return true;
+    }
+    // By age and not by fair share: shares change with every start, and two owners would put each other off without end.
+    let own = scheduler.reservations.by_team.get(&(pool, waiting.team));
+    let own = own.filter(|own| own.owner == waiting.id && own.keeps_quota());
+    let age = |reservation: &Reservation| {
+        (reservation.kept_since, order::queue_position(state, pending, &reservation.owner))
+    };
+    own.is_some_and(|own| age(own) < age(reservation))
 }
 
 /// The reservations in a pool that bind a waiting workload: those of owners that do not stand behind it.
@@ -79,6 +116,12 @@ pub fn is_deferred(scheduler: &Scheduler, pool: PoolId, reservation: &Reservatio
     })
 }
 
+/// Whether the time limit of a workload that starts now ends it by then.
+pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then: Time) -> bool {
+    let limit = scheduler.state.get(&waiting.id).and_then(|info| run_times::limit(&scheduler.state, info));
+    limit.is_some_and(|limit| now.after(limit) <= then)
+}
+
 /// Whether a workload that starts now ends in time for a reservation.
 ///
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
@@ -88,7 +131,7 @@ pub fn backfills(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, sl
     let state = &scheduler.state;
     let Some(info) = state.get(&waiting.id) else { return false };
     if let Some(start) = slot.at {
-        return run_times::limit(state, info).is_some_and(|limit| now.after(limit) <= start);
+        return ends_by(scheduler, waiting, now, start);
     }
     let run_times = &scheduler.prediction.run_times;
     let Some(length) = run_times.length(state, info, Duration::ZERO) else { return false };

@@ -1,4 +1,4 @@
-//! Reservations: the first workload of a team that finds no capacity gets nodes and a start time (law 7).
+//! Reservations: the first workload of a team that cannot start gets quota, nodes and a start time (law 7).
 //!
 //! A pool has at most one reservation a team, and at most [`owners::MAX_RESERVATIONS`] in all. The owner gets nodes and
 //! a time at once when the ends of the workloads in its way can be predicted, else when it has waited for its queue's
@@ -19,8 +19,12 @@
 //! capacity again and again until the owner is within guarantee itself. And capacity reserved for a borrowing owner
 //! counts as held by its team: no workload of another team is evicted for a sibling that could start there.
 //!
+//! Quota is kept level by level on the owner's path, nodes only from when it is free or expected to be. Where nothing tells
+//! when it comes free, the owner gets the quota alone.
+//!
 //! ```text
 //!   owners ─▶ review ──────▶ whole ─▶ mask ─▶ binding
+//!      └────────┴▶ quota ──────────────────────▲
 //!   admissible ─▶ siblings ─▶ beside ─▲
 //! ```
 
@@ -29,6 +33,7 @@ pub mod beside;
 pub mod binding;
 pub mod mask;
 pub mod owners;
+pub mod quota;
 pub mod review;
 pub mod siblings;
 pub mod whole;
@@ -39,4 +44,5 @@ pub use mask::with_reserved_masked;
 pub use owners::{
     drop_stale, is_full, may_become_owner, next, note_refusal, note_start, release, review_due, views,
 };
+pub use quota::leave_quota;
 pub use siblings::{leave_guarantee_to_owner, team_has_reserved_capacity};

@@ -4,24 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cycle::reserve::binding::{is_deferred, stands_before, waits};
-use crate::cycle::reserve::review::{earliest, is_possible, review};
-use crate::placement;
+use crate::cycle::reserve::quota::quota_start;
+use crate::cycle::reserve::review::{MAX_RESERVATIONS, earliest, is_possible, review};
 use crate::placement::waiting::{Attempt, WaitingWorkload};
+use crate::placement::{self, Capacity};
 use crate::prediction::timeline::Until;
 use crate::queue::order;
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::{Reservation, ReservedCapacity};
+use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
 use crate::state::workload::Phase;
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
 
-/// The most teams that have a reservation in one pool: each is reviewed whenever capacity comes free.
-pub const MAX_RESERVATIONS: usize = 16;
-
-/// Whether a pool has as many reservations as it may have.
+/// Whether a pool has as many reservations of nodes as it may have.
 #[must_use]
 pub fn is_full(scheduler: &Scheduler, pool: PoolId) -> bool {
-    scheduler.reservations.in_pool(pool).count() >= MAX_RESERVATIONS
+    let with_nodes = scheduler.reservations.in_pool(pool).filter(|reservation| !reservation.awaits_quota());
+    with_nodes.count() >= MAX_RESERVATIONS
 }
 
 /// The earliest time at which a reservation without a slot gets one although its start cannot be predicted.
@@ -64,17 +63,20 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
     }
 }
 
-/// All reservations that have a slot.
+/// All reservations that keep nodes or quota.
 pub fn views(scheduler: &Scheduler) -> Vec<ReservationView> {
     let state = &scheduler.state;
     let view = |((pool, _), reservation): (&(PoolId, TeamId), &Reservation)| {
-        let slot = reservation.slot().filter(|_| waits(scheduler, &reservation.owner))?;
-        let nodes = slot.placement.iter().map(|(node, pods)| (state.nodes.name(*node).clone(), *pods));
+        if !reservation.keeps_quota() || !waits(scheduler, &reservation.owner) {
+            return None;
+        }
+        let nodes = reservation.slot().into_iter().flat_map(|slot| &slot.placement);
+        let nodes = nodes.map(|(node, pods)| (state.nodes.name(*node).clone(), *pods));
         Some(ReservationView {
             owner: reservation.owner.clone(),
             pool: state.quotas.pool_name(*pool).clone(),
             nodes: nodes.collect(),
-            start: slot.at,
+            start: reservation.start(),
         })
     };
     scheduler.reservations.by_team.iter().filter_map(view).collect()
@@ -129,7 +131,7 @@ pub fn note_refusal(
     let scarce: Vec<Attempt<'_>> = options
         .iter()
         .zip(verdicts)
-        .filter(|(_, verdict)| lacks_capacity(verdict.reason))
+        .filter(|(_, verdict)| lacks_capacity(verdict.reason) || lacks_quota(verdict.reason))
         .map(|((pool, nodes), _)| Attempt { waiting, pool: *pool, nodes, now })
         .collect();
     let owned = |attempt: &&Attempt<'_>| {
@@ -150,12 +152,14 @@ pub fn note_refusal(
         pods: waiting.pods,
         due: scheduler.deadlines.waits_since(info).after(reserve_after),
         capacity: ReservedCapacity::Waiting,
+        quota: QuotaStart::Now,
         taken: false,
         deferred_behind: None,
         decided: now,
+        kept_since: None,
     };
     let before = scheduler.reservations.by_team.insert((best.pool, waiting.team), reservation);
-    if before.is_some_and(|before| before.slot().is_some()) {
+    if before.is_some_and(|before| before.keeps_quota()) {
         scheduler.cursor.generation += 1;
     }
     review(scheduler, best);
@@ -165,18 +169,28 @@ pub fn note_refusal(
 fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Option<Attempt<'a>> {
     let mut best: Option<((bool, Option<Time>), Attempt<'a>)> = None;
     for attempt in attempts {
-        let open = match scheduler.reservations.by_team.get(&(attempt.pool, attempt.waiting.team)) {
-            Some(reservation) => passes_to(scheduler, reservation, attempt.waiting),
-            None => !is_full(scheduler, attempt.pool),
+        let Attempt { waiting, pool, nodes, now } = *attempt;
+        let Some(quota) = quota_start(scheduler, waiting, pool, now) else { continue };
+        let open = match scheduler.reservations.by_team.get(&(pool, waiting.team)) {
+            Some(reservation) => passes_to(scheduler, reservation, waiting),
+            None => quota != QuotaStart::Now || !is_full(scheduler, pool),
         };
         if !open {
             continue;
         }
-        let slot = earliest(scheduler, *attempt, Until::All);
-        if slot.is_none() && !is_possible(scheduler, *attempt) {
-            continue;
-        }
-        let at = slot.and_then(|slot| slot.at);
+        let at = if quota == QuotaStart::Unpredictable {
+            let request = waiting.request(pool);
+            if placement::most(&scheduler.state, nodes, &request, Capacity::Empty) < waiting.pods {
+                continue;
+            }
+            None
+        } else {
+            let slot = earliest(scheduler, *attempt, Until::All);
+            if slot.is_none() && !is_possible(scheduler, *attempt) {
+                continue;
+            }
+            slot.and_then(|slot| slot.at)
+        };
         let rank = (at.is_none(), at);
         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
             best = Some((rank, *attempt));
@@ -189,6 +203,11 @@ fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Opt
 fn lacks_capacity(reason: Reason) -> bool {
     use Reason::{Constrained, Fragmented, LendingLimit, NoRoom, Reserved, RoomHeld};
     matches!(reason, NoRoom | Fragmented | Constrained | RoomHeld | LendingLimit | Reserved)
+}
+
+/// Whether a workload with this reason waits for quota on its path.
+fn lacks_quota(reason: Reason) -> bool {
+    matches!(reason, Reason::TeamLimit | Reason::QueueLimit | Reason::NotPreemptibleOverGuarantee)
 }
 
 /// Whether a refused workload stands before the owner of its team's reservation. Then only the reservations of other

@@ -2,12 +2,16 @@
 
 use crate::cycle::reserve::binding::is_deferred;
 use crate::cycle::reserve::mask::{masks_for, with_masked};
+use crate::cycle::reserve::quota::quota_start;
 use crate::cycle::reserve::whole::{fits_then, is_whole};
 use crate::placement::waiting::Attempt;
 use crate::prediction::timeline::{Slot, Until};
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::{Reservation, ReservedCapacity};
+use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
 use crate::types::Time;
+
+/// The most teams that have nodes reserved in one pool: each is reviewed whenever capacity comes free.
+pub const MAX_RESERVATIONS: usize = 16;
 
 /// Reviews the reservation of a waiting workload's team.
 pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
@@ -17,12 +21,27 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let Some(reservation) = scheduler.reservations.by_team.get(&(pool, waiting.team)).cloned() else {
         return;
     };
-    let until = match next_step(scheduler, attempt, &reservation) {
+    let Some(quota) = quota_start(scheduler, waiting, pool, now) else {
+        scheduler.reservations.by_team.remove(&(pool, waiting.team));
+        scheduler.cursor.generation += u64::from(reservation.keeps_quota());
+        return;
+    };
+    if let Some(reservation) = scheduler.reservations.by_team.get_mut(&(pool, waiting.team)) {
+        reservation.quota = quota;
+    }
+    // No node is kept idle while nothing tells when the quota of the owner comes free.
+    let without_nodes = quota == QuotaStart::Unpredictable
+        || reservation.slot().is_none() && others_with_nodes(scheduler, attempt) >= MAX_RESERVATIONS;
+    if without_nodes {
+        let keeps = reservation.due <= now || matches!(quota, QuotaStart::At(_));
+        return keep_quota(scheduler, attempt, &reservation, keeps);
+    }
+    let until = match next_step(scheduler, attempt, &reservation, quota) {
         NextStep::Keep => return,
-        NextStep::Postponed(slot) => return set(scheduler, attempt, ReservedCapacity::Slot(slot)),
+        NextStep::Postponed(slot) => return set_slot(scheduler, attempt, slot, quota),
         NextStep::Search(until) => until,
     };
-    let mut slot = earliest(scheduler, attempt, until);
+    let mut slot = earliest(scheduler, attempt, until).map(|slot| not_before(slot, quota));
     if let Some(found) = slot.take_if(|_| !matches!(until, Until::Before(_))) {
         // A fraction of a device may be free only as long as the device is shared, not once it is reserved whole.
         slot = postponed(scheduler, attempt, &reservation, &found);
@@ -30,9 +49,36 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     // Capacity that comes free when ending pods are gone counts as free now, so it is not an earlier time.
     let sooner = slot.filter(|slot| !matches!(until, Until::Before(at) if slot.at >= Some(at)));
     match sooner {
-        Some(slot) => set(scheduler, attempt, ReservedCapacity::Slot(slot)),
+        Some(slot) => set_slot(scheduler, attempt, slot, quota),
         None if until == Until::All => give_up_slot(scheduler, attempt, &reservation),
+        None if reservation.slot().is_none() => keep_quota(scheduler, attempt, &reservation, false),
         None => {}
+    }
+}
+
+/// A slot, put off until the quota is free.
+fn not_before(slot: Slot, quota: QuotaStart) -> Slot {
+    match quota {
+        QuotaStart::At(free) => Slot { at: slot.at.map(|at| at.max(free)), ..slot },
+        _ => slot,
+    }
+}
+
+/// The number of other reservations in the pool that keep nodes, or are to.
+fn others_with_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> usize {
+    let others = scheduler.reservations.in_pool(attempt.pool);
+    others.filter(|other| other.team != attempt.waiting.team && !other.awaits_quota()).count()
+}
+
+/// Keeps quota for the owner, or does not yet, and in both cases no nodes.
+fn keep_quota(scheduler: &mut Scheduler, attempt: Attempt<'_>, before: &Reservation, keeps: bool) {
+    let same = match before.capacity {
+        ReservedCapacity::Waiting => !keeps,
+        ReservedCapacity::Quota => keeps,
+        _ => false,
+    };
+    if !same {
+        set(scheduler, attempt, if keeps { ReservedCapacity::Quota } else { ReservedCapacity::Waiting });
     }
 }
 
@@ -47,7 +93,12 @@ enum NextStep {
 }
 
 /// Whether the present slot can stay, and how far to search if not.
-fn next_step(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Reservation) -> NextStep {
+fn next_step(
+    scheduler: &mut Scheduler,
+    attempt: Attempt<'_>,
+    reservation: &Reservation,
+    quota: QuotaStart,
+) -> NextStep {
     let Attempt { pool, nodes, now, .. } = attempt;
     let Some(slot) = reservation.slot() else {
         let too_early = reservation.due > now || is_deferred(scheduler, pool, reservation);
@@ -64,11 +115,21 @@ fn next_step(scheduler: &mut Scheduler, attempt: Attempt<'_>, reservation: &Rese
         return later.map_or(NextStep::Search(Until::All), NextStep::Postponed);
     }
     let before = slot.at.unwrap_or(Time(i64::MAX));
+    match quota {
+        QuotaStart::At(free) if free > before => return NextStep::Postponed(slot.clone()),
+        QuotaStart::At(free) if free == before => return NextStep::Keep,
+        _ => {}
+    }
     if scheduler.prediction.timeline.has_certain_end_before(pool, before) {
         NextStep::Search(Until::Before(before))
     } else {
         NextStep::Keep
     }
+}
+
+/// Keeps a slot for the owner, from when its quota is free.
+fn set_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, slot: Slot, quota: QuotaStart) {
+    set(scheduler, attempt, ReservedCapacity::Slot(not_before(slot, quota)));
 }
 
 /// Sets the capacity of the reservation.
@@ -77,6 +138,9 @@ fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapaci
     if let Some(reservation) = scheduler.reservations.by_team.get_mut(&place) {
         reservation.capacity = capacity;
         reservation.decided = attempt.now;
+        if reservation.keeps_quota() {
+            reservation.kept_since.get_or_insert(attempt.now);
+        }
         scheduler.cursor.generation += 1;
     }
 }

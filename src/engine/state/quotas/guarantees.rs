@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::state::quotas::tree::{Hypothetical, QuotaTree};
-use crate::types::Queue;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::{Resources, Vector};
+use crate::types::{Name, Queue};
 
 impl QuotaTree {
     /// The first team on the path with a limit that does not allow `amount` more, and the resource. The
@@ -68,6 +68,12 @@ impl QuotaTree {
         })
     }
 
+    /// What a queue uses of a resource over all pools, ending pods included.
+    #[must_use]
+    pub fn used_of_queue(&self, team: TeamId, queue: &Name, resource: usize) -> i64 {
+        self.queue_held.get(&(team, queue.clone())).map_or(0, |held| held.get(resource))
+    }
+
     /// Whether the team and every team above it stay within their guarantees with `amount` more and the
     /// hypothetical changes (law 2). Only requested resources count, and the team's own guarantee must cover
     /// at least one of them.
@@ -101,7 +107,7 @@ impl QuotaTree {
                 let quota_usage = &self.quota_usages[pool][*at];
                 quota_usage.governed().all(|(index, guaranteed)| {
                     let more = amount.get(index);
-                    more == 0 || quota_usage.fixed.get(index).saturating_add(more) <= guaranteed
+                    more == 0 || quota_usage.fixed(index).saturating_add(more) <= guaranteed
                 })
             })
     }

@@ -48,6 +48,12 @@ impl QuotaUsage {
         held.saturating_add(self.nominated.get(index)).saturating_add(change).saturating_add(more)
     }
 
+    /// The part of that usage that is never preempted.
+    #[must_use]
+    pub fn fixed(&self, index: usize) -> i64 {
+        self.fixed.get(index)
+    }
+
     /// Whether the team has a guarantee in the pool.
     #[must_use]
     pub fn has_guarantee(&self) -> bool {

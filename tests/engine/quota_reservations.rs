@@ -1,0 +1,305 @@
+//! Law 7 for quota: a workload that waits for a limit gets it after finitely many workloads, however many stand behind it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sluice_engine::Engine;
+use sluice_engine::replay::{Happening, Life, Run};
+use sluice_engine::types::{Event, Name, Node, PodShape, Queue, Reason, Team, Time, Workload, WorkloadId};
+
+use super::reservations::seconds;
+use super::world::{gpus, team};
+
+/// A cluster with a stream of work, and the start of each workload.
+struct Cluster {
+    run: Run,
+    started: BTreeMap<WorkloadId, Time>,
+    submitted: usize,
+}
+
+/// Work of one kind: its team, queue and user, the GPUs of its only pod, its run time and whether it has a limit of that
+/// many seconds.
+#[derive(Clone, Debug)]
+struct Spec {
+    team: &'static str,
+    queue: &'static str,
+    user: u8,
+    gpus: i64,
+    run: i64,
+    limited: bool,
+}
+
+impl Cluster {
+    fn new(nodes: &[i64], teams: Vec<Team>) -> Self {
+        let mut engine = Engine::new();
+        for team in teams {
+            engine.apply(Event::TeamApplied(team), Time(0));
+        }
+        for (index, count) in nodes.iter().enumerate() {
+            let node = Node {
+                name: format!("n{index}").into(),
+                labels: BTreeMap::new(),
+                allocatable: gpus(*count),
+                taints: Vec::new(),
+                schedulable: true,
+                unreachable: None,
+            };
+            engine.apply(Event::NodeApplied(node), Time(0));
+        }
+        Self { run: Run::new(engine, Time(0)), started: BTreeMap::new(), submitted: 0 }
+    }
+
+    fn submit(&mut self, spec: &Spec) -> WorkloadId {
+        let name: Name = format!("w{}", self.submitted).into();
+        self.submitted += 1;
+        let shape = PodShape { requests: gpus(spec.gpus), ..PodShape::default() };
+        let workload = Workload {
+            queue: Some(spec.queue.into()),
+            user: Some(format!("u{}", spec.user).into()),
+            time_limit: spec.limited.then(|| seconds(spec.run)),
+            ..Workload::job(&spec.team.into(), &name, 1, shape, self.run.now())
+        };
+        let id = workload.id.clone();
+        self.run.submit(workload, Life { run: Some(seconds(spec.run)), ..Life::default() });
+        id
+    }
+
+    fn advance(&mut self, by: Duration) {
+        let (to, started) = (self.run.now().after(by), &mut self.started);
+        let mut note = |at: Time, happening: &Happening| {
+            if let Happening::Admitted { id, .. } = happening {
+                started.insert(id.clone(), at);
+            }
+        };
+        self.run.advance(to, &mut note).expect("decisions come to rest");
+    }
+
+    /// Submits a workload and then, second by second, the stream; until the workload starts or the time has passed.
+    fn behind(&mut self, owner: &Spec, stream: &[Spec], most: Duration) -> (WorkloadId, Option<Time>) {
+        let (id, from) = (self.submit(owner), self.run.now());
+        while !self.started.contains_key(&id) && self.run.now() < from.after(most) {
+            self.advance(seconds(1));
+            for spec in stream {
+                self.submit(spec);
+            }
+        }
+        self.advance(seconds(1));
+        (id.clone(), self.started.get(&id).copied())
+    }
+}
+
+/// A queue that reserves after 20 s. Its workloads are never preempted for fair shares.
+fn queue(name: &str, most: Option<i64>) -> Queue {
+    Queue {
+        name: name.into(),
+        reserve_after: seconds(20),
+        min_runtime: seconds(1_000_000),
+        limit: most.map(gpus).unwrap_or_default(),
+        ..Queue::fallback()
+    }
+}
+
+fn with_queues(team: Team, queues: Vec<Queue>) -> Team {
+    Team { queues, ..team }
+}
+
+fn job(gpus: i64) -> Spec {
+    Spec { team: "a", queue: "train", user: 0, gpus, run: 30, limited: false }
+}
+
+/// The start of a workload of four GPUs behind which one-GPU workloads of the same team are submitted without end, in
+/// seconds. Four of them run when it is submitted, and all take 30 s.
+fn start_of_four(nodes: &[i64], teams: Vec<Team>, owner: &Spec, stream: &[Spec]) -> Option<i64> {
+    let mut cluster = Cluster::new(nodes, teams);
+    for _ in 0..4 {
+        cluster.submit(&stream[0]);
+        cluster.advance(seconds(3));
+    }
+    let (_, start) = cluster.behind(owner, stream, seconds(300));
+    start.map(|start| start.0 / 1_000)
+}
+
+/// It reserves 20 s after it was submitted at 12 s; the last of those that run then has ended 30 s later.
+const BY: i64 = 12 + 20 + 30 + 1;
+
+#[test]
+fn a_workload_starts_at_its_teams_limit_though_smaller_ones_come_without_end() {
+    let teams = || vec![with_queues(team("a", None, 4, Some(4)), vec![queue("train", None)])];
+    let start = start_of_four(&[8], teams(), &job(4), &[job(1)]);
+    assert!(start.is_some_and(|start| start <= BY), "{start:?}");
+    // With time limits the start is foretold at once.
+    let limited = Spec { limited: true, ..job(1) };
+    let start = start_of_four(&[8], teams(), &Spec { limited: true, ..job(4) }, &[limited]);
+    assert_eq!(start, Some(9 + 30));
+}
+
+#[test]
+fn a_workload_starts_at_the_limit_of_a_team_above_though_siblings_come_without_end() {
+    let teams = vec![
+        with_queues(team("p", None, 0, Some(4)), vec![queue("train", None)]),
+        with_queues(team("a", Some("p"), 0, None), vec![queue("train", None)]),
+        with_queues(team("b", Some("p"), 0, None), vec![queue("train", None)]),
+    ];
+    let stream = [job(1), Spec { team: "b", ..job(1) }];
+    let start = start_of_four(&[8], teams, &job(4), &stream);
+    assert!(start.is_some_and(|start| start <= BY + 30), "{start:?}");
+}
+
+#[test]
+fn a_workload_starts_at_the_limit_of_its_queue() {
+    let queues = || vec![queue("train", Some(4)), queue("other", None)];
+    let teams = || vec![with_queues(team("a", None, 0, None), queues())];
+    let start = start_of_four(&[8], teams(), &job(4), &[job(1)]);
+    assert!(start.is_some_and(|start| start <= BY), "{start:?}");
+    // Another queue of the team is not bound by it: it fills the rest of the node all along.
+    let mut cluster = Cluster::new(&[8], teams());
+    for _ in 0..4 {
+        cluster.submit(&job(1));
+    }
+    cluster.advance(seconds(1));
+    cluster.submit(&job(4));
+    cluster.advance(seconds(25));
+    let other = cluster.submit(&Spec { queue: "other", ..job(1) });
+    cluster.advance(seconds(1));
+    assert!(cluster.started.contains_key(&other), "{:?}", cluster.run.engine().verdict(&other));
+}
+
+#[test]
+fn work_that_is_never_preempted_gets_its_guarantee_though_smaller_work_comes_without_end() {
+    let fixed = Queue { preemptible: false, ..queue("train", None) };
+    let teams = vec![with_queues(team("a", None, 4, None), vec![fixed])];
+    let start = start_of_four(&[8], teams, &job(4), &[job(1)]);
+    assert!(start.is_some_and(|start| start <= BY), "{start:?}");
+}
+
+#[test]
+fn the_borrowed_part_of_a_limit_is_reserved_too() {
+    let teams = vec![with_queues(team("a", None, 2, Some(4)), vec![queue("train", None)])];
+    let start = start_of_four(&[4, 4, 4], teams, &job(4), &[job(1)]);
+    assert!(start.is_some_and(|start| start <= BY), "{start:?}");
+}
+
+#[test]
+fn quota_that_is_not_foretold_keeps_no_node_from_other_teams() {
+    let teams = vec![
+        with_queues(team("a", None, 0, Some(4)), vec![queue("train", None)]),
+        with_queues(team("b", None, 0, None), vec![queue("train", None)]),
+    ];
+    let mut cluster = Cluster::new(&[8], teams);
+    for _ in 0..4 {
+        cluster.submit(&Spec { run: 1_000, ..job(1) });
+    }
+    cluster.advance(seconds(1));
+    let owner = cluster.submit(&job(4));
+    cluster.advance(seconds(25));
+    let reservations = cluster.run.engine().reservations();
+    assert_eq!(reservations.len(), 1, "{reservations:?}");
+    assert!(reservations[0].nodes.is_empty() && reservations[0].start.is_none(), "{reservations:?}");
+    let verdict = cluster.run.engine().verdict(&owner).expect("a verdict");
+    assert_eq!(verdict.reason, Reason::TeamLimit);
+    assert!(verdict.message.contains("reservation of the quota"), "{}", verdict.message);
+    let other = cluster.submit(&Spec { team: "b", ..job(4) });
+    cluster.advance(seconds(1));
+    assert!(cluster.started.contains_key(&other), "{:?}", cluster.run.engine().verdict(&other));
+}
+
+#[test]
+fn what_is_behind_says_for_which_workload_it_leaves_the_quota() {
+    let teams = vec![with_queues(team("a", None, 0, Some(4)), vec![queue("train", None)])];
+    let mut cluster = Cluster::new(&[8], teams);
+    for _ in 0..3 {
+        cluster.submit(&Spec { run: 1_000, ..job(1) });
+    }
+    cluster.advance(seconds(1));
+    cluster.submit(&job(4));
+    cluster.advance(seconds(25));
+    let behind = cluster.submit(&job(1));
+    cluster.advance(seconds(1));
+    let verdict = cluster.run.engine().verdict(&behind).expect("a verdict");
+    assert_eq!(verdict.reason, Reason::Reserved, "{}", verdict.message);
+    assert!(verdict.message.contains("Leaves 4 GPUs of the limit of team a"), "{}", verdict.message);
+}
+
+#[test]
+fn what_the_limits_never_allow_gets_no_reservation() {
+    let teams = vec![with_queues(team("a", None, 0, Some(4)), vec![queue("train", None)])];
+    let mut cluster = Cluster::new(&[8], teams);
+    cluster.submit(&Spec { run: 1_000, ..job(1) });
+    cluster.submit(&job(5));
+    cluster.advance(seconds(25));
+    assert!(cluster.run.engine().reservations().is_empty());
+    let behind = cluster.submit(&job(1));
+    cluster.advance(seconds(1));
+    assert!(cluster.started.contains_key(&behind));
+}
+
+/// A limit that stands in the way of the workload.
+#[derive(Clone, Copy, Debug)]
+enum Cap {
+    Team,
+    Parent,
+    Queue,
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    (prop::sample::select(vec!["a", "a", "b"]), 0..3_u8, 1..3_i64, 5..30_i64)
+        .prop_map(|(team, user, gpus, run)| Spec { team, queue: "train", user, gpus, run, limited: false })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 300, ..ProptestConfig::default() })]
+
+    /// A workload that fits an empty cluster and an empty team starts soon after it reserved, although work behind it
+    /// comes without end; with true time limits, no later than foretold.
+    #[test]
+    fn law_7_a_workload_starts_after_finitely_many_others(
+        nodes in prop::collection::vec(3..7_i64, 1..4),
+        caps in prop::collection::vec(prop::sample::select(vec![Cap::Team, Cap::Parent, Cap::Queue]), 1..4),
+        most in 3..7_i64,
+        wanted in 2..7_i64,
+        (ranks_users, limited) in (any::<bool>(), any::<bool>()),
+        first in prop::collection::vec(spec(), 0..6),
+        stream in prop::collection::vec(spec(), 1..4),
+    ) {
+        let has = |wanted: fn(&Cap) -> bool| caps.iter().any(wanted).then_some(most);
+        let queues = vec![queue("train", has(|cap| matches!(cap, Cap::Queue)))];
+        let one_team = first.iter().chain(&stream).all(|spec| spec.team == "a");
+        let ranks_users = ranks_users && one_team;
+        let ranked = |team: Team| Team { fair_users: ranks_users, ..team };
+        let limit_of_parent = has(|cap| matches!(cap, Cap::Parent));
+        let teams = vec![
+            with_queues(team("p", None, 0, limit_of_parent), queues.clone()),
+            ranked(with_queues(team("a", Some("p"), 0, has(|cap| matches!(cap, Cap::Team))), queues.clone())),
+            ranked(with_queues(team("b", Some("p"), 0, None), queues)),
+        ];
+        let wanted = wanted.min(most).min(nodes.iter().copied().max().unwrap_or(0));
+        let mut cluster = Cluster::new(&nodes, teams);
+        let with_limits = |spec: &Spec| Spec { limited, ..spec.clone() };
+        for spec in &first {
+            cluster.submit(&with_limits(spec));
+            cluster.advance(seconds(2));
+        }
+        let owner = Spec { limited, ..job(wanted) };
+        let (mut stream, before): (Vec<Spec>, usize) = (stream.iter().map(with_limits).collect(), cluster.submitted);
+        stream.push(Spec { limited, team: "a", ..stream[0].clone() });
+        let id = cluster.submit(&owner);
+        let (from, mut foretold): (Time, Option<Time>) = (cluster.run.now(), None);
+        // Those before it have ended after as many longest runs; then it reserves, and those that run end once more.
+        let most = 20 + 30 * (i64::try_from(before).unwrap_or(0) + 3);
+        while !cluster.started.contains_key(&id) && cluster.run.now() < from.after(seconds(most)) {
+            cluster.advance(seconds(1));
+            let reservations = cluster.run.engine().reservations();
+            let own = reservations.iter().find(|reservation| reservation.owner == id);
+            foretold = foretold.or(own.and_then(|own| own.start));
+            stream.iter().for_each(|spec| _ = cluster.submit(spec));
+        }
+        let start = cluster.started.get(&id).copied();
+        let verdict = cluster.run.engine().verdict(&id);
+        prop_assert!(start.is_some(), "{verdict:?} {:?}", cluster.run.engine().reservations());
+        // Owners of another team and users with less usage may stand before it and put it off.
+        if let Some((start, foretold)) = start.zip(foretold.filter(|_| limited && one_team && !ranks_users)) {
+            prop_assert!(start <= foretold, "starts at {start:?}, foretold for {foretold:?}");
+        }
+    }
+}
