@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Usual places of a login shell's PATH that not every make has.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test check build fmt lint unit soak golden e2e cluster cluster-up cluster-down \
+.PHONY: help demo demo-down test check build fmt lint unit soak chaos golden e2e cluster cluster-up cluster-down \
         bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image image-test need packages
 
 # docker or podman
@@ -44,6 +44,11 @@ unit: ## run unit and property tests
 soak: ## check the laws on many more random worlds and hostile objects, with a new seed each time
 	PROPTEST_CASES=$${PROPTEST_CASES:-5000} cargo test -p sluice-engine --test engine
 	PROPTEST_CASES=$${PROPTEST_CASES:-500000} cargo test --profile soak --test hostile
+
+chaos: export SEED ?= $(shell date +%s)
+chaos: export FAULTS ?= 1000
+chaos: cluster ## two replicas under random load and FAULTS=1000 faults drawn from a SEED, watched by an observer
+	cargo test --test chaos -- --nocapture
 
 golden: export GOLDEN = write
 golden: ## write tests/golden again, after an intended change of decisions

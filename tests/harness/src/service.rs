@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Forwards each connection to the first replica that accepts it, round robin.
@@ -13,6 +14,7 @@ use tokio::task::JoinHandle;
 pub struct Service {
     address: SocketAddr,
     replicas: Arc<Mutex<Vec<SocketAddr>>>,
+    cuts: watch::Sender<()>,
     task: JoinHandle<()>,
 }
 
@@ -22,8 +24,9 @@ impl Service {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let replicas = Arc::new(Mutex::new(Vec::new()));
-        let task = tokio::spawn(serve(listener, Arc::clone(&replicas)));
-        Ok(Self { address, replicas, task })
+        let cuts = watch::Sender::new(());
+        let task = tokio::spawn(serve(listener, Arc::clone(&replicas), cuts.clone()));
+        Ok(Self { address, replicas, cuts, task })
     }
 
     /// The URL for the API server.
@@ -36,6 +39,16 @@ impl Service {
     pub fn add(&self, replica: SocketAddr) {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).push(replica);
     }
+
+    /// Cuts all connections.
+    pub fn cut(&self) {
+        self.cuts.send_replace(());
+    }
+
+    /// Replaces the replicas, and returns those before. Without any, connections fail; those that are open stay.
+    pub fn replace(&self, replicas: Vec<SocketAddr>) -> Vec<SocketAddr> {
+        std::mem::replace(&mut *self.replicas.lock().unwrap_or_else(PoisonError::into_inner), replicas)
+    }
 }
 
 impl Drop for Service {
@@ -44,7 +57,7 @@ impl Drop for Service {
     }
 }
 
-async fn serve(listener: TcpListener, replicas: Arc<Mutex<Vec<SocketAddr>>>) {
+async fn serve(listener: TcpListener, replicas: Arc<Mutex<Vec<SocketAddr>>>, cuts: watch::Sender<()>) {
     let mut first = 0;
     while let Ok((mut client, _)) = listener.accept().await {
         let mut order = replicas.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -52,11 +65,15 @@ async fn serve(listener: TcpListener, replicas: Arc<Mutex<Vec<SocketAddr>>>) {
             first = (first + 1) % order.len();
             order.rotate_left(first);
         }
+        let mut cut = cuts.subscribe();
         tokio::spawn(async move {
             for replica in order {
                 if let Ok(mut server) = TcpStream::connect(replica).await {
                     // Either side may close the connection at any time; that is no error.
-                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        _ = cut.changed() => {}
+                    }
                     return;
                 }
             }

@@ -21,6 +21,8 @@ pub struct Options {
     pub identity: String,
     /// The URL at which the API server reaches the webhook; by default the replica itself.
     pub webhook_url: Option<String>,
+    /// The kubeconfig; by default that of Sluice's account.
+    pub kubeconfig: Option<PathBuf>,
     /// Extra flags of `sluice serve`.
     pub flags: Vec<String>,
     /// Addresses of the webhook, of metrics and health, and of the JSON API; by default on free ports.
@@ -36,6 +38,7 @@ impl Options {
             program: program.into(),
             identity: "sluice-0".to_owned(),
             webhook_url: None,
+            kubeconfig: None,
             flags: Vec::new(),
             addresses: None,
             detached: false,
@@ -66,7 +69,7 @@ impl Sluice {
         command
             .arg("serve")
             .arg("--kubeconfig")
-            .arg(cluster.kubeconfig(User::Sluice))
+            .arg(options.kubeconfig.clone().unwrap_or_else(|| cluster.kubeconfig(User::Sluice)))
             .args(["--identity", &options.identity, "--webhook-url", &url])
             .args(["--https-address", &https.to_string(), "--http-address", &http.to_string()])
             .args(["--api-address", &api.to_string()])
@@ -162,6 +165,18 @@ impl Sluice {
     /// Kills the process without a chance to clean up.
     pub async fn kill(&mut self) -> Result<()> {
         Ok(self.child.kill().await?)
+    }
+
+    /// Stops the process for a while without its knowledge (`STOP`), or lets it go on (`CONT`).
+    pub async fn signal(&self, signal: &str) -> Result<()> {
+        let Some(process) = self.child.id() else { return Ok(()) };
+        Command::new("kill").arg(format!("-{signal}")).arg(process.to_string()).status().await?;
+        Ok(())
+    }
+
+    /// Whether the process still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Sends SIGTERM, waits for the end, and expects exit code 0.

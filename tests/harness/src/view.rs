@@ -50,6 +50,10 @@ pub struct JobView {
     pub completed_at: Option<Timestamp>,
     /// PriorityClass in the pod template.
     pub priority_class: Option<String>,
+    /// GPUs of each pod.
+    pub gpus: i64,
+    /// Whether the Job is deleted and terminating.
+    pub deleting: bool,
 }
 
 impl JobView {
@@ -101,6 +105,8 @@ impl JobView {
             complete: condition("Complete"),
             failed: condition("Failed"),
             completed_at: status.completion_time.map(|time| time.0),
+            gpus: spec.template.spec.as_ref().map_or(0, |pod| asked_or_limited(pod, GPU)) / 1000,
+            deleting: job.metadata.deletion_timestamp.is_some(),
             priority_class: spec.template.spec.and_then(|pod| pod.priority_class_name),
         }
     }
@@ -131,6 +137,8 @@ pub struct PodView {
     pub gpus: i64,
     /// Requested CPU in thousandths.
     pub cpu_milli: i64,
+    /// Admission record, of a pod without a Job.
+    pub admission: Option<Record>,
 }
 
 impl PodView {
@@ -163,6 +171,7 @@ impl PodView {
             deleting: pod.metadata.deletion_timestamp.is_some(),
             gpus: spec.map_or(0, |spec| asked(spec, GPU)) / 1000,
             cpu_milli: spec.map_or(0, |spec| asked(spec, CPU)),
+            admission: parse(pod.annotations().get(names::ADMISSION).cloned()),
         }
     }
 }
@@ -175,6 +184,14 @@ fn parse<T: DeserializeOwned>(annotation: Option<String>) -> Option<T> {
 fn asked(spec: &PodSpec, resource: &str) -> i64 {
     let each = spec.containers.iter().filter_map(|container| container.resources.as_ref()?.requests.as_ref());
     each.map(|requests| milli(requests, resource)).sum()
+}
+
+/// The same in a template, where limits stand for requests that are not given.
+fn asked_or_limited(spec: &PodSpec, resource: &str) -> i64 {
+    let of =
+        |list: &Option<BTreeMap<String, Quantity>>| list.as_ref().map_or(0, |list| milli(list, resource));
+    let each = spec.containers.iter().filter_map(|container| container.resources.as_ref());
+    each.map(|resources| of(&resources.requests).max(of(&resources.limits))).sum()
 }
 
 fn milli(list: &BTreeMap<String, Quantity>, resource: &str) -> i64 {

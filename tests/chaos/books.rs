@@ -1,0 +1,250 @@
+//! Books of the observer's own, from objects of the API server alone, and the laws that they must obey.
+//!
+//! Lists of several kinds are not of one instant, so a breach counts only if several snapshots in a row show it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice::api::record::{Eviction, Record};
+use sluice_harness::{JobView, PodView, View};
+
+/// Snapshots in a row that must show a breach.
+const PERSISTS: usize = 4;
+
+/// Guarantee, limit and parent of a team, in GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Team {
+    pub parent: Option<String>,
+    pub guarantee: i64,
+    pub limit: Option<i64>,
+}
+
+/// What one snapshot shows.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    pub teams: BTreeMap<String, Team>,
+    /// GPUs of admitted work by team, without the teams below it.
+    pub admitted: BTreeMap<String, i64>,
+    /// GPUs of bound pods of no admitted work, by team.
+    pub unadmitted: BTreeMap<String, i64>,
+    /// GPUs that records and pods claim on each node, and what the node has.
+    pub nodes: BTreeMap<String, (i64, i64)>,
+    /// The last eviction of each Job, by namespace/name, with its team.
+    pub evictions: BTreeMap<String, (String, Eviction)>,
+    /// The admission of each Job that is admitted, by namespace/name, in milliseconds since 1970.
+    pub admissions: BTreeMap<String, i64>,
+    /// What Sluice has touched though it must not.
+    pub touched: BTreeSet<String>,
+    /// Jobs with more live pods than their record grants and their parallelism wants.
+    pub doubled: BTreeSet<String>,
+}
+
+/// The namespace of no team.
+const FREE: &str = "free";
+
+impl Books {
+    /// What a snapshot shows. The namespace of each team has the team's name.
+    pub fn of(view: &View, teams: BTreeMap<String, Team>) -> Self {
+        let mut books = Self { teams, ..Self::default() };
+        for (node, offers) in &view.nodes {
+            books.nodes.insert(node.clone(), (0, offers.gpus));
+        }
+        let mut counted: BTreeSet<&str> = BTreeSet::new();
+        for job in &view.jobs {
+            let pods: Vec<&PodView> = pods_of(view, job).collect();
+            if job.namespace == FREE {
+                books.note_free_job(job);
+                continue;
+            }
+            if let Some(eviction) = &job.eviction {
+                let name = format!("{}/{}", job.namespace, job.name);
+                books.evictions.insert(name, (job.namespace.clone(), eviction.clone()));
+            }
+            let Some(record) = job.admission.as_ref().filter(|_| !job.deleting) else { continue };
+            counted.extend(pods.iter().map(|pod| pod.uid.as_str()));
+            books.admissions.insert(format!("{}/{}", job.namespace, job.name), record.at.as_millisecond());
+            books.charge(&job.namespace, job.gpus, record, job.admitted(), &pods);
+            let live = pods.iter().filter(|pod| pod.running()).count();
+            if job.admitted() && live > usize::try_from(record.pods).unwrap_or(usize::MAX) {
+                books
+                    .doubled
+                    .insert(format!("{}/{} runs {live} pods of {}", job.namespace, job.name, record.pods));
+            }
+        }
+        books.charge_bare_pods(view, &mut counted);
+        for pod in view.pods.iter().filter(|pod| pod.holds() && !counted.contains(pod.uid.as_str())) {
+            if pod.namespace == FREE {
+                if pod.gated || pod.team.is_some() {
+                    books.touched.insert(format!("pod free/{}", pod.name));
+                }
+            } else if books.teams.contains_key(&pod.namespace) {
+                *books.unadmitted.entry(pod.namespace.clone()).or_default() += pod.gpus;
+            }
+            if let Some((claimed, _)) = pod.node.as_ref().and_then(|node| books.nodes.get_mut(node)) {
+                *claimed += pod.gpus;
+            }
+        }
+        books
+    }
+
+    fn note_free_job(&mut self, job: &JobView) {
+        if job.held || job.admission.is_some() || job.team.is_some() {
+            self.touched.insert(format!("job free/{}", job.name));
+        }
+    }
+
+    /// Charges a record, or the live pods where they are more.
+    fn charge(&mut self, team: &str, gpus: i64, record: &Record, runs: bool, pods: &[&PodView]) {
+        let live: Vec<&&PodView> = pods.iter().filter(|pod| pod.holds()).collect();
+        let count = |pods: usize| i64::try_from(pods).unwrap_or(i64::MAX);
+        let granted = if runs { i64::from(record.pods) } else { 0 };
+        *self.admitted.entry(team.to_owned()).or_default() += gpus * granted.max(count(live.len()));
+        for (node, (claimed, _)) in &mut self.nodes {
+            let there = count(live.iter().filter(|pod| pod.node.as_ref() == Some(node)).count());
+            let planned = record.nodes.get(node).filter(|_| runs).map_or(0, |pods| i64::from(*pods));
+            // Pods beyond the plan of other nodes may still come here only if their own places are free.
+            *claimed += gpus * if count(live.len()) >= granted { there } else { there.max(planned) };
+        }
+    }
+
+    /// Charges pods without a Job: each group once.
+    fn charge_bare_pods<'v>(&mut self, view: &'v View, counted: &mut BTreeSet<&'v str>) {
+        let mut groups: BTreeMap<String, (&PodView, &Record, Vec<&'v PodView>)> = BTreeMap::new();
+        for pod in view.pods.iter().filter(|pod| pod.job.is_none() && pod.namespace != FREE) {
+            let Some(record) = &pod.admission else { continue };
+            let group = record.group.as_ref().map_or(&pod.uid, |group| &group.id).clone();
+            groups.entry(group).or_insert((pod, record, Vec::new())).2.push(pod);
+            counted.insert(&pod.uid);
+        }
+        for (first, record, pods) in groups.into_values() {
+            let left = pods.iter().filter(|pod| pod.phase != "Succeeded" && pod.phase != "Failed").count();
+            let pods_left = u32::try_from(left).unwrap_or(u32::MAX).min(record.pods);
+            self.charge(
+                &first.namespace,
+                first.gpus,
+                &Record { pods: pods_left, ..record.clone() },
+                left > 0,
+                &pods,
+            );
+        }
+    }
+
+    /// A team with those below it.
+    fn with_below(&self, of: &BTreeMap<String, i64>, team: &str) -> i64 {
+        of.iter().filter(|(name, _)| self.path(name).any(|at| at == team)).map(|(_, gpus)| gpus).sum()
+    }
+
+    fn path<'b>(&'b self, team: &'b str) -> impl Iterator<Item = &'b str> {
+        let parent = |at: &&'b str| self.teams.get(*at).and_then(|team| team.parent.as_deref());
+        std::iter::successors(Some(team), parent).take(8)
+    }
+
+    /// The admitted usage of a team with those below it.
+    pub fn used(&self, team: &str) -> i64 {
+        self.with_below(&self.admitted, team)
+    }
+
+    /// All that is charged to a team with those below it: admitted and unadmitted.
+    pub fn charged(&self, team: &str) -> i64 {
+        self.used(team) + self.with_below(&self.unadmitted, team)
+    }
+}
+
+fn pods_of<'v>(view: &'v View, job: &'v JobView) -> impl Iterator<Item = &'v PodView> {
+    let own = |pod: &&PodView| pod.namespace == job.namespace && pod.job.as_ref() == Some(&job.name);
+    view.pods.iter().filter(own)
+}
+
+/// Judges snapshot after snapshot.
+#[derive(Debug, Default)]
+pub struct Judge {
+    last: Vec<Books>,
+    /// How many snapshots in a row have shown each breach.
+    suspects: BTreeMap<String, usize>,
+    /// The evictions that were judged.
+    seen: BTreeMap<String, Eviction>,
+    /// All breaches so far.
+    pub breaches: Vec<String>,
+    /// All evictions so far.
+    pub evictions: usize,
+    /// All admissions so far.
+    pub admissions: BTreeSet<(String, i64)>,
+}
+
+impl Judge {
+    /// Judges one more snapshot. Returns the breaches that it makes certain.
+    pub fn judge(&mut self, books: Books) -> Vec<String> {
+        let mut suspects: Vec<String> = Vec::new();
+        for (node, (claimed, offers)) in &books.nodes {
+            if claimed > offers {
+                suspects
+                    .push(format!("law 1: {claimed} GPUs are claimed on node {node}, which has {offers}"));
+            }
+        }
+        for (name, team) in &books.teams {
+            let Some(limit) = team.limit else { continue };
+            let within = |books: &Books| books.teams.get(name) == Some(team) && books.used(name) <= limit;
+            // More than the limit without a decision is none: the limit was lowered, or the namespace came later.
+            let used = books.used(name);
+            if used > limit
+                && (self.last.iter().any(within) || self.suspects.contains_key(&over(name, limit)))
+            {
+                suspects.push(over(name, limit));
+            }
+        }
+        suspects.extend(books.touched.iter().map(|what| format!("law 13: {what} carries marks of Sluice")));
+        suspects.extend(books.doubled.iter().map(|what| format!("law 11: {what}")));
+        self.admissions.extend(books.admissions.iter().map(|(name, at)| (name.clone(), *at)));
+        let mut certain = self.judge_evictions(&books);
+        let mut now = BTreeMap::new();
+        for suspect in suspects {
+            let times = self.suspects.get(&suspect).copied().unwrap_or(0) + 1;
+            if times == PERSISTS {
+                certain.push(suspect.clone());
+            }
+            now.insert(suspect, times);
+        }
+        self.suspects = now;
+        self.last.push(books);
+        if self.last.len() > PERSISTS {
+            self.last.remove(0);
+        }
+        self.breaches.extend(certain.iter().cloned());
+        certain
+    }
+
+    /// Laws 3 and 8: an owner at or under its guarantee loses nothing to another team, and no workload is evicted twice
+    /// for the same one within a moment.
+    fn judge_evictions(&mut self, books: &Books) -> Vec<String> {
+        let mut breaches = Vec::new();
+        for (name, (team, eviction)) in &books.evictions {
+            let before = self.seen.insert(name.clone(), eviction.clone());
+            if before.as_ref() == Some(eviction) || self.last.is_empty() {
+                continue;
+            }
+            self.evictions += 1;
+            let preemptor = eviction.preemptor.split('/').next().unwrap_or_default();
+            let foreign = !preemptor.is_empty() && preemptor != team;
+            let reclaims = matches!(eviction.reason.as_str(), "Reclaimed" | "FairShare");
+            // Evicted while its team used at most its guarantee, in every snapshot before.
+            let known = |books: &&Books| books.teams.contains_key(team);
+            let protected =
+                |books: &Books| books.charged(team) <= books.teams.get(team).map_or(0, |team| team.guarantee);
+            let known: Vec<&Books> = self.last.iter().chain([books]).filter(known).collect();
+            if foreign && reclaims && !known.is_empty() && known.iter().all(|books| protected(books)) {
+                breaches.push(format!(
+                    "law 3: {name} of team {team} within its guarantee went for {}",
+                    eviction.preemptor
+                ));
+            }
+            let again = before.filter(|before| before.preemptor == eviction.preemptor && foreign);
+            if again.is_some_and(|before| eviction.at.duration_since(before.at).as_millis() < 2_000) {
+                breaches.push(format!("law 8: {name} went twice within 2 s for {}", eviction.preemptor));
+            }
+        }
+        breaches
+    }
+}
+
+fn over(team: &str, limit: i64) -> String {
+    format!("law 1: team {team} was admitted more than its limit of {limit} GPUs")
+}
