@@ -209,7 +209,7 @@ mod tests {
         tokio::spawn(async move {
             let (engine, mirror) = (Engine::new(), crate::cluster::mirror::Mirror::default());
             while let Some(question) = questions.recv().await {
-                crate::controller::answer(question, &engine, &mirror, false);
+                crate::controller::answer(question, &engine, &mirror, None);
             }
         });
         let ready = Arc::new(Readiness::default());

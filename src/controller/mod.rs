@@ -9,6 +9,7 @@ mod context;
 mod decisions;
 mod pod_groups;
 mod pod_placement;
+mod preview;
 mod queries;
 mod readiness;
 mod retries;
@@ -22,7 +23,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use context::Context;
-pub use queries::{Asker, Candidate, Question, answer};
+#[cfg(test)]
+pub use queries::answer;
+pub use queries::{Asker, Candidate, Question};
 pub use readiness::Readiness;
 use session::Session;
 
@@ -69,7 +72,7 @@ pub async fn run(
                 tracing::info!("the first lists are complete; ready");
             }
             session.decide(now());
-            if worked {
+            if worked && session.term().is_some() {
                 context.metrics.decision.observe(began.elapsed().as_secs_f64());
             }
         }

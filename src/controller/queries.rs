@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::preview::Preview;
 use crate::cluster::clock::now;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
@@ -11,7 +12,9 @@ use crate::cluster::target::Managed;
 use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
-use crate::view::{Accelerators, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadRow};
+use crate::view::{
+    Accelerators, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead, WorkloadRow,
+};
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them
 /// the time, of decisions.
@@ -50,6 +53,13 @@ pub struct Candidate {
     pub queue: Name,
 }
 
+impl Question {
+    /// Whether the answer has verdicts on workloads.
+    pub fn asks_for_verdicts(&self) -> bool {
+        matches!(self, Self::Workloads(..) | Self::Workload(..))
+    }
+}
+
 /// Puts questions to the loop.
 #[derive(Clone, Debug)]
 pub struct Asker(mpsc::Sender<Question>);
@@ -70,10 +80,16 @@ impl Asker {
     }
 }
 
-/// Answers from the engine and the cache. It does not matter whether the caller still waits for the answer.
-pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool) {
+/// Answers from the engine and the cache. A replica that does not lead has its verdicts from `preview`. It does not matter
+/// whether the caller still waits for the answer.
+pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Option<&Preview<Question>>) {
+    let leads = preview.is_none();
     let row = |workload: &Workload| {
-        let mut row = WorkloadRow::new(engine, workload, &mirror.queue_of(workload));
+        let queue = mirror.queue_of(workload);
+        let mut row = WorkloadRow::new(engine, workload, &queue);
+        if let Some(verdict) = preview.and_then(|preview| preview.verdict(workload)) {
+            row.head = WorkloadHead::new(workload, &queue, Some(verdict.clone()));
+        }
         if workload.state == Observed::Queued
             && let Some(rollout) = mirror.rollout(&workload.id)
         {
@@ -126,7 +142,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, leads: bool)
 }
 
 /// The engine as it stands, if the lists are complete and it is not too large to have several of.
-fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
+pub fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
     fits.then(|| Box::new(engine.clone()))
 }

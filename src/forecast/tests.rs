@@ -121,7 +121,7 @@ impl Cluster {
                 if matches!(question, Question::Engine(_)) {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
-                answer(question, &engine, &mirror, true);
+                answer(question, &engine, &mirror, None);
             }
         });
         let router = api(HttpState {

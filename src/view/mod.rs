@@ -219,7 +219,8 @@ pub struct WorkloadHead {
 }
 
 impl WorkloadHead {
-    fn new(workload: &Workload, queue: &str, verdict: Option<Verdict>) -> Self {
+    /// Identity and verdict of a workload in the queue of this name; without a verdict it has not been considered yet.
+    pub fn new(workload: &Workload, queue: &str, verdict: Option<Verdict>) -> Self {
         let not_considered =
             || Verdict { state: State::Pending, reason: Reason::NotYetConsidered, message: String::new() };
         let verdict = verdict.unwrap_or_else(not_considered);

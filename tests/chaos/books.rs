@@ -28,6 +28,8 @@ pub struct Books {
     pub unadmitted: BTreeMap<String, i64>,
     /// GPUs that records and pods claim on each node, and what the node has.
     pub nodes: BTreeMap<String, (i64, i64)>,
+    /// What claims GPUs on each node, for a report.
+    pub claims: BTreeMap<String, Vec<String>>,
     /// The last eviction of each Job, by namespace/name, with its team.
     pub evictions: BTreeMap<String, (String, Eviction)>,
     /// The admission of each Job that is admitted, by namespace/name, in milliseconds since 1970.
@@ -62,7 +64,7 @@ impl Books {
             let Some(record) = job.admission.as_ref().filter(|_| !job.deleting) else { continue };
             counted.extend(pods.iter().map(|pod| pod.uid.as_str()));
             books.admissions.insert(format!("{}/{}", job.namespace, job.name), record.at.as_millisecond());
-            books.charge(&job.namespace, job.gpus, record, job.admitted(), &pods);
+            books.charge((&job.namespace, &job.name), job.gpus, record, job.admitted(), &pods);
             let live = pods.iter().filter(|pod| pod.running()).count();
             if job.admitted() && live > usize::try_from(record.pods).unwrap_or(usize::MAX) {
                 books
@@ -81,6 +83,12 @@ impl Books {
             }
             if let Some((claimed, _)) = pod.node.as_ref().and_then(|node| books.nodes.get_mut(node)) {
                 *claimed += pod.gpus;
+                let node = pod.node.clone().unwrap_or_default();
+                books
+                    .claims
+                    .entry(node)
+                    .or_default()
+                    .push(format!("unadmitted {}/{}: {}", pod.namespace, pod.name, pod.gpus));
             }
         }
         books
@@ -93,7 +101,14 @@ impl Books {
     }
 
     /// Charges a record, or the live pods where they are more.
-    fn charge(&mut self, team: &str, gpus: i64, record: &Record, runs: bool, pods: &[&PodView]) {
+    fn charge(
+        &mut self,
+        (team, name): (&str, &str),
+        gpus: i64,
+        record: &Record,
+        runs: bool,
+        pods: &[&PodView],
+    ) {
         let live: Vec<&&PodView> = pods.iter().filter(|pod| pod.holds()).collect();
         let count = |pods: usize| i64::try_from(pods).unwrap_or(i64::MAX);
         let granted = if runs { i64::from(record.pods) } else { 0 };
@@ -102,7 +117,15 @@ impl Books {
             let there = count(live.iter().filter(|pod| pod.node.as_ref() == Some(node)).count());
             let planned = record.nodes.get(node).filter(|_| runs).map_or(0, |pods| i64::from(*pods));
             // Pods beyond the plan of other nodes may still come here only if their own places are free.
-            *claimed += gpus * if count(live.len()) >= granted { there } else { there.max(planned) };
+            let claims = gpus * if count(live.len()) >= granted { there } else { there.max(planned) };
+            if claims > 0 {
+                let text = format!(
+                    "{team}/{name}: {claims} (there {there}, planned {planned} of {granted}, admitted {})",
+                    record.at
+                );
+                self.claims.entry(node.clone()).or_default().push(text);
+            }
+            *claimed += claims;
         }
     }
 
@@ -119,7 +142,7 @@ impl Books {
             let left = pods.iter().filter(|pod| pod.phase != "Succeeded" && pod.phase != "Failed").count();
             let pods_left = u32::try_from(left).unwrap_or(u32::MAX).min(record.pods);
             self.charge(
-                &first.namespace,
+                (&first.namespace, &first.name),
                 first.gpus,
                 &Record { pods: pods_left, ..record.clone() },
                 left > 0,
@@ -199,7 +222,11 @@ impl Judge {
         for suspect in suspects {
             let times = self.suspects.get(&suspect).copied().unwrap_or(0) + 1;
             if times == PERSISTS {
-                certain.push(suspect.clone());
+                let claims = books.claims.iter().find(|(node, _)| suspect.contains(&format!("node {node},")));
+                certain.push(format!(
+                    "{suspect}{}",
+                    claims.map_or_else(String::new, |(_, all)| format!(": {all:?}"))
+                ));
             }
             now.insert(suspect, times);
         }

@@ -122,6 +122,9 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
         "memory before {before:?}, after {after:?} KiB; logs {logs:?} bytes; {:.0?} in all",
         began.elapsed()
     );
+    if drained.is_err() {
+        explain_left(&faults).await?;
+    }
     drained?;
     agree?;
     ensure!(report.breaks.is_empty(), "{:#?}", report.breaks);
@@ -143,6 +146,17 @@ impl Observer {
         let teams: Value = serde_json::from_str(&teams.stdout)?;
         Ok(Books::of(&view, Faults::teams(&teams).into_iter().collect()))
     }
+}
+
+/// Prints what the leader says of the Jobs that are left.
+async fn explain_left(faults: &Faults<'_>) -> Result<()> {
+    let leader = faults.world.leader().await?;
+    let view = View::take(&faults.world.client).await?;
+    for job in view.jobs.iter().filter(|job| !matches!(job.state(), "complete" | "failed" | "on hold")) {
+        let path = format!("/api/v1/workloads/{}/{}", job.namespace, job.name);
+        println!("{} {}", job.state(), faults.world.replicas[leader].get(&path).await.unwrap_or_default());
+    }
+    Ok(())
 }
 
 /// How many Jobs and pods without a Job ended in each state.

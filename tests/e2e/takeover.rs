@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 use sluice::api::names;
-use sluice_harness::World;
+use sluice_harness::{Sluice, World, eventually, patience};
 
-use crate::support::{Job, SLUICE, complete, nodes, team};
+use crate::support::{Job, SLUICE, complete, nodes, queued, running, team, team_of};
 
 const JOBS: usize = 200;
 
@@ -77,4 +78,51 @@ fn admissions(world: &World) -> Result<BTreeMap<String, usize>> {
         }
     }
     Ok(jobs)
+}
+
+/// What a replica says of a waiting Job: its reason and sentence.
+async fn verdict(replica: &Sluice, job: &str) -> Result<(String, String), String> {
+    let answer = replica.get(&format!("/api/v1/workloads/a/{job}")).await;
+    let rows: Value = serde_json::from_str(&answer.map_err(|error| format!("{error:#}"))?)
+        .map_err(|error| error.to_string())?;
+    let row = if rows.is_array() { &rows[0] } else { &rows };
+    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    Ok((text("reason"), text("message")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_says_of_waiting_jobs_what_the_leader_says() {
+    World::run("standby", SLUICE, 2, async |world| {
+        let quota = "quotas: [{guaranteed: {nvidia.com/gpu: 2}, limit: {nvidia.com/gpu: 3}}]";
+        let queues = "queues: [{name: train}, {name: fixed, preemptible: false}]";
+        world.apply(&format!("{}{}", nodes(1, 4), team_of("a", &[quota, queues]))).await?;
+        world.kubectl.apply(&Job::new("a", "first").gpus(2).manifest()).await?;
+        running(world, "a", 1).await?;
+        let waiting = [
+            Job::new("a", "above-the-limit").gpus(2),
+            Job::new("a", "too-large").gpus(5),
+            Job::new("a", "fixed").gpus(3).queue("fixed"),
+        ];
+        for job in &waiting {
+            world.kubectl.apply(&job.manifest()).await?;
+        }
+        queued(world, "a", 3).await?;
+        for job in ["above-the-limit", "too-large", "fixed"] {
+            let (leader, standby) = eventually("both replicas say the same", patience(), async || {
+                let leader = world.leader().await.map_err(|error| format!("{error:#}"))?;
+                let leads = verdict(&world.replicas[leader], job).await?;
+                let stands_by = verdict(&world.replicas[1 - leader], job).await?;
+                if leads == stands_by {
+                    Ok((leads, stands_by))
+                } else {
+                    Err(format!("{leads:?}, {stands_by:?}"))
+                }
+            })
+            .await?;
+            println!("{job}: {standby:?}");
+            ensure!(leader.0 != "NotYetConsidered" && !leader.1.is_empty(), "{leader:?}");
+        }
+        Ok(())
+    })
+    .await;
 }

@@ -18,7 +18,8 @@ use super::decisions::{
 };
 use super::pod_groups;
 use super::pod_placement::PodPlacement;
-use super::queries::{Question, answer};
+use super::preview::{Planned, Preview};
+use super::queries::{Question, answer, copy};
 use super::retries::Retries;
 use super::unschedulable::Unschedulable;
 use crate::api::record::{Eviction, timestamp};
@@ -49,6 +50,8 @@ pub struct Session {
     mirror: Mirror,
     changes: mpsc::Receiver<Change>,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
+    previews: mpsc::UnboundedReceiver<Planned>,
+    preview: Preview<Question>,
     first: Option<Arrival>,
     actuator: Actuator,
     /// The term in which it decides, if it does.
@@ -72,6 +75,7 @@ pub struct Session {
 enum Arrival {
     Change(Change),
     Outcome(Outcome),
+    Preview(Planned),
 }
 
 impl Session {
@@ -79,6 +83,7 @@ impl Session {
     pub fn begin(context: &Context, term: Option<u64>) -> Self {
         let (changes_in, changes) = mpsc::channel(CHANGES);
         let (outcomes_in, outcomes) = mpsc::unbounded_channel();
+        let (previews_in, previews) = mpsc::unbounded_channel();
         let actuator = Actuator::new(
             context.client.clone(),
             context.leadership.clone(),
@@ -94,6 +99,8 @@ impl Session {
             mirror: Mirror::new(context.kinds.clone(), places).capped(context.caps),
             changes,
             outcomes,
+            previews,
+            preview: Preview::new(previews_in),
             first: None,
             actuator,
             term,
@@ -152,6 +159,7 @@ impl Session {
         self.first = tokio::select! {
             Some(outcome) = self.outcomes.recv() => Some(Arrival::Outcome(outcome)),
             Some(change) = self.changes.recv() => Some(Arrival::Change(change)),
+            Some(planned) = self.previews.recv() => Some(Arrival::Preview(planned)),
             else => None,
         };
         self.first.is_some()
@@ -172,6 +180,11 @@ impl Session {
                     self.apply(events);
                 }
                 Some(Arrival::Outcome(outcome)) => self.finish_write(outcome),
+                Some(Arrival::Preview(planned)) => {
+                    for question in self.preview.finish(planned) {
+                        self.give(question);
+                    }
+                }
                 None => break,
             }
             worked = true;
@@ -181,6 +194,9 @@ impl Session {
 
     fn apply(&mut self, events: Vec<Event>) {
         let now = now();
+        if !events.is_empty() {
+            self.preview.changed();
+        }
         for event in events {
             self.unschedulable.note(&event, now);
             self.engine.apply(event, now);
@@ -450,9 +466,22 @@ impl Session {
         }
     }
 
-    /// Answers a question from the current state.
-    pub fn answer(&self, question: Question) {
-        answer(question, &self.engine, &self.mirror, self.term.is_some());
+    /// Answers a question from the current state; without a term a question about workloads waits for a plan.
+    pub fn answer(&mut self, question: Question) {
+        let question = match self.term {
+            None if question.asks_for_verdicts() => {
+                self.preview.hold(question, || copy(&self.engine, &self.mirror))
+            }
+            _ => Some(question),
+        };
+        if let Some(question) = question {
+            self.give(question);
+        }
+    }
+
+    fn give(&self, question: Question) {
+        let preview = self.term.is_none().then_some(&self.preview);
+        answer(question, &self.engine, &self.mirror, preview);
     }
 
     /// Waits for the writes in flight; false when the outcome of some is unknown.
