@@ -28,4 +28,5 @@ mod time;
 mod unadmitted;
 mod unreachable;
 mod users;
+mod wait;
 mod world;

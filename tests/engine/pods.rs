@@ -62,6 +62,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         ran: None,
         failed_pods: 0,
         evicted_for_fair_share: false,
+        evicted: None,
         state: Observed::Queued,
     }
 }

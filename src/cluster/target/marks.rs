@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 use super::super::reduce::{annotation, created, name, uid};
 use super::Facts;
 use crate::api::names;
-use crate::api::record::{Eviction, Record};
+use crate::api::record::{Eviction, Record, time};
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{
     Admission, EvictReason, Name, Observed, PodShape, Time, Topology, Workload, WorkloadId, WorkloadKind,
@@ -114,12 +114,15 @@ pub struct Requests {
     pub preemptible: bool,
     /// Whether its last eviction was for the fair share of another team.
     pub evicted_for_fair_share: bool,
+    /// When it was evicted last.
+    pub evicted: Option<Time>,
 }
 
 impl Requests {
     /// Reads the requests; a malformed one counts as not given (the webhook refuses it when it is written).
     pub fn read(metadata: &ObjectMeta, active_deadline_seconds: Option<i64>) -> Self {
         let of = |key: &str| annotation(metadata, key);
+        let eviction = of(names::EVICTION).and_then(|text| serde_json::from_str::<Eviction>(text).ok());
         let pools = of(names::POOL).unwrap_or_default();
         let deadline = active_deadline_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
         Self {
@@ -142,9 +145,10 @@ impl Requests {
                 .and_then(|text| crate::api::values::fractions(text).ok()?.first().copied()),
             user: of(names::USER).and_then(stated),
             preemptible: of(names::PREEMPTIBLE) == Some("true"),
-            evicted_for_fair_share: of(names::EVICTION)
-                .and_then(|text| serde_json::from_str::<Eviction>(text).ok())
+            evicted_for_fair_share: eviction
+                .as_ref()
                 .is_some_and(|eviction| eviction.reason == EvictReason::FairShare.code()),
+            evicted: eviction.map(|eviction| time(eviction.at)),
         }
     }
 
@@ -177,6 +181,7 @@ impl Requests {
             ran: None,
             failed_pods: 0,
             evicted_for_fair_share: self.evicted_for_fair_share,
+            evicted: self.evicted,
             state,
         }
     }

@@ -122,8 +122,9 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
                     matches!(known.state, Observed::OnHold | Observed::Unready(_))
                         || Workload {
                             state: known.state.clone(),
-                            // It changes with an eviction, which is the engine's own decision.
+                            // They change with an eviction, which is the engine's own decision.
                             evicted_for_fair_share: known.evicted_for_fair_share,
+                            evicted: known.evicted,
                             ..workload.clone()
                         } != *known
                 })

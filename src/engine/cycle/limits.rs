@@ -1,6 +1,6 @@
 //! The longest wait and the longest run that a queue sets.
 //!
-//! A wait counts from submission, or from the end of the last run or of a hold by the user; the workload's position in
+//! A wait counts from submission, or from the last eviction or the end of a hold by the user; the workload's position in
 //! the queue does not change with it. A workload with nominated capacity does not fail for waiting too long: it is
 //! about to start, and its victims would have been evicted in vain.
 //!

@@ -25,21 +25,29 @@ impl Deadlines {
     /// Follows a change of a workload or of its phase; `before` is its phase until now.
     pub fn note(&mut self, state: &mut ClusterState, id: &WorkloadId, before: Option<&Phase>, now: Time) {
         let info = state.get(id).filter(|info| !info.removed);
-        let Some((phase, submitted)) = info.map(|info| (&info.phase, info.workload.submitted)) else {
+        let Some((phase, workload)) = info.map(|info| (&info.phase, &info.workload)) else {
             self.waiting.remove(id);
             self.overdue.remove(id);
             return;
         };
+        let submitted = workload.submitted;
         match (phase, before) {
+            // A new leader sees an evicted workload for the first time: its wait began at the eviction.
             (Phase::Pending, None) => {
-                self.waiting.insert(id.clone(), submitted);
+                self.waiting.insert(id.clone(), workload.evicted.unwrap_or(submitted).max(submitted));
             }
             (
                 Phase::Pending | Phase::Starting(_) | Phase::Failing(None),
                 Some(Phase::Pending | Phase::Starting(_) | Phase::Failing(None)),
             ) => {}
-            (Phase::Pending, Some(_)) => {
-                self.waiting.insert(id.clone(), now);
+            (Phase::Pending, Some(before)) => {
+                let stopped = match before {
+                    Phase::Leaving { since, .. } => Some(*since),
+                    _ => None,
+                };
+                // The eviction and not the end of the last pod, so that every replica counts from the same instant.
+                let since = workload.evicted.or(stopped).unwrap_or(now);
+                self.waiting.insert(id.clone(), since.max(submitted));
                 state.raise(id, false);
             }
             (Phase::Running(admission), None) => {

@@ -143,6 +143,8 @@ pub struct Workload {
     pub failed_pods: u32,
     /// Whether its last eviction was for the fair share of another team.
     pub evicted_for_fair_share: bool,
+    /// When it was evicted last, if its object still says so; an admission removes it.
+    pub evicted: Option<Time>,
     /// Its state.
     pub state: Observed,
 }
@@ -178,6 +180,7 @@ impl Workload {
             ran: None,
             failed_pods: 0,
             evicted_for_fair_share: false,
+            evicted: None,
             state: Observed::Queued,
         }
     }
