@@ -3,9 +3,15 @@
 //! Lists of several kinds are not of one instant, so a breach counts only if several snapshots in a row show it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use anyhow::Result;
+use serde_json::Value;
 use sluice::api::record::{Eviction, Record};
-use sluice_harness::{JobView, PodView, View};
+use sluice_harness::{JobView, Kubectl, PodView, View};
+
+/// The longest time for a list.
+const READ: Duration = Duration::from_secs(5);
 
 /// Snapshots in a row that must show a breach.
 const PERSISTS: usize = 4;
@@ -18,6 +24,48 @@ pub struct Team {
     pub limit: Option<i64>,
 }
 
+/// What holds room on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The workload or pod, by namespace/name.
+    pub who: String,
+    pub gpus: i64,
+    /// When it was admitted, or its pod bound, in milliseconds since 1970.
+    pub since: i64,
+    /// Whether an admission gave it this room. The rest are pods of other namespaces, and pods that are not admitted.
+    pub admitted: bool,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub gpus: i64,
+    pub claims: Vec<Claim>,
+}
+
+/// How long before an admission a pod of others must have been bound to count as known: its news may still have been on
+/// its way, because watches are cut and replicas are frozen.
+const NEWS: i64 = 10_000;
+
+impl Node {
+    /// GPUs that admitted work claims, with the other pods that were bound well before the newest admission here. A
+    /// pod that kube-scheduler binds into room that was just given away is no decision of Sluice.
+    fn decided(&self) -> i64 {
+        let newest = self.claims.iter().filter(|claim| claim.admitted).map(|claim| claim.since).max();
+        let counts =
+            |claim: &&Claim| claim.admitted || newest.is_some_and(|newest| claim.since + NEWS <= newest);
+        self.claims.iter().filter(counts).map(|claim| claim.gpus).sum()
+    }
+
+    fn details(&self) -> String {
+        let one = |claim: &Claim| {
+            let how = if claim.admitted { "admitted" } else { "bound" };
+            format!("{} {} {how} at {}", claim.who, claim.gpus, claim.since)
+        };
+        self.claims.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// What one snapshot shows.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
@@ -26,10 +74,8 @@ pub struct Books {
     pub admitted: BTreeMap<String, i64>,
     /// GPUs of bound pods of no admitted work, by team.
     pub unadmitted: BTreeMap<String, i64>,
-    /// GPUs that records and pods claim on each node, and what the node has.
-    pub nodes: BTreeMap<String, (i64, i64)>,
-    /// What claims GPUs on each node, for a report.
-    pub claims: BTreeMap<String, Vec<String>>,
+    /// What records and pods claim on each node.
+    pub nodes: BTreeMap<String, Node>,
     /// The last eviction of each Job, by namespace/name, with its team.
     pub evictions: BTreeMap<String, (String, Eviction)>,
     /// The admission of each Job that is admitted, by namespace/name, in milliseconds since 1970.
@@ -48,7 +94,10 @@ impl Books {
     pub fn of(view: &View, teams: BTreeMap<String, Team>) -> Self {
         let mut books = Self { teams, ..Self::default() };
         for (node, offers) in &view.nodes {
-            books.nodes.insert(node.clone(), (0, offers.gpus));
+            // A node that does not answer offers nothing, and its pods are held nowhere.
+            if offers.ready {
+                books.nodes.insert(node.clone(), Node { gpus: offers.gpus, claims: Vec::new() });
+            }
         }
         let mut counted: BTreeSet<&str> = BTreeSet::new();
         for job in &view.jobs {
@@ -64,7 +113,7 @@ impl Books {
             let Some(record) = job.admission.as_ref().filter(|_| !job.deleting) else { continue };
             counted.extend(pods.iter().map(|pod| pod.uid.as_str()));
             books.admissions.insert(format!("{}/{}", job.namespace, job.name), record.at.as_millisecond());
-            books.charge((&job.namespace, &job.name), job.gpus, record, job.admitted(), &pods);
+            books.charge(&job.namespace, &job.name, job.gpus, record, job.admitted(), &pods);
             let live = pods.iter().filter(|pod| pod.running()).count();
             if job.admitted() && live > usize::try_from(record.pods).unwrap_or(usize::MAX) {
                 books
@@ -81,15 +130,7 @@ impl Books {
             } else if books.teams.contains_key(&pod.namespace) {
                 *books.unadmitted.entry(pod.namespace.clone()).or_default() += pod.gpus;
             }
-            if let Some((claimed, _)) = pod.node.as_ref().and_then(|node| books.nodes.get_mut(node)) {
-                *claimed += pod.gpus;
-                let node = pod.node.clone().unwrap_or_default();
-                books
-                    .claims
-                    .entry(node)
-                    .or_default()
-                    .push(format!("unadmitted {}/{}: {}", pod.namespace, pod.name, pod.gpus));
-            }
+            books.claim_bound(pod);
         }
         books
     }
@@ -101,31 +142,37 @@ impl Books {
     }
 
     /// Charges a record, or the live pods where they are more.
-    fn charge(
-        &mut self,
-        (team, name): (&str, &str),
-        gpus: i64,
-        record: &Record,
-        runs: bool,
-        pods: &[&PodView],
-    ) {
+    fn charge(&mut self, team: &str, name: &str, gpus: i64, record: &Record, runs: bool, pods: &[&PodView]) {
         let live: Vec<&&PodView> = pods.iter().filter(|pod| pod.holds()).collect();
         let count = |pods: usize| i64::try_from(pods).unwrap_or(i64::MAX);
         let granted = if runs { i64::from(record.pods) } else { 0 };
         *self.admitted.entry(team.to_owned()).or_default() += gpus * granted.max(count(live.len()));
-        for (node, (claimed, _)) in &mut self.nodes {
+        for (node, books) in &mut self.nodes {
             let there = count(live.iter().filter(|pod| pod.node.as_ref() == Some(node)).count());
-            let planned = record.nodes.get(node).filter(|_| runs).map_or(0, |pods| i64::from(*pods));
+            let planned = record.nodes.get(node).map_or(0, |pods| i64::from(*pods));
             // Pods beyond the plan of other nodes may still come here only if their own places are free.
-            let claims = gpus * if count(live.len()) >= granted { there } else { there.max(planned) };
-            if claims > 0 {
-                let text = format!(
-                    "{team}/{name}: {claims} (there {there}, planned {planned} of {granted}, admitted {})",
-                    record.at
-                );
-                self.claims.entry(node.clone()).or_default().push(text);
+            let held = if runs && count(live.len()) < granted { planned } else { there.min(planned) };
+            if held > 0 {
+                let (who, since) = (format!("{team}/{name}"), record.at.as_millisecond());
+                books.claims.push(Claim { who, gpus: gpus * held, since, admitted: true });
             }
-            *claimed += claims;
+        }
+        // Pods on a node that the record does not name came there without an admission.
+        let mut seats = record.nodes.clone();
+        for pod in live {
+            match pod.node.as_ref().and_then(|node| seats.get_mut(node)).filter(|left| **left > 0) {
+                Some(left) => *left -= 1,
+                None => self.claim_bound(pod),
+            }
+        }
+    }
+
+    /// Room of a pod that no admission gave it.
+    fn claim_bound(&mut self, pod: &PodView) {
+        if let Some(node) = pod.node.as_ref().and_then(|node| self.nodes.get_mut(node)) {
+            let since = pod.bound_at.map_or(0, jiff::Timestamp::as_millisecond);
+            let who = format!("{}/{}", pod.namespace, pod.name);
+            node.claims.push(Claim { who, gpus: pod.gpus, since, admitted: false });
         }
     }
 
@@ -142,7 +189,8 @@ impl Books {
             let left = pods.iter().filter(|pod| pod.phase != "Succeeded" && pod.phase != "Failed").count();
             let pods_left = u32::try_from(left).unwrap_or(u32::MAX).min(record.pods);
             self.charge(
-                (&first.namespace, &first.name),
+                &first.namespace,
+                &first.name,
                 first.gpus,
                 &Record { pods: pods_left, ..record.clone() },
                 left > 0,
@@ -161,6 +209,12 @@ impl Books {
         std::iter::successors(Some(team), parent).take(8)
     }
 
+    /// The smallest guarantee of a team and those above it, in GPUs.
+    pub fn least_guarantee(&self, team: &str) -> i64 {
+        let each = self.path(team).map(|at| self.teams.get(at).map_or(0, |team| team.guarantee));
+        each.min().unwrap_or(0)
+    }
+
     /// The admitted usage of a team with those below it.
     pub fn used(&self, team: &str) -> i64 {
         self.with_below(&self.admitted, team)
@@ -170,6 +224,38 @@ impl Books {
     pub fn charged(&self, team: &str) -> i64 {
         self.used(team) + self.with_below(&self.unadmitted, team)
     }
+}
+
+/// Reads the API server.
+pub struct Observer {
+    pub kubectl: Kubectl,
+    pub client: kube::Client,
+}
+
+impl Observer {
+    /// A snapshot, and what it shows.
+    pub async fn look(&self) -> Result<(View, Books)> {
+        let view = tokio::time::timeout(READ, View::take(&self.client)).await??;
+        let teams = self.kubectl.run(&["get", "teams", "-o", "json", "--request-timeout=5s"], None).await?;
+        let teams: Value = serde_json::from_str(&teams.stdout)?;
+        let books = Books::of(&view, teams_of(&teams));
+        Ok((view, books))
+    }
+}
+
+/// The teams as their objects are at present.
+fn teams_of(list: &Value) -> BTreeMap<String, Team> {
+    let gpus = |amounts: &Value| {
+        let gpus = &amounts["nvidia.com/gpu"];
+        gpus.as_str().and_then(|text| text.parse().ok()).or_else(|| gpus.as_i64())
+    };
+    let team = |item: &Value| {
+        let quota = &item["spec"]["quotas"][0];
+        let parent = item["spec"]["parent"].as_str().map(Into::into);
+        let (guarantee, limit) = (gpus(&quota["guaranteed"]).unwrap_or(0), gpus(&quota["limit"]));
+        Some((item["metadata"]["name"].as_str()?.to_owned(), Team { parent, guarantee, limit }))
+    };
+    list["items"].as_array().into_iter().flatten().filter_map(team).collect()
 }
 
 fn pods_of<'v>(view: &'v View, job: &'v JobView) -> impl Iterator<Item = &'v PodView> {
@@ -197,10 +283,12 @@ impl Judge {
     /// Judges one more snapshot. Returns the breaches that it makes certain.
     pub fn judge(&mut self, books: Books) -> Vec<String> {
         let mut suspects: Vec<String> = Vec::new();
-        for (node, (claimed, offers)) in &books.nodes {
-            if claimed > offers {
-                suspects
-                    .push(format!("law 1: {claimed} GPUs are claimed on node {node}, which has {offers}"));
+        let mut details: BTreeMap<String, String> = BTreeMap::new();
+        for (name, node) in &books.nodes {
+            if node.decided() > node.gpus {
+                let suspect = format!("law 1: node {name} was promised beyond its {} GPUs", node.gpus);
+                details.insert(suspect.clone(), format!("{suspect}: {}", node.details()));
+                suspects.push(suspect);
             }
         }
         for (name, team) in &books.teams {
@@ -222,11 +310,7 @@ impl Judge {
         for suspect in suspects {
             let times = self.suspects.get(&suspect).copied().unwrap_or(0) + 1;
             if times == PERSISTS {
-                let claims = books.claims.iter().find(|(node, _)| suspect.contains(&format!("node {node},")));
-                certain.push(format!(
-                    "{suspect}{}",
-                    claims.map_or_else(String::new, |(_, all)| format!(": {all:?}"))
-                ));
+                certain.push(details.get(&suspect).unwrap_or(&suspect).clone());
             }
             now.insert(suspect, times);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use sluice::api::record::Eviction;
 
-use crate::books::{Books, Judge, Team};
+use crate::books::{Books, Claim, Judge, Node, Team};
 
 fn team(guarantee: i64, limit: Option<i64>) -> Team {
     Team { parent: None, guarantee, limit }
@@ -36,11 +36,28 @@ fn a_team_above_its_limit_is_a_breach_only_if_it_came_there_by_admission() {
     assert!(breaches([4, 5, 4, 4, 4, 4].map(using)).is_empty());
 }
 
+/// A node of 4 GPUs with these claims: GPUs, seconds and whether they were admitted.
+fn node(claims: &[(i64, i64, bool)]) -> Books {
+    let claim = |(gpus, at, admitted): &(i64, i64, bool)| Claim {
+        who: "a/x".into(),
+        gpus: *gpus,
+        since: at * 1_000,
+        admitted: *admitted,
+    };
+    let node = Node { gpus: 4, claims: claims.iter().map(claim).collect() };
+    Books { nodes: [("n".to_owned(), node)].into(), ..Books::default() }
+}
+
 #[test]
-fn a_node_that_holds_more_than_it_has_is_a_breach() {
-    let node = |claimed| Books { nodes: [("n".to_owned(), (claimed, 4))].into(), ..Books::default() };
-    assert!(breaches([4; 6].map(node)).is_empty());
-    assert_eq!(breaches([5; 6].map(node)).len(), 1);
+fn a_node_that_was_promised_more_than_it_has_is_a_breach() {
+    let seen = |claims: &[(i64, i64, bool)]| breaches((0..6).map(|_| node(claims))).len();
+    assert_eq!(seen(&[(2, 0, true), (2, 9, true)]), 0);
+    assert_eq!(seen(&[(3, 0, true), (2, 9, true)]), 1);
+    // A pod of others that stood there long before the admission, and one that came after it.
+    assert_eq!(seen(&[(3, 0, false), (2, 60, true)]), 1);
+    assert_eq!(seen(&[(3, 60, false), (2, 0, true)]), 0);
+    // Pods of others alone are not Sluice's.
+    assert_eq!(seen(&[(3, 0, false), (2, 60, false)]), 0);
 }
 
 fn evicted(team_uses: i64, preemptor: &str, reason: &str, at: i64) -> Books {

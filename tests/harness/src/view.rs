@@ -54,6 +54,8 @@ pub struct JobView {
     pub gpus: i64,
     /// Whether the Job is deleted and terminating.
     pub deleting: bool,
+    /// `spec.parallelism`.
+    pub parallelism: i32,
 }
 
 impl JobView {
@@ -107,6 +109,7 @@ impl JobView {
             completed_at: status.completion_time.map(|time| time.0),
             gpus: spec.template.spec.as_ref().map_or(0, |pod| asked_or_limited(pod, GPU)) / 1000,
             deleting: job.metadata.deletion_timestamp.is_some(),
+            parallelism: spec.parallelism.unwrap_or(1),
             priority_class: spec.template.spec.and_then(|pod| pod.priority_class_name),
         }
     }
@@ -139,6 +142,10 @@ pub struct PodView {
     pub cpu_milli: i64,
     /// Admission record, of a pod without a Job.
     pub admission: Option<Record>,
+    /// When the pod was bound to its node.
+    pub bound_at: Option<Timestamp>,
+    /// The name of the pod's group, and how many pods it has.
+    pub group: Option<(String, usize)>,
 }
 
 impl PodView {
@@ -157,6 +164,11 @@ impl PodView {
     fn from(pod: Pod) -> Self {
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         let spec = pod.spec.as_ref();
+        let group = pod.labels().get(names::GROUP).cloned();
+        let size = pod.annotations().get(names::GROUP_SIZE).and_then(|size| size.parse().ok());
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let scheduled = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "True");
+        let scheduled = scheduled.and_then(|one| one.last_transition_time.clone());
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -172,6 +184,8 @@ impl PodView {
             gpus: spec.map_or(0, |spec| asked(spec, GPU)) / 1000,
             cpu_milli: spec.map_or(0, |spec| asked(spec, CPU)),
             admission: parse(pod.annotations().get(names::ADMISSION).cloned()),
+            bound_at: scheduled.or_else(|| pod.creation_timestamp()).map(|time| time.0),
+            group: group.zip(size),
         }
     }
 }
@@ -206,13 +220,17 @@ pub struct NodeView {
     pub gpus: i64,
     /// CPU in thousandths.
     pub cpu_milli: i64,
+    /// Whether the node's kubelet answers.
+    pub ready: bool,
 }
 
 impl NodeView {
     fn from(node: &Node) -> Self {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let offers = |resource| allocatable.map_or(0, |list| milli(list, resource));
-        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU) }
+        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU), ready }
     }
 }
 
