@@ -16,12 +16,21 @@ const READ: Duration = Duration::from_secs(5);
 /// Snapshots in a row that must show a breach.
 const PERSISTS: usize = 4;
 
+/// Snapshots in a row, about half a minute, in which a workload within its guarantee may wait for borrowers to go. A
+/// take-over of the lead takes a few seconds, and so does the grace period of a victim.
+const STARVES: usize = 75;
+
+/// The most evictions of one workload for others in a soak; each of its runs lasts a few seconds.
+const EVICTIONS: usize = 10;
+
 /// Guarantee, limit and parent of a team, in GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Team {
     pub parent: Option<String>,
     pub guarantee: i64,
     pub limit: Option<i64>,
+    /// Whether a queue of the team has a limit of its own.
+    pub capped: bool,
 }
 
 /// What holds room on a node.
@@ -41,6 +50,8 @@ pub struct Claim {
 pub struct Node {
     pub gpus: i64,
     pub claims: Vec<Claim>,
+    /// Whether it takes new pods.
+    pub open: bool,
 }
 
 /// How long before an admission a pod of others must have been bound to count as known: its news may still have been on
@@ -82,6 +93,8 @@ pub struct Books {
     pub admissions: BTreeMap<String, i64>,
     /// What Sluice has touched though it must not.
     pub touched: BTreeSet<String>,
+    /// Jobs of one pod that wait within their team's guarantee, though a Job of a borrowing team holds their room.
+    pub starved: BTreeSet<String>,
     /// Jobs with more live pods than their record grants and their parallelism wants.
     pub doubled: BTreeSet<String>,
 }
@@ -96,7 +109,10 @@ impl Books {
         for (node, offers) in &view.nodes {
             // A node that does not answer offers nothing, and its pods are held nowhere.
             if offers.ready {
-                books.nodes.insert(node.clone(), Node { gpus: offers.gpus, claims: Vec::new() });
+                books.nodes.insert(
+                    node.clone(),
+                    Node { gpus: offers.gpus, claims: Vec::new(), open: !offers.cordoned },
+                );
             }
         }
         let mut counted: BTreeSet<&str> = BTreeSet::new();
@@ -132,7 +148,58 @@ impl Books {
             }
             books.claim_bound(pod);
         }
+        books.note_starved(view);
         books
+    }
+
+    /// Law 2: notes the Jobs that could start if a Job of a borrowing team went.
+    ///
+    /// Only what is certain counts: Jobs of one pod, and as victims Jobs that are neither elastic nor of a queue that is
+    /// never preempted, of teams none of whose work is larger than their guarantees.
+    fn note_starved(&mut self, view: &View) {
+        let waits = |job: &&JobView| job.queued() && job.parallelism == 1 && !job.deleting;
+        for job in view.jobs.iter().filter(waits) {
+            let team = &job.namespace;
+            let fits = |at: &str| {
+                let Some(team) = self.teams.get(at) else { return false };
+                self.charged(at) + job.gpus <= team.guarantee
+            };
+            let known = self.teams.get(team).is_some_and(|team| !team.capped);
+            let path: Vec<&str> = self.path(team).collect();
+            if known
+                && path.iter().all(|at| fits(at))
+                && view.jobs.iter().any(|other| self.borrows(other, &path, job.gpus, view))
+            {
+                self.starved.insert(format!("{team}/{} waits within the guarantee of team {team}", job.name));
+            }
+        }
+    }
+
+    /// Whether a Job is admitted in a team that borrows, apart from the teams in `path`, and holds that many GPUs on one
+    /// node that takes pods.
+    fn borrows(&self, job: &JobView, path: &[&str], gpus: i64, view: &View) -> bool {
+        let team = job.namespace.as_str();
+        let apart: Vec<&str> = self.path(team).filter(|at| !path.contains(at)).collect();
+        let beyond = |at: &&str| self.teams.get(*at).is_some_and(|team| self.charged(at) > team.guarantee);
+        let size = |job: &JobView| {
+            job.gpus
+                * job
+                    .admission
+                    .as_ref()
+                    .map_or(0, |record| i64::from(record.pods.max(record.wanted.unwrap_or(0))))
+        };
+        let largest = view.jobs.iter().filter(|other| other.namespace == team).map(size).max().unwrap_or(0);
+        let who = format!("{team}/{}", job.name);
+        let holds = |node: &Node| {
+            let own = node.claims.iter().filter(|claim| claim.admitted && claim.who == who);
+            node.open && own.map(|claim| claim.gpus).sum::<i64>() >= gpus
+        };
+        job.admitted()
+            && !job.elastic
+            && job.queue.as_deref() != Some("fixed")
+            && apart.iter().any(beyond)
+            && largest <= self.least_guarantee(team)
+            && self.nodes.values().any(holds)
     }
 
     fn note_free_job(&mut self, job: &JobView) {
@@ -253,7 +320,9 @@ fn teams_of(list: &Value) -> BTreeMap<String, Team> {
         let quota = &item["spec"]["quotas"][0];
         let parent = item["spec"]["parent"].as_str().map(Into::into);
         let (guarantee, limit) = (gpus(&quota["guaranteed"]).unwrap_or(0), gpus(&quota["limit"]));
-        Some((item["metadata"]["name"].as_str()?.to_owned(), Team { parent, guarantee, limit }))
+        let mut queues = item["spec"]["queues"].as_array().into_iter().flatten();
+        let capped = queues.any(|queue| !queue["limit"].is_null());
+        Some((item["metadata"]["name"].as_str()?.to_owned(), Team { parent, guarantee, limit, capped }))
     };
     list["items"].as_array().into_iter().flatten().filter_map(team).collect()
 }
@@ -275,6 +344,8 @@ pub struct Judge {
     pub breaches: Vec<String>,
     /// All evictions so far.
     pub evictions: usize,
+    /// Evictions of each workload for another.
+    times: BTreeMap<String, usize>,
     /// All admissions so far.
     pub admissions: BTreeSet<(String, i64)>,
 }
@@ -303,13 +374,15 @@ impl Judge {
             }
         }
         suspects.extend(books.touched.iter().map(|what| format!("law 13: {what} carries marks of Sluice")));
+        suspects.extend(books.starved.iter().map(|what| format!("law 2: {what}, and borrowers run")));
         suspects.extend(books.doubled.iter().map(|what| format!("law 11: {what}")));
         self.admissions.extend(books.admissions.iter().map(|(name, at)| (name.clone(), *at)));
         let mut certain = self.judge_evictions(&books);
         let mut now = BTreeMap::new();
         for suspect in suspects {
             let times = self.suspects.get(&suspect).copied().unwrap_or(0) + 1;
-            if times == PERSISTS {
+            let patience = if suspect.starts_with("law 2:") { STARVES } else { PERSISTS };
+            if times == patience {
                 certain.push(details.get(&suspect).unwrap_or(&suspect).clone());
             }
             now.insert(suspect, times);
@@ -346,6 +419,13 @@ impl Judge {
                     "law 3: {name} of team {team} within its guarantee went for {}",
                     eviction.preemptor
                 ));
+            }
+            if !preemptor.is_empty() {
+                let times = self.times.entry(name.clone()).or_default();
+                *times += 1;
+                if *times == EVICTIONS {
+                    breaches.push(format!("law 8: {name} was evicted {times} times"));
+                }
             }
             let again = before.filter(|before| before.preemptor == eviction.preemptor && foreign);
             if again.is_some_and(|before| eviction.at.duration_since(before.at).as_millis() < 2_000) {

@@ -18,7 +18,7 @@ const GPU: &str = "nvidia.com/gpu";
 const CPU: &str = "cpu";
 
 /// A Job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct JobView {
     /// Namespace.
     pub namespace: String,
@@ -56,6 +56,10 @@ pub struct JobView {
     pub deleting: bool,
     /// `spec.parallelism`.
     pub parallelism: i32,
+    /// Queue label.
+    pub queue: Option<String>,
+    /// Whether the Job may run with fewer pods than it wants.
+    pub elastic: bool,
 }
 
 impl JobView {
@@ -109,6 +113,8 @@ impl JobView {
             completed_at: status.completion_time.map(|time| time.0),
             gpus: spec.template.spec.as_ref().map_or(0, |pod| asked_or_limited(pod, GPU)) / 1000,
             deleting: job.metadata.deletion_timestamp.is_some(),
+            queue: job.labels().get(names::QUEUE).cloned(),
+            elastic: annotation(names::MIN_PARALLELISM).is_some(),
             parallelism: spec.parallelism.unwrap_or(1),
             priority_class: spec.template.spec.and_then(|pod| pod.priority_class_name),
         }
@@ -116,7 +122,7 @@ impl JobView {
 }
 
 /// A pod.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PodView {
     /// Namespace.
     pub namespace: String,
@@ -220,6 +226,8 @@ pub struct NodeView {
     pub gpus: i64,
     /// CPU in thousandths.
     pub cpu_milli: i64,
+    /// Whether the node takes no new pods.
+    pub cordoned: bool,
     /// Whether the node's kubelet answers.
     pub ready: bool,
 }
@@ -229,8 +237,9 @@ impl NodeView {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let offers = |resource| allocatable.map_or(0, |list| milli(list, resource));
         let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
         let ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
-        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU), ready }
+        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU), cordoned, ready }
     }
 }
 
