@@ -155,7 +155,7 @@ impl Books {
     /// Law 2: notes the Jobs that could start if a Job of a borrowing team went.
     ///
     /// Only what is certain counts: Jobs of one pod, and as victims Jobs that are neither elastic nor of a queue that is
-    /// never preempted, of teams none of whose work is larger than their guarantees.
+    /// never preempted, of teams without work that is larger than their guarantees.
     fn note_starved(&mut self, view: &View) {
         let waits = |job: &&JobView| job.queued() && job.parallelism == 1 && !job.deleting;
         for job in view.jobs.iter().filter(waits) {

@@ -85,9 +85,9 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
             snapshots += 1;
             for breach in judge.judge(books) {
                 let faults = before_breach.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
-                let told = format!("{:.1?} {breach} (after {faults})", began.elapsed());
-                println!("BROKEN: {told}");
-                breaks.push(told);
+                let line = format!("{:.1?} {breach} (after {faults})", began.elapsed());
+                println!("BROKEN: {line}");
+                breaks.push(line);
             }
         }
         (judge, snapshots, breaks)
@@ -104,9 +104,9 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
             }
             Act::Fault(fault, pick) => {
                 *report.faults.entry(format!("{fault:?}")).or_default() += 1;
-                let told = format!("{:.1?} {fault:?}", began.elapsed());
-                println!("{told}");
-                note(&recent, told);
+                let line = format!("{:.1?} {fault:?}", began.elapsed());
+                println!("{line}");
+                note(&recent, line);
                 faults.inject(fault, pick).await.with_context(|| format!("{fault:?}"))?;
             }
         }

@@ -95,8 +95,8 @@ fn marks_outside_of_teams_and_doubled_pods_are_breaches() {
 #[test]
 fn a_workload_that_goes_again_and_again_flaps() {
     let each = (1..12).map(|times| evicted(4, &format!("b/y{times}"), "Reclaimed", times * 60_000));
-    let told = breaches([using(4)].into_iter().chain(each));
-    assert_eq!(told, ["law 8: a/x was evicted 10 times"]);
+    let found = breaches([using(4)].into_iter().chain(each));
+    assert_eq!(found, ["law 8: a/x was evicted 10 times"]);
 }
 
 fn job(namespace: &str, name: &str, gpus: i64, node: Option<&str>) -> JobView {
@@ -132,7 +132,7 @@ fn an_owner_that_waits_while_borrowers_run_is_a_breach() {
     let seen =
         |edit: fn(&mut View, &mut BTreeMap<String, Team>)| breaches((0..90).map(|_| owner_waits(edit))).len();
     assert_eq!(seen(|_, _| ()), 1);
-    assert_eq!(seen(|_, teams| teams.extend([("b".to_owned(), team(4, None))])), 0, "nobody borrows");
+    assert_eq!(seen(|_, teams| teams.extend([("b".to_owned(), team(4, None))])), 0, "no team borrows");
     assert_eq!(seen(|_, teams| teams.extend([("a".to_owned(), team(1, None))])), 0, "not within guarantee");
     assert_eq!(seen(|view, _| view.nodes.iter_mut().for_each(|(_, node)| node.cordoned = true)), 0);
     assert_eq!(seen(|view, _| view.jobs.iter_mut().for_each(|job| job.elastic = true)), 0);
