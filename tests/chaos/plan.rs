@@ -154,7 +154,7 @@ pub fn draw(seed: u64, faults: usize) -> Vec<Step> {
             steps.push(Step { pause: millis(&mut rng, 0..=200), act: submission(&mut rng) });
         }
         let fault = weighted(&mut rng, &FAULTS);
-        steps.push(Step { pause: millis(&mut rng, 100..=1_200), act: Act::Fault(fault, rng.u64(..)) });
+        steps.push(Step { pause: millis(&mut rng, 50..=700), act: Act::Fault(fault, rng.u64(..)) });
     }
     steps
 }
