@@ -91,6 +91,8 @@ pub struct Books {
     pub evictions: BTreeMap<String, (String, Eviction)>,
     /// The admission of each Job that is admitted, by namespace/name, in milliseconds since 1970.
     pub admissions: BTreeMap<String, i64>,
+    /// The GPUs that each Job asks for, by namespace/name.
+    pub sizes: BTreeMap<String, i64>,
     /// What Sluice has touched though it must not.
     pub touched: BTreeSet<String>,
     /// Jobs of one pod that wait within their team's guarantee, though a Job of a borrowing team holds their room.
@@ -122,8 +124,9 @@ impl Books {
                 books.note_free_job(job);
                 continue;
             }
+            let name = format!("{}/{}", job.namespace, job.name);
+            books.sizes.insert(name.clone(), job.gpus * i64::from(job.parallelism));
             if let Some(eviction) = &job.eviction {
-                let name = format!("{}/{}", job.namespace, job.name);
                 books.evictions.insert(name, (job.namespace.clone(), eviction.clone()));
             }
             let Some(record) = job.admission.as_ref().filter(|_| !job.deleting) else { continue };
@@ -411,8 +414,12 @@ impl Judge {
             let reclaims = matches!(eviction.reason.as_str(), "Reclaimed" | "FairShare");
             // Evicted while its team used at most its guarantee, in every snapshot before.
             let known = |books: &&Books| books.teams.contains_key(team);
-            let protected =
-                |books: &Books| books.charged(team) <= books.teams.get(team).map_or(0, |team| team.guarantee);
+            // One that was admitted and evicted between two snapshots is in neither.
+            let protected = |books: &Books| {
+                let size = books.sizes.get(name).filter(|_| !books.admissions.contains_key(name));
+                let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
+                books.charged(team) + size.copied().unwrap_or(0) <= guarantee
+            };
             let known: Vec<&Books> = self.last.iter().chain([books]).filter(known).collect();
             if foreign && reclaims && !known.is_empty() && known.iter().all(|books| protected(books)) {
                 breaches.push(format!(
