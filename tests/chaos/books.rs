@@ -412,16 +412,17 @@ impl Judge {
             let preemptor = eviction.preemptor.split('/').next().unwrap_or_default();
             let foreign = !preemptor.is_empty() && preemptor != team;
             let reclaims = matches!(eviction.reason.as_str(), "Reclaimed" | "FairShare");
-            // Evicted while its team used at most its guarantee, in every snapshot before.
-            let known = |books: &&Books| books.teams.contains_key(team);
+            // Evicted while its team used at most its guarantee, in every snapshot before. A team that was deleted
+            // meanwhile had none.
+            let known = |books: &Books| books.teams.contains_key(team);
             // One that was admitted and evicted between two snapshots is in neither.
             let protected = |books: &Books| {
                 let size = books.sizes.get(name).filter(|_| !books.admissions.contains_key(name));
                 let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
                 books.charged(team) + size.copied().unwrap_or(0) <= guarantee
             };
-            let known: Vec<&Books> = self.last.iter().chain([books]).filter(known).collect();
-            if foreign && reclaims && !known.is_empty() && known.iter().all(|books| protected(books)) {
+            let mut all = self.last.iter().chain([books]);
+            if foreign && reclaims && all.all(|books| known(books) && protected(books)) {
                 breaches.push(format!(
                     "law 3: {name} of team {team} within its guarantee went for {}",
                     eviction.preemptor

@@ -74,6 +74,9 @@ fn an_owner_within_its_guarantee_loses_nothing_to_another_team() {
     assert!(breaches([using(3), evicted(1, "b/y", "Reclaimed", 0)]).is_empty());
     assert_eq!(breaches([using(2), evicted(0, "b/y", "Reclaimed", 0)]).len(), 1);
     assert!(breaches([using(2), evicted(0, "a/y", "Preempted", 0)]).is_empty());
+    // Its team was deleted, and made again later.
+    let deleted = Books { teams: BTreeMap::new(), ..evicted(0, "b/y", "Reclaimed", 0) };
+    assert!(breaches([using(2), deleted, evicted(0, "b/y", "Reclaimed", 0)]).is_empty());
     // It made its team borrow, between two snapshots.
     let sizes = || BTreeMap::from([("a/x".to_owned(), 2)]);
     let short =
