@@ -87,10 +87,11 @@ impl Unfinished<'_> {
     /// Whether the objects show what the reason says.
     pub fn explained(&self, reason: &str, view: &View, books: &Books) -> bool {
         match self {
-            // Suspended by its user, or scaled to none.
+            // Suspended by its user, or scaled to none: before its admission, or while it ran.
             Self::Job(job) => {
                 let on_hold = job.suspended && (!job.held || job.parallelism == 0);
-                reason == "HeldByUser" && on_hold && job.admission.is_none()
+                let scaled = job.admitted() && job.parallelism == 0 && job.active == 0;
+                scaled || reason == "HeldByUser" && on_hold && job.admission.is_none()
             }
             Self::Pod(pod) => {
                 let Some((group, size)) = &pod.group else { return false };

@@ -180,6 +180,9 @@ fn a_reason_counts_only_if_the_objects_show_it() {
     assert!(!held(|_| ()), "it is queued");
     assert!(held(|job| job.held = false));
     assert!(held(|job| job.parallelism = 0));
+    let admitted = |job: &mut JobView| *job = self::job("a", "x", 2, Some("n"));
+    assert!(!held(admitted), "it runs");
+    assert!(held(|job| *job = JobView { parallelism: 0, ..self::job("a", "x", 2, Some("n")) }));
     let group = |reason: &str, size, gpus| {
         let pod = PodView {
             namespace: "a".into(),
