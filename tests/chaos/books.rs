@@ -3,12 +3,25 @@
 //! Lists of several kinds are not of one instant, so a breach counts only if several snapshots in a row show it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use anyhow::Result;
+use serde_json::Value;
 use sluice::api::record::{Eviction, Record};
-use sluice_harness::{JobView, PodView, View};
+use sluice_harness::{JobView, Kubectl, PodView, View};
+
+/// The longest time for a list.
+const READ: Duration = Duration::from_secs(5);
 
 /// Snapshots in a row that must show a breach.
 const PERSISTS: usize = 4;
+
+/// Snapshots in a row, about half a minute, in which a workload within its guarantee may wait for borrowers to go. A
+/// take-over of the lead takes a few seconds, and so does the grace period of a victim.
+const STARVES: usize = 75;
+
+/// The most evictions of one workload for others in a soak; each of its runs lasts a few seconds.
+const EVICTIONS: usize = 10;
 
 /// Guarantee, limit and parent of a team, in GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +29,52 @@ pub struct Team {
     pub parent: Option<String>,
     pub guarantee: i64,
     pub limit: Option<i64>,
+    /// Whether a queue of the team has a limit of its own.
+    pub capped: bool,
+}
+
+/// What holds room on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The workload or pod, by namespace/name.
+    pub who: String,
+    pub gpus: i64,
+    /// When it was admitted, or its pod bound, in milliseconds since 1970.
+    pub since: i64,
+    /// Whether an admission gave it this room. The rest are pods of other namespaces, and pods that are not admitted.
+    pub admitted: bool,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub gpus: i64,
+    pub claims: Vec<Claim>,
+    /// Whether it takes new pods.
+    pub open: bool,
+}
+
+/// How long before an admission a pod of others must have been bound to count as known: its news may still have been on
+/// its way, because watches are cut and replicas are frozen.
+const NEWS: i64 = 10_000;
+
+impl Node {
+    /// GPUs that admitted work claims, with the other pods that were bound well before the newest admission here. A
+    /// pod that kube-scheduler binds into room that was just given away is no decision of Sluice.
+    fn decided(&self) -> i64 {
+        let newest = self.claims.iter().filter(|claim| claim.admitted).map(|claim| claim.since).max();
+        let counts =
+            |claim: &&Claim| claim.admitted || newest.is_some_and(|newest| claim.since + NEWS <= newest);
+        self.claims.iter().filter(counts).map(|claim| claim.gpus).sum()
+    }
+
+    fn details(&self) -> String {
+        let one = |claim: &Claim| {
+            let how = if claim.admitted { "admitted" } else { "bound" };
+            format!("{} {} {how} at {}", claim.who, claim.gpus, claim.since)
+        };
+        self.claims.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What one snapshot shows.
@@ -26,16 +85,18 @@ pub struct Books {
     pub admitted: BTreeMap<String, i64>,
     /// GPUs of bound pods of no admitted work, by team.
     pub unadmitted: BTreeMap<String, i64>,
-    /// GPUs that records and pods claim on each node, and what the node has.
-    pub nodes: BTreeMap<String, (i64, i64)>,
-    /// What claims GPUs on each node, for a report.
-    pub claims: BTreeMap<String, Vec<String>>,
+    /// What records and pods claim on each node.
+    pub nodes: BTreeMap<String, Node>,
     /// The last eviction of each Job, by namespace/name, with its team.
     pub evictions: BTreeMap<String, (String, Eviction)>,
     /// The admission of each Job that is admitted, by namespace/name, in milliseconds since 1970.
     pub admissions: BTreeMap<String, i64>,
+    /// The GPUs that each Job asks for, by namespace/name.
+    pub sizes: BTreeMap<String, i64>,
     /// What Sluice has touched though it must not.
     pub touched: BTreeSet<String>,
+    /// Jobs of one pod that wait within their team's guarantee, though a Job of a borrowing team holds their room.
+    pub starved: BTreeSet<String>,
     /// Jobs with more live pods than their record grants and their parallelism wants.
     pub doubled: BTreeSet<String>,
 }
@@ -48,7 +109,13 @@ impl Books {
     pub fn of(view: &View, teams: BTreeMap<String, Team>) -> Self {
         let mut books = Self { teams, ..Self::default() };
         for (node, offers) in &view.nodes {
-            books.nodes.insert(node.clone(), (0, offers.gpus));
+            // A node that does not answer offers nothing, and its pods are held nowhere.
+            if offers.ready {
+                books.nodes.insert(
+                    node.clone(),
+                    Node { gpus: offers.gpus, claims: Vec::new(), open: !offers.cordoned },
+                );
+            }
         }
         let mut counted: BTreeSet<&str> = BTreeSet::new();
         for job in &view.jobs {
@@ -57,14 +124,15 @@ impl Books {
                 books.note_free_job(job);
                 continue;
             }
+            let name = format!("{}/{}", job.namespace, job.name);
+            books.sizes.insert(name.clone(), job.gpus * i64::from(job.parallelism));
             if let Some(eviction) = &job.eviction {
-                let name = format!("{}/{}", job.namespace, job.name);
                 books.evictions.insert(name, (job.namespace.clone(), eviction.clone()));
             }
             let Some(record) = job.admission.as_ref().filter(|_| !job.deleting) else { continue };
             counted.extend(pods.iter().map(|pod| pod.uid.as_str()));
             books.admissions.insert(format!("{}/{}", job.namespace, job.name), record.at.as_millisecond());
-            books.charge((&job.namespace, &job.name), job.gpus, record, job.admitted(), &pods);
+            books.charge(&job.namespace, &job.name, job.gpus, record, job.admitted(), &pods);
             let live = pods.iter().filter(|pod| pod.running()).count();
             if job.admitted() && live > usize::try_from(record.pods).unwrap_or(usize::MAX) {
                 books
@@ -81,17 +149,60 @@ impl Books {
             } else if books.teams.contains_key(&pod.namespace) {
                 *books.unadmitted.entry(pod.namespace.clone()).or_default() += pod.gpus;
             }
-            if let Some((claimed, _)) = pod.node.as_ref().and_then(|node| books.nodes.get_mut(node)) {
-                *claimed += pod.gpus;
-                let node = pod.node.clone().unwrap_or_default();
-                books
-                    .claims
-                    .entry(node)
-                    .or_default()
-                    .push(format!("unadmitted {}/{}: {}", pod.namespace, pod.name, pod.gpus));
+            books.claim_bound(pod);
+        }
+        books.note_starved(view);
+        books
+    }
+
+    /// Law 2: notes the Jobs that could start if a Job of a borrowing team went.
+    ///
+    /// Only what is certain counts: Jobs of one pod, and as victims Jobs that are neither elastic nor of a queue that is
+    /// never preempted, of teams without work that is larger than their guarantees.
+    fn note_starved(&mut self, view: &View) {
+        let waits = |job: &&JobView| job.queued() && job.parallelism == 1 && !job.deleting;
+        for job in view.jobs.iter().filter(waits) {
+            let team = &job.namespace;
+            let fits = |at: &str| {
+                let Some(team) = self.teams.get(at) else { return false };
+                self.charged(at) + job.gpus <= team.guarantee
+            };
+            let known = self.teams.get(team).is_some_and(|team| !team.capped);
+            let path: Vec<&str> = self.path(team).collect();
+            if known
+                && path.iter().all(|at| fits(at))
+                && view.jobs.iter().any(|other| self.borrows(other, &path, job.gpus, view))
+            {
+                self.starved.insert(format!("{team}/{} waits within the guarantee of team {team}", job.name));
             }
         }
-        books
+    }
+
+    /// Whether a Job is admitted in a team that borrows, apart from the teams in `path`, and holds that many GPUs on one
+    /// node that takes pods.
+    fn borrows(&self, job: &JobView, path: &[&str], gpus: i64, view: &View) -> bool {
+        let team = job.namespace.as_str();
+        let apart: Vec<&str> = self.path(team).filter(|at| !path.contains(at)).collect();
+        let beyond = |at: &&str| self.teams.get(*at).is_some_and(|team| self.charged(at) > team.guarantee);
+        let size = |job: &JobView| {
+            job.gpus
+                * job
+                    .admission
+                    .as_ref()
+                    .map_or(0, |record| i64::from(record.pods.max(record.wanted.unwrap_or(0))))
+        };
+        let largest = view.jobs.iter().filter(|other| other.namespace == team).map(size).max().unwrap_or(0);
+        let who = format!("{team}/{}", job.name);
+        let holds = |node: &Node| {
+            let own = node.claims.iter().filter(|claim| claim.admitted && claim.who == who);
+            node.open && own.map(|claim| claim.gpus).sum::<i64>() >= gpus
+        };
+        job.admitted()
+            && !job.elastic
+            && job.queue.as_deref() != Some("fixed")
+            && apart.iter().any(beyond)
+            && largest <= self.least_guarantee(team)
+            && self.nodes.values().any(holds)
     }
 
     fn note_free_job(&mut self, job: &JobView) {
@@ -101,31 +212,37 @@ impl Books {
     }
 
     /// Charges a record, or the live pods where they are more.
-    fn charge(
-        &mut self,
-        (team, name): (&str, &str),
-        gpus: i64,
-        record: &Record,
-        runs: bool,
-        pods: &[&PodView],
-    ) {
+    fn charge(&mut self, team: &str, name: &str, gpus: i64, record: &Record, runs: bool, pods: &[&PodView]) {
         let live: Vec<&&PodView> = pods.iter().filter(|pod| pod.holds()).collect();
         let count = |pods: usize| i64::try_from(pods).unwrap_or(i64::MAX);
         let granted = if runs { i64::from(record.pods) } else { 0 };
         *self.admitted.entry(team.to_owned()).or_default() += gpus * granted.max(count(live.len()));
-        for (node, (claimed, _)) in &mut self.nodes {
+        for (node, books) in &mut self.nodes {
             let there = count(live.iter().filter(|pod| pod.node.as_ref() == Some(node)).count());
-            let planned = record.nodes.get(node).filter(|_| runs).map_or(0, |pods| i64::from(*pods));
+            let planned = record.nodes.get(node).map_or(0, |pods| i64::from(*pods));
             // Pods beyond the plan of other nodes may still come here only if their own places are free.
-            let claims = gpus * if count(live.len()) >= granted { there } else { there.max(planned) };
-            if claims > 0 {
-                let text = format!(
-                    "{team}/{name}: {claims} (there {there}, planned {planned} of {granted}, admitted {})",
-                    record.at
-                );
-                self.claims.entry(node.clone()).or_default().push(text);
+            let held = if runs && count(live.len()) < granted { planned } else { there.min(planned) };
+            if held > 0 {
+                let (who, since) = (format!("{team}/{name}"), record.at.as_millisecond());
+                books.claims.push(Claim { who, gpus: gpus * held, since, admitted: true });
             }
-            *claimed += claims;
+        }
+        // Pods on a node that the record does not name came there without an admission.
+        let mut seats = record.nodes.clone();
+        for pod in live {
+            match pod.node.as_ref().and_then(|node| seats.get_mut(node)).filter(|left| **left > 0) {
+                Some(left) => *left -= 1,
+                None => self.claim_bound(pod),
+            }
+        }
+    }
+
+    /// Room of a pod that no admission gave it.
+    fn claim_bound(&mut self, pod: &PodView) {
+        if let Some(node) = pod.node.as_ref().and_then(|node| self.nodes.get_mut(node)) {
+            let since = pod.bound_at.map_or(0, jiff::Timestamp::as_millisecond);
+            let who = format!("{}/{}", pod.namespace, pod.name);
+            node.claims.push(Claim { who, gpus: pod.gpus, since, admitted: false });
         }
     }
 
@@ -142,7 +259,8 @@ impl Books {
             let left = pods.iter().filter(|pod| pod.phase != "Succeeded" && pod.phase != "Failed").count();
             let pods_left = u32::try_from(left).unwrap_or(u32::MAX).min(record.pods);
             self.charge(
-                (&first.namespace, &first.name),
+                &first.namespace,
+                &first.name,
                 first.gpus,
                 &Record { pods: pods_left, ..record.clone() },
                 left > 0,
@@ -161,6 +279,12 @@ impl Books {
         std::iter::successors(Some(team), parent).take(8)
     }
 
+    /// The smallest guarantee of a team and those above it, in GPUs.
+    pub fn least_guarantee(&self, team: &str) -> i64 {
+        let each = self.path(team).map(|at| self.teams.get(at).map_or(0, |team| team.guarantee));
+        each.min().unwrap_or(0)
+    }
+
     /// The admitted usage of a team with those below it.
     pub fn used(&self, team: &str) -> i64 {
         self.with_below(&self.admitted, team)
@@ -170,6 +294,40 @@ impl Books {
     pub fn charged(&self, team: &str) -> i64 {
         self.used(team) + self.with_below(&self.unadmitted, team)
     }
+}
+
+/// Reads the API server.
+pub struct Observer {
+    pub kubectl: Kubectl,
+    pub client: kube::Client,
+}
+
+impl Observer {
+    /// A snapshot, and what it shows.
+    pub async fn look(&self) -> Result<(View, Books)> {
+        let view = tokio::time::timeout(READ, View::take(&self.client)).await??;
+        let teams = self.kubectl.run(&["get", "teams", "-o", "json", "--request-timeout=5s"], None).await?;
+        let teams: Value = serde_json::from_str(&teams.stdout)?;
+        let books = Books::of(&view, teams_of(&teams));
+        Ok((view, books))
+    }
+}
+
+/// The teams as their objects are at present.
+fn teams_of(list: &Value) -> BTreeMap<String, Team> {
+    let gpus = |amounts: &Value| {
+        let gpus = &amounts["nvidia.com/gpu"];
+        gpus.as_str().and_then(|text| text.parse().ok()).or_else(|| gpus.as_i64())
+    };
+    let team = |item: &Value| {
+        let quota = &item["spec"]["quotas"][0];
+        let parent = item["spec"]["parent"].as_str().map(Into::into);
+        let (guarantee, limit) = (gpus(&quota["guaranteed"]).unwrap_or(0), gpus(&quota["limit"]));
+        let mut queues = item["spec"]["queues"].as_array().into_iter().flatten();
+        let capped = queues.any(|queue| !queue["limit"].is_null());
+        Some((item["metadata"]["name"].as_str()?.to_owned(), Team { parent, guarantee, limit, capped }))
+    };
+    list["items"].as_array().into_iter().flatten().filter_map(team).collect()
 }
 
 fn pods_of<'v>(view: &'v View, job: &'v JobView) -> impl Iterator<Item = &'v PodView> {
@@ -189,6 +347,8 @@ pub struct Judge {
     pub breaches: Vec<String>,
     /// All evictions so far.
     pub evictions: usize,
+    /// Evictions of each workload for another.
+    times: BTreeMap<String, usize>,
     /// All admissions so far.
     pub admissions: BTreeSet<(String, i64)>,
 }
@@ -197,10 +357,12 @@ impl Judge {
     /// Judges one more snapshot. Returns the breaches that it makes certain.
     pub fn judge(&mut self, books: Books) -> Vec<String> {
         let mut suspects: Vec<String> = Vec::new();
-        for (node, (claimed, offers)) in &books.nodes {
-            if claimed > offers {
-                suspects
-                    .push(format!("law 1: {claimed} GPUs are claimed on node {node}, which has {offers}"));
+        let mut details: BTreeMap<String, String> = BTreeMap::new();
+        for (name, node) in &books.nodes {
+            if node.decided() > node.gpus {
+                let suspect = format!("law 1: node {name} was promised beyond its {} GPUs", node.gpus);
+                details.insert(suspect.clone(), format!("{suspect}: {}", node.details()));
+                suspects.push(suspect);
             }
         }
         for (name, team) in &books.teams {
@@ -215,18 +377,16 @@ impl Judge {
             }
         }
         suspects.extend(books.touched.iter().map(|what| format!("law 13: {what} carries marks of Sluice")));
+        suspects.extend(books.starved.iter().map(|what| format!("law 2: {what}, and borrowers run")));
         suspects.extend(books.doubled.iter().map(|what| format!("law 11: {what}")));
         self.admissions.extend(books.admissions.iter().map(|(name, at)| (name.clone(), *at)));
         let mut certain = self.judge_evictions(&books);
         let mut now = BTreeMap::new();
         for suspect in suspects {
             let times = self.suspects.get(&suspect).copied().unwrap_or(0) + 1;
-            if times == PERSISTS {
-                let claims = books.claims.iter().find(|(node, _)| suspect.contains(&format!("node {node},")));
-                certain.push(format!(
-                    "{suspect}{}",
-                    claims.map_or_else(String::new, |(_, all)| format!(": {all:?}"))
-                ));
+            let patience = if suspect.starts_with("law 2:") { STARVES } else { PERSISTS };
+            if times == patience {
+                certain.push(details.get(&suspect).unwrap_or(&suspect).clone());
             }
             now.insert(suspect, times);
         }
@@ -252,16 +412,28 @@ impl Judge {
             let preemptor = eviction.preemptor.split('/').next().unwrap_or_default();
             let foreign = !preemptor.is_empty() && preemptor != team;
             let reclaims = matches!(eviction.reason.as_str(), "Reclaimed" | "FairShare");
-            // Evicted while its team used at most its guarantee, in every snapshot before.
-            let known = |books: &&Books| books.teams.contains_key(team);
-            let protected =
-                |books: &Books| books.charged(team) <= books.teams.get(team).map_or(0, |team| team.guarantee);
-            let known: Vec<&Books> = self.last.iter().chain([books]).filter(known).collect();
-            if foreign && reclaims && !known.is_empty() && known.iter().all(|books| protected(books)) {
+            // Evicted while its team used at most its guarantee, in every snapshot before. A team that was deleted
+            // meanwhile had none.
+            let known = |books: &Books| books.teams.contains_key(team);
+            // One that was admitted and evicted between two snapshots is in neither.
+            let protected = |books: &Books| {
+                let size = books.sizes.get(name).filter(|_| !books.admissions.contains_key(name));
+                let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
+                books.charged(team) + size.copied().unwrap_or(0) <= guarantee
+            };
+            let mut all = self.last.iter().chain([books]);
+            if foreign && reclaims && all.all(|books| known(books) && protected(books)) {
                 breaches.push(format!(
                     "law 3: {name} of team {team} within its guarantee went for {}",
                     eviction.preemptor
                 ));
+            }
+            if !preemptor.is_empty() {
+                let times = self.times.entry(name.clone()).or_default();
+                *times += 1;
+                if *times == EVICTIONS {
+                    breaches.push(format!("law 8: {name} was evicted {times} times"));
+                }
             }
             let again = before.filter(|before| before.preemptor == eviction.preemptor && foreign);
             if again.is_some_and(|before| eviction.at.duration_since(before.at).as_millis() < 2_000) {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use sluice_harness::{JobView, Kubectl, Options, PodView, Service, Sluice, User, View, World};
 
-use crate::books::Team;
+use crate::books::Observer;
 use crate::load;
 use crate::plan::Fault;
 use crate::take_over::TakeOvers;
@@ -46,6 +46,11 @@ impl<'w> Faults<'w> {
         let alice = world.cluster.kubectl(User::Alice);
         let take_overs = TakeOvers::new(world.client.clone());
         Ok(Self { world, api_server, alice, take_overs, lost: Vec::new() })
+    }
+
+    /// A reader of the API server's objects.
+    pub fn observer(&self) -> Observer {
+        Observer { kubectl: self.world.kubectl.clone(), client: self.world.client.clone() }
     }
 
     /// Carries out one fault. A step that Sluice or the API server refuses is no error.
@@ -164,28 +169,6 @@ impl<'w> Faults<'w> {
         self.apply(&object).await
     }
 
-    /// The teams as they are at present, as their objects say.
-    pub fn teams(list: &Value) -> Vec<(String, Team)> {
-        let gpus = |amounts: &Value| {
-            amounts["nvidia.com/gpu"]
-                .as_str()
-                .and_then(|text| text.parse().ok())
-                .or_else(|| amounts["nvidia.com/gpu"].as_i64())
-        };
-        let team = |item: &Value| {
-            let quota = &item["spec"]["quotas"][0];
-            Some((
-                item["metadata"]["name"].as_str()?.to_owned(),
-                Team {
-                    parent: item["spec"]["parent"].as_str().map(Into::into),
-                    guarantee: gpus(&quota["guaranteed"]).unwrap_or(0),
-                    limit: gpus(&quota["limit"]),
-                },
-            ))
-        };
-        list["items"].as_array().into_iter().flatten().filter_map(team).collect()
-    }
-
     async fn act_as_user(&self, fault: Fault, pick: u64) -> Result<()> {
         let Ok(view) = View::take(&self.world.client).await else { return Ok(()) };
         let of_pods = matches!(
@@ -271,6 +254,9 @@ impl<'w> Faults<'w> {
         while !self.lost.is_empty() {
             self.heal_node().await?;
         }
+        // The simulated kubelet can miss a pod that is bound to a node just when it is made again. A real one lists its
+        // pods when it starts with its node, so this one starts again too.
+        self.world.cluster.restart("kwok").await?;
         for (name, team) in load::teams() {
             self.apply(&load::team(&name, &team)).await?;
         }

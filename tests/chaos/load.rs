@@ -13,8 +13,12 @@ const GPUS: usize = 4;
 
 /// The teams as they are at the beginning and again at the end.
 pub fn teams() -> BTreeMap<String, Team> {
-    let team =
-        |parent: Option<&str>, guarantee, limit| Team { parent: parent.map(Into::into), guarantee, limit };
+    let team = |parent: Option<&str>, guarantee, limit| Team {
+        parent: parent.map(Into::into),
+        guarantee,
+        limit,
+        capped: false,
+    };
     BTreeMap::from([
         ("p".to_owned(), team(None, 10, Some(14))),
         ("a".to_owned(), team(Some("p"), 6, None)),

@@ -5,6 +5,7 @@
 //! form: 100 faults of a fixed seed.
 
 mod books;
+mod ending;
 mod faults;
 mod load;
 mod plan;
@@ -13,13 +14,14 @@ mod take_over;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use sluice_harness::{Cluster, Kubectl, Options, Sluice, View, World};
+use sluice_harness::{Cluster, Options, Sluice, View, World};
 
-use crate::books::{Books, Judge};
+use crate::books::Judge;
 use crate::faults::Faults;
 use crate::plan::Act;
 
@@ -27,9 +29,6 @@ const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
 /// Time between two snapshots of the observer.
 const PAUSE: Duration = Duration::from_millis(400);
-
-/// The longest time for all work to end after the last fault.
-const DRAIN: Duration = Duration::from_secs(180);
 
 /// The most that a replica may log in a soak.
 const LOG: u64 = 20 << 20;
@@ -52,7 +51,7 @@ struct Report {
 async fn no_law_is_broken_under_faults() {
     let (seed, faults) = (setting("SEED", 1), usize::try_from(setting("FAULTS", 100)).unwrap_or(100));
     println!("SEED={seed} FAULTS={faults}");
-    let cluster = Cluster::up("chaos").await.expect("a control plane");
+    let cluster = Cluster::up(&format!("chaos-{seed}")).await.expect("a control plane");
     let flags = vec!["--unreachable-after=5s".to_owned()];
     let world = World::up_on(cluster, Options { flags, ..Options::new(SLUICE) }, 0).await;
     let mut world = world.expect("Sluice is installed");
@@ -73,20 +72,25 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
     let mut report = Report::default();
     let memory = |world: &World| -> Vec<u64> { world.replicas.iter().filter_map(resident).collect() };
     let before = memory(faults.world);
-    let observer = Observer { kubectl: faults.world.kubectl.clone(), client: faults.world.client.clone() };
+    let observer = faults.observer();
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let recent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let before_breach = Arc::clone(&recent);
     let watching = tokio::spawn(async move {
-        let (mut judge, mut snapshots, began) = (Judge::default(), 0, Instant::now());
+        let (mut judge, mut snapshots, mut breaks) = (Judge::default(), 0, Vec::new());
         while !*stopped.borrow_and_update() {
             tokio::time::sleep(PAUSE).await;
             // While the API server restarts there is nothing to judge.
-            let Ok(books) = observer.books().await else { continue };
+            let Ok((_, books)) = observer.look().await else { continue };
             snapshots += 1;
             for breach in judge.judge(books) {
-                println!("{:>6.1?} BROKEN: {breach}", began.elapsed());
+                let faults = before_breach.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
+                let line = format!("{:.1?} {breach} (after {faults})", began.elapsed());
+                println!("BROKEN: {line}");
+                breaks.push(line);
             }
         }
-        (judge, snapshots)
+        (judge, snapshots, breaks)
     });
     for (number, step) in plan::draw(seed, count).into_iter().enumerate() {
         tokio::time::sleep(step.pause).await;
@@ -100,32 +104,32 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
             }
             Act::Fault(fault, pick) => {
                 *report.faults.entry(format!("{fault:?}")).or_default() += 1;
-                println!("{:>6.1?} {fault:?}", began.elapsed());
+                let line = format!("{:.1?} {fault:?}", began.elapsed());
+                println!("{line}");
+                note(&recent, line);
                 faults.inject(fault, pick).await.with_context(|| format!("{fault:?}"))?;
             }
         }
     }
     faults.heal().await?;
-    let drained = drain(&faults).await;
+    let waiting = ending::drained(&faults).await;
     let agree = books_agree(&faults).await;
     stop.send_replace(true);
-    let (judge, snapshots) = watching.await?;
-    (report.snapshots, report.breaks) = (snapshots, judge.breaches);
+    let (judge, snapshots, breaks) = watching.await?;
+    (report.snapshots, report.breaks) = (snapshots, breaks);
     let after = memory(faults.world);
     let (admissions, evictions) = (judge.admissions.len(), judge.evictions);
     println!("{report:#?}");
     println!("{admissions} admissions and {evictions} evictions seen; {}", faults.take_overs.summary());
-    println!("{:?}", outcomes(&faults).await?);
+    println!("{:#?}", outcomes(&faults).await?);
+    println!("waiting in the end: {waiting:?}");
     let logs: Vec<u64> =
         faults.world.replicas.iter().filter_map(|one| Some(one.log().metadata().ok()?.len())).collect();
     println!(
         "memory before {before:?}, after {after:?} KiB; logs {logs:?} bytes; {:.0?} in all",
         began.elapsed()
     );
-    if drained.is_err() {
-        explain_left(&faults).await?;
-    }
-    drained?;
+    waiting?;
     agree?;
     ensure!(report.breaks.is_empty(), "{:#?}", report.breaks);
     ensure!(snapshots > count / 4, "only {snapshots} snapshots were judged");
@@ -133,68 +137,34 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Reads the API server.
-struct Observer {
-    kubectl: Kubectl,
-    client: kube::Client,
-}
-
-impl Observer {
-    async fn books(&self) -> Result<Books> {
-        let view = tokio::time::timeout(Duration::from_secs(5), View::take(&self.client)).await??;
-        let teams = self.kubectl.run(&["get", "teams", "-o", "json", "--request-timeout=5s"], None).await?;
-        let teams: Value = serde_json::from_str(&teams.stdout)?;
-        Ok(Books::of(&view, Faults::teams(&teams).into_iter().collect()))
+/// Keeps the last faults, for the report of a breach.
+fn note(recent: &Mutex<Vec<String>>, fault: String) {
+    let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+    recent.push(fault);
+    if recent.len() > 6 {
+        recent.remove(0);
     }
 }
 
-/// Prints what the leader says of the Jobs that are left.
-async fn explain_left(faults: &Faults<'_>) -> Result<()> {
-    let leader = faults.world.leader().await?;
-    let view = View::take(&faults.world.client).await?;
-    for job in view.jobs.iter().filter(|job| !matches!(job.state(), "complete" | "failed" | "on hold")) {
-        let path = format!("/api/v1/workloads/{}/{}", job.namespace, job.name);
-        println!("{} {}", job.state(), faults.world.replicas[leader].get(&path).await.unwrap_or_default());
-    }
-    Ok(())
-}
-
-/// How many Jobs and pods without a Job ended in each state.
+/// How many Jobs and pods of each kind of work ended in each state.
 async fn outcomes(faults: &Faults<'_>) -> Result<BTreeMap<String, usize>> {
     let view = View::take(&faults.world.client).await?;
     let mut outcomes = BTreeMap::new();
-    for job in &view.jobs {
-        *outcomes.entry(format!("Jobs {}", job.state())).or_default() += 1;
-    }
-    for pod in view.pods.iter().filter(|pod| pod.job.is_none()) {
-        *outcomes.entry(format!("pods {}", pod.phase)).or_default() += 1;
+    let jobs = view.jobs.iter().map(|job| (&job.name, job.state()));
+    let pods = view.pods.iter().filter(|pod| pod.job.is_none()).map(|pod| (&pod.name, pod.phase.as_str()));
+    for (name, state) in jobs.chain(pods) {
+        let kind = name.split('-').nth(1).unwrap_or(name);
+        *outcomes.entry(format!("{kind} {state}")).or_default() += 1;
     }
     Ok(outcomes)
 }
 
-/// Waits until all work of the teams has ended, or is on hold by its user.
-async fn drain(faults: &Faults<'_>) -> Result<()> {
-    sluice_harness::eventually("all work has ended or is on hold", DRAIN, async || {
-        let view = View::take(&faults.world.client).await.map_err(|error| format!("{error:#}"))?;
-        let jobs = view.jobs.iter().filter(|job| !matches!(job.state(), "complete" | "failed" | "on hold"));
-        let mut left: Vec<String> =
-            jobs.map(|job| format!("{}/{} {}", job.namespace, job.name, job.state())).collect();
-        let ended = |pod: &str| matches!(pod, "Succeeded" | "Failed");
-        let pods = view.pods.iter().filter(|pod| pod.job.is_none() && !ended(&pod.phase));
-        // A member of a group that lost another waits for it for ever; so does a detached pod.
-        let pods = pods.filter(|pod| !pod.gated && !pod.deleting);
-        left.extend(pods.map(|pod| format!("{}/{} {}", pod.namespace, pod.name, pod.phase)));
-        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
-    })
-    .await
-}
-
 /// Laws 15 and 16: each Team's status says what the observer's books say.
 async fn books_agree(faults: &Faults<'_>) -> Result<()> {
-    let observer = Observer { kubectl: faults.world.kubectl.clone(), client: faults.world.client.clone() };
+    let observer = faults.observer();
     sluice_harness::eventually("the statuses agree with the charges", Duration::from_secs(60), async || {
         let error = |error: anyhow::Error| format!("{error:#}");
-        let books = observer.books().await.map_err(error)?;
+        let (_, books) = observer.look().await.map_err(error)?;
         let list = faults.world.kubectl.ok(&["get", "teams", "-o", "json"]).await.map_err(error)?;
         let list: Value = serde_json::from_str(&list).map_err(|error| error.to_string())?;
         let teams: BTreeSet<&String> = books.teams.keys().collect();

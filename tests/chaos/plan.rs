@@ -154,7 +154,7 @@ pub fn draw(seed: u64, faults: usize) -> Vec<Step> {
             steps.push(Step { pause: millis(&mut rng, 0..=200), act: submission(&mut rng) });
         }
         let fault = weighted(&mut rng, &FAULTS);
-        steps.push(Step { pause: millis(&mut rng, 100..=1_200), act: Act::Fault(fault, rng.u64(..)) });
+        steps.push(Step { pause: millis(&mut rng, 50..=700), act: Act::Fault(fault, rng.u64(..)) });
     }
     steps
 }
@@ -166,7 +166,7 @@ fn submission(rng: &mut Rng) -> Act {
         _ => 1,
     };
     let namespace = NAMESPACES[rng.usize(0..NAMESPACES.len())];
-    Act::Submit(Load { kind, namespace, gpus: rng.i64(1..=2), pods, runs: millis(rng, 1_000..=8_000) })
+    Act::Submit(Load { kind, namespace, gpus: rng.i64(1..=2), pods, runs: millis(rng, 2_000..=14_000) })
 }
 
 fn millis(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duration {

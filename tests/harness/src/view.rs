@@ -18,7 +18,7 @@ const GPU: &str = "nvidia.com/gpu";
 const CPU: &str = "cpu";
 
 /// A Job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct JobView {
     /// Namespace.
     pub namespace: String,
@@ -54,6 +54,12 @@ pub struct JobView {
     pub gpus: i64,
     /// Whether the Job is deleted and terminating.
     pub deleting: bool,
+    /// `spec.parallelism`.
+    pub parallelism: i32,
+    /// Queue label.
+    pub queue: Option<String>,
+    /// Whether the Job may run with fewer pods than it wants.
+    pub elastic: bool,
 }
 
 impl JobView {
@@ -107,13 +113,16 @@ impl JobView {
             completed_at: status.completion_time.map(|time| time.0),
             gpus: spec.template.spec.as_ref().map_or(0, |pod| asked_or_limited(pod, GPU)) / 1000,
             deleting: job.metadata.deletion_timestamp.is_some(),
+            queue: job.labels().get(names::QUEUE).cloned(),
+            elastic: annotation(names::MIN_PARALLELISM).is_some(),
+            parallelism: spec.parallelism.unwrap_or(1),
             priority_class: spec.template.spec.and_then(|pod| pod.priority_class_name),
         }
     }
 }
 
 /// A pod.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PodView {
     /// Namespace.
     pub namespace: String,
@@ -139,6 +148,10 @@ pub struct PodView {
     pub cpu_milli: i64,
     /// Admission record, of a pod without a Job.
     pub admission: Option<Record>,
+    /// When the pod was bound to its node.
+    pub bound_at: Option<Timestamp>,
+    /// The name of the pod's group, and how many pods it has.
+    pub group: Option<(String, usize)>,
 }
 
 impl PodView {
@@ -157,6 +170,11 @@ impl PodView {
     fn from(pod: Pod) -> Self {
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         let spec = pod.spec.as_ref();
+        let group = pod.labels().get(names::GROUP).cloned();
+        let size = pod.annotations().get(names::GROUP_SIZE).and_then(|size| size.parse().ok());
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let scheduled = conditions.find(|one| one.type_ == "PodScheduled" && one.status == "True");
+        let scheduled = scheduled.and_then(|one| one.last_transition_time.clone());
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -172,6 +190,8 @@ impl PodView {
             gpus: spec.map_or(0, |spec| asked(spec, GPU)) / 1000,
             cpu_milli: spec.map_or(0, |spec| asked(spec, CPU)),
             admission: parse(pod.annotations().get(names::ADMISSION).cloned()),
+            bound_at: scheduled.or_else(|| pod.creation_timestamp()).map(|time| time.0),
+            group: group.zip(size),
         }
     }
 }
@@ -206,13 +226,20 @@ pub struct NodeView {
     pub gpus: i64,
     /// CPU in thousandths.
     pub cpu_milli: i64,
+    /// Whether the node takes no new pods.
+    pub cordoned: bool,
+    /// Whether the node's kubelet answers.
+    pub ready: bool,
 }
 
 impl NodeView {
     fn from(node: &Node) -> Self {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let offers = |resource| allocatable.map_or(0, |list| milli(list, resource));
-        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU) }
+        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        let ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+        Self { gpus: offers(GPU) / 1000, cpu_milli: offers(CPU), cordoned, ready }
     }
 }
 
