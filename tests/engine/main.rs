@@ -23,6 +23,7 @@ mod purity;
 mod quota_reservations;
 mod ready;
 mod reservations;
+mod shrunk;
 mod sizes;
 mod time;
 mod unadmitted;

@@ -291,6 +291,9 @@ pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
         if info.workload.kind.is_pods() { info.workload.pods.min(admission.pods) } else { admission.pods }
     };
     match &info.phase {
+        Phase::Running(admission) if info.workload.min_pods.is_some() => {
+            charge_planned_apart(&mut usage, admission, charged(admission), nodes);
+        }
         Phase::Starting(admission)
         | Phase::Running(admission)
         | Phase::Stopping(admission)
@@ -388,6 +391,25 @@ fn mark_terminating(
             mark(node, *pods, *pods);
         }
     }
+}
+
+/// The same for a workload that may have been shrunk: a pod where none is planned is ending and takes the place of none that
+/// is planned elsewhere. That place may be free for the moment, until the pod for it is created.
+fn charge_planned_apart(usage: &mut Usage, admission: &Admission, granted: u32, nodes: &NodeTable) {
+    usage.pods = usage.pods.max(granted);
+    let planned = admission.nodes.iter().filter_map(|(name, planned)| Some((alive(nodes, name)?, *planned)));
+    let planned: Vec<(NodeId, u32)> = planned.collect();
+    let there = |usage: &Usage, node: &NodeId| usage.nodes.get(node).copied().unwrap_or(0);
+    let placed: u32 = planned.iter().map(|(node, planned)| there(usage, node).min(*planned)).sum();
+    let mut missing = granted.saturating_sub(placed);
+    for (node, planned) in planned {
+        let more = planned.saturating_sub(there(usage, &node)).min(missing);
+        if more > 0 {
+            *usage.nodes.entry(node).or_default() += more;
+            missing -= more;
+        }
+    }
+    usage.pods = usage.pods.max(usage.nodes.values().sum());
 }
 
 fn alive(nodes: &NodeTable, name: &Name) -> Option<NodeId> {
