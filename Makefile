@@ -40,6 +40,7 @@ lint:
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## run unit and property tests
 	cargo test --workspace --lib --bins --examples --test engine --test hostile --test image --test manifests --test reference --test rooms --test words --test simulate --test scenarios
+	cargo test --test chaos -- --skip under_faults
 
 soak: ## check the laws on many more random worlds and hostile objects, with a new seed each time
 	PROPTEST_CASES=$${PROPTEST_CASES:-5000} cargo test -p sluice-engine --test engine
