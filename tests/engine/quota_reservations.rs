@@ -6,10 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sluice_engine::Engine;
 use sluice_engine::replay::{Happening, Life, Run};
-use sluice_engine::types::{Event, Name, Node, PodShape, Queue, Reason, Team, Time, Workload, WorkloadId};
+use sluice_engine::types::{Event, Name, PodShape, Queue, Reason, Team, Time, Workload, WorkloadId};
 
 use super::reservations::seconds;
-use super::world::{gpus, team};
+use super::world::{gpus, node, team};
 
 /// A cluster with a stream of work, and the start of each workload.
 struct Cluster {
@@ -37,14 +37,7 @@ impl Cluster {
             engine.apply(Event::TeamApplied(team), Time(0));
         }
         for (index, count) in nodes.iter().enumerate() {
-            let node = Node {
-                name: format!("n{index}").into(),
-                labels: BTreeMap::new(),
-                allocatable: gpus(*count),
-                taints: Vec::new(),
-                schedulable: true,
-                unreachable: None,
-            };
+            let node = node(&format!("n{index}"), *count);
             engine.apply(Event::NodeApplied(node), Time(0));
         }
         Self { run: Run::new(engine, Time(0)), started: BTreeMap::new(), submitted: 0 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sluice_engine::Engine;
 use sluice_engine::replay::{Happening, Life, Run};
-use sluice_engine::types::{Event, Name, Node, Observed, PodShape, Queue, Team, Time, Workload, WorkloadId};
+use sluice_engine::types::{Event, Name, Observed, PodShape, Queue, Team, Time, Workload, WorkloadId};
 use sluice_engine::types::{Reason, ReservationView};
 
-use super::world::{GPU, gpus, team};
+use super::world::{GPU, gpus, node, team};
 
 pub fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).expect("no negative duration"))
@@ -70,14 +70,7 @@ impl Simulation {
             engine.apply(Event::TeamApplied(team), Time(0));
         }
         for (name, count) in &nodes {
-            let node = Node {
-                name: name.clone(),
-                labels: BTreeMap::new(),
-                allocatable: gpus(*count),
-                taints: Vec::new(),
-                schedulable: true,
-                unreachable: None,
-            };
+            let node = node(name, *count);
             engine.apply(Event::NodeApplied(node), Time(0));
         }
         let run = Run::new(engine, Time(0));

@@ -4,29 +4,18 @@ use std::collections::BTreeMap;
 
 use sluice_engine::Engine;
 use sluice_engine::types::{
-    Action, Admission, DEFAULT_POOL, Event, Node, Observed, Pod, PodId, PodShape, Time, Workload,
+    Action, Admission, DEFAULT_POOL, Event, Observed, Pod, PodId, PodShape, Time, Workload,
 };
 
-use super::world::{gpus, team};
-
-fn node(name: &str) -> Event {
-    Event::NodeApplied(Node {
-        name: name.into(),
-        labels: BTreeMap::new(),
-        allocatable: gpus(1),
-        taints: Vec::new(),
-        schedulable: true,
-        unreachable: None,
-    })
-}
+use super::world::{gpus, node, team};
 
 fn job(name: &str) -> Workload {
     let shape = PodShape { requests: gpus(1), ..PodShape::default() };
     Workload::job(&"a".into(), &name.into(), 1, shape, Time(0))
 }
 
-/// An elastic workload that was shrunk to its place on n0, where one pod has just succeeded; `ending` pods of it are left on
-/// n1.
+/// An elastic workload that was shrunk to its place on n0, where one pod has just succeeded. With `ending`, its pod on n1
+/// still ends.
 fn engine(ending: bool) -> (Engine, Pod) {
     let mut engine = Engine::new();
     let admission = Admission {
@@ -48,11 +37,10 @@ fn engine(ending: bool) -> (Engine, Pod) {
         profile: None,
         unadmitted: None,
     };
-    let events = [node("n0"), node("n1"), Event::TeamApplied(team("a", None, 2, None))];
-    events
-        .into_iter()
-        .chain([Event::WorkloadApplied(elastic)])
-        .for_each(|event| engine.apply(event, Time(0)));
+    engine.apply(Event::NodeApplied(node("n0", 1)), Time(0));
+    engine.apply(Event::NodeApplied(node("n1", 1)), Time(0));
+    engine.apply(Event::TeamApplied(team("a", None, 2, None)), Time(0));
+    engine.apply(Event::WorkloadApplied(elastic), Time(0));
     if ending {
         engine.apply(Event::PodApplied(pod.clone()), Time(0));
     }

@@ -3,22 +3,15 @@
 use std::collections::BTreeMap;
 
 use sluice_engine::Engine;
-use sluice_engine::types::{Admission, DEFAULT_POOL, Event, Node, Observed, PodShape, Time, Workload};
+use sluice_engine::types::{Admission, DEFAULT_POOL, Event, Observed, PodShape, Time, Workload};
 
-use super::world::{gpus, team};
+use super::world::{gpus, node, team};
 
 /// The one node is full with a run of unknown length, so that only the wait decides about the reservation.
 fn full() -> Vec<Event> {
     let admission = admission(Time(0));
     let running = Workload { state: Observed::Admitted(admission), ..job("long", Time(0)) };
-    let node = Node {
-        name: "n0".into(),
-        labels: BTreeMap::new(),
-        allocatable: gpus(1),
-        taints: Vec::new(),
-        schedulable: true,
-        unreachable: None,
-    };
+    let node = node("n0", 1);
     let team = team("a", None, 1, None);
     vec![Event::NodeApplied(node), Event::TeamApplied(team), Event::WorkloadApplied(running)]
 }

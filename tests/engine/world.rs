@@ -99,6 +99,18 @@ pub fn gpus(count: i64) -> ResourceList {
     ResourceList::from([(GPU.into(), Amount::units(count))])
 }
 
+/// An open node without labels that offers this many GPUs.
+pub fn node(name: &str, count: i64) -> Node {
+    Node {
+        name: name.into(),
+        labels: BTreeMap::new(),
+        allocatable: gpus(count),
+        taints: Vec::new(),
+        schedulable: true,
+        unreachable: None,
+    }
+}
+
 /// A team with three queues: `train`, `fixed` (not preemptible) and `slow` (a minimum run time of 60 s). Their workloads
 /// may be evicted for fair shares as long as they run, so that no clock hides what the other laws forbid.
 pub fn team(name: &str, parent: Option<&str>, guaranteed: i64, limit: Option<i64>) -> Team {

@@ -95,7 +95,7 @@ impl Engine {
         views::queues(&self.scheduler.state)
     }
 
-    /// The reservations that have a slot, by pool.
+    /// The reservations that keep nodes or quota, by pool.
     #[must_use]
     pub fn reservations(&self) -> Vec<ReservationView> {
         cycle::reserve::views(&self.scheduler)

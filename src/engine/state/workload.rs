@@ -393,8 +393,8 @@ fn mark_terminating(
     }
 }
 
-/// The same for a workload that may have been shrunk: a pod where none is planned is ending and takes the place of none that
-/// is planned elsewhere. That place may be free for the moment, until the pod for it is created.
+/// The same for an elastic workload, which may have been shrunk: a pod on a node that the record does not name is ending, and
+/// does not fill a place that the record names on another node. That place is kept for a pod that is still to be created.
 fn charge_planned_apart(usage: &mut Usage, admission: &Admission, granted: u32, nodes: &NodeTable) {
     usage.pods = usage.pods.max(granted);
     let planned = admission.nodes.iter().filter_map(|(name, planned)| Some((alive(nodes, name)?, *planned)));

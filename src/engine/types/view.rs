@@ -104,14 +104,14 @@ pub struct QueueView {
     pub running: usize,
 }
 
-/// Capacity reserved for a workload that cannot start yet.
+/// Quota and capacity reserved for a workload that cannot start yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationView {
     /// The workload it is for.
     pub owner: WorkloadId,
     /// The pool.
     pub pool: Name,
-    /// Pods by node.
+    /// Pods by node; empty where quota alone is reserved.
     pub nodes: BTreeMap<Name, u32>,
     /// The latest expected start; `None` if it cannot be predicted.
     pub start: Option<Time>,

@@ -1,6 +1,6 @@
 //! Reservations: the first workload of a team that cannot start gets quota, nodes and a start time (law 7).
 //!
-//! A pool has at most one reservation a team, and at most [`owners::MAX_RESERVATIONS`] in all. The owner gets nodes and
+//! A pool has at most one reservation a team, and at most [`review::MAX_RESERVATIONS`] with nodes. The owner gets nodes and
 //! a time at once when the ends of the workloads in its way can be predicted, else when it has waited for its queue's
 //! `reserve_after`. From then on a workload behind it in the order may backfill only if it ends before the reserved
 //! start, or leaves the reserved capacity whole.

@@ -99,7 +99,7 @@ fn end(scheduler: &Scheduler, info: &WorkloadInfo, now: Time) -> Option<Time> {
     }
 }
 
-/// The reservations that keep quota, except the one of `waiting`, which it does not stand before.
+/// The reservations that keep quota and bind a workload: those of other owners that it does not stand before.
 fn before<'a>(
     scheduler: &'a Scheduler,
     waiting: &'a WaitingWorkload,
