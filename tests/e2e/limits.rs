@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::support::{Job, SLUICE, complete, nodes, quota, running, team_of};
 
 /// Output of the command line.
-async fn says(world: &World, arguments: &[&str]) -> Result<String> {
+pub async fn says(world: &World, arguments: &[&str]) -> Result<String> {
     let server = format!("http://{}", world.replicas[0].api());
     let output = Command::new(SLUICE).args(arguments).args(["--server", &server]).output().await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

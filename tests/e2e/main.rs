@@ -16,6 +16,7 @@ mod kinds;
 mod limits;
 mod objects;
 mod older;
+mod one_plan;
 mod outage;
 mod parity;
 mod placement;

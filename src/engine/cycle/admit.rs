@@ -35,6 +35,7 @@ pub fn admit(
     };
     scheduler.state.set_phase(&waiting.id, Phase::Starting(admission.clone()));
     scheduler.queue.pending.remove(&waiting.id);
+    scheduler.nominations.broken.remove(&waiting.id);
     reserve::note_start(scheduler, &waiting.id);
     plan.actions.push(Action::Admit { workload: waiting.id.clone(), admission, message });
 }

@@ -2,13 +2,20 @@
 
 use crate::cycle::{misplaced, pods_ready, requeue, reserve};
 use crate::scheduler::Scheduler;
+use crate::scheduler::nominations::Change;
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, next_phase};
-use crate::types::{Event, Observed, PastUsage, Time, Workload, WorkloadId};
+use crate::types::{
+    Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, Team, Time, Workload, WorkloadId,
+};
 
 /// Records one change; the next cycle decides about it.
 pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     accrue(scheduler, now);
+    if !is_echo(scheduler, &event) {
+        scheduler.cursor.environment += 1;
+        scheduler.cursor.latest_change = Some(change(&event));
+    }
     let subject = match &event {
         Event::WriteFailed { workload, message } => {
             return write_failed(scheduler, &workload.clone(), message.clone(), now);
@@ -75,6 +82,7 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
     }
     if matches!(after, None | Some(Phase::Finished)) {
         scheduler.nominations.borrowing.remove(id);
+        scheduler.nominations.broken.remove(id);
     }
     scheduler.deadlines.note(&mut scheduler.state, id, before, now);
     scheduler.retries.gangs.note(&scheduler.state, id, before, now);
@@ -145,6 +153,35 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         | Event::PoolRemoved(_)
         | Event::NodeApplied(_)
         | Event::NodeRemoved(_) => true,
+    }
+}
+
+/// Whether an event only shows what follows from the engine's own decisions.
+fn is_echo(scheduler: &Scheduler, event: &Event) -> bool {
+    match event {
+        Event::PodRemoved(pod) => scheduler.state.is_ending(pod),
+        Event::PodsReady(_) | Event::PastUsage(_) => true,
+        Event::WriteFailed { .. } | Event::PodNotEnded(_) => false,
+        _ => !is_external(scheduler, event),
+    }
+}
+
+/// The subject of an event.
+fn change(event: &Event) -> Change {
+    match event {
+        Event::TeamApplied(Team { name, .. })
+        | Event::TeamRemoved(name)
+        | Event::PastUsage(PastUsage { team: name, .. }) => Change::Team(name.clone()),
+        Event::PoolApplied(Pool { name, .. }) | Event::PoolRemoved(name) => Change::Pool(name.clone()),
+        Event::NodeApplied(Node { name, .. }) | Event::NodeRemoved(name) => Change::Node(name.clone()),
+        Event::WorkloadApplied(Workload { id, .. })
+        | Event::WorkloadRemoved(id)
+        | Event::PodsMisplaced(MisplacedPods { workload: id, .. })
+        | Event::PodsReady(PodsReady { workload: id, .. })
+        | Event::WriteFailed { workload: id, .. } => Change::Workload(id.clone()),
+        Event::PodApplied(Pod { id, .. }) | Event::PodRemoved(id) | Event::PodNotEnded(id) => {
+            Change::Pod(id.clone())
+        }
     }
 }
 

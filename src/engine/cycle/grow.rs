@@ -2,7 +2,8 @@
 //! want.
 //!
 //! Pods are added one at a time, in the order of admissions: within guarantee before borrowing, then the smallest
-//! share, then the older. Added pods are given up again before any workload is evicted.
+//! share, then the older. Added pods are given up again before any workload is evicted. A workload of the same team that was
+//! evicted comes first (law 9): while its pods end, the others of its team do not grow.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::Phase;
-use crate::types::ids::PoolId;
+use crate::types::ids::{PoolId, TeamId};
 use crate::types::{Action, Admission, Plan, ResizeCause, Time, WorkloadId};
 use crate::{explain, placement};
 
@@ -67,10 +68,14 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 /// The elastic workloads that may grow now, with their admissions: those that run, and those `admitted` in this plan.
 /// A workload with an admission that is still being written grows once it runs.
 fn growing(scheduler: &Scheduler, admitted: &BTreeMap<WorkloadId, usize>) -> BTreeMap<WorkloadId, Admission> {
-    let may_grow = |id: &WorkloadId| match &scheduler.state.get(id)?.phase {
-        Phase::Running(admission) if !scheduler.pauses(id) => Some((id.clone(), admission.clone())),
-        Phase::Starting(admission) if admitted.contains_key(id) => Some((id.clone(), admission.clone())),
-        _ => None,
+    let returning: BTreeSet<TeamId> = scheduler.state.stopping().map(|info| info.team).collect();
+    let may_grow = |id: &WorkloadId| {
+        let info = scheduler.state.get(id).filter(|info| !returning.contains(&info.team))?;
+        match &info.phase {
+            Phase::Running(admission) if !scheduler.pauses(id) => Some((id.clone(), admission.clone())),
+            Phase::Starting(admission) if admitted.contains_key(id) => Some((id.clone(), admission.clone())),
+            _ => None,
+        }
     };
     scheduler.state.growable().filter_map(may_grow).collect()
 }

@@ -24,10 +24,12 @@ pub mod replace;
 pub mod requeue;
 pub mod reserve;
 pub mod smaller_size;
+pub mod take_over;
 pub mod unreachable;
 pub mod wake;
 
 use crate::scheduler::Scheduler;
+use crate::scheduler::nominations::PlanComplete;
 use crate::types::{Plan, Time};
 
 /// Runs one scheduling cycle and returns its actions, in the order in which they are to be carried out.
@@ -57,6 +59,10 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     unreachable::run(scheduler, now, &mut plan);
     // 6. Admit preemptors once their nominated capacity is free.
     nominate::progress(scheduler, now, &mut plan);
+    // Echoes of a preemption's own writes are no reason to decide anything else.
+    if scheduler.keeps_to_plan(now) {
+        return plan;
+    }
     // 7. Attempt the waiting workloads in order: admit, preempt, or say why not.
     attempts::run(scheduler, now, &mut plan);
     // 8. Let running elastic workloads grow into capacity that no waiting workload can use.
@@ -66,5 +72,15 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     scheduler.queue.forget_unused_headroom();
     // 9. Move one workload now and then where that leaves free capacity in larger pieces.
     defragment::run(scheduler, now, &mut plan);
+    note_complete(scheduler);
     plan
+}
+
+/// Notes that a plan with preemptions is complete, unless workloads are left for the next cycle.
+fn note_complete(scheduler: &mut Scheduler) {
+    scheduler.nominations.plan = None;
+    if scheduler.nominations.preempts() && !scheduler.has_more() {
+        let (environment, until) = (scheduler.cursor.environment, deadlines::next(scheduler));
+        scheduler.nominations.plan = Some(PlanComplete { environment, until });
+    }
 }

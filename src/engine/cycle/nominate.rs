@@ -7,12 +7,12 @@ use crate::placement::waiting::{WaitingWorkload, fits_now};
 use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{Nomination, Victim};
+use crate::scheduler::nominations::{Broken, Nomination, Victim};
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::ids::PoolId;
+use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Plan, Time, WorkloadId};
 
 /// Nominates the capacity of a placement to a workload until it is free.
@@ -34,10 +34,11 @@ pub fn nominate_for(
 
 /// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free.
 pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
+    let keeps_to_plan = scheduler.keeps_to_plan(now);
     for nomination in std::mem::take(&mut scheduler.nominations.all) {
         match nomination.info(&scheduler.state).map(|info| &info.phase) {
             Some(Phase::Pending) => {
-                let lasting = progress_one(scheduler, nomination, now, plan);
+                let lasting = progress_one(scheduler, nomination, keeps_to_plan, now, plan);
                 scheduler.nominations.all.extend(lasting);
             }
             // It moves, and still ends where it runs.
@@ -48,9 +49,13 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 }
 
 /// Admits the workload of a nomination if it fits now; returns the nomination if it lasts.
+///
+/// It starts on the nodes of the plan. Other nodes are looked for once something has happened that the plan did not know, or
+/// where the nodes of the plan do not come free.
 fn progress_one(
     scheduler: &mut Scheduler,
     nomination: Nomination,
+    keeps_to_plan: bool,
     now: Time,
     plan: &mut Plan,
 ) -> Option<Nomination> {
@@ -62,27 +67,71 @@ fn progress_one(
     nomination.nominate(&mut scheduler.state, -1);
     let waiting = waiting?.with_pods(nomination.pods);
     let waiting = waiting.in_pool(&scheduler.state, pool);
+    if let Some(start) = starts_as_planned(&scheduler.state, &waiting, &nomination) {
+        admit(scheduler, &waiting, pool, start, now, plan);
+        return None;
+    }
+    // It must be the capacity of the victims. While the pause after a failed write lasts, the victim stays chosen. After
+    // that the search is made again, because the choice may be wrong by then.
+    let remaining: Vec<&Victim> =
+        nomination.victims.iter().filter(|victim| still_runs(&scheduler.state, victim)).collect();
+    let freed = freed_by(&scheduler.state, &remaining);
+    let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
+    let as_planned = as_planned(&scheduler.state, &waiting, &nomination, Capacity::Settled(&freed));
+    let as_planned = as_planned.filter(|_| pausing);
+    let keep = |scheduler: &mut Scheduler, placement: Placement| {
+        let nomination = Nomination { placement, ..nomination.clone() };
+        nomination.nominate(&mut scheduler.state, 1);
+        Some(nomination)
+    };
+    if let Some(placement) = as_planned.clone().filter(|_| keeps_to_plan) {
+        return keep(scheduler, placement);
+    }
     let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
     if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, false) {
         admit(scheduler, &waiting, pool, start, now, plan);
         return None;
     }
-    // The capacity may come free on other nodes than planned, but it must be that of the victims.
-    let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| still_runs(&scheduler.state, victim)).collect();
-    let freed = freed_by(&scheduler.state, &remaining);
-    // While the pause after a failed write lasts, the victim stays chosen. After that the search is made again,
-    // because the choice may be wrong by then.
-    let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
-    let placement = Capacity::Settled(&freed).place(&scheduler.state, &waiting, pool, &nodes);
-    if let Some(placement) = placement.filter(|_| pausing) {
-        let nomination = Nomination { placement, ..nomination };
-        nomination.nominate(&mut scheduler.state, 1);
-        return Some(nomination);
+    let elsewhere = || {
+        let placement = Capacity::Settled(&freed).place(&scheduler.state, &waiting, pool, &nodes);
+        placement.filter(|_| pausing)
+    };
+    if let Some(placement) = as_planned.or_else(elsewhere) {
+        return keep(scheduler, placement);
     }
     scheduler.cursor.generation += 1;
+    let broken = scheduler.cursor.latest_change.clone().map(Broken::After);
+    scheduler.nominations.broken.extend(broken.map(|broken| (nomination.id.clone(), broken)));
     requeue::queue_up(scheduler, &nomination.id);
     None
+}
+
+/// The nominated placement, if the workload can start there at once, or else another on the same nodes.
+fn starts_as_planned(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    nomination: &Nomination,
+) -> Option<Placement> {
+    let nodes: Vec<NodeId> = nomination.placement.keys().copied().collect();
+    fits_now(state, waiting, nomination.pool, &nodes, false)?;
+    as_planned(state, waiting, nomination, Capacity::Now)
+}
+
+/// The nominated placement, if it fits in this capacity, or else another on the same nodes.
+fn as_planned(
+    state: &ClusterState,
+    waiting: &WaitingWorkload,
+    nomination: &Nomination,
+    capacity: Capacity<'_>,
+) -> Option<Placement> {
+    let planned = &nomination.placement;
+    let nodes: Vec<NodeId> = planned.keys().copied().collect();
+    let other = capacity.place(state, waiting, nomination.pool, &nodes)?;
+    let fits = |(node, pods): (&NodeId, &u32)| {
+        placement::capacity_for(state, *node, &waiting.need, capacity) >= *pods
+    };
+    let same = !waiting.profile.is_constrained() && planned.iter().all(fits);
+    Some(if same { planned.clone() } else { other })
 }
 
 /// Whether nominated capacity is not free yet, and will be once the pods that are ending are gone. False also where
@@ -105,7 +154,7 @@ fn is_on_its_way(state: &ClusterState, nomination: &Nomination) -> bool {
 }
 
 /// Whether a victim runs on as before, because the decision about it was not written.
-fn still_runs(state: &ClusterState, victim: &Victim) -> bool {
+pub fn still_runs(state: &ClusterState, victim: &Victim) -> bool {
     let id = victim.take.id();
     let info = state.at(victim.index).filter(|info| info.workload.id == *id);
     info.or_else(|| state.get(id))
@@ -113,7 +162,7 @@ fn still_runs(state: &ClusterState, victim: &Victim) -> bool {
 }
 
 /// The capacity that victims which still run will free.
-fn freed_by(state: &ClusterState, victims: &[&Victim]) -> Freed {
+pub fn freed_by(state: &ClusterState, victims: &[&Victim]) -> Freed {
     let mut freed = Freed::new();
     for victim in victims {
         let Some(info) = state.get(victim.take.id()) else { continue };

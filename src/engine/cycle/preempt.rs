@@ -1,7 +1,8 @@
 //! Frees capacity for a waiting workload: capacity that ending pods leave is nominated, else victims are searched.
 
 use crate::cycle::nominate::nominate_for;
-use crate::cycle::{blocked, evict, reserve};
+use crate::cycle::{blocked, evict, reserve, take_over};
+use crate::explain;
 use crate::placement::waiting::{Attempt, may_borrow};
 use crate::placement::{self, Capacity};
 use crate::preemption::{self, Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
@@ -24,6 +25,9 @@ pub fn preempt(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked
         }
         OnItsWay::LeaveToOrder => return false,
         OnItsWay::TooLittle => {}
+    }
+    if take_over::run(scheduler, attempt) {
+        return true;
     }
     let reclaimable = &scheduler.queue.reclaimable;
     if blocked::missing_for_preemption(&scheduler.state, reclaimable, attempt.waiting, attempt.pool).is_some()
@@ -108,10 +112,15 @@ fn carry_out(scheduler: &mut Scheduler, attempt: Attempt<'_>, victims: Victims, 
         let evicted = takes.iter().filter_map(evicted);
         scheduler.nominations.note_borrowing_preemption(&waiting.id, external_changes, evicted);
     }
+    let first = plan.actions.len();
     let victims: Vec<Victim> = takes
         .into_iter()
         .filter_map(|take| evict::carry_out(scheduler, take, waiting, within_guarantee, now, plan))
         .collect();
+    if let Some(broken) = scheduler.nominations.broken.remove(&waiting.id) {
+        let why = explain::broken_plan(&scheduler.state, &broken);
+        plan.actions.iter_mut().skip(first).for_each(|action| action.add_to_message(&why));
+    }
     reserve::note_taken(scheduler, waiting, pool, &placement);
     nominate_for(scheduler, waiting, pool, placement, victims);
 }

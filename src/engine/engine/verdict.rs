@@ -161,8 +161,19 @@ fn waits_in_queue(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
     match scheduler.queue.pending.refusal(id) {
         Some((verdict, true)) => Some(verdict.clone()),
         Some((_, false)) => refusal::why_not(&scheduler.state, id),
-        None => Some(explain::pending(Reason::NotYetConsidered, "Has not been considered yet.".to_owned())),
+        None => Some(under_way(scheduler).unwrap_or_else(|| {
+            explain::pending(Reason::NotYetConsidered, "Has not been considered yet.".to_owned())
+        })),
     }
+}
+
+/// Why nothing is decided while a preemption is carried out.
+fn under_way(scheduler: &Scheduler) -> Option<Verdict> {
+    let mut preemptors = scheduler.nominations.all.iter().filter(|nomination| !nomination.victims.is_empty());
+    let first = preemptors.next().filter(|_| scheduler.keeps_to_plan(scheduler.cursor.planned))?;
+    let preemptor = explain::label(&scheduler.state, &first.id);
+    let message = format!("Is considered once {preemptor} has started, for which capacity is being cleared.");
+    Some(explain::pending(Reason::RoomHeld, message))
 }
 
 /// The verdict, with the nodes that the workload avoids because its pods could not start there.

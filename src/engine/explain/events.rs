@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::explain::names::{label, usage};
 use crate::explain::verdicts::node_names;
 use crate::placement::Placement;
+use crate::scheduler::nominations::{Broken, Change};
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::WorkloadInfo;
@@ -108,6 +109,25 @@ pub fn shrunk(state: &ClusterState, victim: &WorkloadInfo, preemptor: &WorkloadI
         victim.least_pods(),
         label(state, preemptor),
     )
+}
+
+/// Why a preemptor needs other victims than its last plan named.
+pub fn broken_plan(state: &ClusterState, broken: &Broken) -> String {
+    match broken {
+        Broken::TakenOver(by) => {
+            format!("{} within guarantee took over the capacity that was cleared before.", label(state, by))
+        }
+        Broken::After(change) => {
+            let changed = match change {
+                Change::Workload(id) => label(state, id),
+                Change::Pod(pod) => format!("pod {}", pod.0),
+                Change::Node(name) => format!("node {name}"),
+                Change::Team(name) => format!("team {name}"),
+                Change::Pool(name) => format!("pool {name}"),
+            };
+            format!("The plan before does not hold any more, last since a change of {changed}.")
+        }
+    }
 }
 
 /// Why pods are taken off the record of a workload.

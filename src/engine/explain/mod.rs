@@ -5,8 +5,8 @@ mod names;
 mod verdicts;
 
 pub use events::{
-    ended_pod, evicted, grown, lost_pod, lost_pods, misplaced, not_ready, released, replaced, shifted,
-    shrunk, stuck,
+    broken_plan, ended_pod, evicted, grown, lost_pod, lost_pods, misplaced, not_ready, released, replaced,
+    shifted, shrunk, stuck,
 };
 pub use names::label;
 pub use verdicts::{

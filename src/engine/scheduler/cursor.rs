@@ -1,5 +1,6 @@
 //! The progress of the scheduling cycle, and the changes since.
 
+use crate::scheduler::nominations::Change;
 use crate::types::{Effort, Time};
 
 /// The progress of scheduling cycles.
@@ -15,6 +16,10 @@ pub struct CycleCursor {
     pub grown: u64,
     /// Counts the changes that are not the engine's own decisions.
     pub external_changes: u64,
+    /// Counts the events that no decision of the engine has caused: what is left are echoes of its own writes (law 8).
+    pub environment: u64,
+    /// The subject of the last of them.
+    pub latest_change: Option<Change>,
     /// Whether every waiting workload is attempted again.
     pub requeue_all: bool,
     /// The time at which something becomes possible without an event.

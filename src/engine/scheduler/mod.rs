@@ -61,7 +61,16 @@ impl Scheduler {
     /// Whether the last cycle has left workloads for the next one.
     #[must_use]
     pub fn has_more(&self) -> bool {
-        self.cursor.cut_short || self.queue.pending.has_backlog(self.cursor.generation)
+        !self.keeps_to_plan(self.cursor.planned)
+            && (self.cursor.cut_short || self.queue.pending.has_backlog(self.cursor.generation))
+    }
+
+    /// Whether a preemption is under way and nothing but echoes of its own writes has come since its plan was complete. Until
+    /// the preemptor has started nothing else is decided then (law 8).
+    #[must_use]
+    pub fn keeps_to_plan(&self, now: Time) -> bool {
+        self.nominations.plan.as_ref().is_some_and(|plan| plan.lasts(self.cursor.environment, now))
+            && self.nominations.preempts()
     }
 
     /// Whether a workload's last write failed so recently that it is not tried again yet.

@@ -11,7 +11,7 @@ use crate::state::users::UserOf;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
-use crate::types::{Admission, PodShape, Profile, Topology, WorkloadId};
+use crate::types::{Admission, Name, PodId, PodShape, Profile, Time, Topology, WorkloadId};
 
 /// Capacity nominated to a workload, which starts once the capacity is free.
 #[derive(Clone, Debug)]
@@ -144,9 +144,60 @@ pub struct Nominations {
     pub all: Vec<Nomination>,
     /// The preemptions that each borrowing workload has caused.
     pub borrowing: BTreeMap<WorkloadId, BorrowingPreemptions>,
+    /// When the plan of the preemptions under way was complete.
+    pub plan: Option<PlanComplete>,
+    /// Why the last plan for a preemptor did not hold; its next evictions name it (law 8).
+    pub broken: BTreeMap<WorkloadId, Broken>,
+}
+
+/// Why the plan of a preemption does not hold any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A workload within guarantee took over the capacity.
+    TakenOver(WorkloadId),
+    /// The capacity does not come free after this change.
+    After(Change),
+}
+
+/// The subject of an event of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A workload came, changed or ended, or a write about it failed.
+    Workload(WorkloadId),
+    /// A pod came or went.
+    Pod(PodId),
+    /// A node came, changed or went.
+    Node(Name),
+    /// A team came, changed or went.
+    Team(Name),
+    /// A pool came, changed or went.
+    Pool(Name),
+}
+
+/// The instant at which everything was decided that follows from the events until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanComplete {
+    /// The number of events of the environment until then.
+    pub environment: u64,
+    /// The deadline that was to come next.
+    pub until: Option<Time>,
+}
+
+impl PlanComplete {
+    /// Whether neither an event of the environment has come since, nor the deadline.
+    #[must_use]
+    pub fn lasts(&self, environment: u64, now: Time) -> bool {
+        self.environment == environment && self.until.is_none_or(|until| now < until)
+    }
 }
 
 impl Nominations {
+    /// Whether a preemptor waits for its victims.
+    #[must_use]
+    pub fn preempts(&self) -> bool {
+        self.all.iter().any(|nomination| !nomination.victims.is_empty())
+    }
+
     /// The preemptions that a borrowing workload has caused since the last external change.
     #[must_use]
     pub fn borrowing_preemptions(

@@ -294,10 +294,11 @@ pub fn usage_of(info: &WorkloadInfo, pool: PoolId, nodes: &NodeTable) -> Usage {
         Phase::Running(admission) if info.workload.min_pods.is_some() => {
             charge_planned_apart(&mut usage, admission, charged(admission), nodes);
         }
-        Phase::Starting(admission)
-        | Phase::Running(admission)
-        | Phase::Stopping(admission)
-        | Phase::Failing(Some(admission)) => {
+        // Pods that it has by now elsewhere are of its last run.
+        Phase::Starting(admission) => {
+            charge_planned_apart(&mut usage, admission, charged(admission), nodes);
+        }
+        Phase::Running(admission) | Phase::Stopping(admission) | Phase::Failing(Some(admission)) => {
             charge_planned(&mut usage, admission, charged(admission), nodes);
         }
         Phase::Resizing { from, to } => {
@@ -393,8 +394,8 @@ fn mark_terminating(
     }
 }
 
-/// The same for an elastic workload, which may have been shrunk: a pod on a node that the record does not name is ending, and
-/// does not fill a place that the record names on another node. That place is kept for a pod that is still to be created.
+/// The same for an elastic workload, which may have been shrunk, and one that starts: a pod on a node that the record does not
+/// name is ending, and does not fill a place that the record names on another node. That place is kept for a pod that is still to be created.
 fn charge_planned_apart(usage: &mut Usage, admission: &Admission, granted: u32, nodes: &NodeTable) {
     usage.pods = usage.pods.max(granted);
     let planned = admission.nodes.iter().filter_map(|(name, planned)| Some((alive(nodes, name)?, *planned)));

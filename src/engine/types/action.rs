@@ -66,6 +66,17 @@ pub enum Action {
 }
 
 impl Action {
+    /// Adds a sentence to its message.
+    pub(crate) fn add_to_message(&mut self, sentence: &str) {
+        let (Self::Admit { message, .. }
+        | Self::Resize { message, .. }
+        | Self::Evict { message, .. }
+        | Self::EndPod { message, .. }
+        | Self::Fail { message, .. }) = self;
+        message.push(' ');
+        message.push_str(sentence);
+    }
+
     /// The workload the action is about.
     #[must_use]
     pub fn workload(&self) -> &WorkloadId {

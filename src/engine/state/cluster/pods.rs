@@ -71,6 +71,17 @@ impl ClusterState {
         Effect::Looser
     }
 
+    /// Whether a pod belongs to a workload that stops, or has more pods than it goes on with.
+    #[must_use]
+    pub fn is_ending(&self, id: &PodId) -> bool {
+        let Some(pod) = self.pods.get(id) else { return true };
+        let owner = match &pod.owner {
+            Some(owner) if self.workloads.contains_key(owner) => owner.clone(),
+            _ => WorkloadId::of_unadmitted(id),
+        };
+        self.workloads.get(&owner).is_some_and(|info| info.usage.terminating_pods > 0)
+    }
+
     /// Counts a pod of no known workload: to the team of its namespace where that is charged, else to its node.
     pub(super) fn attach_loose(&mut self, id: &PodId) {
         let Some(pod) = self.pods.get(id) else { return };

@@ -1,0 +1,57 @@
+//! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise
+//! wait or evict more (law 8).
+
+use crate::cycle::nominate::{freed_by, nominate_for, still_runs};
+use crate::cycle::{requeue, reserve};
+use crate::placement::waiting::Attempt;
+use crate::placement::{Capacity, Placement};
+use crate::scheduler::Scheduler;
+use crate::scheduler::nominations::{Broken, Nomination, Victim};
+use crate::state::cluster::ClusterState;
+use crate::state::quotas::Hypothetical;
+
+/// Nominates the capacity of a borrowing preemptor to a workload within guarantee, the latest preemptor's first; the preemptor
+/// waits again. False if no such capacity lets the workload start.
+pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
+    let Attempt { waiting, pool, .. } = attempt;
+    if !waiting.within_guarantee(&scheduler.state, pool) {
+        return false;
+    }
+    let found = scheduler.nominations.all.iter().enumerate().rev().find_map(|(position, nomination)| {
+        in_place_of(&scheduler.state, nomination, attempt).map(|placement| (position, placement))
+    });
+    let Some((position, placement)) = found else { return false };
+    let nomination = scheduler.nominations.all.remove(position);
+    nomination.nominate(&mut scheduler.state, -1);
+    scheduler.cursor.generation += 1;
+    let broken = Broken::TakenOver(waiting.id.clone());
+    scheduler.nominations.broken.insert(nomination.id.clone(), broken);
+    requeue::queue_up(scheduler, &nomination.id);
+    reserve::note_taken(scheduler, waiting, pool, &placement);
+    nominate_for(scheduler, waiting, pool, placement, nomination.victims);
+    true
+}
+
+/// A placement in the capacity that is nominated to a borrowing preemptor, and what is free beside it.
+fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> Option<Placement> {
+    let Attempt { waiting, pool, nodes, .. } = attempt;
+    let borrows = nomination.pool == pool && !nomination.victims.is_empty();
+    // What the holders of parts of a device leave depends on which device they have.
+    if !borrows || !state.nodes.demand(&nomination.need).fractions().is_empty() {
+        return None;
+    }
+    let mut without = Hypothetical::new();
+    state.quotas.assume(&mut without, nomination.team, &nomination.total, -1);
+    if state.quotas.within_guarantee(pool, nomination.team, &nomination.total, &without)
+        || state.quotas.over_limit(pool, waiting.team, &waiting.total, &without, true).is_some()
+    {
+        return None;
+    }
+    let remaining: Vec<&Victim> =
+        nomination.victims.iter().filter(|victim| still_runs(state, victim)).collect();
+    let mut freed = freed_by(state, &remaining);
+    for (node, pods) in &nomination.placement {
+        freed.give(*node, &nomination.id, &nomination.need, *pods);
+    }
+    Capacity::Settled(&freed).place(state, waiting, pool, nodes)
+}
