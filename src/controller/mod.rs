@@ -91,6 +91,7 @@ fn follow_leadership(context: &Context, session: &mut Session) {
     context.metrics.leader.set(i64::from(term.is_some()));
     if term.is_some() {
         tracing::info!("became leader; listing the cluster again");
+        session.answer_held();
         *session = Session::begin(context, term);
     } else {
         tracing::warn!("lost leadership");

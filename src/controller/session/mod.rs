@@ -50,7 +50,7 @@ pub struct Session {
     mirror: Mirror,
     changes: mpsc::Receiver<Change>,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
-    previews: mpsc::UnboundedReceiver<Planned>,
+    previews: mpsc::UnboundedReceiver<Option<Planned>>,
     preview: Preview<Question>,
     first: Option<Arrival>,
     actuator: Actuator,
@@ -75,7 +75,7 @@ pub struct Session {
 enum Arrival {
     Change(Change),
     Outcome(Outcome),
-    Preview(Planned),
+    Preview(Option<Planned>),
 }
 
 impl Session {
@@ -479,6 +479,13 @@ impl Session {
         }
     }
 
+    /// Answers the questions that wait for a plan without it.
+    pub fn answer_held(&mut self) {
+        for question in self.preview.give_up() {
+            self.give(question);
+        }
+    }
+
     fn give(&self, question: Question) {
         let preview = self.term.is_none().then_some(&self.preview);
         answer(question, &self.engine, &self.mirror, preview);
@@ -489,3 +496,6 @@ impl Session {
         self.actuator.finish(at_most).await
     }
 }
+
+#[cfg(test)]
+mod tests;
