@@ -5,7 +5,8 @@ use sluice_engine::replay::{Happening, Life, Run};
 use sluice_engine::types::amount::Amount;
 use sluice_engine::types::{Action, Reason, State};
 use sluice_engine::types::{
-    Admission, Event, Node, Observed, Pod, PodId, PodShape, Settings, Time, Topology, Unready, Workload, WorkloadId, WorkloadKind,
+    Admission, Event, Node, Observed, Pod, PodId, PodShape, Settings, Time, Topology, Unready, Workload,
+    WorkloadId, WorkloadKind,
 };
 
 use super::world::{GPU, gpus, team};
