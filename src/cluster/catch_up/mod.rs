@@ -10,7 +10,8 @@
 //! Versions of one kind are numbers that grow: Kubernetes promises it from 1.35 on, and etcd has always done so. A version
 //! that is no number, a list that fails, or a watch that does not deliver in time means that the cluster is listed again.
 //!
-//! Kinds that a leader only reads are not compared. Of those a leader too knows only what its watches deliver.
+//! Kinds that a leader only reads are not compared: of those a leader too knows only what its watches deliver. Nor are the
+//! statuses of NodePools, PodGroups and the twins of PriorityClasses: a leader writes them, and no decision depends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
