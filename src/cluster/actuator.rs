@@ -203,7 +203,7 @@ impl Actuator {
         self.writes.spawn(async move {
             let _under_way = under_way;
             let end = carry_out(&caller, &write).await;
-            // The receiver is gone when the session has ended; the next session reads everything again.
+            // The receiver is gone when the session has ended; the next session goes by the objects.
             let Write { id, purpose, decision, .. } = write;
             let _ = outcomes.send(Outcome { id, purpose, decision, end });
         });

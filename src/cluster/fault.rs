@@ -86,13 +86,21 @@ mod tests {
         };
         Seen::Object(
             name.into(),
-            TeamSeen { team, classes: Vec::new(), graces: Vec::new(), generation: Some(1), past: None },
+            TeamSeen {
+                team,
+                classes: Vec::new(),
+                graces: Vec::new(),
+                generation: Some(1),
+                version: 1,
+                past: None,
+            },
         )
     }
 
     #[test]
     fn a_spec_that_is_not_in_effect_has_a_fault() {
-        let flaw = || Flaw { generation: Some(2), problem: "spec.weight: must not be negative".into() };
+        let flaw =
+            || Flaw { generation: Some(2), version: 0, problem: "spec.weight: must not be negative".into() };
         let mut teams = Table::default();
         for one in [
             seen("research", None),

@@ -15,11 +15,17 @@
 //! 2. A call ends for its caller when the leadership it started under does, so by `t + L - P`. The
 //!    API server gets the same duration as the deadline of the request, counted from its arrival. P
 //!    is the margin for network delay and for clocks of different speed.
-//! 3. A replica that takes the lease lists the whole cluster afterwards, with reads that etcd
-//!    confirms, and makes no decision before. It sees every write committed by then.
+//! 3. A replica that takes the lease makes no decision before it sees every write committed by then.
+//!    Either it lists the whole cluster afterwards, with reads that etcd confirms. Or it has watched the
+//!    cluster before: then it lists the versions of all objects that a leader writes and decides on, with such
+//!    reads too, and waits until its cache shows each of them in that version or a later one. See
+//!    [`super::catch_up`]. The cache alone does not do: a watch may lag behind without a bound.
 //! 4. A leader that shuts down releases the lease only after each of its writes was answered.
 //! 5. The lease is taken and renewed only while the decision loop runs, see [`super::heartbeat`]. A loop that hangs loses
-//!    it. When it runs again, it learns from the term that it led before and not without a break, and lists again.
+//!    it. When it runs again, it learns from the term that it led before and not without a break. It does not know how
+//!    its last writes ended, and lists again.
+//! 6. A replica that led last itself counts as leader again no earlier than P after the end of its term, so that step
+//!    2 holds for its own writes too.
 //!
 //! The clock of durations stands still while the machine is suspended, and the lease does not. So leadership also ends
 //! by the clock of dates. That one may be set: forward ends leadership early, backward changes nothing.
@@ -69,15 +75,39 @@ impl Claim {
         self.until.saturating_duration_since(Instant::now()).min(by_date)
     }
 
-    /// The claim after a renewal. One that has expired, or that another candidate may have interrupted, starts a new term.
-    fn renewed(before: Option<Self>, taken: bool, until: Instant, terms: &mut u64) -> Self {
-        match before.filter(|claim| !taken && claim.remaining() > Duration::ZERO) {
+    /// The claim after a renewal requested at `asked`. One that has expired, or that another candidate may have interrupted,
+    /// starts a new term; `None` while writes of the last one may be under way.
+    fn renewed(before: Option<Self>, taken: bool, asked: Instant, terms: &mut Terms) -> Option<Self> {
+        let until = asked + terms.lasts;
+        let claim = match before.filter(|claim| !taken && claim.remaining() > Duration::ZERO) {
             Some(claim) => Self::new(claim.term, until),
+            None if terms.end.is_some_and(|end| asked < end + terms.margin) => return None,
             None => {
-                *terms += 1;
-                Self::new(*terms, until)
+                terms.count += 1;
+                Self::new(terms.count, until)
             }
-        }
+        };
+        terms.end = Some(until);
+        Some(claim)
+    }
+}
+
+/// The terms of this process.
+#[derive(Debug)]
+struct Terms {
+    count: u64,
+    /// When the last one ends.
+    end: Option<Instant>,
+    /// How long leadership lasts from the request for a renewal.
+    lasts: Duration,
+    /// The time after a term in which a write of it may still take effect.
+    margin: Duration,
+}
+
+impl Terms {
+    fn of(candidate: &Candidate) -> Self {
+        let margin = candidate.duration / 4;
+        Self { count: 0, end: None, lasts: candidate.duration - margin, margin }
     }
 }
 
@@ -193,7 +223,7 @@ pub fn campaign(
     let run = async move {
         let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
         let period = candidate.duration / 4;
-        let (mut seen, mut terms, mut aside) = (None, 0, false);
+        let (mut seen, mut terms, mut aside) = (None, Terms::of(&candidate), false);
         loop {
             let asked = Instant::now();
             let mut again = asked + period;
@@ -214,9 +244,8 @@ pub fn campaign(
             match timeout(period * 2, round(&api, &candidate, &mut seen)).await {
                 Ok(Ok(Held::Here { taken })) => {
                     // Counted from the request, and one period shorter than other candidates wait.
-                    let until = asked + candidate.duration - period;
                     let before = *sender.borrow();
-                    sender.send_replace(Some(Claim::renewed(before, taken, until, &mut terms)));
+                    sender.send_replace(Claim::renewed(before, taken, asked, &mut terms));
                 }
                 Ok(Ok(Held::Elsewhere { expires })) => {
                     sender.send_replace(None);
@@ -379,17 +408,22 @@ mod tests {
 
     #[test]
     fn a_term_lasts_while_the_lease_is_renewed_in_time() {
-        let (mut terms, now) = (0, Instant::now());
-        let first = Claim::renewed(None, true, now + LEASE, &mut terms);
-        let second = Claim::renewed(Some(first), false, now + 2 * LEASE, &mut terms);
-        assert_eq!((first.term, second.term), (1, 1));
-        let late = Claim::renewed(Some(Claim::new(1, now)), false, now + LEASE, &mut terms);
-        assert_eq!(late.term, 2, "it had expired");
-        assert_eq!(
-            Claim::renewed(Some(late), true, now + LEASE, &mut terms).term,
-            3,
-            "it was lost meanwhile"
-        );
+        let (mut terms, start) = (Terms::of(&me()), Instant::now());
+        let mut renewed = |before: Option<Claim>, taken, after: Duration| {
+            Claim::renewed(before, taken, start + after, &mut terms)
+        };
+        let first = renewed(None, true, Duration::ZERO);
+        let term = |claim: Option<Claim>| claim.map(|claim| claim.term);
+        assert_eq!(term(first), Some(1));
+        assert_eq!(term(renewed(first, false, LEASE / 4)), Some(1));
+        let end = LEASE;
+        let expired = Some(Claim::new(1, start));
+        assert_eq!(term(renewed(expired, false, end)), None, "a write of its own may be under way");
+        assert_eq!(term(renewed(None, false, end + LEASE / 8)), None);
+        let late = renewed(None, false, end + LEASE / 4);
+        assert_eq!(term(late), Some(2), "it had expired");
+        let later = end + 2 * LEASE;
+        assert_eq!(term(renewed(late, true, later)), Some(3), "it was lost meanwhile");
     }
 
     /// An API server that has no Lease yet, and keeps the one it is sent.

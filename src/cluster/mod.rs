@@ -2,6 +2,7 @@
 
 pub mod actuator;
 pub mod call;
+pub mod catch_up;
 pub mod clock;
 mod custom_kinds;
 mod devices;

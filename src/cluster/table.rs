@@ -24,6 +24,8 @@ pub enum Seen<T> {
 pub struct Flaw {
     /// The generation of its spec.
     pub generation: Option<i64>,
+    /// The version of the object.
+    pub version: u64,
     /// One sentence, with the field.
     pub problem: String,
 }
@@ -39,7 +41,9 @@ pub enum Step<T> {
 
 /// A value of which the later of two versions is known.
 pub trait Versioned {
-    /// The version; larger is later. 0 when versions arrive in order anyway.
+    /// Whether messages about a later version may come first: the answer to a write of Sluice does.
+    const OVERTAKEN: bool = true;
+    /// The version; larger is later. 0 when it is not kept.
     fn version(&self) -> u64;
     /// Whether the object is to be kept.
     fn worth_keeping(&self) -> bool {
@@ -52,13 +56,21 @@ pub trait Versioned {
 pub struct Table<T> {
     live: BTreeMap<Name, T>,
     flaws: BTreeMap<Name, Flaw>,
+    /// The versions of the objects that are not kept.
+    passed_over: BTreeMap<Name, u64>,
     listing: Option<BTreeSet<Name>>,
     complete: bool,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { live: BTreeMap::new(), flaws: BTreeMap::new(), listing: None, complete: false }
+        Self {
+            live: BTreeMap::new(),
+            flaws: BTreeMap::new(),
+            passed_over: BTreeMap::new(),
+            listing: None,
+            complete: false,
+        }
     }
 }
 
@@ -77,6 +89,7 @@ impl<T: Versioned> Table<T> {
                 self.complete = true;
                 let Some(listed) = self.listing.take() else { return Vec::new() };
                 self.flaws.retain(|key, _| listed.contains(key));
+                self.passed_over.retain(|key, _| listed.contains(key));
                 let gone: Vec<Name> = self.live.keys().filter(|k| !listed.contains(*k)).cloned().collect();
                 gone.into_iter().filter_map(|key| self.remove(key)).collect()
             }
@@ -87,6 +100,7 @@ impl<T: Versioned> Table<T> {
             }
             Seen::Deleted(key) => {
                 self.flaws.remove(&key);
+                self.passed_over.remove(&key);
                 self.remove(key).into_iter().collect()
             }
             Seen::Object(key, object) => {
@@ -98,13 +112,15 @@ impl<T: Versioned> Table<T> {
     }
 
     fn put(&mut self, key: Name, object: T) -> Option<Step<T>> {
-        let known = self.live.get(&key);
+        let known = self.live.get(&key).filter(|_| T::OVERTAKEN);
         if known.is_some_and(|known| object.version() != 0 && object.version() <= known.version()) {
             return None;
         }
         if !object.worth_keeping() {
+            self.passed_over.insert(key.clone(), object.version());
             return self.remove(key);
         }
+        self.passed_over.remove(&key);
         let before = self.live.insert(key.clone(), object);
         Some(Step::Put(key, before))
     }
@@ -123,6 +139,13 @@ impl<T: Versioned> Table<T> {
     /// Applies the answer to a write of Sluice; without effect when the object has been deleted since.
     pub fn take_own(&mut self, key: Name, object: T) -> Vec<Step<T>> {
         if self.live.contains_key(&key) { self.put(key, object).into_iter().collect() } else { Vec::new() }
+    }
+
+    /// The newest version seen of an object, kept, passed over or unreadable; `None` for one that is not there.
+    pub fn version(&self, key: &str) -> Option<u64> {
+        let live = self.live.get(key).map(Versioned::version);
+        let flawed = self.flaws.get(key).map(|flaw| flaw.version);
+        live.max(flawed).max(self.passed_over.get(key).copied())
     }
 }
 
@@ -167,6 +190,40 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
 
+    /// A thing of an odd version is not kept.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Odd(u64);
+    impl Versioned for Odd {
+        fn version(&self) -> u64 {
+            self.0
+        }
+        fn worth_keeping(&self) -> bool {
+            self.0.is_multiple_of(2)
+        }
+    }
+
+    #[test]
+    fn the_newest_version_is_known_of_objects_that_are_not_kept_too() {
+        let mut table = Table::default();
+        let object = |name: &str, version| Seen::Object(name.into(), Odd(version));
+        let versions = |table: &Table<Odd>| ["a", "b"].map(|key| table.version(key));
+        for (seen, known) in [
+            (Seen::ListBegins, [None, None]),
+            (object("a", 2), [Some(2), None]),
+            (object("b", 3), [Some(2), Some(3)]),
+            (Seen::ListEnds, [Some(2), Some(3)]),
+            (object("a", 5), [Some(5), Some(3)]),
+            (object("b", 6), [Some(5), Some(6)]),
+            (Seen::Deleted("a".into()), [None, Some(6)]),
+            (object("a", 7), [Some(7), Some(6)]),
+            (Seen::ListBegins, [Some(7), Some(6)]),
+            (Seen::ListEnds, [None, None]),
+        ] {
+            table.take(seen);
+            assert_eq!(versions(&table), known);
+        }
+    }
+
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Thing(u64);
     impl Versioned for Thing {
@@ -198,12 +255,13 @@ mod tests {
     fn an_object_that_cannot_be_read_stays_as_it_was() {
         let mut table = Table::default();
         table.take(object("a", 1));
-        let flaw = Flaw { generation: Some(2), problem: "p".into() };
+        let flaw = Flaw { generation: Some(2), version: 2, problem: "p".into() };
         for seen in [Seen::ListBegins, Seen::Unreadable("a".into(), flaw.clone()), Seen::ListEnds] {
             assert_eq!(table.take(seen), []);
         }
         assert!(table.get("a").is_some());
         assert_eq!(table.flaw("a"), Some(&flaw));
+        assert_eq!(table.version("a"), Some(2), "it has been seen");
         assert_eq!(table.take(Seen::ListBegins), []);
         assert_eq!(table.take(Seen::ListEnds).len(), 1, "deleted meanwhile");
         assert_eq!(table.flaw("a"), None);

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::core::PartialObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::clock::now;
 use super::mirror::Change;
 use super::reduce::node::node;
-use super::reduce::{team, uid};
+use super::reduce::{team, uid, version};
 use super::table::Flaw;
 use super::target::job::job;
 use super::target::pod::pod;
@@ -52,11 +52,15 @@ pub fn start(client: &Client, kinds: &Kinds, changes: &Sender<Change>) -> JoinSe
 }
 
 fn read_team(object: &Team) -> Result<team::TeamSeen, Flaw> {
-    team::team(object).map_err(|problem| Flaw { generation: object.metadata.generation, problem })
+    team::team(object).map_err(|problem| flaw(&object.metadata, problem))
 }
 
 fn read_pool(object: &NodePool) -> Result<team::PoolSeen, Flaw> {
-    team::pool(object).map_err(|problem| Flaw { generation: object.metadata.generation, problem })
+    team::pool(object).map_err(|problem| flaw(&object.metadata, problem))
+}
+
+fn flaw(metadata: &ObjectMeta, problem: String) -> Flaw {
+    Flaw { generation: metadata.generation, version: version(metadata), problem }
 }
 
 /// Starts watches on built-in and own kinds.

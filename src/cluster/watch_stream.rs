@@ -15,6 +15,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::guarded::{Guarded, Unread};
 use super::mirror::Change;
+use super::reduce::version;
 use super::table::{Flaw, Seen};
 use crate::engine::types::Name;
 
@@ -113,7 +114,11 @@ pub fn report(kind: &str, metadata: &ObjectMeta, problem: &str) {
 
 impl From<&Unread> for Flaw {
     fn from(unread: &Unread) -> Self {
-        Self { generation: unread.metadata.generation, problem: unread.problem.clone() }
+        Self {
+            generation: unread.metadata.generation,
+            version: version(&unread.metadata),
+            problem: unread.problem.clone(),
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The loop handles arrivals at once, together with everything already in its channels; it never
 //! delays to collect more. Writes run concurrently and report their outcome as an arrival. A replica
-//! that gains leadership lists the cluster again and starts with an empty engine: it sees every write
-//! of the previous leader, so no workload is admitted twice.
+//! that gains leadership goes on with the cache and the engine that it has kept up to date, once the cache
+//! shows every write of the previous leader ([`crate::cluster::catch_up`]), so no workload is admitted
+//! twice. Where that cannot be known it lists the cluster again and starts with an empty engine.
 
 mod context;
 mod decisions;
@@ -29,6 +30,7 @@ pub use queries::{Asker, Candidate, Question};
 pub use readiness::Readiness;
 use session::Session;
 
+use crate::cluster::catch_up::Progress;
 use crate::cluster::clock::now;
 use crate::engine::types::Time;
 
@@ -61,7 +63,7 @@ pub async fn run(
         let began = Instant::now();
         let worked = session.take_waiting();
         context.heart.beat();
-        follow_leadership(&context, &mut session);
+        session = follow_leadership(&context, session);
         if let Some(directory) = session.directory() {
             context.directory.store(directory);
         } else if worked {
@@ -72,7 +74,7 @@ pub async fn run(
                 tracing::info!("the first lists are complete; ready");
             }
             session.decide(now());
-            if worked && session.term().is_some() {
+            if worked && session.decides() {
                 context.metrics.decision.observe(began.elapsed().as_secs_f64());
             }
         }
@@ -81,21 +83,54 @@ pub async fn run(
     session.finish(DRAIN).await
 }
 
-/// Starts a new session when leadership is gained, or was lost for a moment, also unnoticed. Stops deciding when
-/// leadership is lost.
-fn follow_leadership(context: &Context, session: &mut Session) {
+/// Follows leadership. A replica that gains it takes over with its cache, or begins again where the cache cannot be known to
+/// show every write before: its first lists are not complete, or it led itself until now and does not know how its last
+/// writes ended. One that loses it stands down.
+fn follow_leadership(context: &Context, mut session: Session) -> Session {
     let term = context.leadership.term();
+    let led = session.term().is_some();
     if term == session.term() && !session.lost_track() {
-        return;
+        return follow_catch_up(context, session);
     }
     context.metrics.leader.set(i64::from(term.is_some()));
-    if term.is_some() {
-        tracing::info!("became leader; listing the cluster again");
-        *session = Session::begin(context, term);
-    } else {
-        tracing::warn!("lost leadership");
-        session.stand_down();
+    match term {
+        Some(term) if !led && session.complete() => {
+            tracing::info!("became leader; comparing the cache with the versions of the objects");
+            session.take_over(context, term);
+            session
+        }
+        Some(term) => {
+            tracing::info!("became leader; listing the cluster again");
+            begin_again(context, session, term)
+        }
+        None => {
+            tracing::warn!("lost leadership");
+            session.stand_down(context)
+        }
     }
+}
+
+/// Lets a session that takes over decide once its cache is new enough; begins again where that cannot be known.
+fn follow_catch_up(context: &Context, mut session: Session) -> Session {
+    match (session.progress(), session.term()) {
+        (Some(Progress::Level), _) => {
+            let took = session.lead();
+            context.metrics.takeovers.with_label_values(&["warm"]).inc();
+            tracing::info!(?took, "the cache shows every write of the leader before");
+            session
+        }
+        (Some(Progress::Unknown(problem)), Some(term)) => {
+            tracing::warn!(problem, "cannot tell how old the cache is; listing the cluster again");
+            begin_again(context, session, term)
+        }
+        _ => session,
+    }
+}
+
+fn begin_again(context: &Context, mut session: Session, term: u64) -> Session {
+    session.answer_held();
+    context.metrics.takeovers.with_label_values(&["cold"]).inc();
+    Session::begin(context, Some(term))
 }
 
 /// The next wake-up if nothing arrives before.

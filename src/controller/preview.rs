@@ -62,13 +62,14 @@ pub struct Preview<Q> {
     waiting: Vec<Q>,
     /// Whether a copy is being made.
     busy: bool,
-    done: mpsc::UnboundedSender<Planned>,
+    plan: fn(Engine) -> Planned,
+    done: mpsc::UnboundedSender<Option<Planned>>,
 }
 
 impl<Q> Preview<Q> {
-    /// Sends each finished copy to `done`.
-    pub fn new(done: mpsc::UnboundedSender<Planned>) -> Self {
-        Self { newest: None, changed: true, waiting: Vec::new(), busy: false, done }
+    /// Sends each finished copy to `done`, none where its plan panicked.
+    pub fn new(done: mpsc::UnboundedSender<Option<Planned>>) -> Self {
+        Self { newest: None, changed: true, waiting: Vec::new(), busy: false, plan: Planned::of, done }
     }
 
     /// Notes that the engine has changed.
@@ -93,17 +94,31 @@ impl<Q> Preview<Q> {
         if !self.busy {
             let Some(engine) = copy() else { return Some(question) };
             (self.busy, self.changed) = (true, false);
-            let done = self.done.clone();
-            // The receiver goes with the session; then no question waits any more.
-            tokio::task::spawn_blocking(move || done.send(Planned::of(*engine)));
+            let (plan, done) = (self.plan, self.done.clone());
+            let copy = tokio::task::spawn_blocking(move || plan(*engine));
+            tokio::spawn(async move {
+                let planned =
+                    copy.await.inspect_err(|error| tracing::error!(%error, "cannot plan on a copy"));
+                // The receiver goes with the session; then no question waits any more.
+                let _ = done.send(planned.ok());
+            });
         }
         self.waiting.push(question);
         None
     }
 
-    /// Takes a finished copy, and returns the questions that waited for it.
-    pub fn finish(&mut self, planned: Planned) -> Vec<Q> {
-        (self.newest, self.busy) = (Some(planned), false);
+    /// Takes a finished copy, and returns the questions that waited for it. Without a copy they are answered by the one
+    /// before; the next question asks for another.
+    pub fn finish(&mut self, planned: Option<Planned>) -> Vec<Q> {
+        self.busy = false;
+        if planned.is_some() {
+            self.newest = planned;
+        }
+        self.give_up()
+    }
+
+    /// The questions that wait for a copy, which is not awaited any more.
+    pub fn give_up(&mut self) -> Vec<Q> {
         std::mem::take(&mut self.waiting)
     }
 
@@ -111,5 +126,26 @@ impl<Q> Preview<Q> {
     pub fn verdict(&self, workload: &Workload) -> Option<&Verdict> {
         let (known, verdict) = self.newest.as_ref()?.verdicts.get(&workload.id)?;
         (known == workload).then_some(verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_plan_that_panics_leaves_no_question_without_an_answer() {
+        let (done, mut finished) = mpsc::unbounded_channel();
+        let mut preview = Preview { plan: |_| panic!("as an engine might"), ..Preview::new(done) };
+        let copy = || Some(Box::new(Engine::new()));
+        assert_eq!(preview.hold("why?", copy), None, "it waits for a copy");
+        let planned = tokio::time::timeout(Duration::from_secs(10), finished.recv()).await;
+        let planned = planned.expect("its end is sent").expect("the preview is there");
+        assert_eq!(preview.finish(planned), ["why?"]);
+        preview.plan = Planned::of;
+        assert_eq!(preview.hold("and now?", copy), None);
+        let planned = finished.recv().await.expect("the preview is there");
+        assert!(planned.is_some(), "a new copy is made");
+        assert_eq!(preview.finish(planned), ["and now?"]);
     }
 }

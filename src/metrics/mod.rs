@@ -54,6 +54,8 @@ pub struct Metrics {
     pub api_writes: IntCounterVec,
     /// Whether this replica leads.
     pub leader: IntGauge,
+    /// Terms as leader that this replica has begun.
+    pub takeovers: IntCounterVec,
     accelerators: Accelerators,
     known: Arc<Mutex<BTreeSet<(Name, Name)>>>,
     resident: Gauge,
@@ -180,6 +182,13 @@ impl Metrics {
                 &["kind", "outcome"],
             )?,
             leader: IntGauge::new("sluice_leader", "1 if this replica is the leader, else 0.")?,
+            takeovers: IntCounterVec::new(
+                Opts::new(
+                    "sluice_takeovers_total",
+                    "Terms as leader that a replica has begun: warm with the cache it had, or cold by listing the cluster.",
+                ),
+                &["kind"],
+            )?,
             resident: Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")?,
             cpu: CounterVec::new(
                 Opts::new("process_cpu_seconds_total", "CPU time of the process."),
@@ -203,7 +212,7 @@ impl Metrics {
         let build =
             IntGaugeVec::new(Opts::new("sluice_build_info", "Version of this replica."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 20] = [
+        let all: [Box<dyn Collector>; 21] = [
             Box::new(self.queue_depth.clone()),
             Box::new(self.queue_oldest_wait.clone()),
             Box::new(self.admitted.clone()),
@@ -221,12 +230,16 @@ impl Metrics {
             Box::new(self.decision.clone()),
             Box::new(self.api_writes.clone()),
             Box::new(self.leader.clone()),
+            Box::new(self.takeovers.clone()),
             Box::new(self.resident.clone()),
             Box::new(self.cpu.clone()),
             Box::new(build),
         ];
         for collector in all {
             self.registry.register(collector)?;
+        }
+        for kind in ["warm", "cold"] {
+            self.takeovers.with_label_values(&[kind]).reset();
         }
         for kind in WRITES {
             for outcome in OUTCOMES {

@@ -57,8 +57,8 @@ fn section<const N: usize>(title: &str, place: &str, codes: [(&str, Advice); N])
 fn of_state(reason: Reason) -> Advice {
     match reason {
         Reason::HeldByUser => advice(
-            "The workload is suspended by its user and not queued.",
-            "Set `spec.suspend` to false to queue it.",
+            "The workload is suspended by its user, or asks for no pods, and is not queued.",
+            "Set `spec.suspend` to false, or its number of pods above 0, to queue it.",
         ),
         Reason::Incomplete => advice(
             "Fewer pods of the group exist than `sluice.dev/group-size` says.",

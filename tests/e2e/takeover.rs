@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use sluice::api::names;
-use sluice_harness::{Sluice, World, eventually, patience};
+use sluice_harness::{Options, Sluice, World, eventually, patience};
 
 use crate::support::{Job, SLUICE, complete, nodes, queued, running, team, team_of};
 
@@ -122,6 +122,69 @@ async fn a_standby_says_of_waiting_jobs_what_the_leader_says() {
             println!("{job}: {standby:?}");
             ensure!(leader.0 != "NotYetConsidered" && !leader.1.is_empty(), "{leader:?}");
         }
+        Ok(())
+    })
+    .await;
+}
+
+/// The terms that a replica has begun, warm and cold.
+async fn takeovers(replica: &Sluice) -> Result<[u64; 2]> {
+    let metrics = replica.get("/metrics").await?;
+    let count = |kind: &str| {
+        let series = format!("sluice_takeovers_total{{kind=\"{kind}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
+        value.and_then(|value| value.parse().ok()).with_context(|| format!("{series}is missing"))
+    };
+    Ok([count("warm")?, count("cold")?])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_takes_over_with_what_it_knows_and_keeps_the_order_of_past_usage() {
+    let mut options = Options::new(SLUICE);
+    options.flags = vec!["--usage-half-life=1h".to_owned()];
+    World::run_with("warm", options, 2, async |world| {
+        let owner = team("owner", 2);
+        let borrowers = [team("a", 0), team("b", 0)].concat();
+        world.apply(&format!("{}{owner}{borrowers}", nodes(1, 2))).await?;
+        let leader = world.leader().await?;
+        // Team a has borrowed, and its status says so.
+        let borrows = Job::new("a", "borrows").gpus(2).lasts(Duration::from_secs(6));
+        world.kubectl.apply(&borrows.manifest()).await?;
+        complete(world, "a", 1).await?;
+        eventually("the status of team a has past usage", patience(), async || {
+            let path = "jsonpath={.status.pools[*].decayedUsage}";
+            let past = world.kubectl.ok(&["get", "team", "a", "-o", path]).await;
+            let past = past.map_err(|error| format!("{error:#}"))?;
+            if past.contains("nvidia.com/gpu") { Ok(()) } else { Err(past) }
+        })
+        .await?;
+        world.kubectl.apply(&Job::new("owner", "keeps").gpus(2).manifest()).await?;
+        running(world, "owner", 1).await?;
+        // The Job of team a is the older one; team b comes first, because it has borrowed nothing.
+        for (namespace, waiting) in [("a", 1), ("b", 1)] {
+            world.kubectl.apply(&Job::new(namespace, "waits").gpus(2).manifest()).await?;
+            queued(world, namespace, waiting).await?;
+        }
+        world.replicas[leader].kill().await?;
+        let killed = Instant::now();
+        let next = 1 - leader;
+        eventually("the other replica decides", patience(), async || {
+            match takeovers(&world.replicas[next]).await.map_err(|error| format!("{error:#}"))? {
+                [0, 0] => Err("not yet".to_owned()),
+                terms => Ok(terms),
+            }
+        })
+        .await?;
+        println!("the other replica decides {:.1?} after the leader's death", killed.elapsed());
+        let terms = takeovers(&world.replicas[next]).await?;
+        ensure!(terms == [1, 0], "{terms:?} terms, warm and cold");
+        let log = std::fs::read_to_string(world.replicas[next].log())?;
+        for line in log.lines().filter(|line| line.contains("leader")) {
+            println!("{line}");
+        }
+        world.kubectl.ok(&["delete", "job", "keeps", "--namespace=owner", "--wait=false"]).await?;
+        let view = running(world, "b", 1).await?;
+        ensure!(view.jobs_in("a").any(|job| job.queued()), "{}", view.summary("a"));
         Ok(())
     })
     .await;

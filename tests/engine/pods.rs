@@ -5,7 +5,8 @@ use sluice_engine::replay::{Happening, Life, Run};
 use sluice_engine::types::amount::Amount;
 use sluice_engine::types::{Action, Reason, State};
 use sluice_engine::types::{
-    Event, Node, Observed, PodShape, Settings, Time, Topology, Unready, Workload, WorkloadId, WorkloadKind,
+    Admission, Event, Node, Observed, Pod, PodId, PodShape, Settings, Time, Topology, Unready, Workload,
+    WorkloadId, WorkloadKind,
 };
 
 use super::world::{GPU, gpus, team};
@@ -113,6 +114,66 @@ fn a_pod_is_evicted_only_if_its_user_lets_it() {
             assert_eq!(reason, Reason::NotPreemptibleOverGuarantee);
         }
     }
+}
+
+#[test]
+fn a_job_of_no_pods_waits_for_its_user_to_scale_it_up() {
+    let mut engine = engine(&[2], &[("a", 2)]);
+    let job = |pods, state| Workload { kind: WorkloadKind::Job, pods, state, ..pod("a", "j", 1) };
+    let mut says = |job: &Workload| {
+        engine.apply(Event::WorkloadApplied(job.clone()), Time(0));
+        let verdict = engine.verdict(&job.id).expect("a verdict");
+        (verdict.reason, verdict.message)
+    };
+    let (suspended, scaled) = (says(&job(2, Observed::OnHold)), says(&job(0, Observed::OnHold)));
+    assert_eq!(suspended, (Reason::HeldByUser, "On hold: suspended by its user.".to_owned()));
+    let sentence = "On hold: asks for no pods and waits for its user to scale it up.";
+    assert_eq!(scaled, (Reason::HeldByUser, sentence.to_owned()));
+    let admission = Admission {
+        pool: "default".into(),
+        nodes: [("n0".into(), 2)].into(),
+        pods: 2,
+        borrowed: false,
+        share: None,
+        spared: false,
+        at: Time(0),
+    };
+    let none = Admission { nodes: [].into(), pods: 0, ..admission.clone() };
+    let runs = |nodes: &str| format!("within the guarantee of pool default ({nodes}).");
+    for (pods, admission, message) in [
+        (2, &admission, format!("Runs {}", runs("pods by node: n0: 2"))),
+        (
+            0,
+            &admission,
+            format!(
+                "Runs no pods: its user scaled it to none. It stays admitted {}",
+                runs("charged pods by node: n0: 2")
+            ),
+        ),
+        (
+            0,
+            &none,
+            format!(
+                "Runs no pods: its user scaled it to none. It stays admitted {}",
+                runs("charged pods by node: none")
+            ),
+        ),
+    ] {
+        let said = says(&job(pods, Observed::Admitted(admission.clone())));
+        assert_eq!(said, (Reason::Guaranteed, message));
+    }
+    let (job, node) = (WorkloadId("a/j".into()), Some("n0".into()));
+    let live = Pod {
+        id: PodId("p".into()),
+        workload: Some(job.clone()),
+        node,
+        requests: gpus(1),
+        profile: None,
+        unadmitted: None,
+    };
+    engine.apply(Event::PodApplied(live), Time(0));
+    let message = engine.verdict(&job).expect("a verdict").message;
+    assert!(message.starts_with("Its user scaled it to none; 1 of its pods still run or end."), "{message}");
 }
 
 #[test]

@@ -266,7 +266,7 @@ impl World {
                 metadata.name.as_deref().unwrap_or_default(),
             )
         };
-        let flawed = |problem| Flaw { generation: None, problem };
+        let flawed = |problem| Flaw { generation: None, version: 0, problem };
         let now = self.now;
         match self.samples[sample].kind {
             "Job" => read(text, uid, |object: &wire::Job| Ok(job(object, now)), Message::Job),

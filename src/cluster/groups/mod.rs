@@ -100,6 +100,11 @@ impl Groups {
         self.still_gated.iter()
     }
 
+    /// The workloads of all groups, those of a single pod too.
+    pub fn reported(&self) -> impl Iterator<Item = &Workload> {
+        self.groups.values().flat_map(|group| group.reported.values())
+    }
+
     /// Derives the workloads of a group from its pods; returns the changes.
     pub fn update(&mut self, key: &Key, pods: &Table<PodSeen>) -> Vec<Change> {
         let Some(group) = self.groups.get_mut(key) else { return Vec::new() };

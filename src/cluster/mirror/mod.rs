@@ -6,7 +6,9 @@ mod devices;
 mod fill;
 mod profiles;
 mod queries;
+mod replay;
 mod unadmitted;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -27,6 +29,8 @@ use crate::api::priority::Class;
 use crate::directory::Places;
 use crate::engine::types::{Event, Name, Node, Observed, WorkloadId};
 use crate::kinds::{Kind, Kinds};
+
+pub use self::written::Written;
 
 /// A message of a watch.
 #[derive(Clone, Debug)]
@@ -206,7 +210,7 @@ impl Mirror {
     fn team_put(&mut self, name: &Name, before: Option<TeamSeen>) {
         let Some(now) = self.teams.get(name) else { return };
         let past = now.past.clone().filter(|_| before.as_ref().is_none_or(|before| before.past != now.past));
-        let spec = |seen: &TeamSeen| TeamSeen { past: None, ..seen.clone() };
+        let spec = |seen: &TeamSeen| TeamSeen { past: None, version: 0, ..seen.clone() };
         if before.as_ref().map(spec) != Some(spec(now)) {
             self.directory_changed = true;
             self.events.push(Event::TeamApplied(now.team.clone()));
@@ -360,6 +364,14 @@ impl Versioned for PodSeen {
     }
 }
 
+/// Only the statuses of Teams are written, and the answers are not cached.
+impl Versioned for TeamSeen {
+    const OVERTAKEN: bool = false;
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
 /// Kinds that Sluice does not write need no version: their watch messages arrive in order.
 macro_rules! in_order {
     ($($kind:ty),*) => {$(impl Versioned for $kind {
@@ -368,7 +380,7 @@ macro_rules! in_order {
         }
     })*};
 }
-in_order!(NamespaceSeen, TeamSeen, PoolSeen, Node, Class);
+in_order!(NamespaceSeen, PoolSeen, Node, Class);
 
 #[cfg(test)]
 mod tests;

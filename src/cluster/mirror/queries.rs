@@ -200,6 +200,12 @@ impl Mirror {
         take(&mut self.dirty_jobs)
     }
 
+    /// Marks every object that may have pods, so that the places of all pods are looked at again.
+    pub fn mark_all_dirty(&mut self) {
+        let jobs = self.jobs.iter().map(|(uid, _)| WorkloadId(uid.clone()));
+        self.dirty_jobs.extend(jobs.chain(self.pods_of.keys().cloned()));
+    }
+
     /// The names of a workload's pods that have not ended, by node.
     #[must_use]
     pub fn pods_by_node(&self, id: &WorkloadId) -> BTreeMap<Name, Vec<Name>> {

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::reduce::node::node;
+use crate::cluster::reduce::team::team;
 use crate::cluster::target::job::job;
 use crate::cluster::target::pod::pod;
 use crate::directory::Membership;
@@ -347,4 +349,40 @@ fn a_succeeded_pod_counts_before_the_status_of_its_job_shows_it() {
     mirror.take(saw_pod(3, "Succeeded"));
     mirror.take(admitted(4));
     assert!(places.thinned("job"));
+}
+
+#[test]
+fn a_replay_has_the_last_event_of_everything_in_a_team() {
+    let status = json!({"decayedAt": "2026-11-21T08:00:00Z",
+        "pools": [{"pool": "p", "decayedUsage": {"nvidia.com/gpu": "3"}}]});
+    let vision = json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "Team",
+        "metadata": {"name": "vision"}, "spec": {}, "status": status});
+    let vision = team(&serde_json::from_value(vision).expect("a Team")).expect("readable");
+    let n1 = node(&serde_json::from_value(json!({"metadata": {"name": "n1"}})).expect("a node"));
+    let two = RECORD.replace(":1", ":2");
+    let admitted = json!({"metadata": {"annotations": {"sluice.dev/admission": two}},
+        "spec": {"suspend": false, "parallelism": 2}});
+    let elsewhere = json!({"metadata": {"uid": "elsewhere", "namespace": "elsewhere"}});
+    let mut mirror = Mirror::default();
+    let mut last: BTreeMap<String, Event> = BTreeMap::new();
+    for change in [
+        saw_namespace(Some("vision")),
+        Change::Team(Seen::Object("vision".into(), vision)),
+        Change::Node(Seen::Object("n1".into(), n1)),
+        saw_job(1, json!({})),
+        saw_job(2, elsewhere),
+        saw_job(3, admitted),
+        saw_pod(4, "Pending"),
+        saw_pod(5, "Running"),
+    ] {
+        for event in mirror.take(change) {
+            last.insert(format!("{:?}", std::mem::discriminant(&event)), event);
+        }
+    }
+    assert_eq!(last.len(), 6, "team, past usage, node, Job, pod and ready pods: {last:?}");
+    let replayed = mirror.replay();
+    assert_eq!(replayed.len(), last.len(), "{replayed:?}");
+    let text = |event: &Event| format!("{event:?}");
+    let replayed: BTreeSet<String> = replayed.iter().map(text).collect();
+    assert_eq!(replayed, last.values().map(text).collect());
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 
-use super::{instant, label, name};
+use super::{instant, label, name, version};
 use crate::api::convert::shares;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
@@ -31,6 +31,8 @@ pub struct TeamSeen {
     pub graces: Vec<(Name, Duration)>,
     /// The generation of its spec.
     pub generation: Option<i64>,
+    /// The version of the object.
+    pub version: u64,
     /// What it borrowed in the past, as last written in its status.
     pub past: Option<PastUsage>,
 }
@@ -76,6 +78,7 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?,
         generation: object.metadata.generation,
+        version: version(&object.metadata),
         past: object.status.as_ref().and_then(|status| past_usage(object, status)),
     })
 }

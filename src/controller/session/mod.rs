@@ -2,6 +2,7 @@
 
 mod ending;
 mod reports;
+mod term;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::ending::Ending;
-use super::context::Context;
 use super::decisions::{
     Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
@@ -24,13 +24,13 @@ use super::retries::Retries;
 use super::unschedulable::Unschedulable;
 use crate::api::record::{Eviction, timestamp};
 use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Task, Write};
+use crate::cluster::catch_up::{Answer, CatchUp};
 use crate::cluster::clock::now;
 use crate::cluster::events::Notices;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::place;
 use crate::cluster::target::Operation;
 use crate::cluster::twins::Twins;
-use crate::cluster::watch;
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::types::Action;
@@ -50,12 +50,14 @@ pub struct Session {
     mirror: Mirror,
     changes: mpsc::Receiver<Change>,
     outcomes: mpsc::UnboundedReceiver<Outcome>,
-    previews: mpsc::UnboundedReceiver<Planned>,
+    previews: mpsc::UnboundedReceiver<Option<Planned>>,
     preview: Preview<Question>,
     first: Option<Arrival>,
     actuator: Actuator,
-    /// The term in which it decides, if it does.
+    /// The term in which it leads, if it does.
     term: Option<u64>,
+    /// What keeps it from deciding yet in this term.
+    catch_up: Option<CatchUp>,
     lost_track: bool,
     decisions: BTreeMap<WorkloadId, Decision>,
     last_number: u64,
@@ -68,76 +70,32 @@ pub struct Session {
     twins: Twins,
     metrics: Arc<Metrics>,
     notices: Notices,
-    _watches: JoinSet<()>,
+    watches: JoinSet<()>,
 }
 
 /// A message for the loop.
 enum Arrival {
     Change(Change),
     Outcome(Outcome),
-    Preview(Planned),
+    Listed(Answer),
+    Preview(Option<Planned>),
 }
 
 impl Session {
-    /// Starts the watches, with an empty engine and cache; it decides if it is given a term.
-    pub fn begin(context: &Context, term: Option<u64>) -> Self {
-        let (changes_in, changes) = mpsc::channel(CHANGES);
-        let (outcomes_in, outcomes) = mpsc::unbounded_channel();
-        let (previews_in, previews) = mpsc::unbounded_channel();
-        let actuator = Actuator::new(
-            context.client.clone(),
-            context.leadership.clone(),
-            Arc::clone(&context.metrics),
-            Arc::clone(&context.busy),
-            outcomes_in,
-        );
-        // While the cluster is listed again, the webhook uses the old pod places.
-        let places = context.directory.load().places.clone();
-        places.forget_expected();
-        Self {
-            engine: Engine::with_settings(context.settings),
-            mirror: Mirror::new(context.kinds.clone(), places).capped(context.caps),
-            changes,
-            outcomes,
-            previews,
-            preview: Preview::new(previews_in),
-            first: None,
-            actuator,
-            term,
-            lost_track: false,
-            decisions: BTreeMap::new(),
-            last_number: 0,
-            restores: Retries::default(),
-            releases: Retries::default(),
-            ending: BTreeMap::new(),
-            placing: PodPlacement::default(),
-            unschedulable: Unschedulable::default(),
-            twins: Twins::new(
-                context.client.clone(),
-                context.leadership.clone(),
-                Arc::clone(&context.metrics),
-            ),
-            metrics: Arc::clone(&context.metrics),
-            notices: context.notices.clone(),
-            _watches: watch::start(&context.client, &context.kinds, &changes_in),
-        }
-    }
-
-    /// The term in which this session makes decisions, if it does.
+    /// The term in which this session leads, if it does.
     pub fn term(&self) -> Option<u64> {
         self.term
+    }
+
+    /// Whether it decides, once every first list is complete.
+    pub fn decides(&self) -> bool {
+        self.term.is_some() && self.catch_up.is_none()
     }
 
     /// Whether leadership expired during a write. The outcome of that write is unknown, so this session must not
     /// decide again, even if leadership returns.
     pub fn lost_track(&self) -> bool {
         self.lost_track
-    }
-
-    /// Stops deciding. Writes in flight end with the leadership.
-    pub fn stand_down(&mut self) {
-        self.term = None;
-        self.lost_track = false;
     }
 
     /// Whether every first list is complete.
@@ -160,6 +118,7 @@ impl Session {
             Some(outcome) = self.outcomes.recv() => Some(Arrival::Outcome(outcome)),
             Some(change) = self.changes.recv() => Some(Arrival::Change(change)),
             Some(planned) = self.previews.recv() => Some(Arrival::Preview(planned)),
+            Some(answer) = term::next_answer(&mut self.catch_up) => Some(Arrival::Listed(answer)),
             else => None,
         };
         self.first.is_some()
@@ -176,10 +135,18 @@ impl Session {
                 .or_else(|| self.changes.try_recv().ok().map(Arrival::Change));
             match arrival {
                 Some(Arrival::Change(change)) => {
+                    if let Some(catch_up) = &mut self.catch_up {
+                        catch_up.note(&change);
+                    }
                     let events = self.mirror.take(change);
                     self.apply(events);
                 }
                 Some(Arrival::Outcome(outcome)) => self.finish_write(outcome),
+                Some(Arrival::Listed(answer)) => {
+                    if let Some(catch_up) = &mut self.catch_up {
+                        catch_up.take(answer, &self.mirror);
+                    }
+                }
                 Some(Arrival::Preview(planned)) => {
                     for question in self.preview.finish(planned) {
                         self.give(question);
@@ -205,16 +172,18 @@ impl Session {
 
     /// When to run the next cycle if nothing arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.term?;
+        if !self.decides() {
+            return None;
+        }
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
         deadlines.into_iter().chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
-    /// Runs one scheduling cycle and starts its writes, if this session leads.
+    /// Runs one scheduling cycle and starts its writes, if this session decides.
     pub fn decide(&mut self, now: Time) {
         let dirty = self.mirror.take_dirty_jobs();
-        if self.term.is_none() {
+        if !self.decides() {
             return;
         }
         self.twins.follow(&mut self.mirror, now);
@@ -466,21 +435,27 @@ impl Session {
         }
     }
 
-    /// Answers a question from the current state; without a term a question about workloads waits for a plan.
+    /// Answers a question from the current state; unless it decides, a question about workloads waits for a plan.
     pub fn answer(&mut self, question: Question) {
-        let question = match self.term {
-            None if question.asks_for_verdicts() => {
-                self.preview.hold(question, || copy(&self.engine, &self.mirror))
-            }
-            _ => Some(question),
+        let question = if !self.decides() && question.asks_for_verdicts() {
+            self.preview.hold(question, || copy(&self.engine, &self.mirror))
+        } else {
+            Some(question)
         };
         if let Some(question) = question {
             self.give(question);
         }
     }
 
+    /// Answers the questions that wait for a plan without it.
+    pub fn answer_held(&mut self) {
+        for question in self.preview.give_up() {
+            self.give(question);
+        }
+    }
+
     fn give(&self, question: Question) {
-        let preview = self.term.is_none().then_some(&self.preview);
+        let preview = (!self.decides()).then_some(&self.preview);
         answer(question, &self.engine, &self.mirror, preview);
     }
 
@@ -489,3 +464,6 @@ impl Session {
         self.actuator.finish(at_most).await
     }
 }
+
+#[cfg(test)]
+mod tests;

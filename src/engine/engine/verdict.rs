@@ -5,14 +5,14 @@ use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Nomination;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Observed, OnMaxWait, Reason, State, Unready, Verdict, WorkloadId};
+use crate::types::{Admission, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId};
 
 /// The state of a workload and its reason.
 pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
     let info = scheduler.state.get(id)?;
     let at = |state, reason, message: String| Some(Verdict { state, reason, message });
     match &info.phase {
-        Phase::Hold => Some(held(&info.workload.state)),
+        Phase::Hold => Some(held(&info.workload)),
         Phase::Finished => at(State::Finished, Reason::Finished, "Has ended.".to_owned()),
         Phase::Stopping(_) | Phase::Leaving { .. } => at(
             State::Evicting,
@@ -52,17 +52,27 @@ fn running(scheduler: &Scheduler, info: &WorkloadInfo, admission: &Admission) ->
         Some((ready, of)) => format!(" {ready} of {of} pods are ready; all must be soon."),
         None => String::new(),
     };
-    let message = format!(
-        "Runs {how} of pool {} (pods by node: {nodes}).{}{ready}",
-        admission.pool,
-        explain::less(info, admission.share),
-    );
+    let pool = &admission.pool;
+    let message = match info.pods() {
+        _ if info.workload.pods > 0 || info.workload.kind.is_pods() => format!(
+            "Runs {how} of pool {pool} (pods by node: {nodes}).{}{ready}",
+            explain::less(info, admission.share),
+        ),
+        0 => format!(
+            "Runs no pods: its user scaled it to none. It stays admitted {how} of pool {pool} (charged pods by \
+             node: {nodes})."
+        ),
+        left => format!(
+            "Its user scaled it to none; {left} of its pods still run or end. It stays admitted {how} of pool \
+             {pool} (charged pods by node: {nodes})."
+        ),
+    };
     Verdict { state: State::Running, reason, message }
 }
 
 /// Why a workload is not in the queue.
-fn held(state: &Observed) -> Verdict {
-    match state {
+fn held(workload: &Workload) -> Verdict {
+    match &workload.state {
         Observed::Unready(Unready::Missing { there, of }) => {
             explain::pending(Reason::Incomplete, format!("{there} of {of} pods exist; they start all or none."))
         }
@@ -75,11 +85,14 @@ fn held(state: &Observed) -> Verdict {
         Observed::Unready(Unready::Uncounted(why)) => {
             explain::pending(Reason::Uncounted, format!("Its requests cannot be counted: {why}"))
         }
-        _ => Verdict {
-            state: State::Held,
-            reason: Reason::HeldByUser,
-            message: "On hold: suspended by its user.".to_owned(),
-        },
+        _ => {
+            let why = match workload.pods {
+                0 => "asks for no pods and waits for its user to scale it up",
+                _ => "suspended by its user",
+            };
+            let message = format!("On hold: {why}.");
+            Verdict { state: State::Held, reason: Reason::HeldByUser, message }
+        }
     }
 }
 

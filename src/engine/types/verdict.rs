@@ -29,7 +29,7 @@ pub enum State {
 /// Why a workload is in its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Its user suspended it.
+    /// Its user suspended it or asks for no pods.
     HeldByUser,
     /// Some of its pods do not exist yet.
     Incomplete,
