@@ -152,6 +152,14 @@ impl Pending {
         classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
     }
 
+    /// Every waiting workload, with its team and the pools that it may use.
+    pub fn ranks(&self) -> impl Iterator<Item = (TeamId, &[Name], Rank)> {
+        self.classes.values().flat_map(|class| {
+            let ranks = class.waiting.iter().map(|rank| rank.clone().with_user_usage(class.user_usage));
+            ranks.map(|rank| (class.team, class.key.pools.as_slice(), rank))
+        })
+    }
+
     /// The demands of the classes that may be within guarantee, each with one workload and the teams.
     ///
     /// Blocked classes are left out: they are known not to be within guarantee.
