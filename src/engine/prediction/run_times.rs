@@ -3,7 +3,7 @@
 //! The latest runs are kept by team, queue and number of devices. For a workload that has been running for some
 //! time only longer runs count: their first decile, median and ninth decile are the early, likely and late
 //! end. A kind with too few such runs falls back to the coarser kind above it. Without a coarser kind the end
-//! cannot be predicted. Backfilling may rest on a coarser kind; what is told to a user, or promised to the owner of a
+//! cannot be predicted. Backfilling may rest on a coarser kind; what a user is shown, or what is promised to the owner of a
 //! reservation, may not: that small runs of another kind end soon tells nothing about a large one.
 //!
 //! For runs with a time limit the used fraction of the limit is kept, because users tend to set limits that are

@@ -5,7 +5,7 @@
 //! [`crate::prediction::run_times`]). No further workload is submitted in it. A run is bounded by its time limit, or by
 //! runs of the same team, queue and size that have ended; a run without either goes on for ever. A workload has an
 //! estimate only if it starts in all three plays, so that something bounds it, and the estimate says what it rests on
-//! (law 14). The others are told which end is not known.
+//! (law 14). The answer for the others names the run without a known end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! What an expected start rests on: how the end of every run in its way is known, or which end is not.
 //!
 //! A play notes at each end what that end rests on, for the nodes, the root team and the pool of the run. A start rests
-//! on the ends on its nodes; where none was needed there, on the ends among the teams of its root, whose quota it waited
-//! for; and else on those in its pool. An end rests also on what the start of that run rested on.
+//! on the ends on its nodes; where none was needed there, on the ends below its root team, where it waited for quota; and
+//! else on those in its pool. An end rests also on what the start of that run rested on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,7 +212,7 @@ impl Ledger {
         *pool = pool.and(basis);
     }
 
-    /// The runs at the end of a play whose end is not known, the oldest first.
+    /// The runs at the end of a play that have no known end, the oldest first.
     pub fn endless(&self, played: &Engine) -> Endless {
         let state = &played.scheduler.state;
         let unknown = |info: &&WorkloadInfo| {
@@ -233,7 +233,7 @@ impl Ledger {
     }
 }
 
-/// The runs whose end is not known.
+/// The runs without a known end.
 #[derive(Debug, Default)]
 pub struct Endless {
     runs: Vec<WorkloadId>,
@@ -263,7 +263,7 @@ fn stands_in_the_way(
     lacks_quota: bool,
 ) -> bool {
     let wanted = rules::scarcest(state, &waiting.need);
-    if !wanted.is_some_and(|resource| run.need.get(resource) > 0) {
+    if wanted.is_none_or(|resource| run.need.get(resource) <= 0) {
         return false;
     }
     if lacks_quota {
