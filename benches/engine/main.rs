@@ -14,6 +14,7 @@ mod readme;
 mod report;
 mod world;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -23,7 +24,10 @@ use sluice_engine::types::Effort;
 
 use clock::processor_time;
 use report::{Figures, Memory, Rest, Row};
-use world::{Size, World};
+use world::{Size, Step, World};
+
+/// How many of the longest steps are printed.
+const LONGEST: usize = 5;
 
 /// Measures the cost of the engine's decisions.
 #[derive(Parser)]
@@ -46,12 +50,19 @@ struct Arguments {
     /// Seed of the cluster's random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Every team is at its limit: each waits for quota, and may own a reservation of it.
+    #[arg(long)]
+    at_limits: bool,
     /// Only a size of 200 nodes, 2,000 waiting and 10 teams, as a test.
     #[arg(long)]
     quick: bool,
     /// File for the table as CSV.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench-engine.csv"))]
     csv: std::path::PathBuf,
+    /// File for every step of the last size as CSV: its number, its event, its time and its effort. Runs with one seed
+    /// take the same steps, so the least time of several runs is that of a step without other load.
+    #[arg(long)]
+    trace: Option<std::path::PathBuf>,
     /// Measure one size in this process and print its figures.
     #[arg(long, hide = true)]
     single: bool,
@@ -85,7 +96,9 @@ fn all(arguments: &Arguments) -> Result<(), String> {
         for pending in &arguments.pending {
             for teams in &arguments.teams {
                 eprintln!("{nodes} nodes, {pending} waiting, {teams} teams ...");
-                rows.push(in_child(arguments, Size { nodes: *nodes, pending: *pending, teams: *teams })?);
+                let (nodes, pending, teams) = (*nodes, *pending, *teams);
+                let size = Size { nodes, pending, teams, at_limits: arguments.at_limits };
+                rows.push(in_child(arguments, size)?);
             }
         }
     }
@@ -108,6 +121,8 @@ fn in_child(arguments: &Arguments, size: Size) -> Result<Row, String> {
         .args(["--steps", &arguments.steps.to_string()])
         .args(["--seconds", &arguments.seconds.to_string()])
         .args(["--seed", &arguments.seed.to_string()])
+        .args(arguments.at_limits.then_some("--at-limits"))
+        .args(arguments.trace.iter().flat_map(|file| ["--trace".as_ref(), file.as_os_str()]))
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| error.to_string())?;
@@ -123,6 +138,7 @@ fn single(arguments: &Arguments) -> Result<(), String> {
         nodes: first(&arguments.nodes)?,
         pending: first(&arguments.pending)?,
         teams: first(&arguments.teams)?,
+        at_limits: arguments.at_limits,
     };
     let empty = resident_bytes()?;
     let mut world = World::full(size, arguments.seed);
@@ -137,14 +153,17 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     eprintln!("  first plan {first_plan:.1?}, settled after {:.1?}", processor_time() - begun);
 
     let before = world.engine.effort();
-    let (mut times, mut by_step) = (Vec::new(), BTreeMap::new());
+    let (mut times, mut by_step, mut trace) = (Vec::new(), BTreeMap::new(), Vec::new());
     let (mut decisions, started) = (0, Instant::now());
     let (limit, mut left_over) = (Duration::from_secs(arguments.seconds), 0);
     while times.len() < arguments.steps && started.elapsed() < limit {
-        let begun = processor_time();
+        let (begun, searched) = (processor_time(), world.engine.effort());
         let step = world.step();
-        decisions += world.plan();
+        let decided = world.plan();
         let time = processor_time() - begun;
+        decisions += decided;
+        let searches = world.engine.effort().searches - searched.searches;
+        trace.push(Traced { number: times.len(), step, time, decided, searches });
         times.push(time);
         by_step.entry(step).or_insert_with(Vec::new).push(time);
         left_over += usize::from(world.engine.has_more());
@@ -161,6 +180,14 @@ fn single(arguments: &Arguments) -> Result<(), String> {
         );
     }
     eprintln!("  {waiting} wait, {running} run, {decisions} decisions");
+    if let Some(file) = &arguments.trace {
+        let lines: String = trace.iter().map(Traced::line).collect();
+        std::fs::write(file, format!("{}{lines}", Traced::HEADER))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    trace.sort_by_key(|traced| Reverse(traced.time));
+    trace.truncate(LONGEST);
+    eprint!("  longest: {}{}", Traced::HEADER, trace.iter().map(Traced::line).collect::<String>());
     let figures = Figures::new(
         &mut times,
         Rest::of(&mut world, left_over, limit),
@@ -174,6 +201,24 @@ fn single(arguments: &Arguments) -> Result<(), String> {
     );
     println!("{}", figures.line());
     Ok(())
+}
+
+/// A measured step.
+struct Traced {
+    number: usize,
+    step: Step,
+    time: Duration,
+    decided: usize,
+    searches: u64,
+}
+
+impl Traced {
+    const HEADER: &str = "number,event,us,decisions,searches\n";
+
+    fn line(&self) -> String {
+        let Self { number, step, time, decided, searches } = self;
+        format!("{number},{step:?},{},{decided},{searches}\n", time.as_micros())
+    }
 }
 
 /// Resident memory of this process in bytes.

@@ -28,6 +28,8 @@ pub struct Size {
     pub pending: usize,
     /// Number of teams that submit, without their parents.
     pub teams: usize,
+    /// Whether every team has a limit, and so many running workloads that it is at its limit.
+    pub at_limits: bool,
 }
 
 /// The random request of a workload.
@@ -149,11 +151,16 @@ impl World {
         }
         let mut free: BTreeMap<u32, BTreeSet<usize>> =
             BTreeMap::from([(GPUS_PER_NODE, (0..size.nodes).collect())]);
-        let mut misses = 0;
-        while misses < 50 && free.keys().any(|gpus| *gpus > 0) {
+        let (mut misses, mut used) = (0, vec![0; size.teams]);
+        let most = if size.at_limits { 20 * size.teams } else { 50 };
+        while misses < most && free.keys().any(|gpus| *gpus > 0) {
             let request = world.request();
-            match fill(&mut free, request.pods, request.gpus) {
+            let held = &mut used[usize::from(request.team)];
+            let total = request.pods * request.gpus;
+            let within = !size.at_limits || *held + total <= fair_part(size);
+            match within.then(|| fill(&mut free, request.pods, request.gpus)).flatten() {
                 Some(nodes) => {
+                    *held += total;
                     let age = 60_000 * i64::try_from(world.random.below(55)).unwrap_or(0);
                     world.preset(request, &nodes, Time(world.now.0 - age));
                 }
@@ -444,9 +451,14 @@ fn fill(free: &mut BTreeMap<u32, BTreeSet<usize>>, pods: u32, gpus: u32) -> Opti
     Some(taken)
 }
 
+/// The guaranteed GPUs of a team that submits.
+fn fair_part(size: Size) -> u32 {
+    (size.nodes as u32 * GPUS_PER_NODE * 3 / 4 / size.teams as u32).max(1)
+}
+
 /// The teams that submit, then their parents. Guarantees cover three quarters of the pool.
 fn teams(size: Size) -> Vec<Team> {
-    let fair = (size.nodes as u32 * GPUS_PER_NODE * 3 / 4 / size.teams as u32).max(1);
+    let fair = fair_part(size);
     let parents = if size.teams > SIBLINGS { size.teams / SIBLINGS / 2 } else { 1 };
     let quota = |guaranteed: u32, limit: Option<u32>| {
         let gpus = |count: u32| ResourceList::from([(GPU.into(), Amount::units(i64::from(count)))]);
@@ -471,7 +483,7 @@ fn teams(size: Size) -> Vec<Team> {
     let submitters = (0..size.teams).map(|index| {
         let group = index / SIBLINGS;
         let parent: Option<Name> = (group < parents).then(|| format!("division-{group}").into());
-        let limit = (index % 4 == 0).then_some(2 * fair);
+        let limit = if size.at_limits { Some(fair) } else { (index % 4 == 0).then_some(2 * fair) };
         team(format!("team-{index}"), parent, quota(fair, limit))
     });
     let divisions = (0..parents).map(|group| {

@@ -98,7 +98,7 @@ impl Forecaster {
         let Some(starts) = self.newest().await else { return };
         for row in rows.iter_mut().filter(|row| row.waits()) {
             let key = (row.kind.clone(), row.head.namespace.clone(), row.head.name.clone());
-            row.eta = starts.etas.get(&key).copied();
+            row.eta = starts.etas.get(&key).cloned();
         }
     }
 
@@ -165,10 +165,11 @@ impl Forecaster {
 fn expected_starts(engine: &Engine, now: Time, stop: &CancellationToken) -> BTreeMap<Key, EtaRow> {
     let mut go_on = within_budget(stop);
     let forecast = forecast_while(engine, now, Bounds::default(), &mut |case| go_on(case));
+    let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
-        let workload = engine.workload(id)?;
+        let (workload, grounds) = (engine.workload(id)?, forecast.grounds.get(id)?);
         let key = (workload.kind.to_string(), workload.namespace.to_string(), workload.name.to_string());
-        Some((key, EtaRow::new(eta, now)))
+        Some((key, EtaRow::new(engine, eta, grounds, places.get(id), now)))
     });
     rows.collect()
 }

@@ -172,6 +172,9 @@ async fn a_workload_behind_a_time_limit_has_an_expected_start() {
         assert!((2_990..=3_000).contains(&ahead(&eta[bound])), "{bound}: {eta}");
     }
     assert!((0..=3_000).contains(&ahead(&eta["early"])), "{eta}");
+    assert_eq!(eta["basis"], "TimeLimits");
+    let place = json!({"pool": "default", "position": 1, "waiting": 1, "inFront": [], "teamsInFront": 0});
+    assert_eq!(eta["place"], place);
     // A second request at once gets the same forecast.
     let again = cluster.get("/api/v1/workloads/a/waits").await;
     assert_eq!(again[0]["eta"], *eta);
@@ -185,6 +188,8 @@ async fn without_a_time_limit_there_is_no_estimate() {
     let rows = cluster.get("/api/v1/workloads").await;
     let eta = &rows[1]["eta"];
     assert!(eta["foretold"].is_string() && eta["likely"].is_null() && eta["late"].is_null(), "{rows}");
+    assert_eq!(eta["basis"], "UnknownEnd");
+    assert!(eta["message"].as_str().is_some_and(|message| message.contains("the run of a/runs")), "{eta}");
 }
 
 #[tokio::test]

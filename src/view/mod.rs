@@ -1,6 +1,7 @@
 //! Rows of the JSON API, which the command line prints.
 
 mod accelerators;
+mod eta;
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
 use crate::engine::Engine;
-use crate::engine::replay::forecast::{self, Eta};
+use crate::engine::replay::forecast;
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
 use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, UnadmittedView, Verdict};
 
 pub use accelerators::{Accelerators, is_gpu};
+pub use eta::{EtaRow, PlaceRow};
 
 /// Amounts by resource, as Kubernetes quantities.
 pub type Amounts = BTreeMap<String, String>;
@@ -269,39 +271,9 @@ pub struct WorkloadRow {
     /// Admission time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Timestamp>,
-    /// The expected start of a waiting workload, if the last forecast covers it.
+    /// The expected start of a waiting workload and its place in the queue, if the last forecast covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<EtaRow>,
-}
-
-/// The expected start of a waiting workload, if no other workload is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EtaRow {
-    /// With runs of the usual length; absent when it cannot be estimated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub likely: Option<Timestamp>,
-    /// The earliest start, with short runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub early: Option<Timestamp>,
-    /// The latest start, with long runs; absent when it has no bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late: Option<Timestamp>,
-    /// When the forecast was made.
-    pub foretold: Timestamp,
-}
-
-impl EtaRow {
-    /// The estimate of a forecast made at `at`.
-    #[must_use]
-    pub fn new(eta: &Eta, at: Time) -> Self {
-        Self {
-            likely: eta.likely.map(timestamp),
-            early: eta.early.map(timestamp),
-            late: eta.late.map(timestamp),
-            foretold: timestamp(at),
-        }
-    }
 }
 
 /// The what-if result of a Job: its state if it were submitted now.
@@ -335,16 +307,14 @@ impl WhatIfRow {
         at: Time,
     ) -> Self {
         let admission = result.admission.as_ref();
-        let label = |id| {
-            engine.workload(id).map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name))
-        };
+        let forecast::Prospect { eta, grounds, place, .. } = result;
         Self {
             head: WorkloadHead::new(workload, queue, result.verdict.clone()),
-            eta: EtaRow::new(&result.eta, at),
+            eta: EtaRow::new(engine, eta, grounds, place.as_ref(), at),
             pool: admission.map(|admission| admission.pool.to_string()),
             nodes: nodes_of(admission),
             borrowed: admission.is_some_and(|admission| admission.borrowed),
-            displaced: result.displaced.iter().map(label).collect(),
+            displaced: result.displaced.iter().map(|id| eta::label(engine, id)).collect(),
         }
     }
 }

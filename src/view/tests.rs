@@ -59,7 +59,8 @@ fn rows_of_workloads_are_flat_json() {
     let read: WorkloadRow = serde_json::from_value(row.clone()).expect("a row");
     assert_eq!(serde_json::to_value(&read).expect("JSON"), row);
     let mut row = json!({
-        "eta": {"foretold": "2026-11-21T10:00:00Z"}, "nodes": {}, "borrowed": false, "displaced": [],
+        "eta": {"foretold": "2026-11-21T10:00:00Z", "basis": "NothingEnds", "message": "No estimate."},
+        "nodes": {}, "borrowed": false, "displaced": [],
     });
     json_patch::merge(&mut row, &head);
     let read: WhatIfRow = serde_json::from_value(row.clone()).expect("a row");

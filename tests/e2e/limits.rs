@@ -24,7 +24,7 @@ async fn expected(world: &World, name: &str) -> Result<EtaRow> {
         let text = says(world, &["explain", &format!("a/{name}"), "--output=json"]).await;
         let rows: Vec<WorkloadRow> = serde_json::from_str(&text.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())?;
-        match rows.first().and_then(|row| row.eta) {
+        match rows.first().and_then(|row| row.eta.clone()) {
             Some(eta) if eta.late.is_some() => Ok(eta),
             _ => Err(format!("{rows:?}")),
         }

@@ -2,9 +2,10 @@
 //! and no workload is submitted later, and asking for them changes nothing.
 
 use proptest::prelude::*;
-use sluice_engine::replay::forecast::{Bounds, Eta, forecast, what_if};
-use sluice_engine::types::Reason;
+use sluice_engine::replay::forecast::{Bounds, Eta, Forecast, forecast, what_if};
+use sluice_engine::replay::grounds::{Basis, Grounds, Unbounded};
 use sluice_engine::types::{Queue, Time};
+use sluice_engine::types::{Reason, WorkloadId};
 
 use super::reservations::{JobSpec, Simulation};
 
@@ -125,8 +126,101 @@ fn a_workload_that_waits_for_an_unknown_end_has_no_estimate() {
     simulation.advance_unjudged(Time(0));
     let forecast = forecast(simulation.run.engine(), Time(0), Bounds::default());
     assert_eq!(forecast.etas[&id], Eta::default());
+    assert_eq!(forecast.grounds[&id], Err(Unbounded::Run(WorkloadId("a/w0".into()))));
     assert!(!forecast.cut, "the forecast stays within its bounds");
     let what_if = what_if(simulation.run.engine(), simulation.next(&spec), Time(0), Bounds::default());
     assert_eq!(what_if.verdict.map(|verdict| verdict.reason), Some(Reason::NoRoom));
     assert_eq!(what_if.admission, None);
+}
+
+/// A node of 4 GPUs on which `short` Jobs of one GPU have taken 14 s each, and then one of 4 GPUs has begun, with or
+/// without a limit. A Job of 4 GPUs waits for it: its expected start, and what that rests on.
+fn behind_a_large_run(short: usize, limit: Option<i64>) -> (Simulation, WorkloadId) {
+    let mut simulation = Simulation::new(&[4], Queue::fallback());
+    let spec = |gpus, run, limit| JobSpec { pause: 0, pods: 1, gpus, run, limit };
+    for _ in 0..short {
+        simulation.submit(&spec(1, 14, None));
+    }
+    simulation.advance_unjudged(Time(1_000_000));
+    simulation.submit(&spec(4, 5_000, limit));
+    let id = simulation.submit(&spec(4, 10, None));
+    simulation.advance_unjudged(Time(1_000_000));
+    (simulation, id)
+}
+
+fn foretold(simulation: &Simulation) -> Forecast {
+    forecast(simulation.run.engine(), simulation.run.now(), Bounds::default())
+}
+
+fn start_of(simulation: &Simulation, id: &WorkloadId) -> (Eta, Grounds) {
+    let forecast = foretold(simulation);
+    (forecast.etas[id], forecast.grounds[id].clone())
+}
+
+#[test]
+fn law_14_short_runs_of_another_size_foretell_no_start() {
+    let (simulation, id) = behind_a_large_run(40, None);
+    let large = WorkloadId("a/w40".into());
+    assert_eq!(start_of(&simulation, &id), (Eta::default(), Err(Unbounded::Run(large))));
+    let verdict = simulation.run.engine().verdict(&id).expect("it waits");
+    assert!(!verdict.message.contains("expected to start within"), "{}", verdict.message);
+    let sentence = foretold(&simulation).grounds[&id].clone().expect_err("no estimate");
+    let sentence = sentence.sentence(simulation.run.engine());
+    assert!(sentence.contains("a/w40"), "{sentence}");
+}
+
+#[test]
+fn law_14_an_estimate_rests_on_the_time_limit_of_the_run_in_the_way() {
+    let (simulation, id) = behind_a_large_run(40, Some(6_000));
+    assert_eq!(start_of(&simulation, &id), (exactly(Some(Time(7_000_000))), Ok(Basis::TimeLimits)));
+}
+
+#[test]
+fn law_14_an_estimate_rests_on_runs_like_the_one_in_the_way() {
+    let mut simulation = Simulation::new(&[4], Queue::fallback());
+    let spec = |gpus, run| JobSpec { pause: 0, pods: 1, gpus, run, limit: None };
+    for run in [100, 200, 300, 400, 500] {
+        simulation.submit(&spec(4, run));
+    }
+    simulation.advance_unjudged(Time(2_000_000));
+    simulation.submit(&spec(4, 5_000));
+    let id = simulation.submit(&spec(4, 10));
+    simulation.advance_unjudged(Time(2_000_000));
+    let (eta, grounds) = start_of(&simulation, &id);
+    assert_eq!((eta.likely, eta.late), (Some(Time(2_300_000)), Some(Time(2_500_000))));
+    assert_eq!(grounds, Ok(Basis::History { runs: 5 }));
+    // It has run longer than all but three of them: these are too few.
+    simulation.advance_unjudged(Time(2_250_000));
+    let (eta, grounds) = start_of(&simulation, &id);
+    assert_eq!(eta, Eta::default());
+    assert!(matches!(grounds, Err(Unbounded::Run(_))), "{grounds:?}");
+}
+
+#[test]
+fn law_14_the_surest_ground_of_one_start_does_not_cover_another() {
+    // On one node a run with a limit is in the way, on the other one without; each keeps a workload of its own waiting.
+    let mut simulation = Simulation::new(&[2, 4], Queue::fallback());
+    let spec = |gpus, run, limit| JobSpec { pause: 0, pods: 1, gpus, run, limit };
+    simulation.submit(&spec(4, 100, Some(100)));
+    simulation.submit(&spec(2, 1_000, None));
+    let next = simulation.submit(&spec(4, 100, None));
+    let last = simulation.submit(&spec(4, 100, None));
+    simulation.advance_unjudged(Time(0));
+    assert_eq!(start_of(&simulation, &next), (exactly(Some(Time(100_000))), Ok(Basis::TimeLimits)));
+    // Behind `next` stands one that waits for its end, which is not known.
+    assert_eq!(start_of(&simulation, &last).1, Err(Unbounded::Run(next)));
+}
+
+#[test]
+fn law_14_a_waiting_workload_knows_its_place() {
+    let mut simulation = Simulation::new(&[1], Queue::fallback());
+    let spec = JobSpec { pause: 0, pods: 1, gpus: 1, run: 100, limit: Some(100) };
+    let ids: Vec<WorkloadId> = (0..8).map(|_| simulation.submit(&spec)).collect();
+    simulation.advance_unjudged(Time(0));
+    let places = simulation.run.engine().places();
+    assert!(!places.contains_key(&ids[0]), "it runs");
+    let place = &places[&ids[7]];
+    assert_eq!((place.position, place.waiting, place.teams_in_front), (7, 7, 0));
+    assert_eq!(place.in_front, ids[1..6]);
+    assert_eq!((places[&ids[1]].position, places[&ids[1]].in_front.len()), (1, 0));
 }

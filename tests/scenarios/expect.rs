@@ -42,6 +42,9 @@ pub struct Expectation {
     /// have no first admission here.
     #[serde(default)]
     admissions: BTreeMap<String, Vec<Admitted>>,
+    /// The expected starts of workloads that wait at the end.
+    #[serde(default)]
+    expected_starts: BTreeMap<String, Seconds>,
     /// Each team's fair share of the pool at the end.
     #[serde(default)]
     fair_share: BTreeMap<String, Quantity>,
@@ -178,6 +181,7 @@ pub fn differences(
     lines.extend(states(expected, got));
     lines.extend(evictions(expected, got));
     lines.extend(admissions(expected, got, from_the_beginning));
+    lines.extend(expected_starts(expected, got));
     lines.extend(shares(expected, got));
     lines.extend(alternation(expected, got));
     lines
@@ -276,6 +280,15 @@ fn admissions(expected: &Expectation, got: &Outcome, from_the_beginning: &BTreeS
         }
     }
     lines
+}
+
+fn expected_starts(expected: &Expectation, got: &Outcome) -> Vec<String> {
+    let wrong = expected.expected_starts.iter().filter_map(|(key, wanted)| {
+        let eta = got.workload(key).and_then(|workload| workload.eta);
+        let shown = eta.map_or_else(|| "none".to_owned(), |eta| eta.to_string());
+        (eta != Some(*wanted)).then(|| format!("{key}: expected to start at {wanted}; got {shown}"))
+    });
+    wrong.collect()
 }
 
 /// Fair shares agree if they have the same sum and order, and none differs by a whole unit: rounding to whole

@@ -76,6 +76,9 @@ pub struct Workload {
     /// The code of the reason for its state.
     #[serde(default)]
     pub reason: Option<String>,
+    /// The expected start, if it waits.
+    #[serde(default)]
+    pub eta: Option<Seconds>,
     /// The reason in words.
     #[serde(default)]
     pub message: Option<String>,

@@ -191,7 +191,7 @@ pub fn explain(found: &[WorkloadRow]) -> String {
         lines.push(format!("  Pods        {}, each {}", workload.pods, listed(&workload.requests)));
         lines.push(format!("  Submitted   {} ({} ago)", workload.submitted, age(workload.submitted)));
         if let Some(eta) = &workload.eta {
-            lines.push(format!("  Expected    {}", expected_start(eta, Timestamp::now())));
+            lines.extend(expected(eta, &head.team));
         }
         if let Some(admitted) = workload.admitted {
             let kind = if workload.borrowed { "borrowed" } else { "guaranteed" };
@@ -217,8 +217,8 @@ pub fn what_if(row: &WhatIfRow) -> String {
         String::new(),
         format!("  Team        {}", head.team),
         format!("  Queue       {}", head.queue),
-        format!("  Expected    {}", expected_start(&row.eta, Timestamp::now())),
     ];
+    lines.extend(expected(&row.eta, &head.team));
     if let Some(pool) = &row.pool {
         let kind = if row.borrowed { "borrowed" } else { "guaranteed" };
         lines.push(format!("  Pool        {pool}, {kind}"));
@@ -236,17 +236,25 @@ pub fn what_if(row: &WhatIfRow) -> String {
 fn time_to_start(eta: &EtaRow, now: Timestamp) -> String {
     let when = |at: Timestamp| span(at.as_second() - now.as_second());
     match (eta.early, eta.likely, eta.late) {
-        (_, Some(likely), Some(late)) if likely == late && eta.early == Some(late) => when(likely),
+        (Some(early), Some(likely), Some(late)) if early == late => when(likely),
         (Some(early), Some(likely), Some(late)) => {
             format!("{} ({}-{})", when(likely), when(early), when(late))
         }
-        (Some(early), Some(likely), None) => format!("{} ({} or later)", when(likely), when(early)),
-        (Some(early), None, _) => format!("{} or later", when(early)),
-        (None, ..) => "unknown".to_owned(),
+        _ => "unknown".to_owned(),
     }
 }
 
-/// The expected start in one sentence, with the age of the estimate.
+/// The expected start of a workload of that team, what it rests on, and its place in the queue.
+fn expected(eta: &EtaRow, team: &str) -> Vec<String> {
+    let mut lines = vec![format!("  Expected    {}", expected_start(eta, Timestamp::now()))];
+    if eta.likely.is_some() && !eta.message.is_empty() {
+        lines.push(format!("              {}", eta.message));
+    }
+    lines.extend(eta.place.as_ref().map(|place| format!("  Position    {}", place.sentence(team))));
+    lines
+}
+
+/// The expected start in one sentence, with the age of the estimate; or why there is none.
 fn expected_start(eta: &EtaRow, now: Timestamp) -> String {
     let estimated = match now.as_second() - eta.foretold.as_second() {
         age if age > 1 => format!(" (estimated {} ago)", span(age)),
@@ -262,18 +270,7 @@ fn expected_start(eta: &EtaRow, now: Timestamp) -> String {
             let (early, late) = (seconds(early), seconds(late));
             format!("start {}; earliest {early}, latest {late}", when(likely))
         }
-        (Some(early), Some(likely), None) => {
-            let early = seconds(early);
-            format!("start {}; earliest {early}, no latest time", when(likely))
-        }
-        (Some(early), None, _) => {
-            format!("start after {}; no better estimate", seconds(early))
-        }
-        (None, ..) => {
-            "no estimate: it waits for workloads without a time limit and with too few past runs, or for a \
-             change of the cluster"
-                .to_owned()
-        }
+        _ => return eta.message.clone(),
     };
     format!("{start}{estimated}")
 }
@@ -354,6 +351,9 @@ mod tests {
             likely: at(likely),
             late: at(late),
             foretold: at(990).expect("a time"),
+            basis: "TimeLimits".into(),
+            message: "Rests on the time limits of the runs in its way.".into(),
+            place: None,
         };
         let exact = eta(1_090, 1_090, 1_090);
         assert_eq!(time_to_start(&exact, now), "1m30s");
@@ -364,11 +364,10 @@ mod tests {
         let range = eta(1_030, 1_090, 1_120);
         assert_eq!(time_to_start(&range, now), "1m30s (30s-2m0s)");
         assert!(expected_start(&range, now).contains("earliest 1970-01-01T00:17:10Z"));
-        assert_eq!(time_to_start(&EtaRow { late: None, ..range }, now), "1m30s (30s or later)");
-        assert_eq!(time_to_start(&EtaRow { late: None, likely: None, ..range }, now), "30s or later");
-        let unknown = EtaRow { early: None, likely: None, late: None, ..range };
+        let unknown =
+            EtaRow { early: None, likely: None, late: None, message: "No estimate: why.".into(), ..range };
         assert_eq!(time_to_start(&unknown, now), "unknown");
-        assert!(expected_start(&unknown, now).starts_with("no estimate: "));
+        assert_eq!(expected_start(&unknown, now), "No estimate: why.");
         let past = eta(999, 999, 999);
         assert!(expected_start(&past, now).contains("at any moment"));
     }

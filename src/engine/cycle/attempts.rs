@@ -4,13 +4,10 @@
 //! workload that is refused blocks its class. The rounds end when no workload may start, or when the search budget
 //! is used up; the rest is then left for the next cycle.
 
-use std::collections::BTreeSet;
-
-use crate::cycle::attempt;
 use crate::cycle::blocked::blocked_on;
-use crate::cycle::next_owner::{Considered, NextOwner};
-use crate::cycle::reserve;
+use crate::cycle::next_owner::{self, NextOwner};
 use crate::cycle::wake::{BACKLOG_AT_ONCE, wake};
+use crate::cycle::{attempt, reserve};
 use crate::queue::WaitQueue;
 use crate::queue::class::Blocked;
 use crate::queue::order::First;
@@ -28,16 +25,16 @@ const MAY_PREEMPT_AT_ONCE: usize = 2;
 pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     (scheduler.cursor.search_budget, scheduler.cursor.cut_short) = (SEARCH_BUDGET, false);
     // A class that was considered as owner of a reservation is considered again only after a change.
-    let (generation, considered) = std::mem::take(&mut scheduler.reservations.considered);
-    let unchanged = generation == scheduler.cursor.generation;
-    let mut considered = Considered(if unchanged { considered } else { BTreeSet::new() });
+    if scheduler.reservations.candidates.generation != scheduler.cursor.generation {
+        next_owner::reconsider(scheduler);
+    }
     loop {
         wake(scheduler);
         if scheduler.cursor.search_budget == 0 {
             scheduler.cursor.cut_short = true;
             break;
         }
-        let Some(id) = next(scheduler, &mut considered) else {
+        let Some(id) = next(scheduler) else {
             if wake_more(scheduler) {
                 continue;
             }
@@ -47,19 +44,19 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             block(scheduler, &id, verdict);
         }
     }
-    scheduler.reservations.considered = (scheduler.cursor.generation, considered.0);
+    scheduler.reservations.candidates.generation = scheduler.cursor.generation;
 }
 
 /// The workload to attempt next: the first in order of those that may start, or a workload that may own a
 /// reservation. Once a reservation has ended, its successor is determined before any workload behind it starts.
-fn next(scheduler: &mut Scheduler, considered: &mut Considered) -> Option<WorkloadId> {
+fn next(scheduler: &mut Scheduler) -> Option<WorkloadId> {
     let WaitQueue { order, pending, headroom, .. } = &mut scheduler.queue;
     let startable = order.next(&scheduler.state, pending, headroom);
     if !scheduler.reservations.ended && startable.is_some() {
         return startable;
     }
     let before = startable.as_ref().and_then(|id| First::of(&scheduler.state, pending.rank(id)?));
-    match considered.next(scheduler, before.as_ref()) {
+    match next_owner::next(scheduler, before.as_ref()) {
         NextOwner::Attempt(id) => Some(id),
         NextOwner::BehindStartable => startable,
         NextOwner::None => {

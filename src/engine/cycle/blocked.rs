@@ -28,8 +28,7 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
         return Blocked::Unknown;
     }
     // Any change may let the owner of a reservation start sooner.
-    let mut owned = reservations.by_team.values().filter(|reservation| reservation.owner == *id);
-    if owned.any(|reservation| !reservation.awaits_quota()) {
+    if reservations.owned_by(id).is_some_and(|(_, reservation)| !reservation.awaits_quota()) {
         return Blocked::Unknown;
     }
     let (team, total) = (waiting.team, &waiting.total);

@@ -40,7 +40,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     if is_external(scheduler, &event) {
         scheduler.cursor.external_changes += 1;
         // A change that takes reserved capacity may move the reservation, and so free capacity elsewhere.
-        let moves_reservations = subject.is_none() && !scheduler.reservations.by_team.is_empty();
+        let moves_reservations = subject.is_none() && !scheduler.reservations.is_empty();
         scheduler.cursor.generation += u64::from(moves_reservations);
     }
     if let Event::NodeApplied(node) = &event {
@@ -227,6 +227,8 @@ fn change_teams(scheduler: &mut Scheduler, event: Event) {
     }
     note(scheduler, effect);
     if effect == Effect::RequeueAll {
+        let quotas = &scheduler.state.quotas;
+        scheduler.reservations.set_roots(|team| quotas.root_of(team));
         let ids: Vec<WorkloadId> = scheduler.state.iter().map(|info| info.workload.id.clone()).collect();
         for id in ids {
             requeue::queue_up(scheduler, &id);

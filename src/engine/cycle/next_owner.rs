@@ -1,15 +1,14 @@
 //! Finds the next waiting workload that may own a reservation of its team (law 7).
-
-use std::collections::BTreeSet;
+//!
+//! A thousand teams may wait while a reservation comes free, so their order is kept from call to call, and only the teams
+//! are looked at again of which a class, the usage or the reservation has changed.
 
 use crate::cycle::reserve;
-use crate::queue::order::{First, first_in_order};
+use crate::queue::WaitQueue;
+use crate::queue::order::{ClassOrder, First};
 use crate::scheduler::Scheduler;
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId};
 use crate::types::{DEFAULT_POOL, Name, WorkloadId};
-
-/// The classes that were considered as owners of a reservation since the last change.
-pub struct Considered(pub BTreeSet<ClassId>);
 
 /// The result of looking for an owner.
 pub enum NextOwner {
@@ -21,58 +20,72 @@ pub enum NextOwner {
     None,
 }
 
-impl Considered {
-    /// The first workload in order that lacks headroom or quota in a pool in which its team has no reservation, as long as
-    /// it does not stand behind `before`.
-    pub fn next(&mut self, scheduler: &mut Scheduler, before: Option<&First>) -> NextOwner {
-        let pools: Vec<PoolId> = scheduler.state.quotas.pools().map(|(_, pool)| pool).collect();
-        let mut next = NextOwner::None;
-        for pool in pools {
-            let firsts = self.firsts(scheduler, pool);
-            let Some((first, class)) = first_in_order(&firsts) else { continue };
-            if before.is_some_and(|before| before.precedes(first)) {
-                next = NextOwner::BehindStartable;
-                continue;
-            }
-            self.0.insert(*class);
-            return NextOwner::Attempt(first.rank.id().clone());
-        }
-        next
-    }
+/// Forgets which classes were considered as owners, after a change.
+pub fn reconsider(scheduler: &mut Scheduler) {
+    let candidates = &mut scheduler.reservations.candidates;
+    let considered = std::mem::take(&mut candidates.considered);
+    candidates.mark_stale(considered.into_values());
+}
 
-    /// The first class that was not considered yet of each team that lacks headroom or quota in a pool and has no
-    /// reservation there. Teams without one are left out until the next generation. In a pool with as many reservations
-    /// of nodes as it may have, only quota counts.
-    fn firsts(&self, scheduler: &mut Scheduler, pool: PoolId) -> Vec<(First, ClassId)> {
-        let full = reserve::is_full(scheduler, pool);
-        let (pending, headroom) = (&scheduler.queue.pending, &scheduler.queue.headroom);
-        let name = scheduler.state.quotas.pool_name(pool);
-        let may_use = |pools: &[Name]| match pools.is_empty() {
-            true => **name == *DEFAULT_POOL,
-            false => pools.contains(name),
-        };
-        let (reservations, generation) = (&mut scheduler.reservations, scheduler.cursor.generation);
-        let in_pool = |fit: HeadroomId| !full && headroom.pool(fit) == Some(pool);
-        let fits = headroom.iter().filter(|(_, at)| !full && *at == pool).map(|(fit, _)| fit);
-        let mut teams: BTreeSet<TeamId> = fits.flat_map(|fit| pending.teams_at(fit)).collect();
-        teams.extend(pending.limited_teams());
-        teams.retain(|team| {
-            let place = (pool, *team);
-            !reservations.by_team.contains_key(&place)
-                && reservations.unowned_since.get(&place) != Some(&generation)
-        });
-        let mut firsts: Vec<(First, ClassId)> = Vec::new();
-        for team in teams {
-            let without_room = pending.first_waiting(team, in_pool, &self.0);
-            let limited = pending.first_limited(team, may_use, &self.0);
-            let waiting = without_room.into_iter().chain(limited).min();
-            let first =
-                waiting.and_then(|(rank, class)| Some((First::of(&scheduler.state, rank.clone())?, *class)));
-            match first {
-                Some(first) => firsts.push(first),
-                None => _ = reservations.unowned_since.insert((pool, team), generation),
-            }
+/// The first workload in order that lacks headroom or quota in a pool in which its team has no reservation, as long as
+/// it does not stand behind `before`.
+pub fn next(scheduler: &mut Scheduler, before: Option<&First>) -> NextOwner {
+    note_changes(scheduler);
+    let pools: Vec<PoolId> = scheduler.state.quotas.pools().map(|(_, pool)| pool).collect();
+    let mut next = NextOwner::None;
+    for pool in pools {
+        let Some((first, class)) = first_in(scheduler, pool) else { continue };
+        if before.is_some_and(|before| before.precedes(&first)) {
+            next = NextOwner::BehindStartable;
+            continue;
         }
-        firsts
+        let candidates = &mut scheduler.reservations.candidates;
+        candidates.considered.insert(class, first.team());
+        candidates.mark_stale([first.team()]);
+        return NextOwner::Attempt(first.rank.id().clone());
     }
+    next
+}
+
+/// Marks the teams that may have another candidate, or another position, since the last call.
+fn note_changes(scheduler: &mut Scheduler) {
+    let WaitQueue { order, pending, .. } = &mut scheduler.queue;
+    let (moved, candidates) = (order.take_moved(), &mut scheduler.reservations.candidates);
+    candidates.mark_stale(pending.take_changed());
+    if moved.all {
+        candidates.mark_stale(pending.teams());
+    } else if !moved.roots.is_empty() {
+        let quotas = &scheduler.state.quotas;
+        let below =
+            |team: &TeamId| quotas.team(*team).path.last().is_some_and(|root| moved.roots.contains(root));
+        candidates.mark_stale(pending.teams().filter(below));
+    }
+}
+
+/// The first candidate in a pool in which its team has no reservation. In a pool with as many reservations of nodes as it
+/// may have, only quota counts.
+fn first_in(scheduler: &mut Scheduler, pool: PoolId) -> Option<(First, ClassId)> {
+    let full = reserve::is_full(scheduler, pool);
+    let Scheduler { state, queue: WaitQueue { pending, headroom, .. }, reservations, .. } = scheduler;
+    let name = state.quotas.pool_name(pool);
+    let may_use = |pools: &[Name]| match pools.is_empty() {
+        true => **name == *DEFAULT_POOL,
+        false => pools.contains(name),
+    };
+    let in_pool = |fit: HeadroomId| !full && headroom.pool(fit) == Some(pool);
+    let considered = &reservations.candidates.considered;
+    let first_of = |team: TeamId| {
+        let without_room = pending.first_waiting(team, in_pool, considered);
+        let limited = pending.first_limited(team, may_use, considered);
+        without_room.into_iter().chain(limited).min()
+    };
+    let mut order = reservations.candidates.orders.remove(&(pool, full)).unwrap_or_else(|| {
+        let mut order = ClassOrder::default();
+        order.mark_stale(pending.teams());
+        order
+    });
+    order.catch_up(state, first_of);
+    let first = order.first(|team| reservations.get(&(pool, team)).is_none());
+    reservations.candidates.orders.insert((pool, full), order);
+    first
 }

@@ -47,7 +47,7 @@ fn requeue_all(scheduler: &mut Scheduler) {
 fn start_generation(scheduler: &mut Scheduler) {
     scheduler.cursor.seen_generation = scheduler.cursor.generation;
     let pending = &mut scheduler.queue.pending;
-    for reservation in scheduler.reservations.by_team.values() {
+    for (_, reservation) in scheduler.reservations.iter() {
         if let Some(class) = pending.class_of(&reservation.owner) {
             pending.requeue(class);
         }
@@ -83,8 +83,7 @@ fn reorder_users(scheduler: &mut Scheduler) {
         order.stale.insert(team);
         reordered.insert(team);
     }
-    let reservations =
-        scheduler.reservations.by_team.iter().filter(|((_, team), _)| reordered.contains(team));
+    let reservations = scheduler.reservations.iter().filter(|((_, team), _)| reordered.contains(team));
     let ahead: Vec<ClassId> =
         reservations.flat_map(|(_, reservation)| pending.ahead_of(&reservation.owner)).collect();
     ahead.into_iter().for_each(|class| pending.requeue(class));

@@ -10,8 +10,8 @@ use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
 use crate::types::{
-    Effort, Event, Name, NodeView, Overcommitment, Plan, QueueView, ReservationView, Settings, TeamView,
-    Time, UnadmittedView, Verdict, Workload, WorkloadId,
+    Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, Settings,
+    TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
 };
 
 /// The scheduling engine: the state of the cluster as decisions see it, and the decisions not yet confirmed.
@@ -99,6 +99,12 @@ impl Engine {
     #[must_use]
     pub fn reservations(&self) -> Vec<ReservationView> {
         cycle::reserve::views(&self.scheduler)
+    }
+
+    /// Where each workload stands in the queue.
+    #[must_use]
+    pub fn places(&self) -> BTreeMap<WorkloadId, PlaceView> {
+        self.scheduler.queue.places(&self.scheduler.state)
     }
 
     /// Every node.

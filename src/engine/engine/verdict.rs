@@ -148,9 +148,7 @@ fn with_overdue(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) ->
 
 /// The verdict, with the reservation of the workload if it owns one.
 fn with_reservation(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) -> Verdict {
-    let mut reservations = scheduler.reservations.by_team.iter();
-    let owned = reservations.find(|(_, reservation)| reservation.owner == *id);
-    let Some(((pool, _), reservation)) = owned else { return verdict };
+    let Some(((pool, _), reservation)) = scheduler.reservations.owned_by(id) else { return verdict };
     let message = match (reservation.slot(), &reservation.deferred_behind) {
         (Some(slot), _) => {
             let expected = explain::expected(&scheduler.state, reservation, slot);
@@ -159,7 +157,7 @@ fn with_reservation(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) ->
         (None, _) if reservation.keeps_quota() => {
             format!("{} {}", verdict.message, explain::quota_reserved(reservation))
         }
-        (None, Some(older)) if reserve::is_deferred(scheduler, *pool, reservation) => {
+        (None, Some(older)) if reserve::is_deferred(scheduler, pool, reservation) => {
             let older = explain::label(&scheduler.state, older);
             format!("{} It gets a reservation once {older} has started.", verdict.message)
         }

@@ -195,23 +195,26 @@ impl<'a> Spread<'a> {
         {
             if most >= left {
                 let last = by_fits.range(left..).flat_map(|(_, nodes)| nodes).copied().collect();
-                placement.extend(self.by_cost(last, left).first().map(|node| (*node, left)));
+                placement.extend(self.cheapest(last, left, 1).first().map(|node| (*node, left)));
                 break;
             }
-            for node in self.by_cost(by_fits.remove(&most).unwrap_or_default(), most) {
-                if most >= left {
-                    by_fits.entry(most).or_default().push(node);
-                } else {
-                    placement.insert(node, most);
-                    left -= most;
-                }
+            // As many as are filled; the remaining pods fit on one node then.
+            let wanted = usize::try_from((left - 1) / most).unwrap_or(usize::MAX);
+            let mut nodes = self.cheapest(by_fits.remove(&most).unwrap_or_default(), most, wanted);
+            for node in nodes.drain(..wanted.min(nodes.len())) {
+                placement.insert(node, most);
+                left -= most;
+            }
+            if !nodes.is_empty() {
+                by_fits.insert(most, nodes);
             }
         }
         placement
     }
 
-    /// The nodes by the cost of placing that many pods on each, then by name.
-    fn by_cost(&self, nodes: Vec<NodeId>, pods: u32) -> Vec<NodeId> {
+    /// The nodes with the first `count` in front, by the cost of placing that many pods on each, then by name. The others follow
+    /// in no particular order: of thousands of free nodes a few are wanted.
+    fn cheapest(&self, nodes: Vec<NodeId>, pods: u32, count: usize) -> Vec<NodeId> {
         let (cluster, mut known) = (self.state, BTreeMap::new());
         let mut priced: Vec<(Cost, &Name, NodeId)> = nodes
             .into_iter()
@@ -230,7 +233,11 @@ impl<'a> Spread<'a> {
                 (cost, cluster.nodes.name(node), node)
             })
             .collect();
-        priced.sort_unstable();
+        if count < priced.len() {
+            priced.select_nth_unstable(count);
+        }
+        let first = count.min(priced.len());
+        priced[..first].sort_unstable();
         priced.into_iter().map(|(_, _, node)| node).collect()
     }
 
@@ -239,7 +246,7 @@ impl<'a> Spread<'a> {
         let info = self.state.nodes.get(node);
         let same = match self.capacity {
             Capacity::Now => true,
-            Capacity::Settled(freed) => freed.get(&node).is_none() && info.now().equals(info.settled()),
+            Capacity::Settled(freed) => freed.get(&node).is_none() && info.rests(),
             Capacity::Unheld | Capacity::Empty => false,
         };
         self.state.nodes.state(node).filter(|_| same)

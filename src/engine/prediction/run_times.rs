@@ -3,7 +3,8 @@
 //! The latest runs are kept by team, queue and number of devices. For a workload that has been running for some
 //! time only longer runs count: their first decile, median and ninth decile are the early, likely and late
 //! end. A kind with too few such runs falls back to the coarser kind above it. Without a coarser kind the end
-//! cannot be predicted.
+//! cannot be predicted. Backfilling may rest on a coarser kind; what a user is shown, or what is promised to the owner of a
+//! reservation, may not: that small runs of another kind end soon tells nothing about a large one.
 //!
 //! For runs with a time limit the used fraction of the limit is kept, because users tend to set limits that are
 //! equally exact each time. The limit itself is the late end.
@@ -18,7 +19,7 @@ use crate::types::{Name, Time};
 /// How many runs of a kind are kept.
 const KEPT: usize = 64;
 /// The smallest number of runs that allows an estimate.
-const FEWEST: usize = 4;
+pub const FEWEST: usize = 4;
 /// The smallest number of runs that makes an estimate reliable.
 const RELIABLE: usize = 32;
 
@@ -66,6 +67,8 @@ pub struct Length {
     pub late: Duration,
     /// The number of similar runs behind the estimate.
     pub runs: usize,
+    /// Whether a time limit sets the late end.
+    pub limited: bool,
 }
 
 impl Length {
@@ -109,20 +112,40 @@ impl RunTimes {
     /// The expected length of a workload that has been running for `elapsed`. `None` when it cannot be predicted.
     #[must_use]
     pub fn length(&self, state: &ClusterState, info: &WorkloadInfo, elapsed: Duration) -> Option<Length> {
-        let kinds = kinds(state, info);
+        self.length_by(state, info, elapsed, &kinds(state, info))
+    }
+
+    /// The same, by runs of the same team, queue and number of devices alone.
+    #[must_use]
+    pub fn length_of_like(
+        &self,
+        state: &ClusterState,
+        info: &WorkloadInfo,
+        elapsed: Duration,
+    ) -> Option<Length> {
+        self.length_by(state, info, elapsed, &kinds(state, info)[..1])
+    }
+
+    fn length_by(
+        &self,
+        state: &ClusterState,
+        info: &WorkloadInfo,
+        elapsed: Duration,
+        kinds: &[Kind],
+    ) -> Option<Length> {
         // A workload that has exceeded its limit is not bound by it.
         let Some(limit) = limit(state, info).filter(|limit| *limit > elapsed) else {
-            let (runs, deciles) = deciles(&self.runs, &kinds, millis(elapsed))?;
+            let (runs, deciles) = deciles(&self.runs, kinds, millis(elapsed))?;
             let [early, likely, late] = deciles.map(Duration::from_millis);
-            return Some(Length { early, likely, late, runs });
+            return Some(Length { early, likely, late, runs, limited: false });
         };
-        let fractions = deciles(&self.fractions, &kinds, fraction_of(elapsed, limit));
+        let fractions = deciles(&self.fractions, kinds, fraction_of(elapsed, limit));
         let (runs, [early, likely, _]) = fractions.map_or((0, [limit; 3]), |(runs, fractions)| {
             // Rounding must not move the end before the time already elapsed.
             let length = |fraction: u64| length_of(fraction, limit).clamp(elapsed, limit);
             (runs, fractions.map(length))
         });
-        Some(Length { early, likely, late: limit, runs })
+        Some(Length { early, likely, late: limit, runs, limited: true })
     }
 }
 
@@ -190,6 +213,7 @@ mod tests {
             likely: Duration::from_secs(late),
             late: Duration::from_secs(late),
             runs,
+            limited: false,
         };
         assert!(length(RELIABLE, 100, 105).is_reliable());
         assert!(!length(RELIABLE, 100, 106).is_reliable());

@@ -144,7 +144,7 @@ impl Timeline {
 }
 
 /// The latest expected end of a workload that has been running for `elapsed`: its time limit, or else the ninth
-/// decile of similar runs if these are reliable.
+/// decile of runs of the same team, queue and size if these are reliable.
 fn expected(
     state: &ClusterState,
     run_times: &RunTimes,
@@ -153,7 +153,8 @@ fn expected(
     elapsed: Duration,
 ) -> Option<Time> {
     let limited = known.limit.is_some_and(|limit| limit > elapsed);
-    let length = run_times.length(state, info, elapsed).filter(|length| limited || length.is_reliable())?;
+    let length = run_times.length_of_like(state, info, elapsed);
+    let length = length.filter(|length| limited || length.is_reliable())?;
     Some(known.started.after(length.late))
 }
 

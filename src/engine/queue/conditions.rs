@@ -40,11 +40,6 @@ impl Conditions {
         set_member(&mut self.limited, team, first, blocked);
     }
 
-    /// The teams with a class that waits for quota.
-    pub fn limited_teams(&self) -> impl Iterator<Item = TeamId> + '_ {
-        self.limited.keys().copied()
-    }
-
     /// The first workload of a team that waits for quota, of the classes for which `which` is true.
     pub fn first_limited(&self, team: TeamId, which: impl Fn(ClassId) -> bool) -> Option<&First> {
         self.limited.get(&team)?.iter().find(|(_, class)| which(*class))
@@ -85,10 +80,10 @@ impl Conditions {
         &self,
         team: TeamId,
         wanted: impl Fn(HeadroomId) -> bool,
-        except: &BTreeSet<ClassId>,
+        except: &BTreeMap<ClassId, TeamId>,
     ) -> Option<&First> {
         let gates = self.headroom.get(&team)?.iter().filter(|((shape, _), _)| wanted(*shape));
-        gates.filter_map(|(_, firsts)| firsts.iter().find(|(_, class)| !except.contains(class))).min()
+        gates.filter_map(|(_, firsts)| firsts.iter().find(|(_, class)| !except.contains_key(class))).min()
     }
 
     /// The teams with a class for which headroom of `now` pods suffices, and headroom of `before` pods did not.
@@ -101,11 +96,6 @@ impl Conditions {
         let teams = self.headroom_teams.get(&shape).filter(|_| before < now).into_iter();
         let opened = (before + 1, TeamId::MIN)..(now + 1, TeamId::MIN);
         teams.flat_map(move |teams| teams.range(opened.clone())).map(|((_, team), _)| *team)
-    }
-
-    /// The teams with a class that is blocked on headroom of a shape.
-    pub fn teams_at(&self, shape: HeadroomId) -> impl Iterator<Item = TeamId> + '_ {
-        self.headroom_teams.get(&shape).into_iter().flat_map(|teams| teams.keys()).map(|(_, team)| *team)
     }
 
     /// Whether a class is blocked on headroom of a shape.

@@ -74,11 +74,6 @@ impl Headroom {
         self.counts.get(&shape).map(|count| count.pool)
     }
 
-    /// Every index, with its pool.
-    pub fn iter(&self) -> impl Iterator<Item = (HeadroomId, PoolId)> {
-        self.counts.iter().map(|(index, count)| (*index, count.pool))
-    }
-
     /// Recounts after node changes. Returns the shapes with a changed headroom.
     pub fn catch_up(&mut self, state: &ClusterState) -> Vec<Change> {
         let version = state.nodes.version();

@@ -9,6 +9,7 @@ mod conditions;
 pub mod headroom;
 pub mod order;
 pub mod pending;
+mod places;
 mod preemptors;
 pub mod rank;
 pub mod reclaimable;

@@ -11,7 +11,7 @@ use crate::queue::pending::Pending;
 use crate::queue::rank::Rank;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::{Hypothetical, Share};
-use crate::types::ids::{PoolId, TeamId};
+use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::{Name, Time, WorkloadId};
 
 /// The position between teams of a waiting workload. The smaller position comes first.
@@ -66,17 +66,67 @@ impl Position {
     }
 }
 
-/// The teams with a workload that may be able to start, in order.
+/// Teams in order, each by one of its workloads.
 ///
 /// The smallest share comes first. Among teams that ask for the same size, the team with the smaller share after
 /// admission takes that position. Otherwise it would at once evict the workload that started before it (law 5).
 #[derive(Clone, Debug, Default)]
-pub struct Order {
+struct Line {
     teams: BTreeSet<(Key, TeamId)>,
     peers: BTreeMap<Size, BTreeSet<(After, TeamId)>>,
     positions: BTreeMap<TeamId, Position>,
+}
+
+impl Line {
+    /// The first team of those for which `which` is true.
+    fn first(&self, which: impl Fn(TeamId) -> bool) -> Option<TeamId> {
+        let (_, team) = self.teams.iter().find(|(_, team)| which(*team))?;
+        let position = self.positions.get(team)?;
+        let peers = position.peers.as_ref().and_then(|(size, _)| self.peers.get(size));
+        let peer = peers.and_then(|peers| peers.iter().find(|(_, peer)| which(*peer)));
+        Some(peer.map_or(*team, |(_, peer)| *peer))
+    }
+
+    /// Gives a team this position, or none.
+    fn set(&mut self, team: TeamId, position: Option<Position>) {
+        if let Some(old) = self.positions.remove(&team) {
+            self.teams.remove(&(old.key, team));
+            if let Some((size, after)) = old.peers
+                && let Some(peers) = self.peers.get_mut(&size)
+            {
+                peers.remove(&(after, team));
+                if peers.is_empty() {
+                    self.peers.remove(&size);
+                }
+            }
+        }
+        if let Some(position) = position {
+            self.teams.insert((position.key.clone(), team));
+            if let Some((size, after)) = position.peers.clone() {
+                self.peers.entry(size).or_default().insert((after, team));
+            }
+            self.positions.insert(team, position);
+        }
+    }
+}
+
+/// The teams with a workload that may be able to start, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Order {
+    line: Line,
     /// Teams whose position must be computed again.
     pub stale: BTreeSet<TeamId>,
+    /// What may have changed the positions of teams in other orders since [`Self::take_moved`].
+    moved: Moved,
+}
+
+/// Teams of which the positions may have changed.
+#[derive(Clone, Debug, Default)]
+pub struct Moved {
+    /// Those below these root teams.
+    pub roots: BTreeSet<TeamId>,
+    /// All of them.
+    pub all: bool,
 }
 
 impl Order {
@@ -91,10 +141,10 @@ impl Order {
             self.update(state, pending, headroom, team);
         }
         loop {
-            let team = self.first()?;
+            let team = self.line.first(|_| true)?;
             // The capacity for the team's first workload may be used up. Then the team has another first workload.
             match head(state, pending, headroom, team) {
-                Some((now, rank)) if self.positions.get(&team) == Some(&now) => {
+                Some((now, rank)) if self.line.positions.get(&team) == Some(&now) => {
                     return Some(rank.id().clone());
                 }
                 _ => self.update(state, pending, headroom, team),
@@ -102,46 +152,29 @@ impl Order {
         }
     }
 
-    /// The first team.
-    fn first(&self) -> Option<TeamId> {
-        let (_, team) = self.teams.first()?;
-        let position = self.positions.get(team)?;
-        let peers = position.peers.as_ref().and_then(|(size, _)| self.peers.get(size)?.first());
-        Some(peers.map_or(*team, |(_, peer)| *peer))
-    }
-
     /// Marks every team as stale, because all shares may have changed.
     pub fn mark_all_stale(&mut self) {
-        self.stale.extend(self.positions.keys());
+        self.stale.extend(self.line.positions.keys());
+        self.moved.all = true;
+    }
+
+    /// The teams of which the positions may have changed since the last call.
+    pub fn take_moved(&mut self) -> Moved {
+        std::mem::take(&mut self.moved)
     }
 
     /// Computes the position of a team again.
     fn update(&mut self, state: &ClusterState, pending: &Pending, headroom: &Headroom, team: TeamId) {
-        if let Some(old) = self.positions.remove(&team) {
-            self.teams.remove(&(old.key, team));
-            if let Some((size, after)) = old.peers
-                && let Some(peers) = self.peers.get_mut(&size)
-            {
-                peers.remove(&(after, team));
-                if peers.is_empty() {
-                    self.peers.remove(&size);
-                }
-            }
-        }
-        if let Some((position, _)) = head(state, pending, headroom, team) {
-            self.teams.insert((position.key.clone(), team));
-            if let Some((size, after)) = position.peers.clone() {
-                self.peers.entry(size).or_default().insert((after, team));
-            }
-            self.positions.insert(team, position);
-        }
+        self.line.set(team, head(state, pending, headroom, team).map(|(position, _)| position));
     }
 
     /// Marks the teams below a root team as stale, because their shares have changed.
     pub fn mark_root_stale(&mut self, state: &ClusterState, root: Option<TeamId>) {
         let quotas = &state.quotas;
-        let below = self.positions.keys().filter(|team| quotas.team(**team).path.last().copied() == root);
+        let below = self.line.positions.keys();
+        let below = below.filter(|team| quotas.team(**team).path.last().copied() == root);
         self.stale.extend(below);
+        self.moved.roots.extend(root);
     }
 }
 
@@ -171,6 +204,12 @@ impl First {
         Some(Self { team, position: Position::of(state, team, &rank)?, rank })
     }
 
+    /// Its team.
+    #[must_use]
+    pub fn team(&self) -> TeamId {
+        self.team
+    }
+
     /// Whether it comes before another first workload.
     pub fn precedes(&self, other: &Self) -> bool {
         if self.team == other.team {
@@ -185,13 +224,42 @@ impl First {
     }
 }
 
-/// The first of several teams: the team with the smallest key, or among teams that ask for the same size as that
-/// team, the one with the smallest share after admission.
-pub fn first_in_order<T>(firsts: &[(First, T)]) -> Option<&(First, T)> {
-    let first = firsts.iter().min_by(|left, right| left.0.position.key.cmp(&right.0.position.key));
-    let size = first.and_then(|(first, _)| first.position.peers.as_ref()).map(|(size, _)| size);
-    let peers = firsts.iter().filter_map(|first| Some((first.0.position.peers.as_ref()?, first)));
-    let peers = peers.filter(|((asked, _), _)| Some(asked) == size);
-    let peer = peers.min_by(|left, right| left.0.1.cmp(&right.0.1)).map(|(_, first)| first);
-    peer.or(first)
+/// Teams in order, each by the first of its classes of some kind. A team is looked at again only after a change of its
+/// classes or of the usage that gives it its position.
+#[derive(Clone, Debug, Default)]
+pub struct ClassOrder {
+    line: Line,
+    firsts: BTreeMap<TeamId, (Rank, ClassId)>,
+    stale: BTreeSet<TeamId>,
+}
+
+impl ClassOrder {
+    /// Marks teams of which the first class, or the position, may have changed.
+    pub fn mark_stale(&mut self, teams: impl IntoIterator<Item = TeamId>) {
+        self.stale.extend(teams);
+    }
+
+    /// Brings the stale teams up to date; `first_of` tells the first class of a team.
+    pub fn catch_up<'a>(
+        &mut self,
+        state: &ClusterState,
+        first_of: impl Fn(TeamId) -> Option<&'a (Rank, ClassId)>,
+    ) {
+        for team in std::mem::take(&mut self.stale) {
+            let first = first_of(team).cloned();
+            let position = first.as_ref().and_then(|(rank, _)| Position::of(state, team, rank));
+            match first.filter(|_| position.is_some()) {
+                Some(first) => _ = self.firsts.insert(team, first),
+                None => _ = self.firsts.remove(&team),
+            }
+            self.line.set(team, position);
+        }
+    }
+
+    /// The first workload in order, and its class, of the teams for which `which` is true.
+    pub fn first(&self, which: impl Fn(TeamId) -> bool) -> Option<(First, ClassId)> {
+        let team = self.line.first(which)?;
+        let (position, (rank, class)) = (self.line.positions.get(&team)?, self.firsts.get(&team)?);
+        Some((First { team, position: position.clone(), rank: rank.clone() }, *class))
+    }
 }

@@ -29,6 +29,8 @@ pub struct Pending {
     active: BTreeMap<TeamId, BTreeSet<First>>,
     /// Teams with a class that became active since [`Self::take_newly_active`].
     newly_active: BTreeSet<TeamId>,
+    /// Teams of which a class has changed since [`Self::take_changed`].
+    changed: BTreeSet<TeamId>,
     conditions: Conditions,
     retry: Retry,
     potential_preemptors: PotentialPreemptors,
@@ -152,6 +154,14 @@ impl Pending {
         classes.filter_map(|class| class.waiting.first().map(|rank| (rank.id(), class.waiting.len())))
     }
 
+    /// Every waiting workload, with its team and the pools that it may use.
+    pub fn ranks(&self) -> impl Iterator<Item = (TeamId, &[Name], Rank)> {
+        self.classes.values().flat_map(|class| {
+            let ranks = class.waiting.iter().map(|rank| rank.clone().with_user_usage(class.user_usage));
+            ranks.map(|rank| (class.team, class.key.pools.as_slice(), rank))
+        })
+    }
+
     /// The demands of the classes that may be within guarantee, each with one workload and the teams.
     ///
     /// Blocked classes are left out: they are known not to be within guarantee.
@@ -192,6 +202,16 @@ impl Pending {
         std::mem::take(&mut self.newly_active)
     }
 
+    /// The teams of which a class has changed since the last call.
+    pub fn take_changed(&mut self) -> BTreeSet<TeamId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The teams with a waiting workload.
+    pub fn teams(&self) -> impl Iterator<Item = TeamId> + '_ {
+        self.index.keys().copied()
+    }
+
     /// The teams with a class for which headroom of `now` pods suffices, and headroom of `before` pods did not.
     pub fn teams_waiting_for(
         &self,
@@ -217,14 +237,9 @@ impl Pending {
         &self,
         team: TeamId,
         wanted: impl Fn(HeadroomId) -> bool,
-        except: &BTreeSet<ClassId>,
+        except: &BTreeMap<ClassId, TeamId>,
     ) -> Option<&(Rank, ClassId)> {
         self.conditions.first_waiting(team, wanted, except)
-    }
-
-    /// The teams with a class that waits for quota and not for headroom.
-    pub fn limited_teams(&self) -> impl Iterator<Item = TeamId> + '_ {
-        self.conditions.limited_teams()
     }
 
     /// The first workload of the team that waits for quota and not for headroom and may use these pools, without the
@@ -234,21 +249,16 @@ impl Pending {
         &self,
         team: TeamId,
         pools: impl Fn(&[Name]) -> bool,
-        except: &BTreeSet<ClassId>,
+        except: &BTreeMap<ClassId, TeamId>,
     ) -> Option<&(Rank, ClassId)> {
         let uses = |class: ClassId| self.classes.get(&class).is_some_and(|class| pools(&class.key.pools));
-        self.conditions.first_limited(team, |class| !except.contains(&class) && uses(class))
+        self.conditions.first_limited(team, |class| !except.contains_key(&class) && uses(class))
     }
 
     /// Whether a class is blocked on headroom of a shape.
     #[must_use]
     pub fn waits_for(&self, shape: HeadroomId) -> bool {
         self.conditions.waits_for(shape)
-    }
-
-    /// The teams with a class that is blocked on headroom of a shape.
-    pub fn teams_at(&self, shape: HeadroomId) -> impl Iterator<Item = TeamId> + '_ {
-        self.conditions.teams_at(shape)
     }
 
     /// Records that a workload, and so its class, could not start in a generation.
@@ -370,6 +380,7 @@ impl Pending {
     /// Changes a class and updates all indexes.
     fn update(&mut self, id: ClassId, change: impl FnOnce(&mut Class)) {
         let Some(mut class) = self.classes.remove(&id) else { return };
+        self.changed.insert(class.team);
         self.set_indexed(id, &class, false);
         change(&mut class);
         self.set_indexed(id, &class, true);

@@ -2,8 +2,10 @@
 //! submitted yet.
 //!
 //! A copy of the engine is played forward three times: with short, usual and long runs (see
-//! [`crate::prediction::run_times`]). No further workload is submitted in it, and a workload whose end cannot be predicted
-//! runs for ever; a workload that waits for one of these has no estimate.
+//! [`crate::prediction::run_times`]). No further workload is submitted in it. A run is bounded by its time limit, or by
+//! runs of the same team, queue and size that have ended; a run without either goes on for ever. A workload has an
+//! estimate only if it starts in all three plays, so that something bounds it, and the estimate says what it rests on
+//! (law 14). The answer for the others names the run without a known end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,9 +13,10 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::prediction::run_times::Length;
 use crate::prediction::timeline;
+use crate::replay::grounds::{Basis, Endless, Grounds, Ledger, Unbounded};
 use crate::replay::{Happening, Life, NeverSettles, Run};
 use crate::state::workload::Phase;
-use crate::types::{Admission, Event, Time, Verdict, Workload, WorkloadId};
+use crate::types::{Admission, Event, PlaceView, Time, Verdict, Workload, WorkloadId};
 
 /// How far a forecast looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +35,14 @@ impl Default for Bounds {
     }
 }
 
-/// When a workload is expected to start.
+/// When a workload is expected to start: all three times, or none when its start cannot be bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Eta {
     /// If runs are short; the earliest of the three otherwise.
     pub early: Option<Time>,
-    /// If runs are as usual; `None` when that cannot be said.
+    /// If runs are as usual.
     pub likely: Option<Time>,
-    /// If runs are long; the latest of the three otherwise. `None` when that cannot be bounded.
+    /// If runs are long; the latest of the three otherwise.
     pub late: Option<Time>,
 }
 
@@ -50,6 +53,8 @@ pub struct Forecast {
     pub at: Time,
     /// By waiting workload.
     pub etas: BTreeMap<WorkloadId, Eta>,
+    /// What each of these rests on, or why there is none.
+    pub grounds: BTreeMap<WorkloadId, Grounds>,
     /// It was cut short by its [`Bounds`]; those without an estimate may have one beyond.
     pub cut: bool,
 }
@@ -59,6 +64,10 @@ pub struct Forecast {
 pub struct Prospect {
     /// When it would start.
     pub eta: Eta,
+    /// What that rests on, or why it is not known.
+    pub grounds: Grounds,
+    /// Where it would stand in the queue.
+    pub place: Option<PlaceView>,
     /// Where, if runs are as usual.
     pub admission: Option<Admission>,
     /// The workloads that would be evicted or shrunk for it.
@@ -92,12 +101,21 @@ impl Case {
     }
 }
 
+/// The start of a workload in a play.
+struct Start {
+    at: Time,
+    admission: Admission,
+    basis: Basis,
+}
+
 /// A copy of an engine that is played forward.
 struct Play {
     run: Run,
+    began: Time,
     /// Waiting workloads that have not started yet.
     waiting: BTreeSet<WorkloadId>,
-    starts: BTreeMap<WorkloadId, (Time, Admission)>,
+    starts: BTreeMap<WorkloadId, Start>,
+    ledger: Ledger,
     /// Victims that were evicted or shrunk, each with its preemptor.
     displaced: Vec<(WorkloadId, WorkloadId)>,
     cut: bool,
@@ -105,12 +123,14 @@ struct Play {
 
 impl Play {
     fn new(engine: Engine, now: Time, case: Case) -> Self {
-        let mut lives = Vec::new();
+        let (mut lives, mut ledger) = (Vec::new(), Ledger::default());
         let mut waiting = BTreeSet::new();
         for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
             let started = timeline::running_admission(info).map(|admission| admission.at);
             let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
-            let length = engine.scheduler.prediction.run_times.length(&engine.scheduler.state, info, elapsed);
+            let run_times = &engine.scheduler.prediction.run_times;
+            let length = run_times.length_of_like(&engine.scheduler.state, info, elapsed);
+            ledger.enter(&engine, info, length);
             let run = length.map(|length| case.of(length));
             lives.push((info.workload.id.clone(), Life { run, ..Life::default() }));
             if info.phase == Phase::Pending && info.workload.pods > 0 {
@@ -121,24 +141,29 @@ impl Play {
         for (id, life) in lives {
             run.adopt(&id, life);
         }
-        Self { run, waiting, starts: BTreeMap::new(), displaced: Vec::new(), cut: false }
+        Self { run, began: now, waiting, starts: BTreeMap::new(), ledger, displaced: Vec::new(), cut: false }
     }
 
     /// Plays up to an instant; false if `go_on` ended it before the decisions there were complete.
     fn step(&mut self, to: Time, go_on: &mut dyn FnMut() -> bool) -> Result<bool, NeverSettles> {
-        let (waiting, starts, displaced) = (&mut self.waiting, &mut self.starts, &mut self.displaced);
+        let Self { began, waiting, starts, ledger, displaced, .. } = self;
         let mut on = |at: Time, happening: &Happening| match happening {
-            Happening::Admitted { id, admission, .. } if waiting.remove(id) => {
-                starts.insert(id.clone(), (at, admission.clone()));
+            Happening::Admitted { id, admission, .. } => {
+                let basis = ledger.start(id, admission, at > *began);
+                if waiting.remove(id) {
+                    starts.insert(id.clone(), Start { at, admission: admission.clone(), basis });
+                }
             }
             Happening::Failed { id, .. } => {
                 waiting.remove(id);
+                ledger.end(id);
             }
-            Happening::Evicted { id, preemptor: Some(preemptor), .. }
-            | Happening::Resized { id, preemptor: Some(preemptor), .. } => {
-                displaced.push((id.clone(), preemptor.clone()));
+            Happening::Finished { id, .. } => ledger.end(id),
+            Happening::PodsGone { id } | Happening::PodsLost { id, .. } => ledger.gone(id),
+            Happening::Evicted { id, preemptor, .. } | Happening::Resized { id, preemptor, .. } => {
+                ledger.gone(id);
+                displaced.extend(preemptor.iter().map(|preemptor| (id.clone(), preemptor.clone())));
             }
-            _ => {}
         };
         self.run.reach(to, &mut on)?;
         self.run.settle_while(&mut on, go_on)
@@ -168,28 +193,40 @@ impl Play {
     }
 }
 
-/// The result of a play, without its engine.
+/// The result of a play.
 struct Played {
-    starts: BTreeMap<WorkloadId, (Time, Admission)>,
+    starts: BTreeMap<WorkloadId, Start>,
     displaced: Vec<(WorkloadId, WorkloadId)>,
     cut: bool,
+    /// Why each of these has not started.
+    unbounded: BTreeMap<WorkloadId, Unbounded>,
 }
 
-impl From<Play> for Played {
-    fn from(play: Play) -> Self {
-        Self { starts: play.starts, displaced: play.displaced, cut: play.cut }
+impl Play {
+    /// Ends the play. Why a workload has not started is looked up in the play with long runs alone, and with `only` for that
+    /// workload alone.
+    fn end(self, case: Case, only: Option<&WorkloadId>) -> Played {
+        let Self { run, waiting, starts, ledger, displaced, cut, .. } = self;
+        let asked = waiting.iter().filter(|id| case == Case::Late && only.is_none_or(|only| only == *id));
+        let endless = if cut { Endless::default() } else { ledger.endless(run.engine()) };
+        let why = |id: &WorkloadId| match cut {
+            true => Unbounded::Cut,
+            false => endless.in_the_way(run.engine(), id),
+        };
+        Played { unbounded: asked.map(|id| (id.clone(), why(id))).collect(), starts, displaced, cut }
     }
 }
 
-/// The result of three plays for one workload.
-fn eta(plays: &[Played; 3], id: &WorkloadId) -> Eta {
-    let starts = || plays.iter().map(|play| play.starts.get(id).map(|(at, _)| *at));
-    let all = starts().all(|start| start.is_some());
-    Eta {
-        early: starts().flatten().min(),
-        likely: starts().nth(1).flatten(),
-        late: starts().flatten().max().filter(|_| all),
-    }
+/// The result of three plays for one workload: it has an expected start only if it has started in all of them.
+fn eta(plays: &[Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
+    let starts: Vec<&Start> = plays.iter().filter_map(|play| play.starts.get(id)).collect();
+    let [_, likely, _] = *starts else {
+        let cut = if plays.iter().any(|play| play.cut) { Unbounded::Cut } else { Unbounded::NothingEnds };
+        return (Eta::default(), Err(plays[2].unbounded.get(id).cloned().unwrap_or(cut)));
+    };
+    let times = || starts.iter().map(|start| start.at);
+    let eta = Eta { early: times().min(), likely: Some(likely.at), late: times().max() };
+    (eta, Ok(starts.iter().map(|start| start.basis).fold(Basis::AtOnce, Basis::and)))
 }
 
 /// The expected start of every waiting workload.
@@ -207,18 +244,20 @@ pub fn forecast_while(
     let plays = Case::ALL.map(|case| {
         let mut play = Play::new(engine.clone(), now, case);
         play.finish(now, bounds, None, &mut || go_on(case));
-        Played::from(play)
+        play.end(case, None)
     });
     let waiting = engine
         .scheduler
         .state
         .iter()
         .filter(|info| info.phase == Phase::Pending && !info.removed && info.workload.pods > 0);
-    Forecast {
-        at: now,
-        etas: waiting.map(|info| (info.workload.id.clone(), eta(&plays, &info.workload.id))).collect(),
-        cut: plays.iter().any(|play| play.cut),
+    let mut forecast = Forecast { at: now, cut: plays.iter().any(|play| play.cut), ..Forecast::default() };
+    for id in waiting.map(|info| &info.workload.id) {
+        let (eta, grounds) = eta(&plays, id);
+        forecast.etas.insert(id.clone(), eta);
+        forecast.grounds.insert(id.clone(), grounds);
     }
+    forecast
 }
 
 /// What would happen to a workload if it were submitted now.
@@ -248,13 +287,16 @@ pub fn what_if_while(
         } else {
             play.cut = true;
         }
-        Played::from(play)
+        play.end(case, Some(&id))
     });
     let usual = &plays[1];
     let displaced = usual.displaced.iter().filter(|(_, preemptor)| *preemptor == id);
+    let (eta, grounds) = eta(&plays, &id);
     Prospect {
-        eta: eta(&plays, &id),
-        admission: usual.starts.get(&id).map(|(_, admission)| admission.clone()),
+        eta,
+        grounds,
+        place: with.places().remove(&id),
+        admission: usual.starts.get(&id).map(|start| start.admission.clone()),
         displaced: displaced.map(|(who, _)| who.clone()).collect(),
         verdict,
         cut: plays.iter().any(|play| play.cut),

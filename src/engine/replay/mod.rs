@@ -16,6 +16,7 @@
 
 mod busy;
 pub mod forecast;
+pub mod grounds;
 mod item;
 mod life;
 mod place;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::timeline::Slot;
+use crate::queue::order::ClassOrder;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{ClassId, PoolId, TeamId};
 use crate::types::vector::Vector;
@@ -16,6 +17,8 @@ pub struct Reservation {
     pub owner: WorkloadId,
     /// The owner's team.
     pub team: TeamId,
+    /// The uppermost team above it.
+    pub root: TeamId,
     /// The need of one pod of the owner.
     pub need: Vector,
     /// The number of pods the owner must have.
@@ -133,22 +136,122 @@ impl Reservation {
     }
 }
 
-/// All reservations.
+/// The pool and the team of a reservation.
+pub type Place = (PoolId, TeamId);
+
+/// All reservations: one of each team in each pool. A thousand teams may wait for quota at once, so decisions find by an
+/// index the few that concern them.
 #[derive(Clone, Debug, Default)]
 pub struct ReservationTable {
-    /// The reservation of each team in each pool.
-    pub by_team: BTreeMap<(PoolId, TeamId), Reservation>,
+    all: BTreeMap<Place, Reservation>,
+    owners: BTreeMap<WorkloadId, Place>,
+    /// Those that keep nodes, or are to.
+    with_nodes: BTreeSet<Place>,
+    by_root: BTreeMap<TeamId, BTreeSet<Place>>,
     /// Whether a reservation has ended and its successor has not been determined yet.
     pub ended: bool,
-    /// The generation in which a team had no workload that could own a reservation in a pool.
-    pub unowned_since: BTreeMap<(PoolId, TeamId), u64>,
-    /// The generation, and the classes that were considered as owners in it.
-    pub considered: (u64, BTreeSet<ClassId>),
+    /// The classes that may own a reservation.
+    pub candidates: Candidates,
+}
+
+/// The classes that may own a reservation.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// The classes that were considered since the last change, with their teams.
+    pub considered: BTreeMap<ClassId, TeamId>,
+    /// The generation up to which they were.
+    pub generation: u64,
+    /// The others in order, for each pool: those that wait for headroom or quota, or for quota alone.
+    pub orders: BTreeMap<(PoolId, bool), ClassOrder>,
+}
+
+impl Candidates {
+    /// Marks teams that may have another candidate, or another position.
+    pub fn mark_stale(&mut self, teams: impl IntoIterator<Item = TeamId>) {
+        let teams: Vec<TeamId> = teams.into_iter().collect();
+        self.orders.values_mut().for_each(|order| order.mark_stale(teams.iter().copied()));
+    }
 }
 
 impl ReservationTable {
-    /// The reservations in a pool.
-    pub fn in_pool(&self, pool: PoolId) -> impl Iterator<Item = &Reservation> {
-        self.by_team.range((pool, TeamId::MIN)..=(pool, TeamId::MAX)).map(|(_, reservation)| reservation)
+    /// All of them, by pool and team.
+    pub fn iter(&self) -> impl Iterator<Item = (&Place, &Reservation)> {
+        self.all.iter()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The reservation of a team in a pool.
+    #[must_use]
+    pub fn get(&self, place: &Place) -> Option<&Reservation> {
+        self.all.get(place)
+    }
+
+    /// The reservation of a workload.
+    #[must_use]
+    pub fn owned_by(&self, owner: &WorkloadId) -> Option<(Place, &Reservation)> {
+        let place = self.owners.get(owner)?;
+        Some((*place, self.all.get(place)?))
+    }
+
+    /// The reservations in a pool that keep nodes, or are to.
+    pub fn with_nodes(&self, pool: PoolId) -> impl Iterator<Item = &Reservation> {
+        let places = self.with_nodes.range((pool, TeamId::MIN)..=(pool, TeamId::MAX));
+        places.filter_map(|place| self.all.get(place))
+    }
+
+    /// The reservations of the teams below a root team.
+    pub fn below(&self, root: TeamId) -> impl Iterator<Item = (PoolId, &Reservation)> {
+        let places = self.by_root.get(&root).into_iter().flatten();
+        places.filter_map(|place| Some((place.0, self.all.get(place)?)))
+    }
+
+    /// Adds a reservation, and returns the one in its place until now.
+    pub fn insert(&mut self, place: Place, reservation: Reservation) -> Option<Reservation> {
+        let before = self.remove(&place);
+        self.index(place, &reservation);
+        self.all.insert(place, reservation);
+        before
+    }
+
+    /// Removes the reservation of a team in a pool.
+    pub fn remove(&mut self, place: &Place) -> Option<Reservation> {
+        let reservation = self.all.remove(place)?;
+        self.owners.remove(&reservation.owner);
+        self.with_nodes.remove(place);
+        if let Some(places) = self.by_root.get_mut(&reservation.root) {
+            places.remove(place);
+            if places.is_empty() {
+                self.by_root.remove(&reservation.root);
+            }
+        }
+        Some(reservation)
+    }
+
+    /// Changes the reservation of a team in a pool, if there is one.
+    pub fn change(&mut self, place: &Place, change: impl FnOnce(&mut Reservation)) {
+        if let Some(mut reservation) = self.remove(place) {
+            change(&mut reservation);
+            self.insert(*place, reservation);
+        }
+    }
+
+    /// Takes note that the paths of teams have changed.
+    pub fn set_roots(&mut self, root: impl Fn(TeamId) -> TeamId) {
+        for place in self.all.keys().copied().collect::<Vec<Place>>() {
+            self.change(&place, |reservation| reservation.root = root(reservation.team));
+        }
+    }
+
+    fn index(&mut self, place: Place, reservation: &Reservation) {
+        self.owners.insert(reservation.owner.clone(), place);
+        if !reservation.awaits_quota() {
+            self.with_nodes.insert(place);
+        }
+        self.by_root.entry(reservation.root).or_default().insert(place);
     }
 }

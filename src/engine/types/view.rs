@@ -104,6 +104,21 @@ pub struct QueueView {
     pub running: usize,
 }
 
+/// Where a workload stands in the queue of its team for a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceView {
+    /// The pool that it asks for first.
+    pub pool: Name,
+    /// Its position among the workloads of its team that wait for the pool; the first is 1.
+    pub position: usize,
+    /// The number of these workloads.
+    pub waiting: usize,
+    /// The first of those in front of it.
+    pub in_front: Vec<WorkloadId>,
+    /// The number of other teams of which the first workload in the pool comes before it.
+    pub teams_in_front: usize,
+}
+
 /// Quota and capacity reserved for a workload that cannot start yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationView {

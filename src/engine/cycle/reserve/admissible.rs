@@ -52,9 +52,8 @@ pub fn note_taken(scheduler: &mut Scheduler, waiting: &WaitingWorkload, pool: Po
     for reserved in &others {
         let broken =
             first_broken(scheduler, waiting, pool, placement, std::slice::from_ref(reserved), &all).is_some();
-        if broken && let Some(reservation) = scheduler.reservations.by_team.get_mut(&(pool, reserved.0.team))
-        {
-            reservation.taken = true;
+        if broken {
+            scheduler.reservations.change(&(pool, reserved.0.team), |reservation| reservation.taken = true);
         }
     }
 }
@@ -92,9 +91,11 @@ fn spare_others(
         return found;
     };
     let Some(there) = place_beside(scheduler, attempt, &lasting, &all) else { return found };
-    if let Some(reservation) = scheduler.reservations.by_team.get_mut(&(pool, waiting.team)) {
-        reservation.capacity = ReservedCapacity::Waiting;
-        reservation.deferred_behind = Some(older.owner.clone());
+    if scheduler.reservations.get(&(pool, waiting.team)).is_some() {
+        scheduler.reservations.change(&(pool, waiting.team), |reservation| {
+            reservation.capacity = ReservedCapacity::Waiting;
+            reservation.deferred_behind = Some(older.owner.clone());
+        });
         scheduler.cursor.generation += 1;
         scheduler.reservations.ended = true;
     }

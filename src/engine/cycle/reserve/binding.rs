@@ -52,7 +52,7 @@ pub fn is_before(
         return true;
     }
     // By age and not by fair share: shares change with every start, and two owners would put each other off without end.
-    let own = scheduler.reservations.by_team.get(&(pool, waiting.team));
+    let own = scheduler.reservations.get(&(pool, waiting.team));
     let own = own.filter(|own| own.owner == waiting.id && own.keeps_quota());
     let age = |reservation: &Reservation| {
         (reservation.kept_since, order::queue_position(state, pending, &reservation.owner))
@@ -73,7 +73,7 @@ pub fn binding<'a>(
         let owner = state.get(&reservation.owner);
         owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
     };
-    scheduler.reservations.in_pool(pool).filter_map(move |reservation| {
+    scheduler.reservations.with_nodes(pool).filter_map(move |reservation| {
         let slot = reservation.slot()?;
         if reservation.owner == waiting.id || !waits(scheduler, &reservation.owner) {
             return None;
@@ -100,7 +100,7 @@ pub fn not_binding(
     pool: PoolId,
     binding: &[Reserved],
 ) -> Vec<Reserved> {
-    let others = scheduler.reservations.in_pool(pool).filter(|reservation| {
+    let others = scheduler.reservations.with_nodes(pool).filter(|reservation| {
         reservation.team != waiting.team
             && waits(scheduler, &reservation.owner)
             && binding.iter().all(|(other, _)| other.owner != reservation.owner)
@@ -111,8 +111,8 @@ pub fn not_binding(
 /// Whether a reservation is deferred behind an owner that has not started yet.
 pub fn is_deferred(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bool {
     reservation.deferred_behind.as_ref().is_some_and(|older| {
-        let mut reservations = scheduler.reservations.in_pool(pool);
-        reservations.any(|reservation| reservation.owner == *older) && waits(scheduler, older)
+        let owned = scheduler.reservations.owned_by(older);
+        owned.is_some_and(|((there, _), _)| there == pool) && waits(scheduler, older)
     })
 }
 

@@ -19,14 +19,13 @@ use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
 /// Whether a pool has as many reservations of nodes as it may have.
 #[must_use]
 pub fn is_full(scheduler: &Scheduler, pool: PoolId) -> bool {
-    let with_nodes = scheduler.reservations.in_pool(pool).filter(|reservation| !reservation.awaits_quota());
-    with_nodes.count() >= MAX_RESERVATIONS
+    scheduler.reservations.with_nodes(pool).take(MAX_RESERVATIONS).count() >= MAX_RESERVATIONS
 }
 
 /// The earliest time at which a reservation without a slot gets one although its start cannot be predicted.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
-    let reservations = scheduler.reservations.by_team.iter();
+    let reservations = scheduler.reservations.iter();
     let open = reservations.filter(|((pool, _), reservation)| is_open(scheduler, *pool, reservation));
     open.map(|(_, reservation)| reservation.due).min()
 }
@@ -40,10 +39,10 @@ fn is_open(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bo
 
 /// Reviews the reservations that have become due, in the order between teams.
 pub fn review_due(scheduler: &mut Scheduler, now: Time) {
-    let due =
-        scheduler.reservations.by_team.iter().filter(|((pool, _), reservation)| {
-            reservation.due <= now && is_open(scheduler, *pool, reservation)
-        });
+    let due = scheduler
+        .reservations
+        .iter()
+        .filter(|((pool, _), reservation)| reservation.due <= now && is_open(scheduler, *pool, reservation));
     let position = |reservation: &Reservation| {
         order::queue_position(&scheduler.state, &scheduler.queue.pending, &reservation.owner)
     };
@@ -53,7 +52,7 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
         scheduler.queue.pending.requeue_all();
     }
     for (_, place) in due {
-        let owner = scheduler.reservations.by_team.get(&place).map(|reservation| &reservation.owner);
+        let owner = scheduler.reservations.get(&place).map(|reservation| &reservation.owner);
         let Some(waiting) = owner.and_then(|owner| WaitingWorkload::of(&scheduler.state, owner)) else {
             continue;
         };
@@ -79,23 +78,20 @@ pub fn views(scheduler: &Scheduler) -> Vec<ReservationView> {
             start: reservation.start(),
         })
     };
-    scheduler.reservations.by_team.iter().filter_map(view).collect()
+    scheduler.reservations.iter().filter_map(view).collect()
 }
 
 /// Ends the reservation of a workload that started, left or changed its request; `before` is its phase until now.
 pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Phase>) {
-    if !scheduler.reservations.by_team.values().any(|reservation| reservation.owner == *id) {
-        return;
-    }
+    let Some((place, reservation)) = scheduler.reservations.owned_by(id) else { return };
     let state = &scheduler.state;
     let current = state.get(id).zip(WaitingWorkload::of(state, id));
-    let fits = |reservation: &Reservation| {
-        current.as_ref().is_some_and(|(info, waiting)| reservation.is_for(info, waiting))
-    };
-    let reservations = scheduler.reservations.by_team.len();
-    scheduler.reservations.by_team.retain(|_, reservation| reservation.owner != *id || fits(reservation));
+    if current.is_some_and(|(info, waiting)| reservation.is_for(info, &waiting)) {
+        return;
+    }
+    scheduler.reservations.remove(&place);
     // Once its owner is starting, a reservation does not bind any workload any more.
-    if scheduler.reservations.by_team.len() != reservations && before == Some(&Phase::Pending) {
+    if before == Some(&Phase::Pending) {
         scheduler.cursor.generation += 1;
         scheduler.reservations.ended = true;
     }
@@ -104,9 +100,8 @@ pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Ph
 /// Ends the reservation of a workload that starts, that capacity is nominated to, or that its own limits keep from
 /// starting.
 pub fn release(scheduler: &mut Scheduler, id: &WorkloadId) {
-    let reservations = scheduler.reservations.by_team.len();
-    scheduler.reservations.by_team.retain(|_, reservation| reservation.owner != *id);
-    if scheduler.reservations.by_team.len() != reservations {
+    if let Some((place, _)) = scheduler.reservations.owned_by(id) {
+        scheduler.reservations.remove(&place);
         scheduler.cursor.generation += 1;
         scheduler.reservations.ended = true;
     }
@@ -135,7 +130,7 @@ pub fn note_refusal(
         .map(|((pool, nodes), _)| Attempt { waiting, pool: *pool, nodes, now })
         .collect();
     let owned = |attempt: &&Attempt<'_>| {
-        let reservation = scheduler.reservations.by_team.get(&(attempt.pool, waiting.team));
+        let reservation = scheduler.reservations.get(&(attempt.pool, waiting.team));
         reservation.is_some_and(|reservation| reservation.owner == waiting.id)
     };
     if let Some(attempt) = scarce.iter().find(owned) {
@@ -148,6 +143,7 @@ pub fn note_refusal(
     let reservation = Reservation {
         owner: waiting.id.clone(),
         team: waiting.team,
+        root: scheduler.state.quotas.root_of(waiting.team),
         need: waiting.need.clone(),
         pods: waiting.pods,
         due: scheduler.deadlines.waits_since(info).after(reserve_after),
@@ -158,7 +154,7 @@ pub fn note_refusal(
         decided: now,
         kept_since: None,
     };
-    let before = scheduler.reservations.by_team.insert((best.pool, waiting.team), reservation);
+    let before = scheduler.reservations.insert((best.pool, waiting.team), reservation);
     if before.is_some_and(|before| before.keeps_quota()) {
         scheduler.cursor.generation += 1;
     }
@@ -171,7 +167,7 @@ fn earliest_pool<'a>(scheduler: &mut Scheduler, attempts: &[Attempt<'a>]) -> Opt
     for attempt in attempts {
         let Attempt { waiting, pool, nodes, now } = *attempt;
         let Some(quota) = quota_start(scheduler, waiting, pool, now) else { continue };
-        let open = match scheduler.reservations.by_team.get(&(pool, waiting.team)) {
+        let open = match scheduler.reservations.get(&(pool, waiting.team)) {
             Some(reservation) => passes_to(scheduler, reservation, waiting),
             None => quota != QuotaStart::Now || !is_full(scheduler, pool),
         };
@@ -216,8 +212,9 @@ fn lacks_quota(reason: Reason) -> bool {
 pub fn may_become_owner(scheduler: &Scheduler, id: &WorkloadId, reason: Reason) -> bool {
     lacks_capacity(reason)
         && WaitingWorkload::of(&scheduler.state, id).is_some_and(|waiting| {
-            let mut reservations = scheduler.reservations.by_team.values();
-            reservations.any(|reservation| {
+            let root = scheduler.state.quotas.root_of(waiting.team);
+            let mut reservations = scheduler.reservations.below(root);
+            reservations.any(|(_, reservation)| {
                 reservation.team == waiting.team
                     && reservation.owner != *id
                     && stands_before(scheduler, &waiting, reservation)

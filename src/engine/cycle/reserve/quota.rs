@@ -104,22 +104,16 @@ fn before<'a>(
     scheduler: &'a Scheduler,
     waiting: &'a WaitingWorkload,
 ) -> impl Iterator<Item = (PoolId, &'a Reservation, WaitingWorkload)> {
-    let all = scheduler.reservations.by_team.iter();
-    all.filter_map(move |((pool, _), reservation)| {
+    // A level binds only the teams below it.
+    let root = scheduler.state.quotas.root_of(waiting.team);
+    scheduler.reservations.below(root).filter_map(move |(pool, reservation)| {
         let keeps = reservation.keeps_quota()
             && reservation.owner != waiting.id
-            && shares_a_level(scheduler, reservation.team, waiting.team)
             && waits(scheduler, &reservation.owner)
-            && !is_before(scheduler, waiting, *pool, reservation);
+            && !is_before(scheduler, waiting, pool, reservation);
         let owner = keeps.then(|| WaitingWorkload::of(&scheduler.state, &reservation.owner))??;
-        Some((*pool, reservation, owner.in_pool(&scheduler.state, *pool).into_owned()))
+        Some((pool, reservation, owner.in_pool(&scheduler.state, pool).into_owned()))
     })
-}
-
-/// Whether a level may bind both teams.
-fn shares_a_level(scheduler: &Scheduler, one: TeamId, other: TeamId) -> bool {
-    let root = |team: TeamId| scheduler.state.quotas.team(team).path.last().copied();
-    one == other || root(one) == root(other)
 }
 
 /// What earlier owners keep of a level's resource for themselves.
@@ -182,7 +176,8 @@ pub fn leave_quota(
     pool: PoolId,
     now: Time,
 ) -> Result<(), Verdict> {
-    if !scheduler.reservations.by_team.values().any(Reservation::keeps_quota) {
+    let root = scheduler.state.quotas.root_of(waiting.team);
+    if !scheduler.reservations.below(root).any(|(_, reservation)| reservation.keeps_quota()) {
         return Ok(());
     }
     let own = caps(&scheduler.state, waiting, pool);

@@ -18,17 +18,15 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     let Attempt { waiting, pool, now, .. } = attempt;
     let prediction = &mut scheduler.prediction;
     prediction.timeline.catch_up(&scheduler.state, &prediction.run_times, pool, now);
-    let Some(reservation) = scheduler.reservations.by_team.get(&(pool, waiting.team)).cloned() else {
+    let Some(reservation) = scheduler.reservations.get(&(pool, waiting.team)).cloned() else {
         return;
     };
     let Some(quota) = quota_start(scheduler, waiting, pool, now) else {
-        scheduler.reservations.by_team.remove(&(pool, waiting.team));
+        scheduler.reservations.remove(&(pool, waiting.team));
         scheduler.cursor.generation += u64::from(reservation.keeps_quota());
         return;
     };
-    if let Some(reservation) = scheduler.reservations.by_team.get_mut(&(pool, waiting.team)) {
-        reservation.quota = quota;
-    }
+    scheduler.reservations.change(&(pool, waiting.team), |reservation| reservation.quota = quota);
     // No node is kept idle while nothing tells when the quota of the owner comes free.
     let without_nodes = quota == QuotaStart::Unpredictable
         || reservation.slot().is_none() && others_with_nodes(scheduler, attempt) >= MAX_RESERVATIONS;
@@ -66,8 +64,8 @@ fn not_before(slot: Slot, quota: QuotaStart) -> Slot {
 
 /// The number of other reservations in the pool that keep nodes, or are to.
 fn others_with_nodes(scheduler: &Scheduler, attempt: Attempt<'_>) -> usize {
-    let others = scheduler.reservations.in_pool(attempt.pool);
-    others.filter(|other| other.team != attempt.waiting.team && !other.awaits_quota()).count()
+    let others = scheduler.reservations.with_nodes(attempt.pool);
+    others.filter(|other| other.team != attempt.waiting.team).count()
 }
 
 /// Keeps quota for the owner, or does not yet, and in both cases no nodes.
@@ -135,12 +133,14 @@ fn set_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, slot: Slot, quota: 
 /// Sets the capacity of the reservation.
 fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapacity) {
     let place = (attempt.pool, attempt.waiting.team);
-    if let Some(reservation) = scheduler.reservations.by_team.get_mut(&place) {
-        reservation.capacity = capacity;
-        reservation.decided = attempt.now;
-        if reservation.keeps_quota() {
-            reservation.kept_since.get_or_insert(attempt.now);
-        }
+    if scheduler.reservations.get(&place).is_some() {
+        scheduler.reservations.change(&place, |reservation| {
+            reservation.capacity = capacity;
+            reservation.decided = attempt.now;
+            if reservation.keeps_quota() {
+                reservation.kept_since.get_or_insert(attempt.now);
+            }
+        });
         scheduler.cursor.generation += 1;
     }
 }
@@ -150,9 +150,11 @@ fn give_up_slot(scheduler: &mut Scheduler, attempt: Attempt<'_>, before: &Reserv
     let place = (attempt.pool, attempt.waiting.team);
     let infeasible = is_possible(scheduler, attempt);
     let changed = !infeasible || !before.is_infeasible();
-    match scheduler.reservations.by_team.get_mut(&place).filter(|_| infeasible) {
-        Some(reservation) => reservation.capacity = ReservedCapacity::Infeasible,
-        None => _ = scheduler.reservations.by_team.remove(&place),
+    if infeasible {
+        let capacity = ReservedCapacity::Infeasible;
+        scheduler.reservations.change(&place, |reservation| reservation.capacity = capacity);
+    } else {
+        scheduler.reservations.remove(&place);
     }
     scheduler.cursor.generation += u64::from(changed);
 }

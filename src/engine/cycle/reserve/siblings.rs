@@ -20,7 +20,7 @@ fn sibling_before<'a>(
     pool: PoolId,
     now: Time,
 ) -> Option<(&'a Reservation, &'a Slot, &'a WorkloadInfo)> {
-    let reservation = scheduler.reservations.by_team.get(&(pool, waiting.team))?;
+    let reservation = scheduler.reservations.get(&(pool, waiting.team))?;
     let slot = reservation.slot()?;
     let owner = scheduler.state.get(&reservation.owner).filter(|owner| owner.phase == Phase::Pending)?;
     let before_owner = reservation.owner == waiting.id || stands_before(scheduler, waiting, reservation);

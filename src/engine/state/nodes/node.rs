@@ -46,6 +46,8 @@ pub struct NodeInfo {
     /// The pods for which capacity is nominated, by profile.
     pub expected: Vec<(Arc<Profile>, u32)>,
     devices: Devices,
+    /// Whether `now` equals `settled`.
+    rests: bool,
     now: Space,
     settled: Space,
     unheld: Space,
@@ -77,6 +79,12 @@ impl NodeInfo {
     #[must_use]
     pub fn settled(&self) -> &Space {
         &self.settled
+    }
+
+    /// Whether its capacity on offer now is its free capacity once all has settled.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.rests
     }
 
     /// The same once `gone` pods, which hold `amounts` together, are gone as well.
@@ -129,6 +137,7 @@ impl NodeInfo {
             now.set(device.resource, now.get(device.resource).saturating_add(device.left));
         }
         self.now = Space::new(now, shared);
+        self.rests = self.now.equals(&settled);
         self.settled = settled;
         self.unheld = unheld;
     }
@@ -219,6 +228,7 @@ impl NodeInfo {
     pub fn restore(&mut self, before: Nominated) {
         let Nominated { nominated, now, settled } = before;
         (self.nominated, self.now, self.settled) = (nominated, now, settled);
+        self.rests = self.now.equals(&self.settled);
     }
 
     /// Nominates the fractions of one more pod. If they fit on no device that is or becomes free, they share

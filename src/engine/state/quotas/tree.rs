@@ -266,6 +266,12 @@ impl QuotaTree {
         &self.teams[team]
     }
 
+    /// The uppermost team on the path of a team.
+    #[must_use]
+    pub fn root_of(&self, team: TeamId) -> TeamId {
+        self.teams[team].path.last().copied().unwrap_or(team)
+    }
+
     /// Every team that is defined, by name.
     pub fn teams(&self) -> impl Iterator<Item = (TeamId, &TeamInfo)> {
         self.team_index.values().map(|index| (*index, &self.teams[*index]))

@@ -1,0 +1,300 @@
+//! What an expected start rests on: how the end of every run in its way is known, or which end is not.
+//!
+//! A play notes at each end what that end rests on, for the nodes, the root team and the pool of the run. A start rests
+//! on the ends on its nodes; where none was needed there, on the ends below its root team, where it waited for quota; and
+//! else on those in its pool. An end rests also on what the start of that run rested on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::capacity::fit;
+use crate::engine::Engine;
+use crate::prediction::run_times::{FEWEST, Length};
+use crate::prediction::timeline::running_admission;
+use crate::state::cluster::ClusterState;
+use crate::state::rules;
+use crate::state::workload::WorkloadInfo;
+use crate::types::ids::TeamId;
+use crate::types::{Admission, DEFAULT_POOL, Name, Reason, Time, WorkloadId};
+
+/// The most runs without a foreseeable end that are looked at for one waiting workload.
+const MOST_LOOKED_AT: usize = 16;
+
+/// What an expected start rests on, the surest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// No run has to end.
+    #[default]
+    AtOnce,
+    /// Pods that end within their grace period.
+    EndingPods,
+    /// Every run in the way has a time limit.
+    TimeLimits,
+    /// Not every run in the way has a time limit, but at least so many runs like each have ended.
+    History {
+        /// The fewest such runs.
+        runs: usize,
+    },
+}
+
+impl Basis {
+    /// What the end of a run of that length rests on.
+    #[must_use]
+    pub fn of(length: Length) -> Self {
+        if length.limited { Self::TimeLimits } else { Self::History { runs: length.runs } }
+    }
+
+    /// What a start rests on that needs both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::History { runs }, Self::History { runs: others }) => {
+                Self::History { runs: runs.min(others) }
+            }
+            _ => self.max(other),
+        }
+    }
+
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::AtOnce => "AtOnce",
+            Self::EndingPods => "EndingPods",
+            Self::TimeLimits => "TimeLimits",
+            Self::History { .. } => "History",
+        }
+    }
+
+    /// One sentence.
+    #[must_use]
+    pub fn sentence(self) -> String {
+        match self {
+            Self::AtOnce => "No run has to end for it.".to_owned(),
+            Self::EndingPods => "Rests on the grace period of pods that end for it.".to_owned(),
+            Self::TimeLimits => "Rests on the time limits of the runs in its way.".to_owned(),
+            Self::History { runs } => format!(
+                "Rests on how long runs took that are like those in its way, of the same team, queue and size, where \
+                 these have no time limit: at least {runs} of each; one run in ten takes longer."
+            ),
+        }
+    }
+}
+
+/// Why no start can be expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unbounded {
+    /// The end of a run in its way is not known.
+    Run(WorkloadId),
+    /// No end that is known lets it start.
+    NothingEnds,
+    /// The forecast was cut short by its bounds.
+    Cut,
+}
+
+impl Unbounded {
+    /// The machine-readable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "UnknownEnd",
+            Self::NothingEnds => "NothingEnds",
+            Self::Cut => "TooFarAhead",
+        }
+    }
+
+    /// One sentence.
+    #[must_use]
+    pub fn sentence(&self, engine: &Engine) -> String {
+        match self {
+            Self::Run(id) => {
+                let run = engine.workload(id);
+                let run = run.map_or_else(|| id.to_string(), |run| format!("{}/{}", run.namespace, run.name));
+                format!(
+                    "No estimate: the run of {run} in its way has no time limit that still holds, and fewer than \
+                     {FEWEST} runs of the same team, queue and size have taken longer than it has so far."
+                )
+            }
+            Self::NothingEnds => {
+                "No estimate: no end that is known lets it start; it waits for a change of the cluster, of a quota \
+                 or of its request."
+                    .to_owned()
+            }
+            Self::Cut => "No estimate: it starts, if at all, farther ahead than a forecast looks.".to_owned(),
+        }
+    }
+}
+
+/// What the expected start of a workload rests on, or why it has none.
+pub type Grounds = Result<Basis, Unbounded>;
+
+/// A workload of a play.
+#[derive(Debug)]
+struct Source {
+    /// What its end rests on; `None` when it is not known.
+    end: Option<Basis>,
+    /// What its start rests on.
+    start: Basis,
+    root: Option<TeamId>,
+    pool: Name,
+    nodes: Vec<Name>,
+    /// Whether it waits for quota rather than for nodes.
+    lacks_quota: bool,
+}
+
+/// Notes during a play what ends and starts rest on.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    sources: BTreeMap<WorkloadId, Source>,
+    nodes: BTreeMap<Name, Basis>,
+    roots: BTreeMap<Option<TeamId>, Basis>,
+    pools: BTreeMap<Name, Basis>,
+}
+
+impl Ledger {
+    /// Takes a workload in, before the play; `length` is that of its run.
+    pub fn enter(&mut self, engine: &Engine, info: &WorkloadInfo, length: Option<Length>) {
+        let refusal = engine.scheduler.queue.pending.refusal(&info.workload.id);
+        let lacks_quota = refusal.is_some_and(|(verdict, _)| lacks_quota(verdict.reason));
+        let admission = info.phase.admission();
+        let source = Source {
+            end: length.map(Basis::of),
+            start: Basis::AtOnce,
+            root: root(&engine.scheduler.state, info),
+            pool: admission.map_or_else(|| first_pool(info), |admission| admission.pool.clone()),
+            nodes: admission.map(|admission| admission.nodes.keys().cloned().collect()).unwrap_or_default(),
+            lacks_quota,
+        };
+        self.sources.insert(info.workload.id.clone(), source);
+    }
+
+    /// Notes a start, and returns what it rests on; `waited` when it did not start at the beginning of the play.
+    pub fn start(&mut self, id: &WorkloadId, admission: &Admission, waited: bool) -> Basis {
+        let Some(source) = self.sources.get_mut(id) else { return Basis::AtOnce };
+        let root = self.roots.get(&source.root).copied().unwrap_or_default();
+        let there = admission.nodes.keys().filter_map(|node| self.nodes.get(node).copied());
+        let there = there.fold(Basis::AtOnce, Basis::and);
+        let among = if source.lacks_quota { there.and(root) } else { there };
+        let all = || self.pools.get(&admission.pool).copied().unwrap_or_default();
+        let basis = match among {
+            _ if !waited => Basis::AtOnce,
+            Basis::AtOnce if root == Basis::AtOnce => all(),
+            Basis::AtOnce => root,
+            found => found,
+        };
+        source.start = basis;
+        (source.pool, source.nodes) =
+            (admission.pool.clone(), admission.nodes.keys().cloned().collect::<Vec<_>>());
+        basis
+    }
+
+    /// Notes that a run has ended by itself or by a limit.
+    pub fn end(&mut self, id: &WorkloadId) {
+        let end = self.sources.get(id).map(|source| source.end.unwrap_or_default().and(source.start));
+        self.note(id, end.unwrap_or_default());
+    }
+
+    /// Notes that the pods of an evicted or shrunk run are gone.
+    pub fn gone(&mut self, id: &WorkloadId) {
+        let start = self.sources.get(id).map(|source| source.start).unwrap_or_default();
+        self.note(id, start.and(Basis::EndingPods));
+    }
+
+    fn note(&mut self, id: &WorkloadId, basis: Basis) {
+        let Self { sources, nodes, roots, pools } = self;
+        let Some(source) = sources.get(id) else { return };
+        for node in &source.nodes {
+            let known = nodes.entry(node.clone()).or_default();
+            *known = known.and(basis);
+        }
+        let root = roots.entry(source.root).or_default();
+        *root = root.and(basis);
+        let pool = pools.entry(source.pool.clone()).or_default();
+        *pool = pool.and(basis);
+    }
+
+    /// The runs at the end of a play that have no known end, the oldest first.
+    pub fn endless(&self, played: &Engine) -> Endless {
+        let state = &played.scheduler.state;
+        let unknown = |info: &&WorkloadInfo| {
+            self.sources.get(&info.workload.id).is_some_and(|source| source.end.is_none())
+        };
+        let mut runs: Vec<(Time, WorkloadId)> = state
+            .iter()
+            .filter(|info| !info.removed)
+            .filter(unknown)
+            .filter_map(|info| Some((running_admission(info)?.at, info.workload.id.clone())))
+            .collect();
+        runs.sort_unstable();
+        let lacking = self.sources.iter().filter(|(_, source)| source.lacks_quota);
+        Endless {
+            runs: runs.into_iter().map(|(_, id)| id).collect(),
+            lacking: lacking.map(|(id, _)| id.clone()).collect(),
+        }
+    }
+}
+
+/// The runs without a known end.
+#[derive(Debug, Default)]
+pub struct Endless {
+    runs: Vec<WorkloadId>,
+    /// The workloads that wait for quota rather than for nodes.
+    lacking: BTreeSet<WorkloadId>,
+}
+
+impl Endless {
+    /// Why a workload has no expected start that was still waiting at the end of the play.
+    #[must_use]
+    pub fn in_the_way(&self, played: &Engine, waiting: &WorkloadId) -> Unbounded {
+        let state = &played.scheduler.state;
+        let Some(info) = state.get(waiting) else { return Unbounded::NothingEnds };
+        let found = self.runs.iter().filter(|id| *id != waiting).take(MOST_LOOKED_AT).find(|id| {
+            let lacks_quota = self.lacking.contains(waiting);
+            state.get(id).is_some_and(|run| stands_in_the_way(state, info, run, lacks_quota))
+        });
+        found.map_or(Unbounded::NothingEnds, |id| Unbounded::Run(id.clone()))
+    }
+}
+
+/// Whether a run holds what a waiting workload lacks: quota of its root team, or a node that may hold its pods.
+fn stands_in_the_way(
+    state: &ClusterState,
+    waiting: &WorkloadInfo,
+    run: &WorkloadInfo,
+    lacks_quota: bool,
+) -> bool {
+    let wanted = rules::scarcest(state, &waiting.need);
+    if wanted.is_none_or(|resource| run.need.get(resource) <= 0) {
+        return false;
+    }
+    if lacks_quota {
+        return root(state, waiting) == root(state, run);
+    }
+    let pools = &waiting.workload.pools;
+    let in_pool = run.phase.admission().is_some_and(|admission| match pools.is_empty() {
+        true => *admission.pool == *DEFAULT_POOL,
+        false => pools.contains(&admission.pool),
+    });
+    let mut nodes = run.usage.nodes.keys();
+    in_pool
+        && nodes.any(|node| {
+            let there = state.nodes.get(*node);
+            let mut needs = waiting.need.nonzero();
+            needs.all(|(resource, need)| there.allocatable.get(resource) >= need)
+                && there.node.as_ref().is_some_and(|node| fit::admits(node, &waiting.shape))
+        })
+}
+
+/// Whether a workload with this reason waits for quota.
+fn lacks_quota(reason: Reason) -> bool {
+    matches!(reason, Reason::TeamLimit | Reason::QueueLimit | Reason::NotPreemptibleOverGuarantee)
+}
+
+/// The uppermost team on the path of a workload's team.
+fn root(state: &ClusterState, info: &WorkloadInfo) -> Option<TeamId> {
+    state.quotas.team(info.team).path.last().copied()
+}
+
+/// The pool that a workload asks for first.
+fn first_pool(info: &WorkloadInfo) -> Name {
+    info.workload.pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into())
+}

@@ -1,0 +1,112 @@
+//! The expected start of a waiting workload: its times, what they rest on, and its place in the queue (law 14).
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::record::timestamp;
+use crate::engine::Engine;
+use crate::engine::replay::forecast::Eta;
+use crate::engine::replay::grounds::Grounds;
+use crate::engine::types::{PlaceView, Time, WorkloadId};
+
+/// The expected start of a waiting workload, if no other workload is submitted: all three times, or none of them where
+/// nothing bounds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EtaRow {
+    /// With runs of the usual length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely: Option<Timestamp>,
+    /// The earliest start, with short runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<Timestamp>,
+    /// The latest start, with long runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Timestamp>,
+    /// When the forecast was made.
+    pub foretold: Timestamp,
+    /// What the times rest on: `AtOnce`, `EndingPods`, `TimeLimits` or `History`; or why there are none: `UnknownEnd`,
+    /// `NothingEnds` or `TooFarAhead`.
+    #[serde(default)]
+    pub basis: String,
+    /// The same in one sentence, with the run of which the end is not known.
+    #[serde(default)]
+    pub message: String,
+    /// Where it stands in the queue; absent while it is not in the queue, because capacity is being freed for it or it
+    /// pauses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<PlaceRow>,
+}
+
+/// Where a workload stands in the queue of its team for a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaceRow {
+    /// The pool that it asks for first.
+    pub pool: String,
+    /// Its position among the workloads of its team that wait for the pool; the first is 1.
+    pub position: usize,
+    /// The number of these workloads.
+    pub waiting: usize,
+    /// The first of those in front of it, at most five.
+    pub in_front: Vec<String>,
+    /// The number of other teams of which the first workload in the pool comes before it.
+    pub teams_in_front: usize,
+}
+
+/// `namespace/name` of a workload of the engine.
+pub fn label(engine: &Engine, id: &WorkloadId) -> String {
+    engine.workload(id).map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+}
+
+impl EtaRow {
+    /// The estimate of a forecast made at `at`.
+    #[must_use]
+    pub fn new(engine: &Engine, eta: &Eta, grounds: &Grounds, place: Option<&PlaceView>, at: Time) -> Self {
+        let (basis, message) = match grounds {
+            Ok(basis) => (basis.code(), basis.sentence()),
+            Err(unbounded) => (unbounded.code(), unbounded.sentence(engine)),
+        };
+        Self {
+            likely: eta.likely.map(timestamp),
+            early: eta.early.map(timestamp),
+            late: eta.late.map(timestamp),
+            foretold: timestamp(at),
+            basis: basis.to_owned(),
+            message,
+            place: place.map(|place| PlaceRow::new(engine, place)),
+        }
+    }
+}
+
+impl PlaceRow {
+    fn new(engine: &Engine, place: &PlaceView) -> Self {
+        Self {
+            pool: place.pool.to_string(),
+            position: place.position,
+            waiting: place.waiting,
+            in_front: place.in_front.iter().map(|id| label(engine, id)).collect(),
+            teams_in_front: place.teams_in_front,
+        }
+    }
+
+    /// The place in one sentence.
+    #[must_use]
+    pub fn sentence(&self, team: &str) -> String {
+        let Self { pool, position, waiting, in_front, teams_in_front } = self;
+        let mut sentence = format!("{position} of {waiting} that wait for pool {pool} in team {team}");
+        if !in_front.is_empty() {
+            let more = match (position - 1).saturating_sub(in_front.len()) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            sentence += &format!("; in front of it: {}{more}", in_front.join(", "));
+        }
+        match teams_in_front {
+            0 => {}
+            1 => sentence += "; the first workload of 1 other team comes before it",
+            teams => sentence += &format!("; the first workloads of {teams} other teams come before it"),
+        }
+        sentence
+    }
+}
