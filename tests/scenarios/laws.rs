@@ -1,7 +1,7 @@
 //! The laws that hold in every scenario, checked on the simulation's decisions and times. The engine's own
 //! usage figures are not used.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sluice::engine::types::amount::Amount;
 use sluice::scenario::RunningOn;
@@ -62,7 +62,7 @@ pub fn breaches(cluster: &Cluster, got: &Outcome) -> Vec<String> {
         lines.extend(within_limits(cluster, &now, *at));
     }
     lines.extend(placed_where_allowed(cluster, got));
-    lines.extend(paid_evictions(cluster, got));
+    lines.extend(paid_evictions(cluster, got, &holds));
     lines.extend(owners_keep(cluster, got, &holds));
     lines
 }
@@ -313,10 +313,11 @@ fn placed_where_allowed(cluster: &Cluster, got: &Outcome) -> Vec<String> {
 }
 
 /// Law 4: every preemptor starts, has each victim evicted once, and starts only after the victims' capacity
-/// is free. A workload evicted to be moved runs again.
-fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
+/// is free, unless a workload within guarantee took that capacity over (law 8). A workload evicted to be moved runs
+/// again.
+fn paid_evictions(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut seen: BTreeSet<(String, &str, Option<Seconds>)> = BTreeSet::new();
+    let mut seen: BTreeMap<(String, &str, Option<Seconds>), &Eviction> = BTreeMap::new();
     for (victim, eviction) in got.evictions() {
         let preemptor = eviction.preemptor.as_str();
         if !preemptor.is_empty() {
@@ -324,10 +325,13 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
                 preemptor.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
             });
             let deleted = cluster.requests.get(preemptor).is_some_and(|request| request.deleted.is_some());
-            if started.is_none() && !deleted {
+            let taken_over =
+                |eviction: &Eviction, until| taken_over(cluster, got, holds, (victim, eviction), until);
+            if started.is_none() && !deleted && !taken_over(eviction, NEVER) {
                 lines.push(format!("{} was evicted for {preemptor}, which did not start", victim.key()));
             }
-            if !seen.insert((victim.key(), preemptor, started)) {
+            let before = seen.insert((victim.key(), preemptor, started), eviction);
+            if before.is_some_and(|before| !taken_over(before, eviction.at)) {
                 lines.push(format!("{} was evicted twice for one start of {preemptor}", victim.key()));
             }
             if preemptor == victim.key() {
@@ -340,6 +344,39 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Law 8: whether a workload other than the preemptor, with which its team and every ancestor stay within their
+/// guarantees, started on the victim's nodes after the eviction and before another time.
+fn taken_over(
+    cluster: &Cluster,
+    got: &Outcome,
+    holds: &[Hold],
+    (victim, eviction): (&Workload, &Eviction),
+    until: Seconds,
+) -> bool {
+    let ran_on = |node: &str| {
+        let ended_by = |end: Option<&Eviction>| end.is_some_and(|end| end.at == eviction.at);
+        runs(got, victim).iter().any(|(run, end)| ended_by(*end) && run.nodes.contains_key(node))
+    };
+    let others =
+        holds.iter().filter(|hold| hold.workload != eviction.preemptor && hold.workload != victim.key());
+    let mut starts =
+        others.filter(|hold| eviction.at <= hold.from && hold.from < until && ran_on(&hold.node));
+    starts.any(|start| {
+        let now: Vec<&Hold> =
+            holds.iter().filter(|hold| hold.from <= start.from && start.from < hold.until).collect();
+        let sums = by_team(cluster, &now);
+        let pool = &cluster.nodes[&start.node].pool;
+        let owns = cluster.teams.get(&start.team).is_some_and(|team| team.guaranteed.contains_key(pool));
+        owns && cluster.path(&start.team).iter().all(|level| {
+            let guaranteed = cluster.teams[*level].guaranteed.get(pool);
+            guaranteed.into_iter().flatten().all(|(resource, guarantee)| {
+                let held = sums.get(&(pool.as_str(), *level)).and_then(|sum| sum.get(resource));
+                held.is_none_or(|held| held <= guarantee)
+            })
+        })
+    })
 }
 
 /// Every workload that starts and is evicted in the same instant, a line each: no law forbids it, but no
