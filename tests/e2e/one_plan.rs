@@ -1,4 +1,4 @@
-//! A preemption is one plan, carried out once: what-if foretells it, and the cluster carries out just that (law 8).
+//! A preemption is one plan, carried out once: what-if predicts it, and the cluster carries out just that (law 8).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -32,7 +32,7 @@ enum Step {
     Bind(PodId),
     /// A pod has ended.
     Ended(PodId),
-    /// An evicted workload whose pods are known to be gone is queued again.
+    /// An evicted workload is queued again once its pods are known to be gone.
     Requeue(WorkloadId),
     /// The engine learns of a change.
     Deliver(Box<Event>),
