@@ -91,7 +91,7 @@ pub struct Books {
     pub evictions: BTreeMap<String, (String, Eviction)>,
     /// The admission of each Job that is admitted, by namespace/name, in milliseconds since 1970.
     pub admissions: BTreeMap<String, i64>,
-    /// The GPUs that each Job asks for, by namespace/name.
+    /// The GPUs that each Job, bare pod or group of pods asks for, by namespace/name.
     pub sizes: BTreeMap<String, i64>,
     /// What Sluice has touched though it must not.
     pub touched: BTreeSet<String>,
@@ -150,6 +150,10 @@ impl Books {
                 *books.unadmitted.entry(pod.namespace.clone()).or_default() += pod.gpus;
             }
             books.claim_bound(pod);
+        }
+        for pod in view.pods.iter().filter(|pod| pod.job.is_none() && pod.namespace != FREE) {
+            let name = pod.group.as_ref().map_or(&pod.name, |(group, _)| group);
+            *books.sizes.entry(format!("{}/{name}", pod.namespace)).or_default() += pod.gpus;
         }
         books.note_starved(view);
         books
@@ -296,6 +300,21 @@ impl Books {
     }
 }
 
+/// How long before an eviction another one must have been for the same preemptor to wait for both.
+const NOMINATED: i64 = 20_000;
+
+impl Books {
+    /// GPUs that are kept for work of a team until its victims of about that time have gone: they count as used (law 3).
+    fn nominated(&self, team: &str, eviction: &Eviction) -> i64 {
+        let about =
+            |other: &Eviction| (other.at.as_millisecond() - eviction.at.as_millisecond()).abs() <= NOMINATED;
+        let recent = self.evictions.values().filter(|(_, other)| about(other));
+        let preemptors: BTreeSet<&str> = recent.map(|(_, other)| other.preemptor.as_str()).collect();
+        let own = |name: &&str| name.split('/').next() == Some(team) && !self.admissions.contains_key(*name);
+        preemptors.into_iter().filter(own).filter_map(|name| self.sizes.get(name)).sum()
+    }
+}
+
 /// Reads the API server.
 pub struct Observer {
     pub kubectl: Kubectl,
@@ -415,11 +434,14 @@ impl Judge {
             // Evicted while its team used at most its guarantee, in every snapshot before. A team that was deleted
             // meanwhile had none.
             let known = |books: &Books| books.teams.contains_key(team);
-            // One that was admitted and evicted between two snapshots is in neither.
             let protected = |books: &Books| {
-                let size = books.sizes.get(name).filter(|_| !books.admissions.contains_key(name));
+                let size = books.sizes.get(name).copied().unwrap_or(0);
                 let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
-                books.charged(team) + size.copied().unwrap_or(0) <= guarantee
+                // One that was admitted and evicted between two snapshots is in neither.
+                let unseen = if books.admissions.contains_key(name) { 0 } else { size };
+                // No guarantee protects what is larger from work within guarantee (law 2).
+                let exempt = eviction.reason == "Reclaimed" && size > guarantee;
+                !exempt && books.charged(team) + unseen + books.nominated(team, eviction) <= guarantee
             };
             let mut all = self.last.iter().chain([books]);
             if foreign && reclaims && all.all(|books| known(books) && protected(books)) {

@@ -1,39 +1,56 @@
 //! What must hold when the faults are over: all work has ended, or a verdict says truly why it waits.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::Value;
-use sluice_harness::{JobView, PodView, View, eventually};
+use sluice_harness::{JobView, PodView, Sluice, View};
 
 use crate::books::Books;
 use crate::faults::Faults;
 
-/// The longest time for all work to end after the last fault.
+/// The longest time after the last fault in which no work ends.
 const DRAIN: Duration = Duration::from_secs(90);
 
 /// Waits until no work is left but what waits for a reason that the observer's books confirm. Returns how much waits for
 /// which reason.
 pub async fn drained(faults: &Faults<'_>) -> Result<BTreeMap<String, usize>> {
     let leader = &faults.world.replicas[faults.world.leader().await?];
-    eventually("all work has ended, or waits for a reason that is true", DRAIN, async || {
-        let error = |error: anyhow::Error| format!("{error:#}");
-        let rows = leader.get("/api/v1/workloads").await.map_err(error)?;
-        let rows: Value = serde_json::from_str(&rows).map_err(|error| error.to_string())?;
-        let (view, books) = faults.observer().look().await.map_err(error)?;
-        let (mut waiting, mut left) = (BTreeMap::new(), Vec::new());
-        for one in unfinished(&view) {
-            let verdict = one.verdict(&rows);
-            if one.explained(&verdict.0, &view, &books) {
-                *waiting.entry(verdict.0).or_default() += 1;
-            } else {
-                left.push(format!("{one:?}, {} {}", verdict.0, verdict.1));
+    let (mut fewest, mut ended, mut last) = (usize::MAX, Instant::now(), Vec::new());
+    while ended.elapsed() < DRAIN {
+        // While the API server does not answer there is nothing to see.
+        if let Ok((waiting, left)) = what_is_left(faults, leader).await {
+            if left.is_empty() {
+                return Ok(waiting);
             }
+            if left.len() < fewest {
+                (fewest, ended) = (left.len(), Instant::now());
+            }
+            last = left;
         }
-        if left.is_empty() { Ok(waiting) } else { Err(left.join("\n")) }
-    })
-    .await
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    bail!("nothing has ended for {DRAIN:?}, and no reason that is true keeps this back:\n{}", last.join("\n"))
+}
+
+/// How much waits for which reason that is true, and what else is left.
+async fn what_is_left(
+    faults: &Faults<'_>,
+    leader: &Sluice,
+) -> Result<(BTreeMap<String, usize>, Vec<String>)> {
+    let rows: Value = serde_json::from_str(&leader.get("/api/v1/workloads").await?)?;
+    let (view, books) = faults.observer().look().await?;
+    let (mut waiting, mut left) = (BTreeMap::new(), Vec::new());
+    for one in unfinished(&view) {
+        let verdict = one.verdict(&rows);
+        if one.explained(&verdict.0, &view, &books) {
+            *waiting.entry(verdict.0).or_default() += 1;
+        } else {
+            left.push(format!("{one:?}, {} {}", verdict.0, verdict.1));
+        }
+    }
+    Ok((waiting, left))
 }
 
 /// Work of a team that has not ended.

@@ -77,6 +77,25 @@ fn an_owner_within_its_guarantee_loses_nothing_to_another_team() {
     // Its team was deleted, and made again later.
     let deleted = Books { teams: BTreeMap::new(), ..evicted(0, "b/y", "Reclaimed", 0) };
     assert!(breaches([using(2), deleted, evicted(0, "b/y", "Reclaimed", 0)]).is_empty());
+    // No guarantee protects what is larger from work within guarantee.
+    let large = |books: Books| Books { sizes: BTreeMap::from([("a/x".to_owned(), 3)]), ..books };
+    let went = |reason| breaches([large(using(0)), large(evicted(0, "b/y", reason, 0))]).len();
+    assert_eq!(went("Reclaimed"), 0);
+    let admitted = |mut books: Books| {
+        books.admissions.insert("a/x".to_owned(), 0);
+        large(books)
+    };
+    let went = |reason| breaches([admitted(using(2)), admitted(evicted(2, "b/y", reason, 0))]).len();
+    assert_eq!((went("Reclaimed"), went("FairShare")), (0, 1));
+    // Room is kept for other work of its team, for which a Job of team b goes.
+    let kept = |mut books: Books| {
+        let at = Timestamp::from_millisecond(0).expect("a time");
+        let for_own = Eviction { at, preemptor: "a/waits".into(), reason: "Reclaimed".into() };
+        books.evictions.insert("b/z".to_owned(), ("b".to_owned(), for_own));
+        books.sizes.insert("a/waits".to_owned(), 2);
+        books
+    };
+    assert!(breaches([kept(using(1)), kept(evicted(1, "b/y", "FairShare", 0))]).is_empty());
     // It made its team borrow, between two snapshots.
     let sizes = || BTreeMap::from([("a/x".to_owned(), 2)]);
     let short =

@@ -116,7 +116,8 @@ fn no_sibling_is_evicted_that_would_take_another_team_below_its_guarantee_at_onc
     // One GPU is missing. The sibling, once evicted, would be within guarantee again. Since young is within
     // its minimum run time, the sibling would evict the gang of a, which falls below its guarantee. So that
     // gang is evicted directly, and no other job.
-    let mut case = Case::new(&[6, 4, 7], &[("a", 1), ("b", 1), ("c", 7)])
+    let mut case = Case::new(&[6, 4, 8], &[("a", 3), ("b", 9), ("c", 7)])
+        .fixed("held", "a", 1)
         .gang("greedy", "b", 3, 3)
         .job("sibling", "c", 1, 0)
         .gang("below", "a", 3, 1);
@@ -125,7 +126,7 @@ fn no_sibling_is_evicted_that_would_take_another_team_below_its_guarantee_at_onc
     let high = case.world.submit(&"c".into(), "train", 1, 3, 1);
     case.names.extend([("young".to_owned(), young), ("high".to_owned(), high)]);
     case.world.settle_now();
-    case.check("the gang of a is evicted", &["greedy", "sibling", "young", "high"]);
+    case.check("the gang of a is evicted", &["held", "greedy", "sibling", "young", "high"]);
     assert_eq!(case.world.evicted_for.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
 }
 
@@ -187,12 +188,43 @@ fn a_job_that_falls_below_its_guarantee_is_evicted_only_when_no_other_set_works(
         .job("eight", "a", 8, 0)
         .job("five", "b", 5, 0)
         .check("the only set", &["five"]);
-    Case::new(&[8], &[("a", 4), ("b", 2)])
+    Case::new(&[8], &[("a", 5), ("b", 2)])
         .job("big", "a", 5, 0)
         .job("one", "a", 1, 0)
         .job("uno", "a", 1, 0)
         .job("three", "b", 2, 0)
         .check("small ones spare the guarantee", &["big", "one", "three"]);
+}
+
+#[test]
+fn a_job_larger_than_the_guarantee_leaves_it_to_the_others_of_its_team() {
+    // The guarantee of a covers its small jobs as if big were not there.
+    Case::new(&[8], &[("a", 4), ("b", 2)])
+        .job("big", "a", 5, 0)
+        .job("one", "a", 1, 0)
+        .job("uno", "a", 1, 0)
+        .job("two", "b", 2, 0)
+        .check("the large one goes, although it is older and costs more", &["one", "uno", "two"]);
+    // Its team takes room for small jobs from the borrowers of other teams.
+    Case::new(&[8], &[("a", 2), ("b", 0)])
+        .job("big", "a", 4, 0)
+        .job("four", "b", 4, 0)
+        .job("two", "a", 2, 0)
+        .check("a small one of the same team is within guarantee", &["big", "two"]);
+    // Where its siblings borrow too, it goes before them.
+    Case::new(&[8], &[("a", 2), ("b", 2)])
+        .job("one", "a", 1, 0)
+        .job("uno", "a", 1, 0)
+        .job("more", "a", 1, 0)
+        .job("big", "a", 4, 0)
+        .job("two", "b", 2, 0)
+        .check("the large one goes before a sibling that borrows", &["one", "uno", "more", "two"]);
+    // A job that is no larger than the guarantee is protected by it.
+    Case::new(&[6], &[("a", 4), ("b", 3)])
+        .job("four", "a", 4, 0)
+        .job("two", "b", 2, 0)
+        .job("one", "b", 1, 0)
+        .check("a job as large as the guarantee is protected by it", &["four", "two"]);
 }
 
 #[test]

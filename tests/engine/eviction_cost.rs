@@ -23,8 +23,8 @@ use sluice_engine::types::{Action, EvictReason};
 use sluice_engine::types::{Admission, Name, Time, WorkloadId};
 
 use super::judge::{
-    Usage, charge, cost_of_eviction, evict_set_from, fair_shares, preemption_sets, settled_usage, subsets,
-    usage_after,
+    Against, Usage, before_oversize, charge, cost_of_eviction, evict_set_from, fair_shares, guarantees_hold,
+    preemption_sets, settled_usage, subsets, usage_after,
 };
 use super::ops::{Setup, TEAMS, build, ids, setup};
 use super::world::{Job, Phase, World, team};
@@ -41,6 +41,7 @@ struct Cost {
     below_guarantee: usize,
     within_min_runtime: bool,
     follow_ups: usize,
+    before_oversize: usize,
     needless_siblings: usize,
     evictions: i64,
     priorities: Vec<i32>,
@@ -168,7 +169,15 @@ fn follow_up(world: &World, job: &Job, only_certain: bool) -> Option<usize> {
 fn below_guarantee(world: &World, set: &[WorkloadId], preemptor: &Job) -> Option<usize> {
     let victims: Vec<&Job> = set.iter().map(|id| &world.items[id]).collect();
     let mut usage = settled_usage(world, &BTreeSet::new());
-    evict_set_from(world, &victims, preemptor, &mut usage)
+    let mut without = usage.clone();
+    for victim in &victims {
+        charge(world, &mut without, victim, -victim.total());
+    }
+    let against = match guarantees_hold(world, &without, preemptor, preemptor.total()) {
+        true => Against::Guaranteed,
+        false => Against::Borrower,
+    };
+    evict_set_from(world, &victims, preemptor, against, &mut usage)
 }
 
 /// Whether some set may be evicted for a job that would borrow: siblings of lower priority, and borrowers of
@@ -181,10 +190,13 @@ fn may_preempt_while_borrowing(world: &World, job: &Job, certain: bool) -> bool 
         other.preemptible() && (!sibling || other.workload.priority < job.workload.priority)
     });
     candidates.retain(|other| !certain || !is_within_min_runtime(world, other));
+    // Once is enough between teams (law 5).
+    let spared = |other: &Job| matches!(&other.phase, Phase::Running(admission) if admission.spared);
+    candidates.retain(|other| other.workload.team == job.workload.team || !spared(other));
     subsets(&candidates).filter(|set| !set.is_empty()).any(|set| {
         let before = settled_usage(world, &BTreeSet::new());
         let mut usage = before.clone();
-        if evict_set_from(world, &set, job, &mut usage) != Some(0) {
+        if evict_set_from(world, &set, job, Against::Borrower, &mut usage) != Some(0) {
             return false;
         }
         charge(world, &mut usage, job, job.total());
@@ -217,8 +229,7 @@ fn makes_shares_fairer(world: &World, job: &Job, [before, after]: [&Usage; 2], c
 /// The usage of teams without children.
 fn without_parents(world: &World, usage: &Usage) -> Usage {
     let parents: BTreeSet<&Name> = world.teams.values().filter_map(|team| team.parent.as_ref()).collect();
-    let without = usage.iter().filter(|(team, _)| !parents.contains(team));
-    without.map(|(team, used)| (team.clone(), *used)).collect()
+    usage.only(|team| !parents.contains(team))
 }
 
 /// Every set of siblings of lower priority without which the job starts, within its guarantee or borrowing.
@@ -285,10 +296,11 @@ fn has_sibling_within_min_runtime(world: &World, set: &[WorkloadId], preemptor: 
 
 /// Of these victims, the siblings of the preemptor that guarantees and limits hold beside it.
 fn needless_siblings<'a>(world: &World, victims: &[&'a Job], preemptor: &Job) -> Vec<&'a Job> {
+    let usage = usage_after(world, victims, preemptor);
     let is_held = |sibling: &Job| {
         world.path(&sibling.workload.team).iter().all(|team| {
-            let with = usage_after(world, team, victims, preemptor) + sibling.total();
-            with <= world.guaranteed(team) && world.limit(team).is_none_or(|limit| with <= limit)
+            usage.counted(team) + sibling.total() <= world.guaranteed(team)
+                && world.limit(team).is_none_or(|limit| usage[team] + sibling.total() <= limit)
         })
     };
     let siblings = victims.iter().filter(|victim| victim.workload.team == preemptor.workload.team);
@@ -312,6 +324,7 @@ fn costs(world: &World, set: &[WorkloadId], preemptor: &Job, only_certain: bool)
             below_guarantee: below_guarantee + takes_below,
             within_min_runtime: victims.iter().any(|victim| is_within_min_runtime(world, victim)),
             follow_ups: follow_ups.len(),
+            before_oversize: before_oversize(world, &victims, preemptor),
             needless_siblings: needless.len(),
             evictions: victims
                 .iter()
@@ -423,8 +436,8 @@ proptest! {
 
 /// The lowest cost on any one node of a set that takes no victim below its guarantee: whether one is within
 /// its minimum run time, then the cost of eviction.
-fn lowest_on_a_node(world: &World, preemptor: &Job) -> Option<(bool, i64)> {
-    let on = |node: &Name| -> Option<(bool, i64)> {
+fn lowest_on_a_node(world: &World, preemptor: &Job) -> Option<(bool, usize, i64)> {
+    let on = |node: &Name| -> Option<(bool, usize, i64)> {
         let mut candidates = world.running();
         candidates.retain(|job| {
             let is_there = matches!(&job.phase, Phase::Running(at) if at.nodes.contains_key(node));
@@ -435,16 +448,18 @@ fn lowest_on_a_node(world: &World, preemptor: &Job) -> Option<(bool, i64)> {
             let fits = world.free(node) + freed >= preemptor.gpus_per_pod;
             fits && below_guarantee(world, &ids(set.clone()), preemptor) == Some(0)
         });
-        sets.map(|set| age_and_loss(world, &set)).min()
+        sets.map(|set| age_and_loss(world, &set, preemptor)).min()
     };
     world.nodes.keys().filter_map(on).min()
 }
 
-/// Whether a victim is within its minimum run time, and the cost of eviction since the starts.
-fn age_and_loss(world: &World, victims: &[&Job]) -> (bool, i64) {
+/// Whether a victim is within its minimum run time, how many go before a larger sibling, and the cost of eviction
+/// since the starts.
+fn age_and_loss(world: &World, victims: &[&Job], preemptor: &Job) -> (bool, usize, i64) {
     let cost =
         victims.iter().map(|victim| cost_of_eviction(victim.total(), world.now.0 - started(victim).0)).sum();
-    (victims.iter().any(|victim| is_within_min_runtime(world, victim)), cost)
+    let young = victims.iter().any(|victim| is_within_min_runtime(world, victim));
+    (young, before_oversize(world, victims, preemptor), cost)
 }
 
 proptest! {
@@ -478,6 +493,6 @@ proptest! {
         let chosen: Vec<WorkloadId> = chosen.iter().cloned().collect();
         prop_assert_eq!(below_guarantee(&before, &chosen, &preemptor), Some(0));
         let victims: Vec<&Job> = chosen.iter().map(|id| &before.items[id]).collect();
-        prop_assert_eq!(age_and_loss(&before, &victims), lowest);
+        prop_assert_eq!(age_and_loss(&before, &victims, &preemptor), lowest);
     }
 }

@@ -11,7 +11,47 @@ use super::ops::ids;
 use super::world::{Job, Phase, World};
 
 /// GPUs in use by team, each with all teams below it.
-pub type Usage = BTreeMap<Name, i64>;
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    all: BTreeMap<Name, i64>,
+    /// Without what a single preemptible job uses that is larger than the team's guarantee (law 2).
+    counted: BTreeMap<Name, i64>,
+}
+
+impl std::ops::Index<&Name> for Usage {
+    type Output = i64;
+
+    fn index(&self, team: &Name) -> &i64 {
+        &self.all[team]
+    }
+}
+
+impl Usage {
+    /// No usage of any team.
+    pub fn none(world: &World) -> Self {
+        let none = || world.teams.keys().map(|team| (team.clone(), 0)).collect();
+        Self { all: none(), counted: none() }
+    }
+
+    /// The same of some teams.
+    pub fn only(&self, keep: impl Fn(&Name) -> bool) -> Self {
+        let kept = |usage: &BTreeMap<Name, i64>| {
+            let kept = usage.iter().filter(|(team, _)| keep(team));
+            kept.map(|(team, used)| (team.clone(), *used)).collect()
+        };
+        Self { all: kept(&self.all), counted: kept(&self.counted) }
+    }
+
+    /// The usage that counts against the guarantee of a team.
+    pub fn counted(&self, team: &Name) -> i64 {
+        self.counted[team]
+    }
+}
+
+/// Law 2: whether a job is larger than the guarantee of a team on its path. Work that is never preempted always counts.
+pub fn is_oversize(world: &World, job: &Job, team: &Name) -> bool {
+    job.preemptible() && job.total() > world.guaranteed(team)
+}
 
 /// Every set of these jobs, the empty one first.
 pub fn subsets<'a>(jobs: &[&'a Job]) -> impl Iterator<Item = Vec<&'a Job>> {
@@ -22,18 +62,25 @@ pub fn subsets<'a>(jobs: &[&'a Job]) -> impl Iterator<Item = Vec<&'a Job>> {
 /// Adds GPUs to the usage of the job's team and its ancestors.
 pub fn charge(world: &World, usage: &mut Usage, job: &Job, gpus: i64) {
     for team in world.path(&job.workload.team) {
-        *usage.entry(team).or_default() += gpus;
+        if !is_oversize(world, job, &team) {
+            *usage.counted.entry(team.clone()).or_default() += gpus;
+        }
+        *usage.all.entry(team).or_default() += gpus;
     }
 }
 
 /// Present usage of every team, victims that still run included.
 pub fn current_usage(world: &World) -> Usage {
-    world.teams.keys().map(|team| (team.clone(), world.used(team))).collect()
+    let mut usage = Usage::none(world);
+    for (job, _) in world.admitted() {
+        charge(world, &mut usage, job, job.total());
+    }
+    usage
 }
 
 /// Usage of every team once the evictions under way have ended and `nominated` workloads have started.
 pub fn settled_usage(world: &World, nominated: &BTreeSet<WorkloadId>) -> Usage {
-    let mut usage: Usage = world.teams.keys().map(|team| (team.clone(), 0)).collect();
+    let mut usage = Usage::none(world);
     let evicted = evicted_by(&world.in_flight);
     for (job, _) in world.admitted() {
         if !matches!(job.phase, Phase::Stopping(..)) && !evicted.contains(&job.workload.id) {
@@ -59,8 +106,8 @@ pub fn nominated(world: &World) -> BTreeSet<WorkloadId> {
 }
 
 /// Whether the guarantees on its path hold the job with `more` GPUs on top of `usage`.
-fn guarantees_hold(world: &World, usage: &Usage, job: &Job, more: i64) -> bool {
-    world.path(&job.workload.team).iter().all(|team| usage[team] + more <= world.guaranteed(team))
+pub fn guarantees_hold(world: &World, usage: &Usage, job: &Job, more: i64) -> bool {
+    world.path(&job.workload.team).iter().all(|team| usage.counted(team) + more <= world.guaranteed(team))
 }
 
 /// Law 1: nodes and limits hold the present usage.
@@ -86,15 +133,28 @@ fn protected_levels(world: &World, victim: &Job, preemptor: &Job) -> Vec<Name> {
 /// are the borrowers, and evicting `job` for another team would only make the two evict each other again and
 /// again.
 fn is_covered(world: &World, job: &Job, usage: &Usage, evicted: &BTreeSet<WorkloadId>) -> bool {
-    let reclaimable: i64 = world
-        .running()
+    let running = world.running();
+    let lower: Vec<&&Job> = running
         .iter()
         .filter(|sibling| sibling.workload.team == job.workload.team && sibling.preemptible())
         .filter(|sibling| !evicted.contains(&sibling.workload.id))
         .filter(|sibling| sibling.workload.priority < job.workload.priority)
-        .map(|sibling| sibling.total())
-        .sum();
-    guarantees_hold(world, usage, job, -reclaimable)
+        .collect();
+    let mut without = usage.clone();
+    for sibling in lower {
+        charge(world, &mut without, sibling, -sibling.total());
+    }
+    let path = world.path(&job.workload.team);
+    guarantees_hold(world, &without, job, 0) && path.iter().all(|team| !is_oversize(world, job, team))
+}
+
+/// The kind of preemptor against which a guarantee protects (laws 2 and 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// One within guarantee: jobs that are larger than the guarantee are left out of it.
+    Guaranteed,
+    /// One that borrows: a job that is larger than the guarantee is protected with the whole usage of its team.
+    Borrower,
 }
 
 /// Takes victims of other teams off `usage` one by one, those that fall below their team's guarantee last.
@@ -104,6 +164,7 @@ pub fn evict_from(
     world: &World,
     victims: &[&Job],
     preemptor: &Job,
+    against: Against,
     usage: &mut Usage,
     evicted: &BTreeSet<WorkloadId>,
 ) -> Option<usize> {
@@ -113,9 +174,15 @@ pub fn evict_from(
     while !left.is_empty() {
         let is_allowed = |victim: &Job, usage: &Usage, may_fall_below: bool| {
             protected_levels(world, victim, preemptor).iter().all(|team| {
-                usage[team] > world.guaranteed(team)
-                    && (may_fall_below && !is_covered(world, victim, &before, evicted)
-                        || usage[team] - victim.total() >= world.guaranteed(team))
+                let (counted, is_exempt) = match against {
+                    Against::Guaranteed => (usage.counted(team), is_oversize(world, victim, team)),
+                    Against::Borrower if is_oversize(world, victim, team) => (usage[team], false),
+                    Against::Borrower => (usage.counted(team), false),
+                };
+                is_exempt
+                    || counted > world.guaranteed(team)
+                        && (may_fall_below && !is_covered(world, victim, &before, evicted)
+                            || counted - victim.total() >= world.guaranteed(team))
             })
         };
         let next = left.iter().position(|victim| is_allowed(victim, usage, false)).or_else(|| {
@@ -128,14 +195,43 @@ pub fn evict_from(
     Some(below_guarantee)
 }
 
+/// Law 2: how many of these victims of a preemptor within guarantee go before a sibling that is larger than a guarantee of
+/// their team.
+pub fn before_oversize(world: &World, victims: &[&Job], preemptor: &Job) -> usize {
+    let mut usage = current_usage(world);
+    for victim in victims {
+        charge(world, &mut usage, victim, -victim.total());
+    }
+    if !guarantees_hold(world, &usage, preemptor, preemptor.total()) {
+        return 0;
+    }
+    let is_large =
+        |job: &Job| protected_levels(world, job, preemptor).iter().any(|team| is_oversize(world, job, team));
+    let running = world.running();
+    let stays = |team: &Name| {
+        running.iter().any(|other| {
+            let taken = victims.iter().any(|victim| victim.workload.id == other.workload.id);
+            other.workload.team == *team && !taken && is_large(other)
+        })
+    };
+    let others = victims.iter().filter(|victim| victim.workload.team != preemptor.workload.team);
+    others.filter(|victim| !is_large(victim) && stays(&victim.workload.team)).count()
+}
+
 /// As [`evict_from`] for a set that may include siblings of the preemptor, which law 3 does not protect.
-pub fn evict_set_from(world: &World, set: &[&Job], preemptor: &Job, usage: &mut Usage) -> Option<usize> {
+pub fn evict_set_from(
+    world: &World,
+    set: &[&Job],
+    preemptor: &Job,
+    against: Against,
+    usage: &mut Usage,
+) -> Option<usize> {
     let (siblings, others): (Vec<&Job>, Vec<&Job>) =
         set.iter().partition(|victim| victim.workload.team == preemptor.workload.team);
     for victim in siblings {
         charge(world, usage, victim, -victim.total());
     }
-    evict_from(world, &others, preemptor, usage, &BTreeSet::new())
+    evict_from(world, &others, preemptor, against, usage, &BTreeSet::new())
 }
 
 /// The fair share of a team, borrowed GPUs ÷ weight, that compares exactly. It is infinite without a weight.
@@ -175,7 +271,7 @@ pub fn fair_shares(world: &World, usage: &Usage) -> Vec<FairShare> {
         borrowed: (used - world.guaranteed(team)).max(0),
         weight: i64::from(world.teams[team].weight),
     };
-    let mut shares: Vec<FairShare> = usage.iter().map(of).collect();
+    let mut shares: Vec<FairShare> = usage.all.iter().map(of).collect();
     shares.sort_unstable_by(|left, right| right.cmp(left));
     shares
 }
@@ -208,7 +304,7 @@ pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>>
     }
     let starts_within_guarantee = |set: &Vec<&Job>| {
         let mut usage = settled_usage(world, &BTreeSet::new());
-        if evict_set_from(world, set, job, &mut usage).is_none() {
+        if evict_set_from(world, set, job, Against::Guaranteed, &mut usage).is_none() {
             return false;
         }
         let path = world.path(&job.workload.team);
@@ -218,8 +314,8 @@ pub fn preemption_sets(world: &World, job: &Job) -> Option<Vec<Vec<WorkloadId>>>
     Some(subsets(&candidates).filter(starts_within_guarantee).map(ids).collect())
 }
 
-/// Preemptors that were nominated before the plan and still are, or that the plan started. A nomination that
-/// the plan gave up counts for nothing.
+/// Preemptors that were nominated before the plan and still are, or that the plan started, and those that the plan
+/// nominated to capacity that comes free anyway. A nomination that the plan gave up counts for nothing.
 pub fn nominations_kept(
     world: &World,
     before: BTreeSet<WorkloadId>,
@@ -227,7 +323,17 @@ pub fn nominations_kept(
 ) -> BTreeSet<WorkloadId> {
     let now = nominated(world);
     let is_acted_on = |id: &WorkloadId| actions.iter().any(|action| action.workload() == id);
-    before.into_iter().filter(|id| now.contains(id) || is_acted_on(id)).collect()
+    let preempts = |id: &WorkloadId| {
+        let preemptors = actions.iter().filter_map(|action| match action {
+            Action::Evict { preemptor, .. } => preemptor.as_ref(),
+            _ => None,
+        });
+        preemptors.into_iter().any(|preemptor| preemptor == id)
+    };
+    let kept: BTreeSet<WorkloadId> =
+        before.iter().filter(|id| now.contains(*id) || is_acted_on(id)).cloned().collect();
+    let new = now.into_iter().filter(|id| !before.contains(id) && !preempts(id));
+    kept.into_iter().chain(new).collect()
 }
 
 /// Law 3 for all that one plan decided, action by action in its order. `usage` is the settled usage before
@@ -306,7 +412,15 @@ impl PlanJudge<'_> {
         let mut before = self.usage.clone();
         charge(world, &mut before, preemptor, more - preemptor.total());
         self.evict_siblings(preemptor, &siblings)?;
-        let below_guarantee = self.evict_others(preemptor, &others)?;
+        let mut without = self.usage.clone();
+        for victim in &others {
+            charge(world, &mut without, victim, -victim.total());
+        }
+        let against = match guarantees_hold(world, &without, preemptor, more) {
+            true => Against::Guaranteed,
+            false => Against::Borrower,
+        };
+        let below_guarantee = self.evict_others(preemptor, &others, against)?;
         self.evicted.extend(ids(victims));
         let mut after = self.usage.clone();
         charge(world, &mut after, preemptor, more);
@@ -315,8 +429,9 @@ impl PlanJudge<'_> {
         let is_fairer = below_guarantee == 0 && fair_shares(world, &after) < fair_shares(world, &before);
         prop_assert!(
             within_guarantee || others.is_empty() || is_fairer,
-            "{} borrows, and its evictions make shares no fairer",
-            preemptor.workload.id
+            "{} borrows, and its evictions make shares no fairer: {before:?}, {after:?}\n{}",
+            preemptor.workload.id,
+            world.log.join("\n")
         );
         Ok(())
     }
@@ -332,8 +447,13 @@ impl PlanJudge<'_> {
     }
 
     /// A team within its guarantee loses nothing. Returns how many victims fall below their guarantee.
-    fn evict_others(&mut self, preemptor: &Job, others: &[&Job]) -> Result<usize, TestCaseError> {
-        evict_from(self.world, others, preemptor, &mut self.usage, &self.evicted).ok_or_else(|| {
+    fn evict_others(
+        &mut self,
+        preemptor: &Job,
+        others: &[&Job],
+        against: Against,
+    ) -> Result<usize, TestCaseError> {
+        evict_from(self.world, others, preemptor, against, &mut self.usage, &self.evicted).ok_or_else(|| {
             TestCaseError::fail(format!(
                 "one of {:?} is of a team within its guarantee: {:?}, {:?}\n{}",
                 ids(others.to_vec()),
@@ -360,20 +480,22 @@ impl PlanJudge<'_> {
     }
 }
 
-/// The usage of a team once the victims are evicted and the preemptor runs.
-pub fn usage_after(world: &World, team: &Name, victims: &[&Job], preemptor: &Job) -> i64 {
-    let evicted = victims.iter().filter(|victim| world.path(&victim.workload.team).contains(team));
-    world.used(team) - evicted.map(|victim| victim.total()).sum::<i64>() + preemptor.total()
+/// The usage once the victims are evicted and the preemptor runs.
+pub fn usage_after(world: &World, victims: &[&Job], preemptor: &Job) -> Usage {
+    let mut usage = current_usage(world);
+    for victim in victims {
+        charge(world, &mut usage, victim, -victim.total());
+    }
+    charge(world, &mut usage, preemptor, preemptor.total());
+    usage
 }
 
 /// Whether a set has a sibling of the preemptor that the guarantees hold beside the preemptor.
 fn evicts_sibling_needlessly(world: &World, preemptor: &Job, set: &[WorkloadId]) -> bool {
     let victims: Vec<&Job> = set.iter().map(|id| &world.items[id]).collect();
-    victims.iter().filter(|victim| victim.workload.team == preemptor.workload.team).any(|sibling| {
-        world.path(&sibling.workload.team).iter().all(|team| {
-            usage_after(world, team, &victims, preemptor) + sibling.total() <= world.guaranteed(team)
-        })
-    })
+    let usage = usage_after(world, &victims, preemptor);
+    let mut siblings = victims.iter().filter(|victim| victim.workload.team == preemptor.workload.team);
+    siblings.any(|sibling| guarantees_hold(world, &usage, sibling, sibling.total()))
 }
 
 /// How many victims of other teams fall below their guarantee; `None` if law 3 protects one.
@@ -385,7 +507,7 @@ fn below_guarantee<'a>(
     let victims = set.into_iter().map(|id| &world.items[id]);
     let others: Vec<&Job> =
         victims.filter(|victim| victim.workload.team != preemptor.workload.team).collect();
-    evict_from(world, &others, preemptor, &mut current_usage(world), &BTreeSet::new())
+    evict_from(world, &others, preemptor, Against::Guaranteed, &mut current_usage(world), &BTreeSet::new())
 }
 
 /// Law 4: of `sets`, which all let the preemptor start, none is a part of the chosen one, and none takes

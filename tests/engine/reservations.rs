@@ -448,17 +448,17 @@ fn a_deferred_workload_names_the_sibling_that_its_guarantee_is_left_to() {
 #[test]
 fn no_workload_is_evicted_where_only_a_siblings_reservation_is_in_the_way() {
     let queue = Queue { reserve_after: seconds(10), ..Queue::fallback() };
-    let mut simulation = Simulation::with_guarantees(&[4, 4], queue, 2, 2);
+    let mut simulation = Simulation::with_guarantees(&[4, 4], queue, 2, 3);
     let job = |gpus, run| JobSpec { pause: 0, pods: 1, gpus, run, limit: None };
-    // Even run times are the first team's. Both teams borrow 2 GPUs.
-    for run in [20, 20, 20, 200] {
+    // Even run times are the first team's. Both teams borrow a GPU.
+    for run in [20, 20, 200, 200] {
         simulation.submit(&job(1, run));
     }
     simulation.advance(Time(0)).expect("no law is broken");
     for run in [301, 301] {
         simulation.submit(&job(2, run));
     }
-    let large = simulation.submit(&job(4, 50));
+    let large = simulation.submit(&job(3, 50));
     simulation.advance(Time(25_000)).expect("no law is broken");
 
     let small = simulation.submit(&job(1, 40));
@@ -469,7 +469,7 @@ fn no_workload_is_evicted_where_only_a_siblings_reservation_is_in_the_way() {
     assert_eq!(verdict.reason, Reason::Reserved, "{}", verdict.message);
     simulation.advance(Time(400_000)).expect("no workload is evicted");
     let starts = (simulation.started(&large), simulation.started(&small));
-    assert_eq!(starts, (Some(Time(200_000)), Some(Time(250_000))));
+    assert_eq!(starts, (Some(Time(200_000)), Some(Time(200_000))));
 }
 
 /// Two nodes, and two teams with a quarter of the GPUs guaranteed each. Each team has one job that needs a

@@ -401,6 +401,16 @@ impl World {
         self.admitted().iter().filter(|(job, _)| under(job)).map(|(job, _)| job.total()).sum()
     }
 
+    /// The part of that usage that counts against the team's guarantee: without preemptible workloads that are larger than it
+    /// (law 2).
+    fn counted(&self, team: &Name) -> i64 {
+        let counts = |job: &Job| {
+            self.path(&job.workload.team).contains(team)
+                && !(job.preemptible() && job.total() > self.guaranteed(team))
+        };
+        self.admitted().iter().filter(|(job, _)| counts(job)).map(|(job, _)| job.total()).sum()
+    }
+
     /// A team and its ancestors, the team first.
     pub fn path(&self, team: &Name) -> Vec<Name> {
         let mut path = vec![team.clone()];
@@ -422,7 +432,7 @@ impl World {
     /// Whether every team on its path stays within its guarantee with `job` and without the usage in `less`.
     pub fn within_guarantee(&self, job: &Job, less: &BTreeMap<Name, i64>) -> bool {
         self.path(&job.workload.team).iter().all(|team| {
-            let used = self.used(team) - less.get(team).copied().unwrap_or(0);
+            let used = self.counted(team) - less.get(team).copied().unwrap_or(0);
             used + job.total() <= self.guaranteed(team)
         })
     }

@@ -23,7 +23,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let mut victims: Vec<WorkloadId> = Vec::new();
     for info in over {
         if exceeds(state, info, &gone) {
-            state.quotas.assume(&mut gone, info.team, &info.staying_total(), -1);
+            state.quotas.assume(&mut gone, info.account(), &info.staying_total(), -1);
             victims.push(info.workload.id.clone());
         }
     }

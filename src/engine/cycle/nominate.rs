@@ -25,7 +25,7 @@ pub fn nominate_for(
 ) {
     let names: Vec<WorkloadId> = victims.iter().map(|victim| victim.take.id().clone()).collect();
     let message = explain::waiting(&scheduler.state, &placement, &names);
-    let nomination = Nomination::new(waiting, pool, placement, victims, message);
+    let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
     nomination.nominate(&mut scheduler.state, 1);
     scheduler.nominations.all.push(nomination);
     scheduler.queue.pending.remove(&waiting.id);

@@ -41,7 +41,7 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
         return None;
     }
     let mut without = Hypothetical::new();
-    state.quotas.assume(&mut without, nomination.team, &nomination.total, -1);
+    state.quotas.assume(&mut without, nomination.account(), &nomination.total, -1);
     if state.quotas.within_guarantee(pool, nomination.team, &nomination.total, &without)
         || state.quotas.over_limit(pool, waiting.team, &waiting.total, &without, true).is_some()
     {

@@ -55,9 +55,13 @@ pub fn usage(state: &ClusterState, team: TeamId, pool: PoolId, total: &Vector) -
     let asked = quota.governed().filter(|(index, _)| total.get(*index) > 0);
     let parts: Vec<String> = asked
         .map(|(index, guaranteed)| {
-            let used = quantity(state, index, quota.settled(index));
+            let used = quantity(state, index, quota.counted(index, 0, 0));
             let (guaranteed, unit) = (quantity(state, index, guaranteed), unit(state, index, guaranteed));
-            format!("{used} of {guaranteed} guaranteed {unit}")
+            let beside = match quota.oversize(index) {
+                0 => String::new(),
+                larger => format!(" and {} in larger workloads", quantity(state, index, larger)),
+            };
+            format!("{used} of {guaranteed} guaranteed {unit}{beside}")
         })
         .collect();
     let name = &state.quotas.team(team).name;

@@ -124,7 +124,10 @@ impl WaitingWorkload {
 
     /// Whether it is within guarantee in the pool.
     pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
-        state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
+        // A workload that is larger than the guarantee does not grow within it.
+        let grows = self.beside.is_some();
+        let oversize = grows && state.at(self.index).is_some_and(|info| !info.oversize.is_empty());
+        !oversize && state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
     }
 
     /// Whether its team may exceed the guarantee with it: it may be preempted itself, or it is covered by the guarantee

@@ -8,8 +8,8 @@ use crate::preemption::feasibility::Outcome;
 use crate::preemption::preemptor::Masked;
 use crate::preemption::search::{Basis, Search, request_of};
 use crate::state::freed::Freed;
-use crate::state::quotas::Hypothetical;
-use crate::state::rules::{free, lending_allows, occupy};
+use crate::state::quotas::{Account, Hypothetical};
+use crate::state::rules::{free, lending_allows, occupy, oversize_in};
 use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
 use crate::types::submission::SubmissionOrder;
@@ -33,7 +33,7 @@ impl Search<'_> {
         let (quotas, preemptor) = (&self.cluster.quotas, &self.preemptor);
         let before = &self.assumptions.hypothetical;
         let mut with = outcome.hypothetical.clone();
-        quotas.assume(&mut with, preemptor.team, preemptor.total, 1);
+        self.assume_preemptor(&mut with);
         !quotas.is_weightless(preemptor.pool, preemptor.team, &with)
             && quotas.fairer_than(preemptor.pool, before, &with)
             && !self.loses_to_a_sibling(outcome)
@@ -72,6 +72,29 @@ impl Search<'_> {
         })
     }
 
+    /// Assumes that the preemptor has started.
+    pub fn assume_preemptor(&self, hypothetical: &mut Hypothetical) {
+        let preemptor = &self.preemptor;
+        match self.cluster.get(preemptor.id) {
+            Some(info) => self.assume_start(hypothetical, info, preemptor.total),
+            None => self.cluster.quotas.assume(hypothetical, preemptor.team, preemptor.total, 1),
+        }
+    }
+
+    /// Assumes that a workload that waits now holds `amount` more.
+    fn assume_start(&self, hypothetical: &mut Hypothetical, info: &WorkloadInfo, amount: &Vector) {
+        let oversize = oversize_in(self.cluster, info, self.preemptor.pool);
+        let account = Account { team: info.team, oversize: &oversize };
+        self.cluster.quotas.assume(hypothetical, account, amount, 1);
+    }
+
+    /// Whether a workload is within guarantee with `more` under the hypothetical changes.
+    fn within_guarantee_with(&self, info: &WorkloadInfo, more: &Vector, hypothetical: &Hypothetical) -> bool {
+        let (cluster, pool) = (self.cluster, self.preemptor.pool);
+        cluster.quotas.within_guarantee(pool, info.team, more, hypothetical)
+            && oversize_in(cluster, info, pool).is_empty()
+    }
+
     /// The freed capacity together with the masked capacity, which other workloads than the preemptor may use.
     pub fn unmasked(&self, freed: &Freed) -> Freed {
         let mut freed = freed.clone();
@@ -91,14 +114,13 @@ impl Search<'_> {
         hypothetical: &Hypothetical,
     ) -> impl Ord + use<> {
         let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
-        let within_guarantee = quotas.within_guarantee(pool, info.team, more, hypothetical);
+        let within_guarantee = self.within_guarantee_with(info, more, hypothetical);
         let share = quotas.level_share(pool, info.team, hypothetical.get(&info.team));
         (Reverse(within_guarantee), share, SubmissionOrder::of(&info.workload), info.workload.id.clone())
     }
 
     /// Lets waiting workloads start in the left-over capacity, and then the started elastic workloads grow.
     fn backfill(&self, outcome: &Outcome, hypothetical: &mut Hypothetical) {
-        let quotas = &self.cluster.quotas;
         let mut freed = self.unmasked(&outcome.freed);
         let mut waiting = self.waiting_after(outcome);
         let preemptor = self.cluster.get(self.preemptor.id);
@@ -122,7 +144,7 @@ impl Search<'_> {
             }
             let Some((info, placement)) = start else { break };
             occupy(&mut freed, &info.need, &info.workload.profile, &placement);
-            quotas.assume(hypothetical, info.team, &info.least_total(), 1);
+            self.assume_start(hypothetical, info, &info.least_total());
             started.push((info, placement));
         }
         self.grow(started, freed, hypothetical);
@@ -163,7 +185,6 @@ impl Search<'_> {
         mut freed: Freed,
         hypothetical: &mut Hypothetical,
     ) {
-        let quotas = &self.cluster.quotas;
         started.retain(|(info, _)| info.workload.pods > info.least_pods());
         for _ in 0..MAX_GROWN_PODS {
             let next = (0..started.len()).min_by_key(|index| {
@@ -175,7 +196,7 @@ impl Search<'_> {
             match self.place_one_more(info, there, hypothetical, &freed) {
                 Some(placement) => {
                     occupy(&mut freed, &info.need, &info.workload.profile, &placement);
-                    quotas.assume(hypothetical, info.team, &info.need, 1);
+                    self.assume_start(hypothetical, info, &info.need);
                     placement.into_iter().for_each(|(node, pods)| *there.entry(node).or_default() += pods);
                 }
                 None => _ = started.swap_remove(next),
@@ -223,7 +244,7 @@ impl Search<'_> {
         freed: &Freed,
     ) -> bool {
         let (cluster, quotas, pool) = (self.cluster, &self.cluster.quotas, self.preemptor.pool);
-        let within_guarantee = quotas.within_guarantee(pool, info.team, more, hypothetical);
+        let within_guarantee = self.within_guarantee_with(info, more, hypothetical);
         quotas.over_limit(pool, info.team, more, hypothetical, true).is_none()
             && (within_guarantee
                 || (cluster.preemptible(info) || quotas.holds_fixed(pool, info.team, more))

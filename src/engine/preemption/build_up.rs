@@ -66,7 +66,8 @@ impl Search<'_> {
                     part.amount.add(&candidate.info.need, -i64::from(before));
                 }
                 if self.may_take(&part, &hypothetical, below_guarantee) {
-                    self.cluster.quotas.assume(&mut hypothetical, candidate.info.team, &part.amount, -1);
+                    let account = candidate.info.account();
+                    self.cluster.quotas.assume(&mut hypothetical, account, &part.amount, -1);
                     sequence.push(*step);
                     if part.whole {
                         whole.insert(index);

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use crate::state::cluster::ClusterState;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Hypothetical, Protection};
 use crate::state::rules::would_be_within_guarantee_again;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{PoolId, Priority, TeamId};
@@ -24,6 +24,8 @@ pub struct Candidate<'a> {
     pub first: bool,
     /// The levels of its team's path with guarantees that the preemptor must respect.
     pub levels: Rc<[TeamId]>,
+    /// Whether the preemptor borrows.
+    pub from_borrower: bool,
     /// The resources that its eviction frees.
     pub amount: Vector,
     /// Its priority: the priority of its queue, then its own.
@@ -43,6 +45,19 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
+    /// How guarantees protect it from the preemptor.
+    #[must_use]
+    pub fn protection(&self) -> Protection<'_> {
+        Protection { levels: &self.levels, oversize: &self.info.oversize, from_borrower: self.from_borrower }
+    }
+
+    /// Whether it is larger than a guarantee that would protect it, and so goes before the rest of its team for a preemptor
+    /// within guarantee (law 2).
+    #[must_use]
+    pub fn is_oversize(&self) -> bool {
+        !self.from_borrower && self.info.oversize.iter().any(|at| self.levels.contains(at))
+    }
+
     /// Whether its team's guarantee holds it again once lower priorities of the team are preempted. Those are
     /// then the borrowers, and it would get its capacity back at once (law 8).
     pub fn is_covered(&self, cluster: &ClusterState) -> bool {
@@ -56,7 +71,8 @@ impl Candidate<'_> {
         pool: PoolId,
         hypothetical: &Hypothetical,
     ) -> bool {
-        !self.own && cluster.quotas.would_fall_below_guarantee(pool, &self.levels, &self.amount, hypothetical)
+        !self.own
+            && cluster.quotas.would_fall_below_guarantee(pool, self.protection(), &self.amount, hypothetical)
     }
 }
 

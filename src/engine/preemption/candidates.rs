@@ -68,7 +68,7 @@ impl Search<'_> {
         let siblings = cluster.reclaimable(preemptor.pool, preemptor.team);
         let lower = siblings.filter(|sibling| cluster.priority_of(sibling) < preemptor.priority);
         for sibling in lower.filter(|sibling| !self.assumptions.gone.contains(&sibling.workload.id)) {
-            quotas.assume(&mut hypothetical, sibling.team, &sibling.staying_total(), -1);
+            quotas.assume(&mut hypothetical, sibling.account(), &sibling.staying_total(), -1);
         }
         quotas.has_children(preemptor.team)
             || quotas.own_guarantee_would_hold(preemptor.pool, preemptor.team, preemptor.total, &hypothetical)
@@ -106,6 +106,7 @@ impl Search<'_> {
                     candidate.evictable
                         && candidate.falls_below_guarantee(cluster, preemptor.pool, hypothetical),
                     candidate.under_min_runtime,
+                    candidate.own || !candidate.is_oversize(),
                     lower,
                     candidate.own && !own_needed,
                 ),

@@ -179,8 +179,13 @@ impl<'a> Search<'a> {
         for below_guarantee in [false, true] {
             occupants.retain(|Occupant { under_min_runtime, cost, amount, levels, info }| {
                 let (held, own) = (info.staying_total(), info.team == preemptor.team);
-                let falls_below =
-                    !own && quotas.would_fall_below_guarantee(preemptor.pool, levels, &held, &hypothetical);
+                let falls_below = !own
+                    && quotas.would_fall_below_guarantee(
+                        preemptor.pool,
+                        self.protection_of(levels, info),
+                        &held,
+                        &hypothetical,
+                    );
                 if missing <= 0 || falls_below != below_guarantee {
                     return true;
                 }
@@ -188,7 +193,7 @@ impl<'a> Search<'a> {
                 price.0 += usize::from(falls_below);
                 price.1 |= under_min_runtime;
                 price.2 = price.2.saturating_add(*cost);
-                quotas.assume(&mut hypothetical, info.team, &held, -1);
+                quotas.assume(&mut hypothetical, info.account(), &held, -1);
                 false
             });
         }

@@ -22,6 +22,9 @@ pub struct Cost {
     under_min_runtime: bool,
     /// Law 4, no follow-up preemption: victims that would preempt in turn once they are queued again.
     follow_ups: usize,
+    /// Law 2, what is larger than its team's guarantee goes before the rest of the team: victims with such a sibling that
+    /// stays.
+    before_oversize: usize,
     /// Law 4, the own team only where needed: victims of the preemptor's team that guarantee and limit could hold beside
     /// the preemptor.
     own_unneeded: usize,
@@ -72,6 +75,11 @@ impl Search<'_> {
             below_guarantee: outcome.below_guarantee,
             under_min_runtime: parts().any(|part| of(part).under_min_runtime),
             follow_ups: 0,
+            before_oversize: outcome
+                .parts
+                .iter()
+                .filter(|part| self.goes_before_oversize(part, outcome))
+                .count(),
             own_unneeded: outcome.parts.iter().filter(|part| self.own_unneeded(part, outcome)).count(),
             evictions: parts().map(|part| self.cost_of(part)).fold(0, i128::saturating_add),
             priorities,
@@ -105,6 +113,21 @@ impl Search<'_> {
         cost
     }
 
+    /// Whether a part of another team is taken within guarantee while a sibling that is larger than the guarantee stays
+    /// and could be taken.
+    fn goes_before_oversize(&self, part: &Part, outcome: &Outcome) -> bool {
+        let candidate = &self.candidates[part.candidate];
+        let pool = self.preemptor.pool;
+        let has_oversize = |at| self.cluster.quotas.quota_usage(pool, at).has_oversize();
+        if candidate.own || candidate.is_oversize() || !candidate.levels.iter().copied().any(has_oversize) {
+            return false;
+        }
+        let stays = |index: &usize| !outcome.parts.iter().any(|part| part.candidate == *index);
+        (0..self.candidates.len()).filter(stays).map(|index| &self.candidates[index]).any(|sibling| {
+            sibling.info.team == candidate.info.team && sibling.evictable && sibling.is_oversize()
+        })
+    }
+
     /// Whether no victim of a set may preempt in turn (law 8): a borrowing preemptor takes from other teams.
     pub fn must_last(&self, outcome: &Outcome) -> bool {
         self.basis == Basis::Borrowing && !self.takes_own_only(outcome)
@@ -118,9 +141,12 @@ impl Search<'_> {
         if !candidate.own {
             return false;
         }
+        let mut beside = outcome.hypothetical.clone();
+        self.assume_preemptor(&mut beside);
         let mut with_part = outcome.hypothetical.clone();
-        quotas.assume(&mut with_part, candidate.info.team, &part.amount, 1);
-        quotas.within_guarantee(preemptor.pool, preemptor.team, preemptor.total, &with_part)
+        quotas.assume(&mut with_part, candidate.info.account(), &part.amount, 1);
+        candidate.info.oversize.is_empty()
+            && quotas.within_guarantee(preemptor.pool, candidate.info.team, &part.amount, &beside)
             && quotas.over_limit(preemptor.pool, preemptor.team, preemptor.total, &with_part, true).is_none()
     }
 }

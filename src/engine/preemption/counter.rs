@@ -7,7 +7,7 @@ use crate::placement::{self, Capacity};
 use crate::preemption::cache::WaitingGroup;
 use crate::preemption::search::{Search, request_of};
 use crate::state::freed::Freed;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Hypothetical, Protection};
 use crate::state::rules::free_pods;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::TeamId;
@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
         let (cluster, preemptor) = (self.cluster, &self.preemptor);
         let (quotas, pool) = (&cluster.quotas, preemptor.pool);
         let mut with = hypothetical.clone();
-        quotas.assume(&mut with, preemptor.team, preemptor.total, 1);
+        self.assume_preemptor(&mut with);
         let mut others_waiting = self
             .guaranteed_waiting()
             .iter()
@@ -85,8 +85,11 @@ impl<'a> Search<'a> {
             let victims = || {
                 borrowers.iter().flat_map(|(team, levels)| {
                     let evictable = |other: &&WorkloadInfo| {
-                        self.runs_preemptible(other)
-                            && quotas.beyond_guarantee(pool, levels, &other.staying_total(), &with)
+                        self.runs_preemptible(other) && {
+                            let protection =
+                                Protection { levels, oversize: &other.oversize, from_borrower: false };
+                            quotas.beyond_guarantee(pool, protection, &other.staying_total(), &with)
+                        }
                     };
                     cluster.holders(pool, *team).filter(evictable)
                 })
@@ -112,7 +115,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             let Some(next) = gone.find(|other| root(other.team) == root(waiting.team)) else { return false };
-            quotas.assume(&mut without, next.team, &next.staying_total(), -1);
+            quotas.assume(&mut without, next.account(), &next.staying_total(), -1);
         }
     }
 

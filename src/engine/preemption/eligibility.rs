@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::preemption::borrowers::Borrower;
 use crate::preemption::candidate::{Candidate, Eligibility, Excluded};
 use crate::preemption::search::{Basis, Search};
+use crate::state::quotas::Protection;
 use crate::state::rules::{eviction_cost, in_fair_share_window, min_runtime_end};
 use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::ids::TeamId;
 use crate::types::{Admission, Standing, Time};
 
 impl<'a> Search<'a> {
@@ -63,6 +65,7 @@ impl<'a> Search<'a> {
             evictable,
             first,
             levels: Rc::clone(&borrower.levels),
+            from_borrower: self.basis == Basis::Borrowing,
             amount: info.staying_total(),
             priority: self.cluster.priority_of(info),
             started: admission.at,
@@ -72,6 +75,11 @@ impl<'a> Search<'a> {
             covered: OnceCell::new(),
             extra_pods: info.extra_pods(),
         })
+    }
+
+    /// How guarantees on these levels protect a workload from the preemptor.
+    pub fn protection_of<'i>(&self, levels: &'i [TeamId], info: &'i WorkloadInfo) -> Protection<'i> {
+        Protection { levels, oversize: &info.oversize, from_borrower: self.basis == Basis::Borrowing }
     }
 
     /// Whether a running workload may be evicted or shrunk, and whether its minimum run time still protects it.
@@ -90,7 +98,11 @@ impl<'a> Search<'a> {
             && if own {
                 cluster.priority_of(info) < preemptor.priority
             } else {
-                cluster.quotas.beyond_guarantee(preemptor.pool, &borrower.levels, &info.need, hypothetical)
+                {
+                    let levels = &*borrower.levels;
+                    let protection = self.protection_of(levels, info);
+                    cluster.quotas.beyond_guarantee(preemptor.pool, protection, &info.need, hypothetical)
+                }
             };
         let min_runtime_end = min_runtime_end(cluster, info, started);
         let under_min_runtime = self.now < min_runtime_end

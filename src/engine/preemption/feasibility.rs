@@ -138,8 +138,8 @@ impl Search<'_> {
             candidate.own && candidate.evictable
         });
         for part in &own {
-            let team = self.candidates[part.candidate].info.team;
-            quotas.assume(&mut classified.hypothetical, team, &part.amount, -1);
+            let account = self.candidates[part.candidate].info.account();
+            quotas.assume(&mut classified.hypothetical, account, &part.amount, -1);
         }
         // No workload moves where siblings are preempted by priority: the move would disturb equals for priority.
         let moves = moves && own.is_empty();
@@ -171,10 +171,10 @@ impl Search<'_> {
         let (quotas, pool) = (&self.cluster.quotas, self.preemptor.pool);
         candidate.evictable
             && (candidate.own
-                || quotas.beyond_guarantee(pool, &candidate.levels, &part.amount, hypothetical)
+                || quotas.beyond_guarantee(pool, candidate.protection(), &part.amount, hypothetical)
                     && (!quotas.would_fall_below_guarantee(
                         pool,
-                        &candidate.levels,
+                        candidate.protection(),
                         &part.amount,
                         hypothetical,
                     ) || below_guarantee
@@ -189,7 +189,7 @@ impl Search<'_> {
         let extra = Vector::default().plus(&candidate.info.need, i64::from(candidate.extra_pods));
         candidate.extra_pods > 0
             && candidate.levels.iter().any(|at| quotas.quota_usage(pool, *at).has_guarantee())
-            && !quotas.any_beyond_guarantee_without(pool, &candidate.levels, &extra, hypothetical)
+            && !quotas.any_beyond_guarantee_without(pool, candidate.protection(), &extra, hypothetical)
     }
 
     /// The capacity that becomes free on nodes; `None` if quota does not admit the preemptor even then.
@@ -261,8 +261,8 @@ impl Search<'_> {
 
 impl Classified {
     fn take(&mut self, part: Part, search: &Search<'_>) {
-        let team = search.candidates[part.candidate].info.team;
-        search.cluster.quotas.assume(&mut self.hypothetical, team, &part.amount, -1);
+        let account = search.candidates[part.candidate].info.account();
+        search.cluster.quotas.assume(&mut self.hypothetical, account, &part.amount, -1);
         self.taken.push(part);
     }
 }

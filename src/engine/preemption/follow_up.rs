@@ -72,7 +72,7 @@ impl Search<'_> {
             gone: self.assumptions.gone.clone(),
             started: vec![preemptor.id.clone()],
         };
-        self.cluster.quotas.assume(&mut assumptions.hypothetical, preemptor.team, preemptor.total, 1);
+        self.assume_preemptor(&mut assumptions.hypothetical);
         let whole = || outcome.parts.iter().filter(|part| part.whole);
         let moved = outcome.moved.iter().map(|(part, _)| part);
         let info = |part: &Part| self.candidates[part.candidate].info;
@@ -167,7 +167,7 @@ impl Search<'_> {
         assumptions: &mut Assumptions,
     ) {
         let RequeuedVictim { info, need, total, .. } = victim;
-        self.cluster.quotas.assume(&mut assumptions.hypothetical, info.team, total, 1);
+        self.cluster.quotas.assume(&mut assumptions.hypothetical, info.account(), total, 1);
         if placement != info.usage.staying() || info.is_reduced() {
             occupy(&mut assumptions.freed, need, &info.workload.profile, placement);
             return;
@@ -259,8 +259,8 @@ impl Search<'_> {
         effect
     }
 
-    /// A cheap test that rules most victims out. A victim may preempt if it is within guarantee, if lower priorities
-    /// of its team run or have a nomination, or if its team's share is not larger than that of another team.
+    /// A cheap test that rules most victims out. A victim may preempt if its team's own guarantee holds it, if lower
+    /// priorities of its team run or have a nomination, or if its team's share is not larger than that of another team.
     fn may_preempt(&self, victim: &RequeuedVictim<'_>, assumptions: &Assumptions) -> bool {
         let (cluster, pool) = (self.cluster, self.preemptor.pool);
         let (quotas, RequeuedVictim { info, total, .. }) = (&cluster.quotas, victim);
@@ -276,12 +276,12 @@ impl Search<'_> {
             && cluster
                 .reclaimable(pool, info.team)
                 .any(|sibling| lower(sibling) && !assumptions.gone.contains(&sibling.workload.id))
-            || quotas.within_guarantee(pool, info.team, total, &assumptions.hypothetical)
+            || quotas.own_guarantee_would_hold(pool, info.team, total, &assumptions.hypothetical)
         {
             return true;
         }
         let mut with = assumptions.hypothetical.clone();
-        quotas.assume(&mut with, info.team, total, 1);
+        quotas.assume(&mut with, info.account(), total, 1);
         let share = |at: TeamId| quotas.level_share(pool, at, with.get(&at));
         let own: BTreeMap<TeamId, Ratio> =
             quotas.team(info.team).path.iter().map(|at| (*at, share(*at))).collect();

@@ -131,7 +131,7 @@ impl Search<'_> {
                 Step::Pod(..) => 1,
                 Step::Whole(_) => i64::from(info.usage.staying_pods()),
             };
-            quotas.assume(&mut hypothetical, team, &info.need, -pods);
+            quotas.assume(&mut hypothetical, info.account(), &info.need, -pods);
             if queues.get(&team).is_none_or(VecDeque::is_empty) {
                 shares.remove(&team);
             }
@@ -185,8 +185,8 @@ impl Search<'_> {
                         ));
                         price.2 |= candidate.under_min_runtime;
                         price.3 = price.3.saturating_add(candidate.cost);
-                        let team = candidate.info.team;
-                        self.cluster.quotas.assume(&mut hypothetical, team, &candidate.amount, -1);
+                        let account = candidate.info.account();
+                        self.cluster.quotas.assume(&mut hypothetical, account, &candidate.amount, -1);
                     }
                 }
                 if fits(&freed) > before {

@@ -56,7 +56,7 @@ impl Search<'_> {
         for candidate in &self.candidates {
             free_pods(&mut freed, candidate.info, candidate.info.usage.staying());
             if candidate.evictable {
-                quotas.assume(&mut hypothetical, candidate.info.team, &candidate.amount, -1);
+                quotas.assume(&mut hypothetical, candidate.info.account(), &candidate.amount, -1);
             }
         }
         let within_guarantee =

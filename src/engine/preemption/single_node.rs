@@ -74,8 +74,8 @@ impl Search<'_> {
         let mut hypothetical = self.assumptions.hypothetical.clone();
         self.parts(steps).iter().all(|part| {
             let permitted = self.may_take(part, &hypothetical, false);
-            let team = self.candidates[part.candidate].info.team;
-            self.cluster.quotas.assume(&mut hypothetical, team, &part.amount, -1);
+            let account = self.candidates[part.candidate].info.account();
+            self.cluster.quotas.assume(&mut hypothetical, account, &part.amount, -1);
             permitted
         })
     }

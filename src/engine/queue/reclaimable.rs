@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::cluster::ClusterState;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Hypothetical, Protection};
 use crate::types::ids::{PoolId, Priority, TeamId};
 use crate::types::ratio::Ratio;
 
@@ -48,10 +48,11 @@ impl Reclaimable {
     pub fn refresh(&mut self, state: &ClusterState, pool: PoolId, team: TeamId) -> Option<Ratio> {
         let lowest = state.totals.lowest(pool, team);
         let nothing = Hypothetical::new();
-        let own = [team];
+        // What is larger than the guarantee is protected with the whole usage, the rest with less.
+        let own = Protection { levels: &[team], oversize: &[team], from_borrower: true };
         let borrows = state.totals.parts(pool, team).any(|least| {
-            state.quotas.beyond_guarantee(pool, &own, least, &nothing)
-                && !state.quotas.would_fall_below_guarantee(pool, &own, least, &nothing)
+            state.quotas.beyond_guarantee(pool, own, least, &nothing)
+                && !state.quotas.would_fall_below_guarantee(pool, own, least, &nothing)
         });
         let known = self.teams.entry((pool, team)).or_default();
         known.lowest = lowest;

@@ -7,6 +7,8 @@ use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::preemption::{Nominated, Take};
 use crate::state::cluster::ClusterState;
+use crate::state::quotas::Account;
+use crate::state::rules::oversize_in;
 use crate::state::users::UserOf;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
@@ -24,6 +26,8 @@ pub struct Nomination {
     pub team: TeamId,
     /// Whether it is never preempted.
     pub fixed: bool,
+    /// The levels of its team's path with guarantees that are smaller than the workload.
+    pub oversize: Vec<TeamId>,
     /// Its user, where users of the team take turns.
     pub user: Option<UserOf>,
     /// The pool in which it starts.
@@ -62,6 +66,7 @@ pub struct Victim {
 impl Nomination {
     /// Nominates the capacity of a placement to a workload; [`Self::nominate`] charges it.
     pub fn new(
+        state: &ClusterState,
         waiting: &WaitingWorkload,
         pool: PoolId,
         placement: Placement,
@@ -73,6 +78,7 @@ impl Nomination {
             index: waiting.index,
             team: waiting.team,
             fixed: !waiting.preemptible,
+            oversize: state.at(waiting.index).map(|info| oversize_in(state, info, pool)).unwrap_or_default(),
             user: waiting.user.clone(),
             pool,
             shape: Arc::clone(&waiting.shape),
@@ -93,9 +99,16 @@ impl Nomination {
         state.at(self.index).filter(|info| info.workload.id == self.id)
     }
 
+    /// What the nominated capacity is charged to.
+    #[must_use]
+    pub fn account(&self) -> Account<'_> {
+        Account { team: self.team, oversize: &self.oversize }
+    }
+
     /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.team, &self.total, times);
+        state.quotas.hold_oversize(self.pool, &self.oversize, &self.total, times);
         if self.fixed {
             state.quotas.hold_fixed(self.pool, self.team, &self.total, times);
         }

@@ -127,10 +127,33 @@ pub fn would_be_within_guarantee_again(
 ) -> bool {
     let mut hypothetical = Hypothetical::new();
     let amount = info.staying_total();
-    state.quotas.assume(&mut hypothetical, info.team, &amount, -1);
-    let lower = state.totals.evictable_below(info.usage.pool, info.team, priority);
-    state.quotas.assume(&mut hypothetical, info.team, &lower, -1);
+    state.quotas.assume(&mut hypothetical, info.account(), &amount, -1);
+    if state
+        .quotas
+        .team(info.team)
+        .path
+        .iter()
+        .any(|at| state.quotas.quota_usage(info.usage.pool, *at).has_oversize())
+    {
+        let siblings = state.reclaimable(info.usage.pool, info.team);
+        for lower in siblings.filter(|sibling| state.priority_of(sibling) < priority) {
+            state.quotas.assume(&mut hypothetical, lower.account(), &lower.staying_total(), -1);
+        }
+    } else {
+        let lower = state.totals.evictable_below(info.usage.pool, info.team, priority);
+        state.quotas.assume(&mut hypothetical, info.team, &lower, -1);
+    }
     state.quotas.within_guarantee(info.usage.pool, info.team, &amount, &hypothetical)
+}
+
+/// The levels of its team's path with guarantees in the pool that are smaller than a workload (law 2). None for work that is
+/// never preempted: what nothing can take back counts against the guarantee.
+#[must_use]
+pub fn oversize_in(state: &ClusterState, info: &WorkloadInfo, pool: PoolId) -> Vec<TeamId> {
+    if info.unadmitted.is_some() || !state.preemptible(info) {
+        return Vec::new();
+    }
+    state.quotas.smaller_than(pool, info.team, &info.smallest_total())
 }
 
 /// Adds to `freed` all capacity that a workload holds on nodes, except terminating pods.

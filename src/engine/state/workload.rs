@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::capacity::devices::Holder;
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::nodes::{Hold, NodeTable};
-use crate::state::quotas::QuotaTree;
+use crate::state::quotas::{Account, QuotaTree};
 use crate::state::sizes::{SizedPod, granted};
 use crate::types::ids::{NodeId, PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
@@ -122,6 +122,9 @@ pub struct WorkloadInfo {
     pub charged_queue: Name,
     /// Whether it is charged as work that is never preempted.
     pub charged_fixed: bool,
+    /// The levels of its team's path that it is charged to without counting against their guarantees, because these are
+    /// smaller than it (law 2).
+    pub oversize: Vec<TeamId>,
     /// The nodes where pods of it could not be started.
     pub avoided_nodes: Option<Box<AvoidedNodes>>,
     /// It is ordered before the others of its team because it waits too long, or it started for that reason.
@@ -192,6 +195,19 @@ impl WorkloadInfo {
     #[must_use]
     pub fn least_total(&self) -> Vector {
         Vector::default().plus(&self.need, i64::from(self.least_pods()))
+    }
+
+    /// The need of its minimum of pods together, at its smallest size.
+    #[must_use]
+    pub fn smallest_total(&self) -> Vector {
+        let need = self.sizes.last().map_or(&self.need, |size| &size.need);
+        Vector::default().plus(need, i64::from(self.least_pods()))
+    }
+
+    /// What its usage is charged to.
+    #[must_use]
+    pub fn account(&self) -> Account<'_> {
+        Account { team: self.team, oversize: &self.oversize }
     }
 
     /// Whether it is admitted to a node that no longer exists, or runs with fewer pods than its admission or
@@ -436,6 +452,7 @@ pub fn charge_quotas(quotas: &mut QuotaTree, info: &WorkloadInfo, times: i64) {
         if info.unadmitted.is_some() {
             return;
         }
+        quotas.hold_oversize(info.usage.pool, &info.oversize, &held.plus(&terminating, -1), times);
         quotas.hold_queue(info.team, &info.charged_queue, &held, times);
         if let Some(user) = quotas.user_of(info.team, info.workload.user.as_ref()) {
             quotas.users.hold(&user, info.usage.pool, &held.plus(&terminating, -1), times);

@@ -73,6 +73,7 @@ pub fn binding<'a>(
         let owner = state.get(&reservation.owner);
         owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))
     };
+    let share = state.quotas.share(pool, waiting.team);
     scheduler.reservations.with_nodes(pool).filter_map(move |reservation| {
         let slot = reservation.slot()?;
         if reservation.owner == waiting.id || !waits(scheduler, &reservation.owner) {
@@ -81,7 +82,10 @@ pub fn binding<'a>(
         let before_owner = if reservation.team == waiting.team {
             stands_before(scheduler, waiting, reservation)
         } else {
-            within_guarantee && !owner_within_guarantee(reservation)
+            // A team that borrows with a workload larger than its guarantee has work within guarantee beside it.
+            within_guarantee
+                && (!owner_within_guarantee(reservation)
+                    || share < state.quotas.share(pool, reservation.team))
         };
         (!before_owner).then_some((reservation, slot))
     })

@@ -45,7 +45,7 @@ pub fn leave_guarantee_to_owner(
     let asked = || quota.governed().filter(|(index, _)| needs.get(*index) > 0);
     let uses_up = |(index, guaranteed): (usize, i64)| {
         let more = waiting.total.get(index);
-        more > 0 && quota.after(index, more, needs.get(index)) > guaranteed
+        more > 0 && quota.counted(index, more, needs.get(index)) > guaranteed
     };
     let uses_up = state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
         && asked().all(|(index, guaranteed)| needs.get(index) <= guaranteed)
@@ -80,7 +80,7 @@ pub fn team_has_reserved_capacity(scheduler: &mut Scheduler, attempt: Attempt<'_
     };
     let quota = state.quotas.quota_usage(pool, waiting.team);
     let has_all = |(index, guaranteed): (usize, i64)| {
-        quota.after(index, reserved(index), waiting.total.get(index)) > guaranteed
+        quota.counted(index, reserved(index), waiting.total.get(index)) > guaranteed
     };
     if !quota.governed().filter(|(index, _)| waiting.total.get(*index) > 0).all(has_all) {
         return false;

@@ -80,8 +80,13 @@ impl ClusterState {
     }
 
     fn set_team(&mut self, name: &Name, team: Option<Team>) -> Effect {
+        // Guarantees decide which workloads are larger than these.
+        let guarantees = |team: &Team| -> Vec<(Name, ResourceList)> {
+            let quotas = team.quotas.iter();
+            quotas.map(|(pool, quota)| (pool.clone(), quota.guaranteed.clone())).collect()
+        };
         let ownership = |team: Option<&Team>| {
-            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users))
+            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users, guarantees(team)))
         };
         let index = self.quotas.intern_team(name);
         let before = ownership(self.quotas.team(index).team.as_ref());
@@ -95,9 +100,11 @@ impl ClusterState {
         self.quotas.clear_usage();
         for id in &ids {
             let fixed = self.workloads.get(id).is_some_and(|info| !self.preemptible(info));
+            let levels = self.oversize_levels(id);
             if let Some(info) = self.workloads.get_mut(id) {
                 let queue = queue_name(&self.quotas, info);
                 (info.charged_queue, info.charged_fixed) = (queue, fixed);
+                info.oversize = levels;
                 charge_quotas(&mut self.quotas, info, 1);
             }
         }
@@ -147,6 +154,7 @@ impl ClusterState {
                     live: BTreeMap::new(),
                     charged_queue: "".into(),
                     charged_fixed: false,
+                    oversize: Vec::new(),
                     raised: false,
                     avoided_nodes: None,
                     shape: Arc::clone(&shape),

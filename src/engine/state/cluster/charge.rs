@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::state::cluster::state::ClusterState;
+use crate::state::rules::oversize_in;
 use crate::state::totals::Contribution;
 use crate::state::workload::{Phase, Usage, charge_nodes, charge_quotas, queue_name, settle_time, usage_of};
+use crate::types::ids::TeamId;
 use crate::types::{Standing, WorkloadId};
 
 impl ClusterState {
@@ -29,6 +31,12 @@ impl ClusterState {
         // devices.
         let nodes = std::mem::take(&mut info.usage.nodes);
         info.usage = Usage { pool: info.usage.pool, nodes, ..Usage::default() };
+    }
+
+    /// The levels that a workload is charged to without counting against their guarantees.
+    pub(super) fn oversize_levels(&self, id: &WorkloadId) -> Vec<TeamId> {
+        let holds = self.workloads.get(id).filter(|info| info.usage.pods > 0);
+        holds.map(|info| oversize_in(self, info, info.usage.pool)).unwrap_or_default()
     }
 
     pub(super) fn charge(&mut self, id: &WorkloadId) {
@@ -60,6 +68,9 @@ impl ClusterState {
         let usage = usage_of(info, pool, &self.nodes);
         let before = std::mem::replace(&mut info.usage, usage);
         info.charged_queue = queue_name(&self.quotas, info);
+        let levels = self.oversize_levels(id);
+        let Some(info) = self.workloads.get_mut(id) else { return };
+        info.oversize = levels;
         charge_quotas(&mut self.quotas, info, 1);
         charge_nodes(&mut self.nodes, info, &before.nodes);
         self.holders.add(info, &mut self.nodes);

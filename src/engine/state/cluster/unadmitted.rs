@@ -65,6 +65,7 @@ impl ClusterState {
             live: BTreeMap::from([(Some(node), 1)]),
             charged_queue: "".into(),
             charged_fixed: false,
+            oversize: Vec::new(),
             raised: false,
             avoided_nodes: None,
             unadmitted: Some(standing),

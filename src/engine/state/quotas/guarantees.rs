@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::state::quotas::tree::{Hypothetical, QuotaTree};
+use crate::state::quotas::hypothetical::{Account, Hypothetical, Protection};
+use crate::state::quotas::tree::QuotaTree;
+use crate::state::quotas::usage::QuotaUsage;
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::vector::{Resources, Vector};
 use crate::types::{Name, Queue};
@@ -23,7 +25,7 @@ impl QuotaTree {
             let quota_usage = &self.quota_usages[pool][*at];
             quota_usage.limit.iter().find_map(|(index, cap)| {
                 let more = amount.get(*index);
-                let change = hypothetical.get(at).map_or(0, |vector| vector.get(*index));
+                let change = hypothetical.change(*at, *index);
                 let over_now = !settled_only && quota_usage.held.get(*index).saturating_add(more) > *cap;
                 let over = over_now || quota_usage.after(*index, change, more) > *cap;
                 (more > 0 && over).then_some((*at, *index))
@@ -44,7 +46,7 @@ impl QuotaTree {
         self.teams[team].path.iter().any(|at| {
             let quota_usage = &self.quota_usages[pool][*at];
             quota_usage.limit.iter().any(|(index, cap)| {
-                let change = hypothetical.get(at).map_or(0, |vector| vector.get(*index));
+                let change = hypothetical.change(*at, *index);
                 let used = quota_usage.held.get(*index).saturating_sub(quota_usage.terminating.get(*index));
                 amount.get(*index) > 0 && used.saturating_add(change) > *cap
             })
@@ -91,8 +93,8 @@ impl QuotaTree {
                 let quota_usage = &self.quota_usages[pool][*at];
                 quota_usage.governed().all(|(index, guaranteed)| {
                     let more = amount.get(index);
-                    let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
-                    more == 0 || quota_usage.after(index, change, more) <= guaranteed
+                    more == 0
+                        || counted(quota_usage, *at, index, hypothetical).saturating_add(more) <= guaranteed
                 })
             })
     }
@@ -119,7 +121,7 @@ impl QuotaTree {
         own.governed().any(|(index, _)| amount.get(index) > 0)
             && own.governed().all(|(index, guaranteed)| {
                 let more = amount.get(index);
-                more == 0 || own.after(index, 0, more) <= guaranteed
+                more == 0 || own.counted(index, 0, more) <= guaranteed
             })
     }
 
@@ -132,12 +134,11 @@ impl QuotaTree {
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        let changed = hypothetical.get(&team).map(|change| amount.plus(change, 1));
         let asked = |index: usize| amount.get(index) > 0;
         let own = &self.quota_usages[pool][team];
         own.governed().any(|(index, _)| asked(index))
             && own.governed().filter(|(index, _)| asked(*index)).all(|(index, guaranteed)| {
-                own.after(index, 0, changed.as_ref().unwrap_or(amount).get(index)) <= guaranteed
+                counted(own, team, index, hypothetical).saturating_add(amount.get(index)) <= guaranteed
             })
     }
 
@@ -148,24 +149,41 @@ impl QuotaTree {
         self.teams[of].path.iter().copied().take_while(move |at| !above.contains(at))
     }
 
-    /// Whether each of `levels` holds more than its guarantee of a resource in `amount`, so `amount` may be
-    /// reclaimed from it. A level without a guarantee protects nothing.
+    /// Whether each level holds more than its guarantee of a resource in `amount`, so `amount` may be reclaimed from
+    /// the workload. A level without a guarantee, or with one that is smaller than the workload, protects nothing.
     #[must_use]
     pub fn beyond_guarantee(
         &self,
         pool: PoolId,
-        levels: &[TeamId],
+        protection: Protection<'_>,
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        levels.iter().all(|at| {
+        protection.levels.iter().all(|at| {
             let quota_usage = &self.quota_usages[pool][*at];
-            !quota_usage.has_guarantee()
-                || quota_usage.governed().any(|(index, guaranteed)| {
-                    let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
-                    amount.get(index) > 0 && quota_usage.after(index, change, 0) > guaranteed
-                })
+            let beyond = |(index, guaranteed): (usize, i64)| {
+                amount.get(index) > 0
+                    && self.protected(pool, *at, index, protection, hypothetical) > guaranteed
+            };
+            !quota_usage.has_guarantee() || protection.exempts(*at) || quota_usage.governed().any(beyond)
         })
+    }
+
+    /// The usage of a level that its guarantee protects, after hypothetical changes.
+    fn protected(
+        &self,
+        pool: PoolId,
+        at: TeamId,
+        index: usize,
+        protection: Protection<'_>,
+        hypothetical: &Hypothetical,
+    ) -> i64 {
+        let quota_usage = &self.quota_usages[pool][at];
+        if protection.is_whole(at) {
+            quota_usage.after(index, hypothetical.change(at, index), 0)
+        } else {
+            counted(quota_usage, at, index, hypothetical)
+        }
     }
 
     /// Whether each of `levels` holds more of any resource than its guarantee.
@@ -185,49 +203,64 @@ impl QuotaTree {
         })
     }
 
-    /// Whether one of `levels` that has a guarantee would still hold more than it, of a resource in `amount`, without
-    /// `amount`.
+    /// Whether one level that has a guarantee would still hold more than it, of a resource in `amount`, without
+    /// `amount`; or its guarantee is smaller than the workload, and so protects no part of it.
     #[must_use]
     pub fn any_beyond_guarantee_without(
         &self,
         pool: PoolId,
-        levels: &[TeamId],
+        protection: Protection<'_>,
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        levels.iter().any(|at| {
-            let quota_usage = &self.quota_usages[pool][*at];
-            quota_usage.governed().any(|(index, guaranteed)| {
-                let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
-                let less = amount.get(index);
-                less > 0 && quota_usage.after(index, change, 0).saturating_sub(less) > guaranteed
-            })
+        protection.levels.iter().any(|at| {
+            let beyond = |(index, guaranteed): (usize, i64)| {
+                let (less, used) =
+                    (amount.get(index), self.protected(pool, *at, index, protection, hypothetical));
+                less > 0 && used.saturating_sub(less) > guaranteed
+            };
+            protection.exempts(*at) || self.quota_usages[pool][*at].governed().any(beyond)
         })
     }
 
-    /// Whether one of `levels` would fall below its guarantee without `amount`.
+    /// Whether one level would fall below its guarantee without `amount` of the workload.
     #[must_use]
     pub fn would_fall_below_guarantee(
         &self,
         pool: PoolId,
-        levels: &[TeamId],
+        protection: Protection<'_>,
         amount: &Vector,
         hypothetical: &Hypothetical,
     ) -> bool {
-        levels.iter().any(|at| {
-            let quota_usage = &self.quota_usages[pool][*at];
-            quota_usage.governed().any(|(index, guaranteed)| {
-                let change = hypothetical.get(at).map_or(0, |vector| vector.get(index));
-                let less = amount.get(index);
-                less > 0 && quota_usage.after(index, change, 0).saturating_sub(less) < guaranteed
-            })
+        protection.levels.iter().filter(|at| !protection.exempts(**at)).any(|at| {
+            let below = |(index, guaranteed): (usize, i64)| {
+                let (less, used) =
+                    (amount.get(index), self.protected(pool, *at, index, protection, hypothetical));
+                less > 0 && used.saturating_sub(less) < guaranteed
+            };
+            self.quota_usages[pool][*at].governed().any(below)
         })
     }
 
+    /// The levels of a team's path with guarantees in the pool that are smaller than `least`, the smallest size of a
+    /// preemptible workload.
+    #[must_use]
+    pub fn smaller_than(&self, pool: PoolId, team: TeamId, least: &Vector) -> Vec<TeamId> {
+        let path = self.teams[team].path.iter().copied();
+        path.filter(|at| self.quota_usages[pool][*at].is_smaller_than(least)).collect()
+    }
+
     /// Adds `amount` × `times` to the hypothetical usage of a team and all teams above it.
-    pub fn assume(&self, hypothetical: &mut Hypothetical, team: TeamId, amount: &Vector, times: i64) {
-        for at in &self.teams[team].path {
-            hypothetical.entry(*at).or_default().add(amount, times);
+    pub fn assume<'a>(
+        &self,
+        hypothetical: &mut Hypothetical,
+        account: impl Into<Account<'a>>,
+        amount: &Vector,
+        times: i64,
+    ) {
+        let account: Account<'a> = account.into();
+        for at in &self.teams[account.team].path {
+            hypothetical.add(*at, amount, times, account.oversize.contains(at));
         }
     }
 
@@ -248,7 +281,7 @@ impl QuotaTree {
             for (index, lendable) in &quota_usage.lendable {
                 let more = if path.contains(&at) { amount.get(*index) } else { 0 };
                 let reserved = quota_usage.guaranteed.get(*index).saturating_sub(*lendable);
-                let left = reserved.saturating_sub(quota_usage.after(*index, 0, more));
+                let left = reserved.saturating_sub(quota_usage.counted(*index, 0, more));
                 reserve.set(*index, left.max(0));
             }
             reserve
@@ -272,4 +305,10 @@ impl QuotaTree {
         }
         total
     }
+}
+
+/// The usage that counts against the guarantee of a team, after hypothetical changes.
+fn counted(quota_usage: &QuotaUsage, at: TeamId, index: usize, hypothetical: &Hypothetical) -> i64 {
+    let change = hypothetical.change(at, index).saturating_sub(hypothetical.oversize(at, index));
+    quota_usage.counted(index, change, 0)
 }

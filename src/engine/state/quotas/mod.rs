@@ -5,9 +5,11 @@
 //! parent.
 
 mod guarantees;
+mod hypothetical;
 mod past;
 mod shares;
 mod tree;
 mod usage;
 
-pub use crate::state::quotas::tree::{Hypothetical, QuotaTree, Share};
+pub use crate::state::quotas::hypothetical::{Account, Hypothetical, Protection};
+pub use crate::state::quotas::tree::{QuotaTree, Share};

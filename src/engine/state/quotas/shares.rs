@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::state::quotas::tree::{Hypothetical, QuotaTree, Share};
+use crate::state::quotas::hypothetical::Hypothetical;
+use crate::state::quotas::tree::{QuotaTree, Share};
 use crate::types::ids::{PoolId, TeamId};
 use crate::types::ratio::{self, Ratio};
 use crate::types::vector::Vector;

@@ -39,9 +39,6 @@ impl TeamInfo {
 /// borrowed.
 pub type Share = Vec<Ratio>;
 
-/// Hypothetical changes of usage, by team.
-pub type Hypothetical = BTreeMap<TeamId, Vector>;
-
 /// All teams in all pools.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaTree {
@@ -107,11 +104,12 @@ impl QuotaTree {
         for pool in PoolId::first(self.pool_names.len()) {
             let quota = team.as_ref().and_then(|team| team.quotas.get(&self.pool_names[pool]));
             let old = std::mem::take(&mut self.quota_usages[pool][index]);
-            let (held, terminating, nominated, fixed) = (old.held, old.terminating, old.nominated, old.fixed);
+            let (held, terminating, nominated) = (old.held, old.terminating, old.nominated);
+            let (fixed, oversize) = (old.fixed, old.oversize);
             // What a team borrowed is not forgotten when its definition changes.
             let past = old.past;
             let mut quota_usage =
-                QuotaUsage { held, terminating, nominated, fixed, past, ..QuotaUsage::default() };
+                QuotaUsage { held, terminating, nominated, fixed, oversize, past, ..QuotaUsage::default() };
             if let Some(quota) = quota {
                 let mut caps = |list: &crate::types::amount::ResourceList| {
                     list.iter().map(|(name, amount)| (resources.intern(name), amount.as_milli())).collect()
@@ -184,6 +182,7 @@ impl QuotaTree {
             quota_usage.terminating = Vector::default();
             quota_usage.nominated = Vector::default();
             quota_usage.fixed = Vector::default();
+            quota_usage.oversize = Vector::default();
             quota_usage.clear_cache();
         }
         self.queue_held.clear();
@@ -197,6 +196,15 @@ impl QuotaTree {
             let quota_usage = &mut self.quota_usages[pool][*at];
             quota_usage.held.add(held, times);
             quota_usage.terminating.add(terminating, times);
+            quota_usage.clear_cache();
+        }
+    }
+
+    /// Adds `amount` × `times` to the usage that the guarantees of these teams do not count.
+    pub fn hold_oversize(&mut self, pool: PoolId, levels: &[TeamId], amount: &Vector, times: i64) {
+        for at in levels {
+            let quota_usage = &mut self.quota_usages[pool][*at];
+            quota_usage.oversize.add(amount, times);
             quota_usage.clear_cache();
         }
     }

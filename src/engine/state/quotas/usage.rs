@@ -26,6 +26,8 @@ pub struct QuotaUsage {
     pub(super) nominated: Vector,
     /// The part of the usage, once all preemptors have started, that is never preempted.
     pub(super) fixed: Vector,
+    /// The part of the usage, once all preemptors have started, of workloads that are larger than the guarantee.
+    pub(super) oversize: Vector,
     /// Past borrowed usage, decayed over time (`QuotaTree::accrue`).
     pub past: Past,
     /// Cached results, valid until the next change.
@@ -46,6 +48,31 @@ impl QuotaUsage {
     pub fn after(&self, index: usize, change: i64, more: i64) -> i64 {
         let held = self.held.get(index).saturating_sub(self.terminating.get(index));
         held.saturating_add(self.nominated.get(index)).saturating_add(change).saturating_add(more)
+    }
+
+    /// The part of that usage that counts against the guarantee: without workloads that are larger than the guarantee (law
+    /// 2).
+    #[must_use]
+    pub fn counted(&self, index: usize, change: i64, more: i64) -> i64 {
+        self.after(index, change, more).saturating_sub(self.oversize.get(index))
+    }
+
+    /// What workloads that are larger than the guarantee use of a resource.
+    #[must_use]
+    pub fn oversize(&self, index: usize) -> i64 {
+        self.oversize.get(index)
+    }
+
+    /// Whether workloads that are larger than the guarantee run.
+    #[must_use]
+    pub fn has_oversize(&self) -> bool {
+        self.governed().any(|(index, _)| self.oversize.get(index) > 0)
+    }
+
+    /// Whether a workload of that smallest size is larger than the guarantee.
+    #[must_use]
+    pub(super) fn is_smaller_than(&self, least: &Vector) -> bool {
+        self.governed().any(|(index, guaranteed)| least.get(index) > guaranteed)
     }
 
     /// The part of that usage that is never preempted.
