@@ -437,14 +437,16 @@ impl Judge {
             let protected = |books: &Books| {
                 let size = books.sizes.get(name).copied().unwrap_or(0);
                 let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
-                // One that was admitted and evicted between two snapshots is in neither.
+                // In a snapshot before its admission it is not charged yet.
                 let unseen = if books.admissions.contains_key(name) { 0 } else { size };
                 // No guarantee protects what is larger from work within guarantee (law 2).
                 let exempt = eviction.reason == "Reclaimed" && size > guarantee;
                 !exempt && books.charged(team) + unseen + books.nominated(team, eviction) <= guarantee
             };
             let mut all = self.last.iter().chain([books]);
-            if foreign && reclaims && all.all(|books| known(books) && protected(books)) {
+            // Of one that came and went between two snapshots the books of that instant are not known.
+            let shown = self.last.iter().any(|books| books.admissions.contains_key(name));
+            if shown && foreign && reclaims && all.all(|books| known(books) && protected(books)) {
                 breaches.push(format!(
                     "law 3: {name} of team {team} within its guarantee went for {}",
                     eviction.preemptor

@@ -1,5 +1,5 @@
-//! The simulator's outcome of a scenario equals the cluster's: starts in order and time, evictions with their
-//! cause, ends.
+//! The simulator's outcome of a scenario equals the cluster's: starts in order and time, until the first
+//! end with their nodes, evictions with their cause, ends.
 //!
 //! Copies of one document are alike, and a cluster orders them by creation time, so they share one name here.
 
@@ -33,6 +33,9 @@ struct Happened {
     evictions: BTreeMap<(String, String, String), usize>,
     /// Number of successful ends.
     ended: BTreeMap<String, usize>,
+    /// Number of starts before the first end. Of pods that end together one ends first on a cluster, and its room is
+    /// taken first, so only these starts have nodes to compare.
+    placed: usize,
 }
 
 /// A start, for the first time or again.
@@ -43,6 +46,8 @@ struct Start {
     name: String,
     /// Time since submission.
     waited: Duration,
+    /// Pods by node.
+    nodes: BTreeMap<String, u32>,
 }
 
 impl Happened {
@@ -61,6 +66,14 @@ impl Happened {
             }
         }
         order
+    }
+
+    /// Number of the first starts by name and nodes.
+    fn places(&self, first: usize) -> BTreeMap<(&str, &BTreeMap<String, u32>), usize> {
+        let mut places = BTreeMap::new();
+        let first = self.starts.iter().take(first);
+        first.for_each(|start| count(&mut places, (start.name.as_str(), &start.nodes)));
+        places
     }
 
     /// Number of starts, evictions and ends.
@@ -91,6 +104,7 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
             at: admission.at.0,
             name: name.clone(),
             waited: admission.at.0.saturating_sub(workload.submitted.0),
+            nodes: admission.nodes.iter().map(|(node, pods)| (node.to_string(), *pods)).collect(),
         }));
         for eviction in &workload.evictions {
             count(
@@ -102,14 +116,17 @@ fn simulated(scenario: &Scenario) -> Result<Happened> {
             count(&mut happened.ended, name);
         }
     }
-    Ok(happened.in_order())
+    let mut happened = happened.in_order();
+    let first = outcome.workloads.iter().filter_map(|workload| workload.finished).map(|end| end.0).min();
+    happened.placed = happened.starts.iter().filter(|start| first.is_none_or(|end| start.at < end)).count();
+    Ok(happened)
 }
 
 /// Every start and eviction that the API server has shown, by Job and time.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     created: BTreeMap<String, Timestamp>,
-    starts: BTreeSet<(String, Timestamp)>,
+    starts: BTreeMap<(String, Timestamp), BTreeMap<String, u32>>,
     evictions: BTreeMap<(String, Timestamp), Eviction>,
     ended: BTreeSet<String>,
 }
@@ -123,7 +140,9 @@ impl Seen {
         let runs = job.spec.as_ref().is_some_and(|spec| spec.suspend != Some(true));
         let record = annotation(names::ADMISSION).and_then(|text| serde_json::from_str::<Record>(text).ok());
         if let Some(record) = record.filter(|_| runs) {
-            self.starts.insert((label.clone(), record.at));
+            // Nodes of pods that have ended may be left out later.
+            let nodes = record.nodes.into_iter().map(|(node, pods)| (node.to_string(), pods)).collect();
+            self.starts.entry((label.clone(), record.at)).or_insert(nodes);
         }
         let eviction =
             annotation(names::EVICTION).and_then(|text| serde_json::from_str::<Eviction>(text).ok());
@@ -139,10 +158,11 @@ impl Seen {
     /// The same in the simulator's form, with times since `began`.
     fn happened(&self, began: Timestamp) -> Happened {
         let mut happened = Happened::default();
-        for (label, at) in &self.starts {
+        for ((label, at), nodes) in &self.starts {
             let since = |time: &Timestamp| Duration::try_from(at.duration_since(*time)).unwrap_or_default();
             let waited = self.created.get(label).map(since).unwrap_or_default();
-            happened.starts.push(Start { at: since(&began), name: alike(label), waited });
+            let nodes = nodes.clone();
+            happened.starts.push(Start { at: since(&began), name: alike(label), waited, nodes });
         }
         for ((label, _), eviction) in &self.evictions {
             count(
@@ -192,6 +212,12 @@ async fn compare(world: &mut World, scenario: Scenario) -> Result<()> {
         "started in the order {:?}, simulated {:?}",
         happened.order(),
         expected.order()
+    );
+    ensure!(
+        happened.places(expected.placed) == expected.places(expected.placed),
+        "placed {:?}, simulated {:?}",
+        happened.places(expected.placed),
+        expected.places(expected.placed)
     );
     ensure!(
         happened.evictions == expected.evictions,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_engine::Engine;
 use sluice_engine::types::{
-    Action, Admission, Event, EvictReason, Name, Observed, Pod, PodId, PodShape, Settings, Team, Time,
+    Action, Admission, Event, EvictReason, Name, Node, Observed, Pod, PodId, PodShape, Settings, Team, Time,
     Workload, WorkloadId,
 };
 
@@ -100,6 +100,22 @@ impl Cluster {
         self.engine.apply(Event::WorkloadApplied(workload), self.now);
         self.plan();
         id
+    }
+
+    /// A node closes for new pods, or opens again; the engine learns of it at once, and plans.
+    pub fn cordon(&mut self, number: usize, closed: bool) {
+        let Some((name, count)) = self.capacity.iter().nth(number % self.capacity.len().max(1)) else {
+            return;
+        };
+        let node = Node { schedulable: !closed, ..node(name, *count) };
+        self.engine.apply(Event::NodeApplied(node), self.now);
+        self.plan();
+    }
+
+    /// A team is edited; the engine learns of it at once, and plans.
+    pub fn edit(&mut self, team: Team) {
+        self.engine.apply(Event::TeamApplied(team), self.now);
+        self.plan();
     }
 
     /// A workload of pods with so many GPUs each, submitted now.

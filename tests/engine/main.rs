@@ -7,6 +7,7 @@ mod constraints;
 mod currency;
 mod defragment;
 mod echoes;
+mod elastic;
 mod eviction_cost;
 mod fair_share;
 mod fair_share_window;

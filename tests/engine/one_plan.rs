@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use sluice_engine::types::{Action, EvictReason, Observed, Reason, Settings, Workload, WorkloadId};
+use sluice_engine::types::{Action, EvictReason, Observed, Reason, Settings, Team, Workload, WorkloadId};
 
 use super::echoes::Cluster;
 use super::ops::{Setup, TEAMS, setup};
@@ -36,17 +36,37 @@ fn submission() -> impl Strategy<Value = Submission> {
     )
 }
 
-fn cluster(setup: &Setup, seed: u64) -> Cluster {
+fn teams(setup: &Setup) -> Vec<Team> {
     let parent_of = |i: usize| (i < 2 && setup.parent.is_some()).then_some("top");
     let limit = |i: usize| setup.limits[i].map(|limit| limit.max(setup.guarantees[i]));
     let mut teams: Vec<_> = (0..3)
         .map(|i| {
             let team = team(TEAMS[i], parent_of(i), setup.guarantees[i], limit(i));
-            sluice_engine::types::Team { weight: setup.weights[i], ..team }
+            Team { weight: setup.weights[i], ..team }
         })
         .collect();
     teams.extend(setup.parent.map(|guaranteed| team("top", None, guaranteed, None)));
-    Cluster::new(&setup.nodes, teams, Settings::default(), seed)
+    teams
+}
+
+fn cluster(setup: &Setup, seed: u64) -> Cluster {
+    Cluster::new(&setup.nodes, teams(setup), Settings::default(), seed)
+}
+
+/// An event of the environment besides submissions and ends.
+#[derive(Clone, Debug)]
+enum Edit {
+    Cordon(usize),
+    Open(usize),
+    Guarantee(usize, i64),
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        (0..4_usize).prop_map(Edit::Cordon),
+        (0..4_usize).prop_map(Edit::Open),
+        (0..3_usize, 0..9_i64).prop_map(|(team, gpus)| Edit::Guarantee(team, gpus)),
+    ]
 }
 
 fn workload(cluster: &Cluster, name: &str, submission: &Submission) -> Workload {
@@ -130,14 +150,35 @@ fn nth_running(cluster: &Cluster, n: usize) -> Option<WorkloadId> {
     running.get(n % running.len().max(1)).map(|workload| workload.id.clone())
 }
 
-/// False for an eviction for a preemptor that does not name the workload which took over the capacity cleared before.
-fn names_taker(action: &Action, of: &WorkloadId) -> bool {
+/// False for an eviction for a preemptor that does not name the workload which took over the capacity cleared before, or,
+/// with `edits`, the last change since its plan.
+fn names_cause(action: &Action, of: &WorkloadId, edits: bool) -> bool {
     match action {
         Action::Evict { preemptor, message, .. } | Action::Resize { preemptor, message, .. } => {
-            preemptor.as_ref() != Some(of) || message.contains("took over the capacity")
+            preemptor.as_ref() != Some(of)
+                || message.contains("took over the capacity")
+                || edits && message.contains("does not hold any more, last since a change of")
         }
         _ => true,
     }
+}
+
+/// Every second preemption for one start names its cause.
+fn added_victims_are_named(cluster: &Cluster, edits: bool) -> Result<(), TestCaseError> {
+    let mut planned: BTreeSet<WorkloadId> = BTreeSet::new();
+    for actions in cluster.plans() {
+        for id in preemptors_of(actions) {
+            let once =
+                planned.insert(id.clone()) || actions.iter().all(|action| names_cause(action, &id, edits));
+            prop_assert!(once, "{} preempts twice for one start: {:?}", id, cluster.log);
+        }
+        for action in actions {
+            if let Action::Admit { workload, .. } = action {
+                planned.remove(workload);
+            }
+        }
+    }
+    Ok(())
 }
 
 proptest! {
@@ -175,18 +216,32 @@ proptest! {
             (0..*steps).for_each(|_| _ = cluster.step());
         }
         cluster.settle();
-        let mut planned: BTreeSet<WorkloadId> = BTreeSet::new();
-        for actions in cluster.plans() {
-            for id in preemptors_of(actions) {
-                let once = planned.insert(id.clone()) || actions.iter().all(|action| names_taker(action, &id));
-                prop_assert!(once, "{} preempts twice for one start: {:?}", id, cluster.log);
-            }
-            for action in actions {
-                if let Action::Admit { workload, .. } = action {
-                    planned.remove(workload);
+        added_victims_are_named(&cluster, false)?;
+    }
+
+    #[test]
+    fn law_8_an_added_victim_names_the_edit_that_broke_the_plan(
+        setup in setup(),
+        submissions in prop::collection::vec((submission(), 0..12_usize, prop::option::of(edit())), 1..12),
+        seed in any::<u64>(),
+    ) {
+        let (mut setup, mut cluster) = (setup.clone(), cluster(&setup, seed));
+        for (i, (submission, steps, edit)) in submissions.iter().enumerate() {
+            match edit {
+                Some(Edit::Cordon(node)) => cluster.cordon(*node, true),
+                Some(Edit::Open(node)) => cluster.cordon(*node, false),
+                Some(Edit::Guarantee(team, gpus)) => {
+                    setup.guarantees[*team] = *gpus;
+                    cluster.edit(teams(&setup).swap_remove(*team));
                 }
+                None => {}
             }
+            let workload = workload(&cluster, &format!("w{i}"), submission);
+            cluster.submit(workload);
+            (0..*steps).for_each(|_| _ = cluster.step());
         }
+        cluster.settle();
+        added_victims_are_named(&cluster, true)?;
     }
 }
 

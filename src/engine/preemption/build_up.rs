@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::preemption::search::{Basis, Search, Step};
-use crate::types::ids::NodeId;
+use crate::state::quotas::Hypothetical;
+use crate::types::ids::{NodeId, TeamId};
 
 impl Search<'_> {
     /// Takes steps in order until the preemptor can start on `nodes`. Then drops every step that is not needed, the
@@ -66,6 +67,9 @@ impl Search<'_> {
                     part.amount.add(&candidate.info.need, -i64::from(before));
                 }
                 if self.may_take(&part, &hypothetical, below_guarantee) {
+                    if below_guarantee {
+                        self.leave_shrinkable(candidate.info.team, &mut sequence, &mut hypothetical);
+                    }
                     let account = candidate.info.account();
                     self.cluster.quotas.assume(&mut hypothetical, account, &part.amount, -1);
                     sequence.push(*step);
@@ -78,5 +82,19 @@ impl Search<'_> {
             }
         }
         sequence
+    }
+
+    /// Takes the steps that shrink a workload of a team out of a sequence. Once a workload leaves the team below its
+    /// guarantee, the guarantee covers the pods that they would take (law 3).
+    fn leave_shrinkable(&self, team: TeamId, sequence: &mut Vec<Step>, hypothetical: &mut Hypothetical) {
+        sequence.retain(|step| {
+            let candidate = &self.candidates[step.candidate()];
+            let shrinks = matches!(step, Step::Pod(..)) && candidate.info.team == team && !candidate.own;
+            if shrinks {
+                let account = candidate.info.account();
+                self.cluster.quotas.assume(hypothetical, account, &candidate.info.need, 1);
+            }
+            !shrinks
+        });
     }
 }

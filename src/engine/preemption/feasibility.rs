@@ -144,8 +144,11 @@ impl Search<'_> {
         // No workload moves where siblings are preempted by priority: the move would disturb equals for priority.
         let moves = moves && own.is_empty();
         classified.taken = own;
-        // Smaller parts first, so that as few parts as possible leave a team below its guarantee.
-        left.sort_by_key(|part| (part.amount.entries().map(|(_, milli)| milli).max(), part.candidate));
+        // Smaller parts first, so that as few parts as possible leave a team below its guarantee. Workloads that shrink
+        // come last: where others leave the team below its guarantee, it covers the pods that they would lose (law 3).
+        left.sort_by_key(|part| {
+            (!part.whole, part.amount.entries().map(|(_, milli)| milli).max(), part.candidate)
+        });
         while !left.is_empty() {
             let may_take = |part: &Part, below_guarantee: bool| {
                 self.may_take(part, &classified.hypothetical, below_guarantee)
@@ -155,7 +158,8 @@ impl Search<'_> {
             } else if let Some(next) = left.iter().position(|part| moves && may_move(part)) {
                 classified.moving.push(left.remove(next));
             } else {
-                let permitted = |part: &Part| self.basis == Basis::WithinGuarantee && may_take(part, true);
+                let permitted =
+                    |part: &Part| self.basis == Basis::WithinGuarantee && part.whole && may_take(part, true);
                 let next = left.iter().position(permitted)?;
                 classified.below_guarantee += 1;
                 classified.take(left.remove(next), self);

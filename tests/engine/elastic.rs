@@ -1,0 +1,127 @@
+//! Law 3 for elastic workloads: another team takes none below what the guarantee of its team covers.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sluice_engine::types::{
+    Action, EvictReason, Name, Observed, ResizeCause, Settings, Workload, WorkloadId,
+};
+
+use super::echoes::Cluster;
+use super::ops::TEAMS;
+use super::world::team;
+
+/// A workload to submit: its team, pods, GPUs of each, and the least pods of an elastic one.
+type Submission = (usize, u32, i64, Option<u32>);
+
+fn submission() -> impl Strategy<Value = Submission> {
+    let least = prop::option::weighted(0.6, 1..5_u32);
+    (0..3_usize, 1..7_u32, 1..3_i64, least)
+}
+
+fn gpus(cluster: &Cluster, id: &WorkloadId, pods: u32) -> i64 {
+    let requests = &cluster.objects[id].shape.requests;
+    requests.values().map(|amount| amount.as_milli() / 1_000).sum::<i64>() * i64::from(pods)
+}
+
+fn admitted(workload: &Workload) -> u32 {
+    match &workload.state {
+        Observed::Admitted(admission) => admission.pods,
+        _ => 0,
+    }
+}
+
+/// The usage of each team while nothing is under way.
+fn usage(cluster: &Cluster) -> BTreeMap<Name, i64> {
+    let mut usage: BTreeMap<Name, i64> = BTreeMap::new();
+    for (id, workload) in &cluster.objects {
+        *usage.entry(workload.team.clone()).or_default() += gpus(cluster, id, admitted(workload));
+    }
+    usage
+}
+
+/// A victim that one plan takes from another team: the pods that it had, and the pods that it keeps.
+struct Taken {
+    id: WorkloadId,
+    before: u32,
+    after: u32,
+    /// Whether the preemptor is within guarantee.
+    reclaimed: bool,
+}
+
+fn taken(cluster: &Cluster, before: &BTreeMap<WorkloadId, u32>, began: usize) -> Vec<Taken> {
+    let of_another = |id: &WorkloadId, by: &Option<WorkloadId>| {
+        by.as_ref().is_some_and(|by| cluster.objects[by].team != cluster.objects[id].team)
+    };
+    let mut taken = Vec::new();
+    for action in &cluster.log[began..] {
+        let (id, after, reclaimed) = match action {
+            Action::Evict { workload, preemptor, reason, .. }
+                if *reason != EvictReason::Moved && of_another(workload, preemptor) =>
+            {
+                (workload, 0, *reason == EvictReason::Reclaimed)
+            }
+            Action::Resize { workload, preemptor, admission, cause: ResizeCause::Shrunk, .. }
+                if of_another(workload, preemptor) =>
+            {
+                (workload, admission.pods, false)
+            }
+            _ => continue,
+        };
+        taken.push(Taken { id: id.clone(), before: before[id], after, reclaimed });
+    }
+    taken
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_3_an_elastic_workload_keeps_what_the_guarantee_covers(
+        nodes in prop::collection::vec(2..9_i64, 1..4),
+        guarantees in prop::array::uniform3(0..8_i64),
+        submissions in prop::collection::vec(submission(), 2..10),
+        seed in any::<u64>(),
+    ) {
+        let teams = (0..3).map(|i| team(TEAMS[i], None, guarantees[i], None)).collect();
+        let mut cluster = Cluster::new(&nodes, teams, Settings::default(), seed);
+        for (i, (of, pods, each, least)) in submissions.iter().enumerate() {
+            let used = usage(&cluster);
+            let before: BTreeMap<WorkloadId, u32> =
+                cluster.objects.iter().map(|(id, workload)| (id.clone(), admitted(workload))).collect();
+            let began = cluster.log.len();
+            let job = cluster.job(TEAMS[*of], &format!("w{i}"), *pods, *each);
+            cluster.submit(Workload { min_pods: least.map(|least| least.min(*pods)), ..job });
+
+            let taken = taken(&cluster, &before, began);
+
+            for victim in &taken {
+                let (team, min) = (&cluster.objects[&victim.id].team, cluster.objects[&victim.id].min_pods);
+                let guarantee = guarantees[TEAMS.iter().position(|name| **name == **team).unwrap_or(0)];
+                let Some(least) = min.filter(|least| *least < victim.before) else { continue };
+                // What cannot shrink to the guarantee has no protected part for work within guarantee (law 2).
+                if victim.reclaimed && gpus(&cluster, &victim.id, least) > guarantee {
+                    continue;
+                }
+                let left: i64 = used[team]
+                    - taken
+                        .iter()
+                        .filter(|other| cluster.objects[&other.id].team == *team)
+                        .map(|other| gpus(&cluster, &other.id, other.before - other.after))
+                        .sum::<i64>();
+                let shrunk = used[team] - gpus(&cluster, &victim.id, victim.before - least);
+                prop_assert!(
+                    victim.after > 0 || shrunk > guarantee,
+                    "{} goes, though shrinking it leaves {} of {} GPUs: {:?}",
+                    victim.id, shrunk, guarantee, cluster.log
+                );
+                prop_assert!(
+                    victim.after == 0 || left >= guarantee,
+                    "{} shrinks to {} pods, which leaves {} of {} GPUs: {:?}",
+                    victim.id, victim.after, left, guarantee, cluster.log
+                );
+            }
+            cluster.settle();
+        }
+    }
+}
