@@ -48,7 +48,7 @@ soak: ## check the laws on many more random worlds and hostile objects, with a n
 
 chaos: export SEED ?= $(shell date +%s)
 chaos: export FAULTS ?= 1000
-chaos: cluster ## two replicas under random load and FAULTS=1000 faults drawn from a SEED, watched by an observer
+chaos: packages cluster ## two replicas under random load and FAULTS=1000 faults drawn from a SEED, watched by an observer
 	cargo test --test chaos -- --nocapture
 
 golden: export GOLDEN = write

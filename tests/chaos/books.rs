@@ -6,7 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Result;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::Value;
+use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
 use sluice_harness::{JobView, Kubectl, PodView, View};
 
@@ -19,6 +24,10 @@ const PERSISTS: usize = 4;
 /// Snapshots in a row, about half a minute, in which a workload within its guarantee may wait for borrowers to go. A
 /// take-over of the lead takes a few seconds, and so does the grace period of a victim.
 const STARVES: usize = 75;
+
+/// Snapshots in a row, about half a minute, in which the status of a Team may say less or more than it holds: there may
+/// be no leader for a few seconds, and statuses are written a few seconds apart.
+const LATE: usize = 75;
 
 /// The most evictions of one workload for others in a soak; each of its runs lasts a few seconds.
 const EVICTIONS: usize = 10;
@@ -55,8 +64,8 @@ pub struct Node {
 }
 
 /// How long before an admission a pod of others must have been bound to count as known: its news may still have been on
-/// its way, because watches are cut and replicas are frozen.
-const NEWS: i64 = 10_000;
+/// its way, because watches are cut, replicas are frozen, and their clocks are wrong by up to 8 s.
+const NEWS: i64 = 20_000;
 
 impl Node {
     /// GPUs that admitted work claims, with the other pods that were bound well before the newest admission here. A
@@ -77,9 +86,15 @@ impl Node {
     }
 }
 
-/// What one snapshot shows.
+/// What one snapshot shows. Namespaces have the name of their team in it.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
+    /// When it was taken, in milliseconds since 1970.
+    pub taken: i64,
+    /// The team of each namespace.
+    pub homes: BTreeMap<String, String>,
+    /// GPUs in use by team, as the Team's status says.
+    pub said: BTreeMap<String, i64>,
     pub teams: BTreeMap<String, Team>,
     /// GPUs of admitted work by team, without the teams below it.
     pub admitted: BTreeMap<String, i64>,
@@ -132,7 +147,8 @@ impl Books {
             let Some(record) = job.admission.as_ref().filter(|_| !job.deleting) else { continue };
             counted.extend(pods.iter().map(|pod| pod.uid.as_str()));
             books.admissions.insert(format!("{}/{}", job.namespace, job.name), record.at.as_millisecond());
-            books.charge(&job.namespace, &job.name, job.gpus, record, job.admitted(), &pods);
+            let runs = job.admitted() && !job.ending;
+            books.charge(&job.namespace, &job.name, job.gpus, record, runs, &pods);
             let live = pods.iter().filter(|pod| pod.running()).count();
             if job.admitted() && live > usize::try_from(record.pods).unwrap_or(usize::MAX) {
                 books
@@ -244,9 +260,11 @@ impl Books {
     /// Room of a pod that no admission gave it.
     fn claim_bound(&mut self, pod: &PodView) {
         if let Some(node) = pod.node.as_ref().and_then(|node| self.nodes.get_mut(node)) {
-            let since = pod.bound_at.map_or(0, jiff::Timestamp::as_millisecond);
+            let since = pod.bound_at.map_or(0, Timestamp::as_millisecond);
             let who = format!("{}/{}", pod.namespace, pod.name);
-            node.claims.push(Claim { who, gpus: pod.gpus, since, admitted: false });
+            // Sluice has placed the pods of a team's Jobs itself, so it knows of them until they have gone.
+            let admitted = pod.job.is_some() && self.teams.contains_key(&pod.namespace);
+            node.claims.push(Claim { who, gpus: pod.gpus, since, admitted });
         }
     }
 
@@ -327,9 +345,47 @@ impl Observer {
         let view = tokio::time::timeout(READ, View::take(&self.client)).await??;
         let teams = self.kubectl.run(&["get", "teams", "-o", "json", "--request-timeout=5s"], None).await?;
         let teams: Value = serde_json::from_str(&teams.stdout)?;
-        let books = Books::of(&view, teams_of(&teams));
-        Ok((view, books))
+        let homes = self.homes().await?;
+        let books = Books::of(&at_home(view.clone(), &homes), teams_of(&teams));
+        let (said, taken) = (statuses_of(&teams), Timestamp::now().as_millisecond());
+        Ok((view, Books { taken, homes, said, ..books }))
     }
+
+    /// The team of each namespace of a team.
+    async fn homes(&self) -> Result<BTreeMap<String, String>> {
+        let labelled = ListParams::default().labels(names::TEAM);
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        let namespaces = tokio::time::timeout(READ, namespaces.list(&labelled)).await??;
+        let team = |one: &Namespace| Some((one.name_any(), one.labels().get(names::TEAM)?.clone()));
+        Ok(namespaces.items.iter().filter_map(team).collect())
+    }
+}
+
+/// A view in which namespaces have the name of their team.
+fn at_home(mut view: View, homes: &BTreeMap<String, String>) -> View {
+    let home = |namespace: &str| homes.get(namespace).map_or_else(|| namespace.to_owned(), Clone::clone);
+    for job in &mut view.jobs {
+        job.namespace = home(&job.namespace);
+        if let Some(eviction) = &mut job.eviction
+            && let Some((namespace, name)) = eviction.preemptor.split_once('/')
+        {
+            eviction.preemptor = format!("{}/{name}", home(namespace));
+        }
+    }
+    for pod in &mut view.pods {
+        pod.namespace = home(&pod.namespace);
+    }
+    view
+}
+
+/// GPUs in use by team, as the statuses of the Teams say.
+fn statuses_of(list: &Value) -> BTreeMap<String, i64> {
+    let said = |item: &Value| {
+        let used = &item["status"]["pools"][0]["used"]["nvidia.com/gpu"];
+        let used = used.as_str().map_or(Some(0), |text| text.parse().ok())?;
+        Some((item["metadata"]["name"].as_str()?.to_owned(), used))
+    };
+    list["items"].as_array().into_iter().flatten().filter_map(said).collect()
 }
 
 /// The teams as their objects are at present.
@@ -360,8 +416,8 @@ pub struct Judge {
     last: Vec<Books>,
     /// How many snapshots in a row have shown each breach.
     suspects: BTreeMap<String, usize>,
-    /// The evictions that were judged.
-    seen: BTreeMap<String, Eviction>,
+    /// The evictions that were judged, with the time of their first snapshot.
+    seen: BTreeMap<String, (Eviction, i64)>,
     /// All breaches so far.
     pub breaches: Vec<String>,
     /// All evictions so far.
@@ -386,7 +442,8 @@ impl Judge {
         }
         for (name, team) in &books.teams {
             let Some(limit) = team.limit else { continue };
-            let within = |books: &Books| books.teams.get(name) == Some(team) && books.used(name) <= limit;
+            let same = |last: &Books| last.teams.get(name) == Some(team) && last.homes == books.homes;
+            let within = |last: &Books| same(last) && last.used(name) <= limit;
             // More than the limit without a decision is none: the limit was lowered, or the namespace came later.
             let used = books.used(name);
             if used > limit
@@ -397,13 +454,22 @@ impl Judge {
         }
         suspects.extend(books.touched.iter().map(|what| format!("law 13: {what} carries marks of Sluice")));
         suspects.extend(books.starved.iter().map(|what| format!("law 2: {what}, and borrowers run")));
+        for (team, said) in books.said.iter().filter(|(team, said)| **said != books.charged(team)) {
+            let suspect = format!("law 16: the status of team {team} is not what its pods and records hold");
+            details.insert(suspect.clone(), format!("{suspect}: {said} for {}", books.charged(team)));
+            suspects.push(suspect);
+        }
         suspects.extend(books.doubled.iter().map(|what| format!("law 11: {what}")));
         self.admissions.extend(books.admissions.iter().map(|(name, at)| (name.clone(), *at)));
         let mut certain = self.judge_evictions(&books);
         let mut now = BTreeMap::new();
         for suspect in suspects {
             let times = self.suspects.get(&suspect).copied().unwrap_or(0) + 1;
-            let patience = if suspect.starts_with("law 2:") { STARVES } else { PERSISTS };
+            let patience = match suspect.split(':').next() {
+                Some("law 2") => STARVES,
+                Some("law 16") => LATE,
+                _ => PERSISTS,
+            };
             if times == patience {
                 certain.push(details.get(&suspect).unwrap_or(&suspect).clone());
             }
@@ -423,8 +489,12 @@ impl Judge {
     fn judge_evictions(&mut self, books: &Books) -> Vec<String> {
         let mut breaches = Vec::new();
         for (name, (team, eviction)) in &books.evictions {
-            let before = self.seen.insert(name.clone(), eviction.clone());
-            if before.as_ref() == Some(eviction) || self.last.is_empty() {
+            let before = self.seen.get(name).cloned();
+            if before.as_ref().is_some_and(|(before, _)| before.at == eviction.at) {
+                continue;
+            }
+            self.seen.insert(name.clone(), (eviction.clone(), books.taken));
+            if self.last.is_empty() {
                 continue;
             }
             self.evictions += 1;
@@ -433,7 +503,7 @@ impl Judge {
             let reclaims = matches!(eviction.reason.as_str(), "Reclaimed" | "FairShare");
             // Evicted while its team used at most its guarantee, in every snapshot before. A team that was deleted
             // meanwhile had none.
-            let known = |books: &Books| books.teams.contains_key(team);
+            let known = |last: &Books| last.teams.contains_key(team) && last.homes == books.homes;
             let protected = |books: &Books| {
                 let size = books.sizes.get(name).copied().unwrap_or(0);
                 let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
@@ -444,7 +514,7 @@ impl Judge {
                 !exempt && books.charged(team) + unseen + books.nominated(team, eviction) <= guarantee
             };
             let mut all = self.last.iter().chain([books]);
-            // Of one that came and went between two snapshots the books of that instant are not known.
+            // Of one that came and went between two snapshots it is not known what its team used then.
             let shown = self.last.iter().any(|books| books.admissions.contains_key(name));
             if shown && foreign && reclaims && all.all(|books| known(books) && protected(books)) {
                 breaches.push(format!(
@@ -459,8 +529,8 @@ impl Judge {
                     breaches.push(format!("law 8: {name} was evicted {times} times"));
                 }
             }
-            let again = before.filter(|before| before.preemptor == eviction.preemptor && foreign);
-            if again.is_some_and(|before| eviction.at.duration_since(before.at).as_millis() < 2_000) {
+            let again = before.filter(|(before, _)| before.preemptor == eviction.preemptor && foreign);
+            if again.is_some_and(|(_, seen)| books.taken - seen < 2_000) {
                 breaches.push(format!("law 8: {name} went twice within 2 s for {}", eviction.preemptor));
             }
         }

@@ -1,10 +1,12 @@
 //! Carries out the faults of a plan.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
+use sluice::api::names;
 use sluice_harness::{JobView, Kubectl, Options, PodView, Service, Sluice, User, View, World};
 
 use crate::books::Observer;
@@ -14,6 +16,22 @@ use crate::take_over::TakeOvers;
 
 /// How long the two ends of a fault are apart.
 const APART: Duration = Duration::from_millis(1_500);
+
+/// The namespaces that change their team; each has the name of its first team.
+const TEAMS: [&str; 3] = ["a", "b", "c"];
+
+/// The library that gives a process another time of day, of the package faketime.
+fn faketime() -> String {
+    format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH)
+}
+
+/// The environment that makes the clock of a replica up to 8 s wrong. Its timers stay right.
+fn skewed(pick: u64) -> Vec<(String, String)> {
+    let seconds = ["-8s", "-2s", "+2s", "+8s"][chosen(pick >> 8, 4)];
+    let library = faketime();
+    let variables = [("LD_PRELOAD", &*library), ("FAKETIME", seconds), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
 
 /// The cluster under faults.
 pub struct Faults<'w> {
@@ -29,6 +47,7 @@ pub struct Faults<'w> {
 impl<'w> Faults<'w> {
     /// Starts two replicas that reach the API server by a connection which can be cut.
     pub async fn new(world: &'w mut World) -> Result<Self> {
+        ensure!(Path::new(&faketime()).exists(), "{} is missing: install faketime", faketime());
         let api_server = Service::start().await?;
         let kubeconfig = std::fs::read_to_string(world.cluster.kubeconfig(User::Sluice))?;
         let (_, server) = kubeconfig.split_once("https://").context("a server in the kubeconfig")?;
@@ -56,8 +75,14 @@ impl<'w> Faults<'w> {
     /// Carries out one fault. A step that Sluice or the API server refuses is no error.
     pub async fn inject(&mut self, fault: Fault, pick: u64) -> Result<()> {
         match fault {
-            Fault::KillLeader | Fault::KillStandby | Fault::StopReplica | Fault::FreezeReplica => {
-                self.disturb_replica(fault, pick).await
+            Fault::KillLeader
+            | Fault::KillStandby
+            | Fault::StopReplica
+            | Fault::FreezeReplica
+            | Fault::SkewClock => self.disturb_replica(fault, pick).await,
+            Fault::MoveNamespace => {
+                let [namespace, team] = [pick, pick >> 8].map(|pick| TEAMS[chosen(pick, TEAMS.len())]);
+                self.move_namespace(namespace, team).await
             }
             Fault::RestartApiServer => self.world.cluster.restart("kube-apiserver").await,
             Fault::RestartEtcd => self.world.cluster.restart("etcd").await,
@@ -108,17 +133,23 @@ impl<'w> Faults<'w> {
             _ => self.world.replicas[index].kill().await?,
         }
         tokio::time::sleep(Duration::from_millis(pick % 1_500)).await;
-        self.start_again(index)
+        let clock = if fault == Fault::SkewClock { skewed(pick) } else { Vec::new() };
+        self.start_again(index, clock)
     }
 
     /// Starts a replica again at its addresses, without waiting for it.
-    fn start_again(&mut self, index: usize) -> Result<()> {
+    fn start_again(&mut self, index: usize, environment: Vec<(String, String)>) -> Result<()> {
         let old = &self.world.replicas[index];
         let addresses = Some([old.https(), old.http(), old.api()]);
         let identity = old.identity().to_owned();
-        let options = Options { identity, addresses, ..self.world.options.clone() };
+        let options = Options { identity, addresses, environment, ..self.world.options.clone() };
         self.world.replicas[index] = Sluice::spawn(&self.world.cluster, &options)?;
         Ok(())
+    }
+
+    async fn move_namespace(&self, namespace: &str, team: &str) -> Result<()> {
+        let label = format!("{}={team}", names::TEAM);
+        self.admin(&["label", "namespace", namespace, &label, "--overwrite"]).await
     }
 
     async fn lose_node(&mut self, fault: Fault, pick: u64) -> Result<()> {
@@ -260,9 +291,12 @@ impl<'w> Faults<'w> {
         for (name, team) in load::teams() {
             self.apply(&load::team(&name, &team)).await?;
         }
+        for namespace in TEAMS {
+            self.move_namespace(namespace, namespace).await?;
+        }
         for index in 0..self.world.replicas.len() {
             if !self.world.replicas[index].runs() {
-                self.start_again(index)?;
+                self.start_again(index, Vec::new())?;
             }
             self.world.replicas[index].ready().await?;
         }

@@ -37,6 +37,7 @@ pub fn team(name: &str, team: &Team) -> Value {
         {"name": "train", "fairShareWindow": "5s", "reserveAfter": "5s"},
         {"name": "gangs", "onPodLoss": "Restart"},
         {"name": "fixed", "preemptible": false, "priority": 10},
+        {"name": "impatient", "maxWait": "15s", "onMaxWait": "Fail"},
     ]);
     let mut spec = json!({"quotas": [quota], "queues": queues});
     if let Some(parent) = &team.parent {
@@ -80,18 +81,20 @@ pub fn node(name: &str) -> Value {
 
 /// The objects of one submission.
 pub fn work(number: usize, load: &Load) -> Vec<Value> {
-    let Load { kind, namespace, gpus, pods, runs } = load;
+    let Load { kind, namespace, gpus, pods, runs, ends } = load;
     let name = format!("w{number}-{}", format!("{kind:?}").to_lowercase());
     let container = json!({
         "name": "main", "image": "registry.example/train",
         "resources": {"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}},
     });
-    let mut simulated = json!({"simulate.sluice.dev/duration": format!("{}ms", runs.as_millis())});
+    let (runs, ends) = (format!("{}ms", runs.as_millis()), format!("{}ms", ends.as_millis()));
+    let mut simulated =
+        json!({"simulate.sluice.dev/duration": runs, "simulate.sluice.dev/termination": ends});
     if *kind == Kind::Failing {
         simulated["simulate.sluice.dev/exit-code"] = json!("1");
     }
     let spec =
-        json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 2, "containers": [container]});
+        json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 6, "containers": [container]});
     let metadata = json!({"name": name, "namespace": namespace});
     match kind {
         Kind::Pod => {
@@ -120,6 +123,7 @@ pub fn work(number: usize, load: &Load) -> Vec<Value> {
             match kind {
                 Kind::RestartingGang => job["metadata"]["labels"] = json!({"sluice.dev/queue": "gangs"}),
                 Kind::Fixed => job["metadata"]["labels"] = json!({"sluice.dev/queue": "fixed"}),
+                Kind::Impatient => job["metadata"]["labels"] = json!({"sluice.dev/queue": "impatient"}),
                 Kind::Elastic => job["metadata"]["annotations"] = json!({"sluice.dev/min-parallelism": "1"}),
                 Kind::TimeLimited => job["metadata"]["annotations"] = json!({"sluice.dev/time-limit": "20s"}),
                 Kind::SuspendedByUser => job["spec"]["suspend"] = json!(true),

@@ -35,6 +35,8 @@ pub struct Load {
     pub pods: i64,
     /// How long its pods run.
     pub runs: Duration,
+    /// How long they take to end after a deletion.
+    pub ends: Duration,
 }
 
 /// Kinds of work.
@@ -48,12 +50,13 @@ pub enum Kind {
     TimeLimited,
     Failing,
     SuspendedByUser,
+    Impatient,
     Pod,
     PodGroup,
 }
 
 /// The kinds of work, with how often each comes.
-const KINDS: [(Kind, u32); 10] = [
+const KINDS: [(Kind, u32); 11] = [
     (Kind::Job, 6),
     (Kind::Gang, 4),
     (Kind::RestartingGang, 2),
@@ -62,6 +65,7 @@ const KINDS: [(Kind, u32); 10] = [
     (Kind::TimeLimited, 2),
     (Kind::Failing, 1),
     (Kind::SuspendedByUser, 1),
+    (Kind::Impatient, 1),
     (Kind::Pod, 2),
     (Kind::PodGroup, 1),
 ];
@@ -73,6 +77,7 @@ pub enum Fault {
     KillStandby,
     StopReplica,
     FreezeReplica,
+    SkewClock,
     RestartApiServer,
     RestartEtcd,
     RestartControllers,
@@ -87,6 +92,7 @@ pub enum Fault {
     EditLimit,
     EditQueue,
     DeleteTeam,
+    MoveNamespace,
     UserDeletes,
     UserOrphans,
     UserSuspends,
@@ -105,11 +111,12 @@ pub enum Fault {
 }
 
 /// The faults, with how often each comes.
-const FAULTS: [(Fault, u32); 33] = [
+const FAULTS: [(Fault, u32); 35] = [
     (Fault::KillLeader, 5),
     (Fault::KillStandby, 2),
     (Fault::StopReplica, 3),
     (Fault::FreezeReplica, 3),
+    (Fault::SkewClock, 3),
     (Fault::RestartApiServer, 1),
     (Fault::RestartEtcd, 1),
     (Fault::RestartControllers, 2),
@@ -124,6 +131,7 @@ const FAULTS: [(Fault, u32); 33] = [
     (Fault::EditLimit, 4),
     (Fault::EditQueue, 2),
     (Fault::DeleteTeam, 1),
+    (Fault::MoveNamespace, 2),
     (Fault::UserDeletes, 3),
     (Fault::UserOrphans, 3),
     (Fault::UserSuspends, 4),
@@ -166,7 +174,8 @@ fn submission(rng: &mut Rng) -> Act {
         _ => 1,
     };
     let namespace = NAMESPACES[rng.usize(0..NAMESPACES.len())];
-    Act::Submit(Load { kind, namespace, gpus: rng.i64(1..=2), pods, runs: millis(rng, 2_000..=14_000) })
+    let (runs, ends) = (millis(rng, 2_000..=14_000), millis(rng, 100..=5_000));
+    Act::Submit(Load { kind, namespace, gpus: rng.i64(1..=2), pods, runs, ends })
 }
 
 fn millis(rng: &mut Rng, range: std::ops::RangeInclusive<u64>) -> Duration {

@@ -64,9 +64,14 @@ fn a_node_that_was_promised_more_than_it_has_is_a_breach() {
 }
 
 fn evicted(team_uses: i64, preemptor: &str, reason: &str, at: i64) -> Books {
+    let taken = at;
     let at = Timestamp::from_millisecond(at).expect("a time");
     let eviction = Eviction { at, preemptor: preemptor.into(), reason: reason.into() };
-    Books { evictions: BTreeMap::from([("a/x".to_owned(), ("a".to_owned(), eviction))]), ..using(team_uses) }
+    Books {
+        evictions: BTreeMap::from([("a/x".to_owned(), ("a".to_owned(), eviction))]),
+        taken,
+        ..using(team_uses)
+    }
 }
 
 #[test]
@@ -111,6 +116,20 @@ fn no_workload_goes_twice_for_the_same_one() {
     let then = |at| breaches(first().into_iter().chain([evicted(4, "b/y", "Reclaimed", at)]));
     assert_eq!(then(1_000).len(), 1);
     assert!(then(9_000).is_empty());
+}
+
+#[test]
+fn a_status_that_stays_wrong_is_a_breach() {
+    let said = |gpus| Books { said: [("a".to_owned(), gpus)].into(), ..using(3) };
+    assert!(breaches((0..90).map(|_| said(3))).is_empty());
+    assert!(breaches((0..60).map(|_| said(2))).is_empty());
+    assert_eq!(breaches((0..90).map(|_| said(2))).len(), 1);
+}
+
+#[test]
+fn what_comes_with_a_namespace_is_no_admission() {
+    let moved = || Books { homes: [("n".to_owned(), "a".to_owned())].into(), ..using(5) };
+    assert!(breaches([using(4)].into_iter().chain((0..6).map(|_| moved()))).is_empty());
 }
 
 #[test]

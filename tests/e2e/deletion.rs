@@ -1,11 +1,11 @@
-//! Jobs deleted at any time free their capacity.
+//! Work that is deleted or fails at any time frees its capacity, and not before its pods have gone.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_harness::World;
 
-use crate::support::{Job, SLUICE, complete, nodes, running, team};
+use crate::support::{Job, SLUICE, complete, nodes, queued, running, team};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_jobs_deleted_while_pending_and_while_running_leave_nothing_behind() {
@@ -29,6 +29,55 @@ async fn a_hundred_jobs_deleted_while_pending_and_while_running_leave_nothing_be
         world.apply(&third.scenario()).await?;
         complete(world, "a", 100).await?;
         Ok(())
+    })
+    .await;
+}
+
+/// A pod of four GPUs that takes ten seconds to end.
+const BARE: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: bare
+  namespace: a
+  annotations: {simulate.sluice.dev/termination: 10s}
+spec:
+  containers:
+  - name: main
+    image: registry.example/train
+    resources: {limits: {nvidia.com/gpu: 4}}
+---";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_holds_its_capacity_until_its_last_pod_has_gone() {
+    World::run("last-pods", SLUICE, 1, async |world| {
+        world.apply(&format!("{}{}", nodes(3, 4), team("a", 12))).await?;
+        let slow = |name: &str| Job::new("a", name).gpus(4).ends_slowly(Duration::from_secs(10));
+        let timed = slow("timed").spec("activeDeadlineSeconds: 15");
+        world.kubectl.apply(&format!("{BARE}{}{}", slow("deleted").manifest(), timed.manifest())).await?;
+        running(world, "a", 3).await?;
+        world.apply(&Job::new("a", "next").gpus(4).copies(3).scenario()).await?;
+        queued(world, "a", 3).await?;
+        let foreground =
+            ["delete", "job", "deleted", "--namespace=a", "--cascade=foreground", "--wait=false"];
+        world.kubectl.ok(&foreground).await?;
+        world.kubectl.ok(&["delete", "pod", "bare", "--namespace=a", "--wait=false"]).await?;
+        // Each of the three leaves room for one.
+        let (mut most, mut ending) = (0, 0);
+        loop {
+            let view = world.view().await?;
+            let next = view.jobs_in("a").filter(|job| job.name.starts_with("next") && job.admitted()).count();
+            let old = view.pods.iter().filter(|pod| pod.holds() && !pod.name.starts_with("next"));
+            let (left, leaving) = (old.clone().count(), old.filter(|pod| pod.deleting).count());
+            (most, ending) = (most.max(next + left), ending.max(leaving));
+            if next == 3 || most > 3 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        ensure!(most == 3, "{most} hold capacity of three: {}", world.view().await?.summary("a"));
+        ensure!(ending > 0, "their pods took time to end");
+        running(world, "a", 3).await.map(drop)
     })
     .await;
 }

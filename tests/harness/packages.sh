@@ -2,10 +2,14 @@
 # Installs the system packages that some tests need, if that is possible without a prompt.
 set -euo pipefail
 
-command -v prometheus >/dev/null && exit 0
+missing=()
+command -v prometheus >/dev/null || missing+=(prometheus)
+# The tests that give a replica a wrong clock load its library.
+command -v faketime >/dev/null || missing+=(faketime)
+[[ ${#missing[@]} -eq 0 ]] && exit 0
 if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
-  echo "installing prometheus, which checks the dashboards" >&2
+  echo "installing ${missing[*]}" >&2
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >&2 && apt-get install -qq --no-install-recommends prometheus >&2 && exit 0
+  apt-get update -qq >&2 && apt-get install -qq --no-install-recommends "${missing[@]}" >&2 && exit 0
 fi
-echo "prometheus is missing: install it, or the tests of the dashboards cannot run." >&2
+echo "missing: ${missing[*]}. Install them, or the tests of the dashboards and of wrong clocks cannot run." >&2

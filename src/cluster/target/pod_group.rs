@@ -37,7 +37,8 @@ pub fn admitted(id: &WorkloadId, name: &Name, pods: &[&PodSeen]) -> Option<Manag
     let all = || pods.iter().filter_map(|seen| seen.managed.as_deref());
     let living = || all().filter(|member| member.workload.state != Observed::Finished);
     let Some(first) = living().next() else {
-        let last = all().next_back()?;
+        // One that is about to end still holds its requests.
+        let last = all().rfind(|member| member.facts.deleting).or_else(|| all().next_back())?;
         return Some(together(id, name, last, all()));
     };
     let runs = |member: &&Managed| matches!(member.workload.state, Observed::Admitted(_));

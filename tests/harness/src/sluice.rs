@@ -25,6 +25,8 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Extra flags of `sluice serve`.
     pub flags: Vec<String>,
+    /// Variables that are added to the replica's environment.
+    pub environment: Vec<(String, String)>,
     /// Addresses of the webhook, of metrics and health, and of the JSON API; by default on free ports.
     pub addresses: Option<[SocketAddr; 3]>,
     /// Whether the replica outlives this process; [`end_leftovers`] finds it again.
@@ -40,6 +42,7 @@ impl Options {
             webhook_url: None,
             kubeconfig: None,
             flags: Vec::new(),
+            environment: Vec::new(),
             addresses: None,
             detached: false,
         }
@@ -74,6 +77,7 @@ impl Sluice {
             .args(["--https-address", &https.to_string(), "--http-address", &http.to_string()])
             .args(["--api-address", &api.to_string()])
             .args(&options.flags)
+            .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)

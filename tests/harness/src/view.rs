@@ -46,6 +46,8 @@ pub struct JobView {
     pub complete: bool,
     /// Whether the Job is Failed.
     pub failed: bool,
+    /// Whether its controller makes no more pods for it, and waits for the last ones to end.
+    pub ending: bool,
     /// Completion time.
     pub completed_at: Option<Timestamp>,
     /// PriorityClass in the pod template.
@@ -110,6 +112,7 @@ impl JobView {
             failed_pods: status.failed.unwrap_or(0),
             complete: condition("Complete"),
             failed: condition("Failed"),
+            ending: condition("FailureTarget") || condition("SuccessCriteriaMet"),
             completed_at: status.completion_time.map(|time| time.0),
             gpus: spec.template.spec.as_ref().map_or(0, |pod| asked_or_limited(pod, GPU)) / 1000,
             deleting: job.metadata.deletion_timestamp.is_some(),

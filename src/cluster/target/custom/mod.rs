@@ -87,13 +87,14 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
     let counts = Counts { pools: common.pools.len() as u64, values: values(&data["spec"]), ..gang.counts };
     Some(Box::new(Managed {
         counts,
-        claims: claims.filter(|_| !over),
+        claims,
         own_queue: label(metadata, names::QUEUE),
         class: gang.class,
         workload: Workload {
             pods: gang.pods,
-            shape: if over { PodShape::default() } else { gang.shape },
-            profile: if over { Arc::default() } else { gang.profile },
+            // Pods of an object that is over may run on, such as those of a RayJob that keeps its cluster.
+            shape: gang.shape,
+            profile: gang.profile,
             ran: marks.record.as_ref().filter(|_| over).and_then(|record| ran(record, data)),
             ..common
         },

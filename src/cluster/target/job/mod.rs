@@ -130,7 +130,7 @@ struct Pods {
 impl Reading<'_> {
     fn managed(self) -> Managed {
         let (metadata, spec) = (&self.job.metadata, &self.job.spec.template.spec);
-        let over = self.is_over();
+        let (over, gone) = (self.is_over(), self.is_gone());
         let requests = Requests::read(metadata, self.job.spec.active_deadline_seconds);
         // The API server refuses to change the parallelism of a gang that has a PodGroup.
         let may_change = spec.scheduling_group.is_none();
@@ -152,10 +152,10 @@ impl Reading<'_> {
         let counts = Counts { pools, plain_fraction, ..self.counts(user_affinity.as_deref()) };
         let claims =
             Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
-        let profile = if over { Arc::default() } else { self.profile(user_affinity.as_deref()) };
+        let profile = if gone { Arc::default() } else { self.profile(user_affinity.as_deref()) };
         let ran = self.marks.record.as_ref().filter(|_| over).and_then(|_| ran(self.job));
         Managed {
-            claims: claims.filter(|_| !over),
+            claims: claims.filter(|_| !gone),
             own_queue: label(metadata, names::QUEUE),
             class: spec.priority_class_name.as_deref().map(Name::from),
             facts,
@@ -202,6 +202,13 @@ impl Reading<'_> {
         self.state == Observed::Finished
     }
 
+    /// Whether it is over and its pods have gone, too. Its controller may no longer count the pods of a deleted Job.
+    fn is_gone(&self) -> bool {
+        let status = &self.job.status;
+        let left = count(status.active) > 0 || count(status.terminating) > 0;
+        self.is_over() && !left && self.job.metadata.deletion_timestamp.is_none()
+    }
+
     fn is_admitted(&self) -> bool {
         matches!(self.state, Observed::Admitted(_))
     }
@@ -245,10 +252,10 @@ impl Reading<'_> {
         profile(metadata.namespace.as_ref(), Some(&labels), &template.spec, affinity.as_ref())
     }
 
-    /// The requests of its pods; none once it is over.
+    /// The requests of its pods; none once they have gone.
     fn pods(&self, elastic: bool, user_affinity: Option<&str>, fraction: Option<Amount>) -> Pods {
         let spec = &self.job.spec.template.spec;
-        if self.is_over() {
+        if self.is_gone() {
             let shape = PodShape::default();
             return Pods { shape, sizes: (Vec::new(), None), whole_device: None, plain_fraction: false };
         }
@@ -307,7 +314,7 @@ fn ended_indexes(job: &wire::Job) -> Box<str> {
     lists.join(",").into()
 }
 
-/// Whether the Job makes no more pods for good. Its last pods hold their own resources.
+/// Whether the Job makes no more pods for good. Its last pods hold their resources until they have gone.
 fn finished(job: &wire::Job) -> bool {
     job.metadata.deletion_timestamp.is_some() || conditions(job).any(ends)
 }

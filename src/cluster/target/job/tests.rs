@@ -129,6 +129,30 @@ fn an_ending_job_is_finished() {
 }
 
 #[test]
+fn a_finished_job_asks_for_what_its_last_pods_hold_until_they_have_gone() {
+    let asks = |metadata: Value, status: Value| {
+        let containers = json!([{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "2"}}}]);
+        let spec = json!({"suspend": false, "template": {"spec": {"containers": containers}}});
+        let mut metadata = metadata;
+        metadata["annotations"] = json!({"sluice.dev/held": null, "sluice.dev/admission": RECORD});
+        let seen = seen(json!({"metadata": metadata, "spec": spec, "status": status}));
+        let workload = seen.managed.expect("managed").workload;
+        assert_eq!(workload.state, Observed::Finished);
+        workload.shape.requests.get("nvidia.com/gpu").map(ToString::to_string)
+    };
+    let failing = |counts: Value| {
+        let mut status = json!({"conditions": [{"type": "FailureTarget", "status": "True"}]});
+        json_patch::merge(&mut status, &counts);
+        asks(json!({}), status)
+    };
+    assert_eq!(failing(json!({"active": 1})).as_deref(), Some("2"));
+    assert_eq!(failing(json!({"terminating": 1})).as_deref(), Some("2"));
+    assert_eq!(failing(json!({"failed": 1})), None);
+    let deleted = json!({"deletionTimestamp": "2026-11-21T09:00:00Z"});
+    assert_eq!(asks(deleted, json!({})).as_deref(), Some("2"));
+}
+
+#[test]
 fn the_users_affinity_is_distinguished_from_sluices_own() {
     let affinity = |node: &str| {
         json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [

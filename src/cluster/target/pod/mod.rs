@@ -323,18 +323,19 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
     let gated = gates::has(&gates, names::GATE_ADMISSION);
     let marks = Marks::read(metadata);
     let state = state(pod, &marks, gated)?;
-    let over = state == Observed::Finished;
+    let (over, gone) = (state == Observed::Finished, ended(pod));
     let wanted = Requests::read(metadata, spec.active_deadline_seconds);
     // Before admission the affinity is the user's; afterwards it is not read again.
     let affinity = spec.affinity.as_ref().filter(|_| gated);
-    let mut shape = if over { PodShape::default() } else { shape(spec, affinity) };
-    let fraction = wanted.fraction.filter(|_| !over);
+    // A pod that is about to end holds its requests until it has.
+    let mut shape = if gone { PodShape::default() } else { shape(spec, affinity) };
+    let fraction = wanted.fraction.filter(|_| !gone);
     let plain_fraction = fraction.is_some() && !request_gpu(spec, &shape.requests);
     let whole_device = fraction.and_then(|fraction| take_fraction(&mut shape.requests, fraction));
     let expendable = wanted.preemptible;
     let common = wanted.workload(WorkloadKind::Pod, metadata, state);
     Some(Box::new(Managed {
-        claims: claimed(pod, &shape.requests).filter(|_| !over),
+        claims: claimed(pod, &shape.requests).filter(|_| !gone),
         counts: Counts {
             pods: 1,
             pools: common.pools.len() as u64,
@@ -359,7 +360,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
         }),
         workload: Workload {
             priority: spec.priority.unwrap_or(0),
-            profile: if over { Arc::default() } else { profile(pod) },
+            profile: if gone { Arc::default() } else { profile(pod) },
             shape,
             resumable: false,
             expendable,

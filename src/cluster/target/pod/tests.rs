@@ -41,6 +41,22 @@ fn a_pod_of_a_job_counts_from_the_start_to_the_end() {
 }
 
 #[test]
+fn a_bare_pod_asks_for_what_it_holds_until_it_has_ended() {
+    let record = r#"{"pool":"p","nodes":{"n1":1},"pods":1,"borrowed":false,"at":"2026-11-21T08:00:00Z"}"#;
+    let asks = |patch: Value| {
+        let mut object = json!({
+            "metadata": {"annotations": {names::ADMISSION: record}}, "spec": {"nodeName": "n1"},
+        });
+        json_patch::merge(&mut object, &patch);
+        let workload = seen(object).managed.expect("managed").workload;
+        (workload.state == Observed::Finished, workload.shape.requests.contains_key("cpu"))
+    };
+    assert_eq!(asks(json!({})), (false, true));
+    assert_eq!(asks(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}})), (true, true));
+    assert_eq!(asks(json!({"status": {"phase": "Failed"}})), (true, false));
+}
+
+#[test]
 fn a_fraction_that_a_user_writes_on_a_pod_of_a_job_is_not_believed() {
     let containers = json!([{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]);
     let pod = seen(json!({

@@ -130,7 +130,7 @@ pub fn ends_by(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, then
 ///
 /// Before a reserved start only its own limit counts: run times of similar workloads promise nothing. Where no start is
 /// predicted they do: nine of ten runs like it end before half of the runs like the last workload in the way have ended
-/// (law 7). Without that, room would be idle until a time that nobody knows.
+/// (law 7). Without that, room would be idle until an unknown time.
 pub fn backfills(scheduler: &Scheduler, waiting: &WaitingWorkload, now: Time, slot: &Slot) -> bool {
     let state = &scheduler.state;
     let Some(info) = state.get(&waiting.id) else { return false };

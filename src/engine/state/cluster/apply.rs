@@ -170,8 +170,9 @@ impl ClusterState {
         info.phase = next_phase(&info.phase, &workload.state);
         info.workload = workload;
         info.team = team;
-        // The remaining pods of a finished workload hold their granted size.
-        if info.phase != Phase::Finished || sizes.is_empty() {
+        // The last pods of a finished workload hold what they were granted until they have gone (law 1), whatever its
+        // object says by then.
+        if info.phase != Phase::Finished {
             (info.need, info.shape) = (need, shape);
         }
         info.sizes = sizes;

@@ -166,6 +166,40 @@ proptest! {
 }
 
 #[test]
+fn the_last_pods_of_a_finished_workload_hold_what_they_were_granted() {
+    let mut state = ClusterState::default();
+    let (team, pod): (Name, PodId) = ("a".into(), PodId("p".into()));
+    carry_out(&mut state, Step::Node { gpus: 4 }, 0);
+    let job = |observed, requests| {
+        let shape = PodShape { requests, ..PodShape::default() };
+        Workload { state: observed, ..Workload::job(&team, &"x".into(), 1, shape, Time(0)) }
+    };
+    let admitted = job(Observed::Admitted(admission(1, 0)), gpus(3));
+    let holder = admitted.id.clone();
+    state.apply(Event::WorkloadApplied(admitted));
+    let bound = Pod {
+        id: pod.clone(),
+        workload: Some(holder.clone()),
+        node: Some("n".into()),
+        requests: gpus(3),
+        profile: None,
+        unadmitted: None,
+    };
+    state.apply(Event::PodApplied(bound));
+    let held = |state: &ClusterState| {
+        let node = state.nodes.find(&"n".into()).map(|node| state.nodes.get(node)).expect("a node");
+        node.holds.values().flat_map(|hold| hold.need.nonzero().collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    let before = held(&state);
+    assert!(before.iter().any(|(_, milli)| *milli == 3000), "{before:?}");
+    // Its object no longer names what it asks for.
+    state.apply(Event::WorkloadApplied(job(Observed::Finished, ResourceList::new())));
+    assert_eq!(held(&state), before);
+    state.apply(Event::PodRemoved(pod));
+    assert_eq!(held(&state), []);
+}
+
+#[test]
 fn a_resource_that_only_requests_name_costs_no_number() {
     let mut state = ClusterState::default();
     let known = state.resources.count();

@@ -73,7 +73,7 @@ impl Hypothetical {
         self.usage.contains_key(team)
     }
 
-    /// The teams whose usage changes.
+    /// The teams with changed usage.
     pub fn keys(&self) -> impl Iterator<Item = &TeamId> {
         self.usage.keys()
     }
