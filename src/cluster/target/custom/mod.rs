@@ -19,7 +19,7 @@ use super::{Facts, Failure, JobSeen, Managed, Target};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::{Eviction, Record, time};
-use crate::engine::types::{Observed, PodShape, Time, Workload, WorkloadKind};
+use crate::engine::types::{Observed, Time, Workload, WorkloadKind};
 use crate::kinds::{Kind, Placement, Pointer, Watched, place, unplace};
 
 pub mod roles;

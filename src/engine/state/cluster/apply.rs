@@ -9,7 +9,7 @@ use crate::state::sizes::SizedPod;
 use crate::state::totals::Contribution;
 use crate::state::workload::{Phase, Usage, WorkloadInfo, charge_quotas, next_phase, queue_name};
 use crate::types::amount::ResourceList;
-use crate::types::ids::WorkloadIndex;
+use crate::types::ids::{TeamId, WorkloadIndex};
 use crate::types::vector::{PODS, Vector};
 use crate::types::{
     DEFAULT_POOL, Event, Name, Observed, PastUsage, PodShape, Size, Team, Time, Unready, Workload, WorkloadId,
@@ -80,20 +80,24 @@ impl ClusterState {
     }
 
     fn set_team(&mut self, name: &Name, team: Option<Team>) -> Effect {
-        // Guarantees decide which workloads are larger than these.
-        let guarantees = |team: &Team| -> Vec<(Name, ResourceList)> {
-            let quotas = team.quotas.iter();
+        let guarantees = |team: Option<&Team>| -> Vec<(Name, ResourceList)> {
+            let quotas = team.into_iter().flat_map(|team| &team.quotas);
             quotas.map(|(pool, quota)| (pool.clone(), quota.guaranteed.clone())).collect()
         };
         let ownership = |team: Option<&Team>| {
-            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users, guarantees(team)))
+            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users))
         };
         let index = self.quotas.intern_team(name);
-        let before = ownership(self.quotas.team(index).team.as_ref());
+        let known = self.quotas.team(index).team.as_ref();
+        let before = ownership(known);
         let unchanged = before.is_some() && before == ownership(team.as_ref());
+        let same_guarantees = guarantees(known) == guarantees(team.as_ref());
         self.quotas.set_team(name, team, &mut self.resources);
         self.recharge_loose();
         if unchanged {
+            if !same_guarantees {
+                self.recharge_below(index);
+            }
             return Effect::Looser;
         }
         let ids: Vec<WorkloadId> = self.workloads.keys().cloned().collect();
@@ -120,6 +124,21 @@ impl ClusterState {
         }
         self.totals = totals;
         Effect::RequeueAll
+    }
+
+    /// Charges the workloads of a team and of the teams below it again: its guarantees decide which of them are larger.
+    fn recharge_below(&mut self, at: TeamId) {
+        let mut ids: Vec<WorkloadId> = Vec::new();
+        for (_, pool) in self.quotas.pools() {
+            let below = |team: &TeamId| self.quotas.team(*team).path.contains(&at);
+            for team in self.holders.teams_in(pool).filter(below) {
+                let holders = self.holders.of_team(pool, team).filter_map(|index| self.at(index));
+                ids.extend(holders.map(|info| info.workload.id.clone()));
+            }
+        }
+        for id in ids {
+            self.recharge(&id);
+        }
     }
 
     pub(super) fn set_workload(&mut self, mut workload: Workload) -> Effect {
