@@ -351,6 +351,22 @@ impl Observer {
         Ok((view, Books { taken, homes, said, ..books }))
     }
 
+    /// The Events of the workloads that a breach names, a line each.
+    pub async fn events(&self, breach: &str) -> String {
+        let names = breach.split_whitespace().filter_map(|word| word.split_once('/')).map(|(_, name)| name);
+        let mut lines = String::new();
+        for name in names {
+            let of = format!("--field-selector=involvedObject.name={name}");
+            let columns =
+                "-o=custom-columns=AT:.lastTimestamp,NAME:.involvedObject.name,WHY:.reason,TEXT:.message";
+            let events = self.kubectl.run(&["get", "events", "-A", &of, columns, "--no-headers"], None).await;
+            lines.extend(
+                events.iter().flat_map(|events| events.stdout.lines()).map(|line| format!("\n  {line}")),
+            );
+        }
+        lines
+    }
+
     /// The team of each namespace of a team.
     async fn homes(&self) -> Result<BTreeMap<String, String>> {
         let labelled = ListParams::default().labels(names::TEAM);
@@ -517,9 +533,17 @@ impl Judge {
             // Of one that came and went between two snapshots it is not known what its team used then.
             let shown = self.last.iter().any(|books| books.admissions.contains_key(name));
             if shown && foreign && reclaims && all.all(|books| known(books) && protected(books)) {
+                let state = |books: &Books| {
+                    let guarantee = books.teams.get(team).map_or(0, |team| team.guarantee);
+                    let (after, used) = (books.taken - eviction.at.as_millisecond(), books.charged(team));
+                    format!("{used} of {guarantee} at {after} ms")
+                };
+                let states: Vec<String> = self.last.iter().chain([books]).map(state).collect();
                 breaches.push(format!(
-                    "law 3: {name} of team {team} within its guarantee went for {}",
-                    eviction.preemptor
+                    "law 3: {name} of team {team} within its guarantee went for {} ({}; in use: {})",
+                    eviction.preemptor,
+                    eviction.reason,
+                    states.join(", ")
                 ));
             }
             if !preemptor.is_empty() {

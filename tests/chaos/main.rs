@@ -84,7 +84,8 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
             snapshots += 1;
             for breach in judge.judge(books) {
                 let faults = before_breach.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
-                let line = format!("{:.1?} {breach} (after {faults})", began.elapsed());
+                let events = observer.events(&breach).await;
+                let line = format!("{:.1?} {breach} (after {faults}){events}", began.elapsed());
                 println!("BROKEN: {line}");
                 breaks.push(line);
             }
