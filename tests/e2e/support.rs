@@ -169,6 +169,11 @@ impl Job {
         job.scenario()
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The manifest as part of a scenario, with its copies.
     pub fn scenario(&self) -> String {
         let Self { namespace, name, gpus, .. } = self;
