@@ -21,13 +21,54 @@ pub struct Run {
 pub const SIZES: [(&str, u32); 5] =
     [("1 GPU", 1), ("2 to 7", NODE - 1), ("8", NODE), ("9 to 31", 31), ("32 and more", u32::MAX)];
 
+/// A forecast of a start, compared with the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// How far the likely start was off, in seconds.
+    pub error: i64,
+    /// The wait that was left when the forecast was made, in seconds.
+    pub left: i64,
+    /// Whether the start lay between the earliest and the latest that was told.
+    pub within: bool,
+}
+
+/// How good the forecasts of starts were.
+#[derive(Clone, Copy, Debug)]
+pub struct Forecasts {
+    /// Error in seconds: median, 90th percentile.
+    pub error: (i64, i64),
+    /// Median of the error as a part of the wait that was left, in per cent; of forecasts a minute or more ahead.
+    pub of_wait: i64,
+    /// Per cent of the starts within the range that was told.
+    pub covered: f64,
+}
+
+impl Forecasts {
+    fn of(told: &[Told]) -> Option<Self> {
+        let sorted = |values: &mut dyn Iterator<Item = i64>| {
+            let mut values: Vec<i64> = values.collect();
+            values.sort_unstable();
+            values
+        };
+        let errors = sorted(&mut told.iter().map(|told| told.error));
+        let ahead = told.iter().filter(|told| told.left >= 60);
+        let parts = sorted(&mut ahead.map(|told| 100 * told.error / told.left));
+        let covered = told.iter().filter(|told| told.within).count();
+        (!errors.is_empty()).then(|| Self {
+            error: (quantile(&errors, 50), quantile(&errors, 90)),
+            of_wait: quantile(&parts, 50),
+            covered: 100.0 * count(covered) / count(told.len()),
+        })
+    }
+}
+
 /// The events of a run of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Every run, in the order of their ends.
     pub runs: Vec<Run>,
-    /// Errors of the forecasts of starts, in seconds.
-    pub forecast_errors: Vec<i64>,
+    /// Every forecast of a start.
+    pub told: Vec<Told>,
 }
 
 /// A policy's figures on a trace.
@@ -61,8 +102,8 @@ pub struct Figures {
     /// Seconds to the first start of jobs within their team's guarantee at submission, beside all running and
     /// waiting jobs of the team: median, 99th percentile.
     pub guaranteed_wait: (i64, i64),
-    /// Errors of the forecasts of starts, in seconds: median, 90th percentile.
-    pub forecast_error: Option<(i64, i64)>,
+    /// How good the forecasts of starts were.
+    pub forecasts: Option<Forecasts>,
 }
 
 /// The waits of all jobs in seconds, in the order of the trace; none for unfinished jobs.
@@ -83,8 +124,6 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
     sorted.sort_unstable();
     let mut within = guaranteed_waits(trace, outcome);
     within.sort_unstable();
-    let mut errors = outcome.forecast_errors.clone();
-    errors.sort_unstable();
     let finished: Vec<(usize, i64)> =
         waits.iter().enumerate().filter_map(|(job, wait)| Some((job, (*wait)?))).collect();
     let (used, useful) = utilization(trace, outcome);
@@ -117,7 +156,7 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
         guaranteed_wait: (quantile(&within, 50), quantile(&within, 99)),
-        forecast_error: (!errors.is_empty()).then(|| (quantile(&errors, 50), quantile(&errors, 90))),
+        forecasts: Forecasts::of(&outcome.told),
     }
 }
 

@@ -138,6 +138,8 @@ impl Report {
             "guaranteed_wait_p99_s",
             "forecast_error_p50_s",
             "forecast_error_p90_s",
+            "forecast_error_of_wait_pct",
+            "forecast_covered_pct",
             "simulation_s",
             "team_mean_wait_s",
             "size_mean_wait_s",
@@ -157,8 +159,10 @@ impl Report {
                 ]);
                 fields.extend([f.guaranteed_wait.0.to_string(), f.guaranteed_wait.1.to_string()]);
                 fields.extend([
-                    text(f.forecast_error, |e| e.0.to_string()),
-                    text(f.forecast_error, |e| e.1.to_string()),
+                    text(f.forecasts, |f| f.error.0.to_string()),
+                    text(f.forecasts, |f| f.error.1.to_string()),
+                    text(f.forecasts, |f| f.of_wait.to_string()),
+                    text(f.forecasts, |f| format!("{:.1}", f.covered)),
                 ]);
                 fields.push(format!("{:.1}", row.took.as_secs_f64()));
                 fields.push(named(section.teams.iter().map(String::as_str), &f.team_wait));
@@ -191,6 +195,8 @@ fn main_table(section: &Section) -> Table {
         "Jain",
         "guaranteed wait p50/p99 s",
         "forecast error p50/p90 s",
+        "error / wait left",
+        "in range",
         "took s",
     ]);
     for row in &section.rows {
@@ -202,7 +208,9 @@ fn main_table(section: &Section) -> Table {
         cells.extend([text(f.anomaly, |a| format!("{:.3} %", a.0)), text(f.anomaly, |a| a.1.to_string())]);
         cells.push(format!("{:.3}", f.jain));
         cells.push(format!("{} / {}", f.guaranteed_wait.0, f.guaranteed_wait.1));
-        cells.push(text(f.forecast_error, |e| format!("{} / {}", e.0, e.1)));
+        cells.push(text(f.forecasts, |f| format!("{} / {}", f.error.0, f.error.1)));
+        cells.push(text(f.forecasts, |f| format!("{} %", f.of_wait)));
+        cells.push(text(f.forecasts, |f| format!("{:.0} %", f.covered)));
         cells.push(format!("{:.1}", row.took.as_secs_f64()));
         table.add_row(cells);
     }
@@ -212,7 +220,17 @@ fn main_table(section: &Section) -> Table {
 fn summary(section: &Section, goals: &Goals) -> Table {
     let mut table = markdown();
     let heading = format!("{}: {}", goals.title, section.size);
-    table.set_header([heading.as_str(), "mean wait s", "p99", "by GPUs", "evictions", "GPU-h lost", "worse"]);
+    table.set_header([
+        heading.as_str(),
+        "mean wait s",
+        "p99",
+        "by GPUs",
+        "evictions",
+        "GPU-h lost",
+        "worse",
+        "forecast error / wait left",
+        "starts in range",
+    ]);
     for row in &section.rows {
         let f = &row.figures;
         table.add_row([
@@ -223,9 +241,11 @@ fn summary(section: &Section, goals: &Goals) -> Table {
             thousands(f.evictions as f64),
             thousands(f.lost),
             f.anomaly.map_or_else(String::new, |(percent, _)| format!("{percent:.3} %")),
+            f.forecasts.map_or_else(String::new, |f| format!("{} %", f.of_wait)),
+            f.forecasts.map_or_else(String::new, |f| format!("{:.0} %", f.covered)),
         ]);
     }
-    table.add_row(["goal", goals.wait, "", goals.by_gpus, "", goals.lost, goals.worse]);
+    table.add_row(["goal", goals.wait, "", goals.by_gpus, "", goals.lost, goals.worse, "", ""]);
     table
 }
 

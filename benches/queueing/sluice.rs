@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sluice_engine::Engine;
-use sluice_engine::replay::forecast::{self, Bounds, Forecast};
+use sluice_engine::replay::forecast::{self, Bounds, Eta, Forecast};
 use sluice_engine::replay::{Happening, Life, Run as Play};
 use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
@@ -16,7 +16,7 @@ use sluice_engine::types::{
     WorkloadId,
 };
 
-use super::outcome::{Outcome, Run};
+use super::outcome::{Outcome, Run, Told};
 use super::trace::{Job, NODE, Trace};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -107,8 +107,8 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
 struct Log {
     /// Start of the current run of each job.
     starts: Vec<i64>,
-    /// Forecast starts of each waiting job, one per forecast.
-    expected: BTreeMap<usize, Vec<i64>>,
+    /// The time of each forecast of each waiting job, and the start that it tells.
+    expected: BTreeMap<usize, Vec<(i64, Eta)>>,
     outcome: Outcome,
     finished: usize,
 }
@@ -117,8 +117,8 @@ impl Log {
     /// Remembers a forecast, to compare it with the actual starts.
     fn expect(&mut self, forecast: &Forecast) {
         for (id, eta) in &forecast.etas {
-            if let (Ok(job), Some(likely)) = (id.0.parse::<usize>(), eta.likely) {
-                self.expected.entry(job).or_default().push(likely.0 / 1000);
+            if let (Ok(job), Some(_)) = (id.0.parse::<usize>(), eta.likely) {
+                self.expected.entry(job).or_default().push((forecast.at.0 / 1000, *eta));
             }
         }
     }
@@ -130,7 +130,13 @@ impl Log {
             Happening::Admitted { .. } => {
                 self.starts[job] = now;
                 let expected = self.expected.remove(&job).unwrap_or_default();
-                self.outcome.forecast_errors.extend(expected.into_iter().map(|at| (now - at).abs()));
+                let told = expected.into_iter().filter_map(|(asked, eta)| {
+                    let seconds = |time: Time| time.0 / 1000;
+                    let within = eta.early.is_some_and(|early| seconds(early) <= now)
+                        && eta.late.is_none_or(|late| now <= seconds(late));
+                    Some(Told { error: (now - seconds(eta.likely?)).abs(), left: now - asked, within })
+                });
+                self.outcome.told.extend(told);
             }
             Happening::Evicted { .. } => {
                 self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: false });
