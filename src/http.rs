@@ -21,7 +21,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use crate::cluster::clock::now;
 use crate::cluster::heartbeat::Heartbeat;
-use crate::controller::{Asker, Question, Readiness};
+use crate::controller::{Asker, Choice, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::forecast::{Forecaster, Unanswered};
 use crate::listener::{self, Limits};
@@ -129,7 +129,8 @@ async fn nodes(State(state): State<HttpState>) -> Response {
 }
 
 async fn workloads(State(state): State<HttpState>, Query(filter): Query<Filter>) -> Response {
-    let mut rows = state.asker.ask(|to| Question::Workloads(filter.team, to)).await;
+    let choice = Choice { team: filter.team, ..Choice::default() };
+    let mut rows = state.asker.ask(|to| Question::Workloads(choice, to)).await;
     if let Some(rows) = &mut rows {
         state.forecaster.fill_in(rows).await;
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::JoinSet;
@@ -15,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::caps::Caps;
 use crate::api::names;
+use crate::ask::{self, AskMetrics, AskState};
+use crate::certs::proof::{self, Proof};
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
 use crate::cluster::heartbeat::Heartbeat;
@@ -174,7 +177,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         heart,
     };
     for (address, routes) in
-        [(options.http_address, http::router(state.clone())), (options.api_address, http::api(state))]
+        [(options.http_address, http::router(state.clone())), (options.api_address, http::api(state.clone()))]
     {
         let stop = listeners.clone();
         listening.spawn(async move {
@@ -182,11 +185,27 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
             served.with_context(|| format!("cannot serve HTTP on {address}"))
         });
     }
+    let proof = Proof::default();
+    let ask_metrics = AskMetrics::new(&metrics.registry).context("cannot set up metrics")?;
+    let askers = (state.asker, state.forecaster);
+    let asks = AskState::new(
+        askers,
+        state.accelerators,
+        directory.clone(),
+        proof.clone(),
+        Arc::clone(&ready),
+        ask_metrics,
+    );
+    let (stop, of, namespace) = (listeners.clone(), client.clone(), options.namespace.clone());
+    listening.spawn(async move {
+        proof::keep(of, &namespace, proof, stop).await;
+        Ok(())
+    });
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
-    let state = WebhookState::new(directory, webhook_metrics);
+    let routes = webhook::router(WebhookState::new(directory, webhook_metrics)).merge(ask::router(asks));
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, leadership, state, ready_webhook, listeners.clone()));
+    listening.spawn(serve_webhook(client, options, leadership, routes, ready_webhook, listeners.clone()));
 
     let ended = tokio::select! {
         () = stop_signal() => Ok(()),
@@ -214,12 +233,12 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     ended
 }
 
-/// Serves admission reviews once there is a certificate.
+/// Serves admission reviews and Questions once there is a certificate.
 async fn serve_webhook(
     client: Client,
     options: Options,
     leadership: Leadership,
-    state: WebhookState,
+    routes: Router,
     ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -229,7 +248,7 @@ async fn serve_webhook(
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
     ready.webhook_serves();
-    let served = webhook::serve(https_address, certificates.tls, webhook::router(state), stop).await;
+    let served = webhook::serve(https_address, certificates.tls, routes, stop).await;
     served.with_context(|| format!("cannot serve the webhook on {https_address}"))?;
     certificates.task.await.context("the renewal of certificates ended in a panic")
 }

@@ -111,3 +111,5 @@ pub const ACCOUNT: &str = "system:serviceaccount:sluice-system:sluice";
 pub const CLASS: &str = "sluice";
 /// The name of Sluice's Lease, Service and webhook configurations.
 pub const NAME: &str = "sluice";
+/// The Secret with the token that proves that a Question came through the API server.
+pub const PROOF: &str = "sluice-proof";

@@ -8,6 +8,7 @@ mod authority;
 mod call;
 mod files;
 mod own;
+pub mod proof;
 mod store;
 
 use std::path::PathBuf;
