@@ -197,15 +197,23 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         ask_metrics,
     );
     let (stop, of, namespace) = (listeners.clone(), client.clone(), options.namespace.clone());
+    let kept = proof.clone();
     listening.spawn(async move {
-        proof::keep(of, &namespace, proof, stop).await;
+        proof::keep(of, &namespace, kept, stop).await;
         Ok(())
     });
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
     let routes = webhook::router(WebhookState::new(directory, webhook_metrics)).merge(ask::router(asks));
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, leadership, routes, ready_webhook, listeners.clone()));
+    listening.spawn(serve_webhook(
+        client,
+        options,
+        (leadership, proof),
+        routes,
+        ready_webhook,
+        listeners.clone(),
+    ));
 
     let ended = tokio::select! {
         () = stop_signal() => Ok(()),
@@ -237,14 +245,14 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
 async fn serve_webhook(
     client: Client,
     options: Options,
-    leadership: Leadership,
+    (leadership, proof): (Leadership, Proof),
     routes: Router,
     ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let Options { namespace, certificates, https_address, .. } = options;
     let leads = move || leadership.holds();
-    let start = Certificates::start(client, &namespace, certificates, leads, stop.clone());
+    let start = Certificates::start(client, &namespace, certificates, (leads, proof), stop.clone());
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
     ready.webhook_serves();

@@ -113,3 +113,6 @@ pub const CLASS: &str = "sluice";
 pub const NAME: &str = "sluice";
 /// The Secret with the token that proves that a Question came through the API server.
 pub const PROOF: &str = "sluice-proof";
+/// On the webhook configuration: `path` where the proof of a Question is the path of its review, because the API server
+/// has no mutating policies.
+pub const PROOF_IN: &str = "sluice.dev/proof";

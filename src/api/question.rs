@@ -58,7 +58,7 @@ pub struct QuestionSpec {
     /// Largest number of rows of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000))]
-    pub limit: Option<u32>,
+    pub limit: Option<i32>,
     /// The `cursor` of an answer; asks for the rows after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1_024))]

@@ -37,7 +37,7 @@ pub fn page<T: Serialize>(
     if spec.since.as_ref() == Some(&version) {
         return Ok(json!({"version": version, "unchanged": true}));
     }
-    let most = spec.limit.map_or(MOST_ROWS, |limit| (limit as usize).clamp(1, MOST_ROWS));
+    let most = spec.limit.map_or(MOST_ROWS, |limit| usize::try_from(limit).unwrap_or(1).clamp(1, MOST_ROWS));
     let after = |key: &str| spec.cursor.as_deref().is_none_or(|cursor| key > cursor);
     let (mut page, mut bytes, mut last) = (Vec::new(), 0, None);
     let mut more = false;

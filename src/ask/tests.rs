@@ -55,7 +55,9 @@ async fn post(state: &AskState, path: &str, review: &Value) -> (Value, Value) {
     let answer: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!(answer["response"]["uid"], "42");
     let mut object = review["request"]["object"].clone();
-    if let Ok(ByteString(patch)) = serde_json::from_value(answer["response"]["patch"].clone()) {
+    if answer["response"]["patch"].is_string() {
+        let ByteString(patch) =
+            serde_json::from_value(answer["response"]["patch"].clone()).expect("the patch is base64");
         let patch: Patch = serde_json::from_slice(&patch).expect("a patch");
         json_patch::patch(&mut object, &patch).expect("it applies");
     }

@@ -76,6 +76,12 @@ impl Proof {
         bool::from(same(&tokens.token) | same(&tokens.other))
     }
 
+    /// The token that the API server is to write, where this replica knows it.
+    #[must_use]
+    pub fn token(&self) -> Option<String> {
+        self.0.load().as_deref().map(|tokens| tokens.token.clone())
+    }
+
     /// Accepts this token, for tests.
     #[cfg(test)]
     pub fn of(token: &str) -> Self {
@@ -106,10 +112,16 @@ pub async fn keep(client: Client, namespace: &str, proof: Proof, stop: Cancellat
     let mut changes = Box::pin(futures::StreamExt::filter_map(changes, |event| {
         std::future::ready(matches!(event, Ok(Event::Apply(_) | Event::Delete(_))).then_some(()))
     }));
+    // The API server names the path of a call that failed, to its caller, and so perhaps the token. Calls fail while no
+    // replica runs, so the first check replaces it.
+    let mut at_start = true;
     let rounds = async {
         loop {
-            let pause = match refresh(&secrets, &proof).await {
-                Ok(()) => INTERVAL,
+            let pause = match refresh(&secrets, &proof, at_start).await {
+                Ok(()) => {
+                    at_start = false;
+                    INTERVAL
+                }
                 Err(error) => {
                     tracing::warn!(%error, secret = names::PROOF, "cannot check the token of Questions; retrying");
                     RETRY
@@ -125,10 +137,10 @@ pub async fn keep(client: Client, namespace: &str, proof: Proof, stop: Cancellat
 }
 
 /// Reads the Secret and takes the step that is due. The loser of a race reads the winner's Secret after its change.
-async fn refresh(secrets: &Api<Secret>, proof: &Proof) -> Result<(), Error> {
+async fn refresh(secrets: &Api<Secret>, proof: &Proof, at_start: bool) -> Result<(), Error> {
     let secret = within(secrets.get_opt(names::PROOF)).await?;
     let stored = secret.as_ref().and_then(parse);
-    let Some(next) = step(stored.as_ref(), Timestamp::now())? else {
+    let Some(next) = step(stored.as_ref(), Timestamp::now(), at_start)? else {
         proof.0.store(stored.map(Arc::new));
         return Ok(());
     };
@@ -140,8 +152,8 @@ async fn refresh(secrets: &Api<Secret>, proof: &Proof) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tokens after the next step, if one is due.
-fn step(stored: Option<&Tokens>, now: Timestamp) -> Result<Option<Tokens>, Error> {
+/// The tokens after the next step, if one is due. `early` replaces the token before its time, unless that was just done.
+fn step(stored: Option<&Tokens>, now: Timestamp, early: bool) -> Result<Option<Tokens>, Error> {
     let Some(stored) = stored else {
         return Ok(Some(Tokens { token: fresh()?, other: fresh()?, since: now, retired: false }));
     };
@@ -151,7 +163,7 @@ fn step(stored: Option<&Tokens>, now: Timestamp) -> Result<Option<Tokens>, Error
     Ok(if stored.retired {
         after(SETTLE).then_some(Tokens { other: fresh()?, retired: false, ..stored.clone() })
     } else {
-        after(LIFETIME).then(|| Tokens {
+        (early || after(LIFETIME)).then(|| Tokens {
             token: stored.other.clone(),
             other: stored.token.clone(),
             since: now,
@@ -217,12 +229,16 @@ mod tests {
     fn a_token_is_accepted_before_it_is_written_and_for_a_while_after() {
         let start = Timestamp::from_second(1_800_000_000).expect("a time");
         let at = |time: Duration| start.checked_add(time).expect("a time");
-        let first = step(None, start).expect("random numbers").expect("nothing is stored");
-        assert_eq!(step(Some(&first), at(LIFETIME / 2)).expect("random numbers"), None);
-        let second = step(Some(&first), at(LIFETIME)).expect("random numbers").expect("it is due");
+        let first = step(None, start, false).expect("random numbers").expect("nothing is stored");
+        assert_eq!(step(Some(&first), at(LIFETIME / 2), false).expect("random numbers"), None);
+        let second = step(Some(&first), at(LIFETIME), false).expect("random numbers").expect("it is due");
         assert_eq!((&second.token, &second.other), (&first.other, &first.token));
-        assert_eq!(step(Some(&second), at(LIFETIME + SETTLE / 2)).expect("random numbers"), None);
-        let third = step(Some(&second), at(LIFETIME + SETTLE)).expect("random numbers").expect("it is due");
+        let early = step(Some(&first), start, true).expect("random numbers").expect("it is asked for");
+        assert_eq!(early.token, first.other);
+        assert_eq!(step(Some(&early), start, true).expect("random numbers"), None, "once is enough");
+        assert_eq!(step(Some(&second), at(LIFETIME + SETTLE / 2), false).expect("random numbers"), None);
+        let third =
+            step(Some(&second), at(LIFETIME + SETTLE), false).expect("random numbers").expect("it is due");
         assert_eq!(third.token, second.token);
         assert!(![&first.token, &first.other].contains(&&third.other), "the next one is new");
         for (known, written) in [(&first, &first), (&first, &second), (&second, &first), (&second, &third)] {

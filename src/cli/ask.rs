@@ -18,7 +18,7 @@ use crate::view::{Accelerators, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Whom and where to ask.
+    /// Cluster and namespace.
     #[command(flatten)]
     cluster: cluster::Options,
     /// Output format.

@@ -163,13 +163,11 @@ enum Problem {
 
 fn problem(status: &Status, all: bool, namespace: &str) -> Problem {
     let message = status.message.as_str();
-    if let Some((_, said)) = message.split_once("denied the request: ") {
-        let policy =
-            message.starts_with("ValidatingAdmissionPolicy") || message.contains("sluice.dev\" denied");
+    let by_webhook = message.split_once("sluice.dev\" denied the request: ");
+    if let Some((_, said)) = by_webhook.or_else(|| message.split_once("'sluice-question' denied request: ")) {
         return match status.code {
             429 | 503 => Problem::OfSluice(said.to_owned()),
-            _ if policy => Problem::OfUser(said.to_owned()),
-            _ => Problem::OfUser(message.to_owned()),
+            _ => Problem::OfUser(said.to_owned()),
         };
     }
     match status.code {
