@@ -175,11 +175,10 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
     let flag = authority.flag();
     let cluster = Cluster::up_with("questions", &["--apiserver-flag", &flag]).await;
     World::run_on(cluster, Options::new(SLUICE), 2, async |world| {
-        world.apply(&format!("{}{}{}", nodes(1, 2), team("a", 2), team("b", 0))).await?;
+        world.apply(&format!("{}{}{}", nodes(1, 2), team("a", 2), team("b", 2))).await?;
         world.kubectl.apply(PEOPLE).await?;
-        // A borrower of team b that takes its time to stop, and a Job of team a that waits for that.
-        let secret = Job::new("b", "secret-train").gpus(2).ends_slowly(std::time::Duration::from_secs(300));
-        world.kubectl.apply(&secret.manifest()).await?;
+        // A Job of team a waits for one of team b without a time limit, which its expected start names.
+        world.kubectl.apply(&Job::new("b", "secret-train").gpus(2).manifest()).await?;
         running(world, "b", 1).await?;
         world.kubectl.apply(&Job::new("a", "mine").gpus(2).manifest()).await?;
         let dora = kubeconfig(world, "dora", &authority.credential("dora")?)?;
