@@ -58,12 +58,6 @@ pub struct Options {
     /// Listen address of metrics and health.
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub http_address: SocketAddr,
-    /// Listen address of the JSON API, which has no authentication; a loopback address, for `kubectl port-forward`.
-    #[arg(long, default_value = "127.0.0.1:8081", value_name = "ADDRESS")]
-    pub api_address: SocketAddr,
-    /// Lets the network reach the JSON API: without it, only a loopback address is accepted for --api-address.
-    #[arg(long)]
-    pub unprotected_api: bool,
     /// Options of the webhook's certificate and address.
     #[command(flatten)]
     pub certificates: certs::Options,
@@ -88,25 +82,11 @@ pub struct Options {
     pub accelerators: AcceleratorOptions,
 }
 
-impl Options {
-    /// Refuses an API that the network would reach by mistake.
-    fn check(&self) -> anyhow::Result<()> {
-        let address = self.api_address;
-        anyhow::ensure!(
-            address.ip().is_loopback() || self.unprotected_api,
-            "--api-address {address}: the JSON API has no authentication and shows the workloads of all teams; use a \
-             loopback address and `kubectl port-forward`, or add --unprotected-api"
-        );
-        Ok(())
-    }
-}
-
 /// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
 ///
 /// # Errors
 /// If there is no usable kubeconfig, a listener fails, or a component stops unexpectedly.
 pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
-    options.check()?;
     let client = client(&options).await?;
     let accelerators = options.accelerators.accelerators();
     let metrics = Metrics::new().context("cannot set up metrics")?.counting(accelerators.clone());
@@ -167,30 +147,18 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     deciding.spawn(until(decisions.clone(), publisher));
 
     let mut listening = JoinSet::new();
-    let state = HttpState {
-        forecaster: Forecaster::new(asker.clone(), decisions.clone()),
-        asker,
-        accelerators,
-        directory: directory.clone(),
-        metrics: Arc::clone(&metrics),
-        ready: Arc::clone(&ready),
-        heart,
-    };
-    for (address, routes) in
-        [(options.http_address, http::router(state.clone())), (options.api_address, http::api(state.clone()))]
-    {
-        let stop = listeners.clone();
-        listening.spawn(async move {
-            let served = http::serve(address, routes, stop).await;
-            served.with_context(|| format!("cannot serve HTTP on {address}"))
-        });
-    }
+    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
+    let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
+    let (address, stop) = (options.http_address, listeners.clone());
+    listening.spawn(async move {
+        let served = http::serve(address, http::router(state), stop).await;
+        served.with_context(|| format!("cannot serve HTTP on {address}"))
+    });
     let proof = Proof::default();
     let ask_metrics = AskMetrics::new(&metrics.registry).context("cannot set up metrics")?;
-    let askers = (state.asker, state.forecaster);
     let asks = AskState::new(
         askers,
-        state.accelerators,
+        accelerators,
         directory.clone(),
         proof.clone(),
         Arc::clone(&ready),
@@ -366,28 +334,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    #[test]
-    fn the_api_leaves_the_pod_only_when_it_is_meant_to() {
-        let accepted = |flags: &[&str]| {
-            let line = Line::try_parse_from([&["sluice"], flags].concat()).expect("flags");
-            line.options.check().is_ok()
-        };
-        assert!(accepted(&[]));
-        assert!(accepted(&["--api-address", "[::1]:8081"]));
-        assert!(!accepted(&["--api-address", "0.0.0.0:8081"]));
-        assert!(!accepted(&["--api-address", "[::]:8081"]));
-        assert!(accepted(&["--api-address", "0.0.0.0:8081", "--unprotected-api"]));
-    }
 
     #[test]
     fn a_lease_lasts_at_least_two_seconds() {

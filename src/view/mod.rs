@@ -1,4 +1,4 @@
-//! Rows of the JSON API, which the command line prints.
+//! Rows of the answers to Questions, which the command line prints.
 
 mod accelerators;
 mod eta;
