@@ -107,12 +107,12 @@ pub fn router(state: AskState) -> Router {
 
 type HttpRequest = axum::http::Request<Body>;
 
-/// A review whose proof a policy in the API server has written into the object.
+/// A review with its proof in the object, where a policy in the API server has written it.
 async fn with_policy(State(state): State<AskState>, request: HttpRequest) -> Json<ReviewResponse> {
     reviewed(&state, None, request).await
 }
 
-/// A review whose proof is the path, which only the webhook configuration has.
+/// A review with its proof in the path, which only the webhook configuration has.
 async fn with_path(
     State(state): State<AskState>,
     Path(path): Path<String>,

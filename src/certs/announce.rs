@@ -27,7 +27,7 @@ pub struct Announcement {
     pub bundle: Option<String>,
     /// The URL of the webhook, without a path; `None` keeps the Service reference.
     pub url: Option<String>,
-    /// The token that proves a Question, for a configuration whose annotation asks for it in the path.
+    /// The token that proves a Question, for a configuration with an annotation that asks for it in the path.
     pub proof: Option<String>,
 }
 

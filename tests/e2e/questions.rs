@@ -99,7 +99,7 @@ impl Authority {
     }
 }
 
-/// A kubeconfig of this credential whose context has namespace a.
+/// A kubeconfig of this credential, with namespace a in its context.
 fn kubeconfig(world: &World, name: &str, credential: &str) -> Result<PathBuf> {
     let admin = Kubeconfig::read_from(world.cluster.kubeconfig(User::Admin))?;
     let cluster = admin.clusters.first().and_then(|named| named.cluster.as_ref()).context("a cluster")?;

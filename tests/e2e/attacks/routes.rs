@@ -79,7 +79,7 @@ async fn shown(stage: &Stage<'_>) -> Result<()> {
         line.starts_with("sluice_team_resources{") && labels.iter().all(|label| line.contains(label))
     });
     ensure!(series.is_some_and(|line| line.ends_with(" 2")), "the metric is {series:?}");
-    let table = crate::limits::says(&stage.world, &["teams"]).await?;
+    let table = crate::limits::says(stage.world, &["teams"]).await?;
     let column = |line: &str, name: &str| line.split_whitespace().position(|word| word == name);
     let header = table.lines().next().unwrap_or_default();
     ensure!(column(header, "UNADMITTED").is_some(), "the table has no such column:\n{table}");
