@@ -4,12 +4,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 
 use crate::api::node_pool::NodePool;
+use crate::api::question;
 use crate::api::team::Team;
 
 /// All CustomResourceDefinitions of Sluice.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![Team::crd(), NodePool::crd()]
+    let mut all = vec![Team::crd(), NodePool::crd()];
+    all.extend(question::definitions());
+    all
 }
 
 /// All CustomResourceDefinitions as one YAML stream for `kubectl apply`.

@@ -2,6 +2,7 @@
 //! borrowed capacity is free, and preempts borrowers when a team needs its guarantee.
 
 pub mod api;
+pub mod ask;
 pub mod certs;
 pub mod cli;
 pub mod cluster;

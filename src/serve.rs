@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::JoinSet;
@@ -15,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::caps::Caps;
 use crate::api::names;
+use crate::ask::{self, AskMetrics, AskState};
+use crate::certs::proof::{self, Proof};
 use crate::certs::{self, Certificates};
 use crate::cluster::events;
 use crate::cluster::heartbeat::Heartbeat;
@@ -55,12 +58,6 @@ pub struct Options {
     /// Listen address of metrics and health.
     #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub http_address: SocketAddr,
-    /// Listen address of the JSON API, which has no authentication; a loopback address, for `kubectl port-forward`.
-    #[arg(long, default_value = "127.0.0.1:8081", value_name = "ADDRESS")]
-    pub api_address: SocketAddr,
-    /// Lets the network reach the JSON API: without it, only a loopback address is accepted for --api-address.
-    #[arg(long)]
-    pub unprotected_api: bool,
     /// Options of the webhook's certificate and address.
     #[command(flatten)]
     pub certificates: certs::Options,
@@ -85,25 +82,11 @@ pub struct Options {
     pub accelerators: AcceleratorOptions,
 }
 
-impl Options {
-    /// Refuses an API that the network would reach by mistake.
-    fn check(&self) -> anyhow::Result<()> {
-        let address = self.api_address;
-        anyhow::ensure!(
-            address.ip().is_loopback() || self.unprotected_api,
-            "--api-address {address}: the JSON API has no authentication and shows the workloads of all teams; use a \
-             loopback address and `kubectl port-forward`, or add --unprotected-api"
-        );
-        Ok(())
-    }
-}
-
 /// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
 ///
 /// # Errors
 /// If there is no usable kubeconfig, a listener fails, or a component stops unexpectedly.
 pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
-    options.check()?;
     let client = client(&options).await?;
     let accelerators = options.accelerators.accelerators();
     let metrics = Metrics::new().context("cannot set up metrics")?.counting(accelerators.clone());
@@ -164,29 +147,41 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     deciding.spawn(until(decisions.clone(), publisher));
 
     let mut listening = JoinSet::new();
-    let state = HttpState {
-        forecaster: Forecaster::new(asker.clone(), decisions.clone()),
-        asker,
+    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
+    let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
+    let (address, stop) = (options.http_address, listeners.clone());
+    listening.spawn(async move {
+        let served = http::serve(address, http::router(state), stop).await;
+        served.with_context(|| format!("cannot serve HTTP on {address}"))
+    });
+    let proof = Proof::default();
+    let ask_metrics = AskMetrics::new(&metrics.registry).context("cannot set up metrics")?;
+    let asks = AskState::new(
+        askers,
         accelerators,
-        directory: directory.clone(),
-        metrics: Arc::clone(&metrics),
-        ready: Arc::clone(&ready),
-        heart,
-    };
-    for (address, routes) in
-        [(options.http_address, http::router(state.clone())), (options.api_address, http::api(state))]
-    {
-        let stop = listeners.clone();
-        listening.spawn(async move {
-            let served = http::serve(address, routes, stop).await;
-            served.with_context(|| format!("cannot serve HTTP on {address}"))
-        });
-    }
+        directory.clone(),
+        proof.clone(),
+        Arc::clone(&ready),
+        ask_metrics,
+    );
+    let (stop, of, namespace) = (listeners.clone(), client.clone(), options.namespace.clone());
+    let kept = proof.clone();
+    listening.spawn(async move {
+        proof::keep(of, &namespace, kept, stop).await;
+        Ok(())
+    });
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
-    let state = WebhookState::new(directory, webhook_metrics);
+    let routes = webhook::router(WebhookState::new(directory, webhook_metrics)).merge(ask::router(asks));
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
-    listening.spawn(serve_webhook(client, options, leadership, state, ready_webhook, listeners.clone()));
+    listening.spawn(serve_webhook(
+        client,
+        options,
+        (leadership, proof),
+        routes,
+        ready_webhook,
+        listeners.clone(),
+    ));
 
     let ended = tokio::select! {
         () = stop_signal() => Ok(()),
@@ -214,22 +209,22 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     ended
 }
 
-/// Serves admission reviews once there is a certificate.
+/// Serves admission reviews and Questions once there is a certificate.
 async fn serve_webhook(
     client: Client,
     options: Options,
-    leadership: Leadership,
-    state: WebhookState,
+    (leadership, proof): (Leadership, Proof),
+    routes: Router,
     ready: Arc<Readiness>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let Options { namespace, certificates, https_address, .. } = options;
     let leads = move || leadership.holds();
-    let start = Certificates::start(client, &namespace, certificates, leads, stop.clone());
+    let start = Certificates::start(client, &namespace, certificates, (leads, proof), stop.clone());
     let Some(certificates) = stop.run_until_cancelled(start).await else { return Ok(()) };
     let certificates = certificates.context("the webhook has no certificate")?;
     ready.webhook_serves();
-    let served = webhook::serve(https_address, certificates.tls, webhook::router(state), stop).await;
+    let served = webhook::serve(https_address, certificates.tls, routes, stop).await;
     served.with_context(|| format!("cannot serve the webhook on {https_address}"))?;
     certificates.task.await.context("the renewal of certificates ended in a panic")
 }
@@ -339,28 +334,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    #[test]
-    fn the_api_leaves_the_pod_only_when_it_is_meant_to() {
-        let accepted = |flags: &[&str]| {
-            let line = Line::try_parse_from([&["sluice"], flags].concat()).expect("flags");
-            line.options.check().is_ok()
-        };
-        assert!(accepted(&[]));
-        assert!(accepted(&["--api-address", "[::1]:8081"]));
-        assert!(!accepted(&["--api-address", "0.0.0.0:8081"]));
-        assert!(!accepted(&["--api-address", "[::]:8081"]));
-        assert!(accepted(&["--api-address", "0.0.0.0:8081", "--unprotected-api"]));
-    }
 
     #[test]
     fn a_lease_lasts_at_least_two_seconds() {

@@ -10,6 +10,10 @@ use sluice::api::names;
 const CONFINING: [&str; 3] = ["sluice-confined", "sluice-confined-images", "sluice-confined-names"];
 /// The policy that judges which account moves a namespace to a team.
 const MEMBERSHIP: &str = "sluice-namespace-team";
+/// The policies of Questions, which may be asked in every namespace.
+const QUESTIONS: [&str; 2] = ["sluice-question", "sluice-question-proof"];
+/// The webhook that answers Questions.
+const ASK: &str = "questions.mutate.sluice.dev";
 
 /// All objects of the YAML files under `manifests/` and `policies/`.
 fn objects() -> Vec<(PathBuf, Value)> {
@@ -56,13 +60,16 @@ fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
     for binding in of_kind(&["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"]) {
         let name = &binding["metadata"]["name"];
         // Tests of their own say which accounts these leave alone.
-        if *name == MEMBERSHIP || CONFINING.iter().any(|confining| name == confining) {
+        if *name == MEMBERSHIP || CONFINING.iter().chain(&QUESTIONS).any(|other| name == other) {
             continue;
         }
         assert_labelled_only(&binding["spec"]["matchResources"]["namespaceSelector"], name);
     }
     for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
         for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            if webhook["name"] == ASK {
+                continue;
+            }
             assert_labelled_only(&webhook["namespaceSelector"], &webhook["name"]);
         }
     }
@@ -109,7 +116,7 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
     };
     for policy in of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]) {
         let (spec, name) = (&policy["spec"], &policy["metadata"]["name"]);
-        if *name == MEMBERSHIP || CONFINING.iter().any(|confining| name == confining) {
+        if *name == MEMBERSHIP || CONFINING.iter().chain(&QUESTIONS).any(|other| name == other) {
             continue;
         }
         // This policy is about Sluice's own writes, and only about the owners of their fields.
@@ -140,6 +147,9 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
     }
     for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
         for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            if webhook["name"] == ASK {
+                continue;
+            }
             let operations = operations(&webhook["rules"]);
             // Sluice's role does not let it create Jobs, so their creation needs no exception.
             if operations != ["CREATE"] || !webhook["rules"].to_string().contains("\"jobs\"") {
@@ -243,7 +253,7 @@ fn roles_of_sluice() -> Vec<Value> {
 #[test]
 fn the_roles_of_sluice_have_no_wildcard_and_name_the_objects_that_they_guard() {
     let roles = roles_of_sluice();
-    assert_eq!(roles.len(), 5, "sluice, sluice-kinds, sluice-certificates, and two in its namespace");
+    assert_eq!(roles.len(), 6, "sluice, sluice-kinds, sluice-certificates, and three in its namespace");
     for role in roles {
         for rule in role["rules"].as_array().into_iter().flatten() {
             let text = rule.to_string();
@@ -310,6 +320,65 @@ fn only_a_change_of_its_team_or_queue_is_judged_on_a_namespace() {
     let rule = &example.expect("the role to bind")["rules"][0];
     assert_eq!((&rule["verbs"][0], &rule["resources"][0]), (&"use".into(), &"teams".into()));
     assert!(rule["resourceNames"].is_array());
+}
+
+/// Questions are the only objects that Sluice judges outside of the namespaces of teams. They are never stored, so no
+/// other work depends on the answer.
+#[test]
+fn questions_are_judged_everywhere_and_nothing_else_is() {
+    let mut judged = 0;
+    let only_questions = |rules: &Value| {
+        let [rule] = rules.as_array().map(Vec::as_slice).unwrap_or_default() else { panic!("{rules}") };
+        assert_eq!(rule["apiGroups"], serde_json::json!(["sluice.dev"]));
+        assert_eq!(rule["resources"], serde_json::json!(["questions", "clusterquestions"]));
+    };
+    for policy in of_kind(&["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"]) {
+        if QUESTIONS.iter().any(|name| policy["metadata"]["name"] == *name) {
+            only_questions(&policy["spec"]["matchConstraints"]["resourceRules"]);
+            assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+            judged += 1;
+        }
+    }
+    let bindings = of_kind(&["MutatingAdmissionPolicyBinding"]);
+    let proof = bindings.iter().find(|binding| binding["metadata"]["name"] == "sluice-question-proof");
+    let parameter = &proof.expect("it is bound")["spec"]["paramRef"];
+    assert_eq!(
+        *parameter,
+        serde_json::json!({"name": names::PROOF, "namespace": names::NAMESPACE,
+        "parameterNotFoundAction": "Deny"})
+    );
+    for configuration in of_kind(&["MutatingWebhookConfiguration"]) {
+        for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            if webhook["name"] == ASK {
+                only_questions(&webhook["rules"]);
+                assert_eq!(webhook["failurePolicy"], "Fail", "an unanswered Question is no answer");
+                assert_eq!(webhook["sideEffects"], "None", "the API server calls it for dry-runs");
+                judged += 1;
+            }
+        }
+    }
+    assert_eq!(judged, 3);
+}
+
+/// People ask, and nothing else: no role for users reads Secrets, pods or configurations.
+#[test]
+fn the_roles_of_users_create_questions_and_little_else() {
+    let roles = of_kind(&["ClusterRole"]);
+    let rules = |name: &str| {
+        let role = roles.iter().find(|role| role["metadata"]["name"] == name);
+        role.unwrap_or_else(|| panic!("no role {name}"))["rules"].clone()
+    };
+    let asks = serde_json::json!([{"apiGroups": ["sluice.dev"], "resources": ["questions", "questions/whatif"],
+        "verbs": ["create"]}]);
+    assert_eq!(rules("sluice-user"), asks);
+    for role in ["sluice-manager", "sluice-admin"] {
+        let rules = rules(role);
+        assert!(rules.to_string().contains("clusterquestions/whatif"), "{role}");
+        for rule in rules.as_array().into_iter().flatten() {
+            assert_eq!(rule["apiGroups"], serde_json::json!(["sluice.dev"]), "{role}");
+            assert!(!rule.to_string().contains('*'), "{role}");
+        }
+    }
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn program() -> Result<PathBuf> {
 }
 
 /// Sluice's default ports, if they are free.
-fn default_addresses() -> Option<[SocketAddr; 3]> {
-    let addresses = [9443, 8080, 8081].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+fn default_addresses() -> Option<[SocketAddr; 2]> {
+    let addresses = [9443, 8080].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     addresses.iter().all(|address| TcpListener::bind(address).is_ok()).then_some(addresses)
 }

@@ -7,6 +7,7 @@ pub mod names;
 pub mod node_pool;
 pub mod pod_group;
 pub mod priority;
+pub mod question;
 pub mod record;
 pub(crate) mod schema;
 pub mod seats;

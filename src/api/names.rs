@@ -111,3 +111,8 @@ pub const ACCOUNT: &str = "system:serviceaccount:sluice-system:sluice";
 pub const CLASS: &str = "sluice";
 /// The name of Sluice's Lease, Service and webhook configurations.
 pub const NAME: &str = "sluice";
+/// The Secret with the token that proves that a Question came through the API server.
+pub const PROOF: &str = "sluice-proof";
+/// On the webhook configuration: `path` where the proof of a Question is the path of its review, because the API server
+/// has no mutating policies.
+pub const PROOF_IN: &str = "sluice.dev/proof";

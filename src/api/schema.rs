@@ -77,6 +77,11 @@ pub fn pool(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
+/// An object of any form, which its reader checks.
+pub fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
 /// The labels that select a pool's nodes.
 pub fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

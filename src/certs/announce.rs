@@ -17,13 +17,18 @@ use serde_json::{Value, json};
 use super::call::{Error, within};
 use crate::api::names;
 
+/// The path of the handler of Questions.
+const ASK: &str = "/ask";
+
 /// The intended content of the webhook configurations.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Announcement {
     /// The certificates to trust, in PEM; `None` leaves the field to another tool.
     pub bundle: Option<String>,
     /// The URL of the webhook, without a path; `None` keeps the Service reference.
     pub url: Option<String>,
+    /// The token that proves a Question, for a configuration with an annotation that asks for it in the path.
+    pub proof: Option<String>,
 }
 
 /// Updates both configurations where they differ; returns true if both were up to date.
@@ -58,6 +63,16 @@ where
     Ok(false)
 }
 
+/// The path of the webhook that answers Questions; `None` while there is no token for it. Where no policy can write the
+/// token into a Question, the path has it, because only the API server and administrators read the configuration.
+fn path_of_questions(configuration: &Value, announcement: &Announcement) -> Option<String> {
+    if configuration["metadata"]["annotations"][names::PROOF_IN] == "path" {
+        Some(format!("{ASK}/{}", announcement.proof.as_deref()?))
+    } else {
+        Some(ASK.to_owned())
+    }
+}
+
 /// The operations that update a configuration. Each is guarded by a test of the webhook's name.
 fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -> Vec<PatchOperation> {
     let mut operations = Vec::new();
@@ -66,9 +81,13 @@ fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -
         if let Some(bundle) = &announcement.bundle {
             wanted["caBundle"] = json!(ByteString(bundle.clone().into_bytes()));
         }
-        if let (Some(url), Some(map)) = (&announcement.url, wanted.as_object_mut()) {
+        let asks = webhook["name"].as_str().is_some_and(|name| name.starts_with("questions."));
+        let path = if asks { path_of_questions(configuration, announcement) } else { Some(path.to_owned()) };
+        if let (Some(url), Some(path), Some(map)) = (&announcement.url, &path, wanted.as_object_mut()) {
             map.remove("service");
             map.insert("url".to_owned(), format!("{}{path}", url.trim_end_matches('/')).into());
+        } else if let (Some(path), Some(service), true) = (path, wanted["service"].as_object_mut(), asks) {
+            service.insert("path".to_owned(), path.into());
         }
         if wanted != webhook["clientConfig"] {
             let at = |field: &str| PointerBuf::from_tokens(["webhooks", &index.to_string(), field]);
@@ -90,7 +109,7 @@ mod tests {
     fn only_differences_are_written() {
         let service = json!({"service": {"name": "sluice", "namespace": "sluice-system", "path": "/mutate"}});
         let mut configuration = json!({"webhooks": [{"name": "a", "clientConfig": service}]});
-        let bundle = Announcement { bundle: Some("PEM".to_owned()), url: None };
+        let bundle = Announcement { bundle: Some("PEM".to_owned()), ..Announcement::default() };
         let outside = Announcement { url: Some("https://127.0.0.1:9443/".to_owned()), ..bundle.clone() };
         for (announcement, expected) in [
             (bundle, json!({"caBundle": "UEVN", "service": service["service"]})),
@@ -100,6 +119,29 @@ mod tests {
             json_patch::patch(&mut configuration, &patch).expect("the patch applies");
             assert_eq!(configuration["webhooks"][0]["clientConfig"], expected);
             assert_eq!(corrections(&configuration, &announcement, "/mutate"), []);
+        }
+    }
+
+    #[test]
+    fn questions_have_a_path_of_their_own_which_may_be_the_proof() {
+        let outside = Some("https://127.0.0.1:9443".to_owned());
+        let token = Some("0123".to_owned());
+        for (proof_in, url, proof, expected) in [
+            ("", None, &token, json!({"service": {"name": "sluice", "path": "/ask"}})),
+            ("path", None, &token, json!({"service": {"name": "sluice", "path": "/ask/0123"}})),
+            ("path", None, &None, json!({"service": {"name": "sluice", "path": "/ask"}})),
+            ("", outside.clone(), &token, json!({"url": "https://127.0.0.1:9443/ask"})),
+            ("path", outside.clone(), &token, json!({"url": "https://127.0.0.1:9443/ask/0123"})),
+        ] {
+            let mut configuration = json!({
+                "metadata": {"annotations": {"sluice.dev/proof": proof_in}},
+                "webhooks": [{"name": "questions.mutate.sluice.dev",
+                    "clientConfig": {"service": {"name": "sluice", "path": "/ask"}}}],
+            });
+            let announcement = Announcement { bundle: None, url, proof: proof.clone() };
+            let patch = JsonPatch(corrections(&configuration, &announcement, "/mutate"));
+            json_patch::patch(&mut configuration, &patch).expect("the patch applies");
+            assert_eq!(configuration["webhooks"][0]["clientConfig"], expected);
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::address::Address;
 use super::announce::{Announcement, announce};
 use super::call::Error;
+use super::proof::Proof;
 
 /// The interval between reads: the swap of a Secret volume causes no event on the files.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -42,7 +43,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, Error> {
 pub async fn start(
     client: Client,
     files: Files,
-    address: Address,
+    (address, proof): (Address, Proof),
     token: CancellationToken,
 ) -> Result<(RustlsConfig, JoinHandle<()>), Error> {
     let mut served = files.read().await?;
@@ -51,7 +52,7 @@ pub async fn start(
     let task = tokio::spawn(async move {
         loop {
             let url = address.to_announce();
-            let announcement = Announcement { bundle: None, url: url.clone() };
+            let announcement = Announcement { bundle: None, url: url.clone(), proof: proof.token() };
             if url.is_some()
                 && let Err(error) = announce(&client, &announcement).await
             {

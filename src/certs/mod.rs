@@ -8,6 +8,7 @@ mod authority;
 mod call;
 mod files;
 mod own;
+pub mod proof;
 mod store;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use self::address::Address;
 use self::authority::Lifetimes;
 pub use self::call::Error;
+use self::proof::Proof;
 
 /// Options of the webhook's certificate and address.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,7 +74,8 @@ impl Certificates {
     /// the API server cannot be reached.
     ///
     /// `leads` returns whether this replica leads. Each replica has its own URL, and only the leader announces it;
-    /// the rest is the same on every replica, and each one writes it.
+    /// the rest is the same on every replica, and each one writes it. `proof` is announced where the configuration asks
+    /// for it.
     ///
     /// # Errors
     /// If the certificate files cannot be loaded.
@@ -80,10 +83,10 @@ impl Certificates {
         client: Client,
         namespace: &str,
         options: Options,
-        leads: impl Fn() -> bool + Send + Sync + 'static,
+        (leads, proof): (impl Fn() -> bool + Send + Sync + 'static, Proof),
         token: CancellationToken,
     ) -> Result<Self, Error> {
-        let address = Address::new(options.webhook_url.as_ref(), leads);
+        let address = (Address::new(options.webhook_url.as_ref(), leads), proof);
         let (tls, task) = match (&options.tls_cert_file, &options.tls_key_file) {
             (Some(certificate), Some(key)) => {
                 let files = files::Files { certificate: certificate.clone(), key: key.clone() };

@@ -24,6 +24,7 @@ use super::address::Address;
 use super::announce::{Announcement, announce};
 use super::authority::{Lifetimes, Stored, step};
 use super::call::Error;
+use super::proof::Proof;
 use super::store;
 use crate::api::names;
 
@@ -53,6 +54,7 @@ struct Renewal {
     lifetimes: Lifetimes,
     hosts: Vec<String>,
     address: Address,
+    proof: Proof,
     /// The last announced URL.
     url: Option<String>,
     tls: Option<RustlsConfig>,
@@ -71,7 +73,7 @@ pub async fn start(
     client: Client,
     namespace: &str,
     (lifetimes, hosts): (Lifetimes, Vec<String>),
-    address: Address,
+    (address, proof): (Address, Proof),
     token: CancellationToken,
 ) -> Result<(RustlsConfig, JoinHandle<()>), Error> {
     let mut renewal = Renewal {
@@ -79,6 +81,7 @@ pub async fn start(
         lifetimes,
         hosts,
         address,
+        proof,
         client,
         url: None,
         tls: None,
@@ -148,7 +151,8 @@ impl Renewal {
         let stored = self.update_secret().await?;
         let tls = self.serve(&stored).await?;
         self.url = self.address.to_announce();
-        let announcement = Announcement { bundle: Some(stored.bundle()), url: self.url.clone() };
+        let announcement =
+            Announcement { bundle: Some(stored.bundle()), url: self.url.clone(), proof: self.proof.token() };
         match announce(&self.client, &announcement).await {
             Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != stored.bundle()) => {
                 self.announced = Some((stored.bundle(), Instant::now()));
@@ -251,6 +255,7 @@ mod tests {
             lifetimes: Lifetimes { certificate: SETTLE * 100, authority: SETTLE * 1000 },
             hosts: vec!["localhost".to_owned()],
             address: Address::new(Some(&url), || false),
+            proof: Proof::default(),
             client,
             url: Some(url.to_string()),
             tls: None,

@@ -1,27 +1,26 @@
-//! The commands that query a running Sluice.
+//! The commands that ask a running Sluice.
 
 use std::path::Path;
 
-use anyhow::Context;
-use axum::http::{Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
-use serde::de::DeserializeOwned;
+use anyhow::Context as _;
 use serde_json::Value;
 
+use super::cluster::{self, Cluster};
 use super::target::Target;
 use super::{Invalid, print, table};
+use crate::api::question::{
+    ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
+};
 use crate::options::AcceleratorOptions;
-use crate::view::{Accelerators, NodeRow, Teams, WhatIfRow, WorkloadRow};
+use crate::view::{Accelerators, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow};
 
-/// Server and output of a query.
+/// Cluster and output of a question.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Address of Sluice's API, e.g. after `kubectl -n sluice-system port-forward deployment/sluice 8081`.
-    #[arg(long, env = "SLUICE_SERVER", default_value = "http://127.0.0.1:8081", value_name = "URL")]
-    server: String,
+    /// Cluster and namespace.
+    #[command(flatten)]
+    cluster: cluster::Options,
     /// Output format.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
     output: print::Output,
@@ -30,34 +29,103 @@ pub struct Options {
     accelerators: AcceleratorOptions,
 }
 
+/// The workloads that `sluice queue` lists.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Filter {
+    /// Show only this team's workloads.
+    #[arg(long, short, value_name = "TEAM")]
+    team: Option<String>,
+    /// Show only this queue's workloads.
+    #[arg(long, short, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Show only workloads that this user submitted.
+    #[arg(long, short, value_name = "USER", conflicts_with = "me")]
+    user: Option<String>,
+    /// Show only workloads that you submitted.
+    #[arg(long)]
+    me: bool,
+    /// Show only workloads in this state: Held, Pending, Running, Evicting or Finished; can be repeated.
+    #[arg(long, short, value_name = "STATE", value_delimiter = ',', value_parser = phase, conflicts_with = "all")]
+    state: Vec<Phase>,
+    /// Include ended workloads.
+    #[arg(long, short)]
+    all: bool,
+}
+
+/// Every state.
+const PHASES: [Phase; 5] = [Phase::Held, Phase::Pending, Phase::Running, Phase::Evicting, Phase::Finished];
+
+/// Parses `--state`.
+fn phase(text: &str) -> Result<Phase, String> {
+    let found = PHASES.into_iter().find(|phase| phase.code().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| "expected Held, Pending, Running, Evicting or Finished".to_owned())
+}
+
+impl Filter {
+    fn question(self) -> QuestionSpec {
+        let Self { team, queue, user, me, state, all } = self;
+        let states = if all { PHASES.to_vec() } else { state };
+        let queue = QueueFilter { namespace: None, team, queue, user, me, states };
+        QuestionSpec { queue: Some(queue), ..QuestionSpec::default() }
+    }
+}
+
+/// Runs a conversation with the cluster.
+fn with<T>(options: &Options, talk: impl AsyncFnOnce(Cluster) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { talk(Cluster::connect(&options.cluster).await?).await })
+}
+
+/// Teams and their queues.
+async fn all_teams(cluster: &Cluster) -> anyhow::Result<Teams> {
+    let spec = QuestionSpec { teams: Some(TeamsFilter::default()), ..QuestionSpec::default() };
+    Ok(cluster.ask::<TeamsRow>(spec).await?.into_iter().collect())
+}
+
 /// `sluice teams`.
 pub fn teams(options: &Options) -> anyhow::Result<()> {
-    let teams: Teams = ask(options, "/api/v1/teams")?;
+    let teams = with(options, async |cluster| all_teams(&cluster).await)?;
     let accelerators = in_quotas(options, &teams);
     print::answer(options.output, &teams, |teams| table::teams(teams, &accelerators))
 }
 
 /// `sluice nodes`.
 pub fn nodes(options: &Options) -> anyhow::Result<()> {
-    let nodes: Vec<NodeRow> = ask(options, "/api/v1/nodes")?;
+    let spec = QuestionSpec { nodes: Some(NodesFilter::default()), ..QuestionSpec::default() };
+    let nodes: Vec<NodeRow> = with(options, async |cluster| cluster.ask(spec).await)?;
     print::answer(options.output, &nodes, |nodes| table::nodes(nodes))
 }
 
 /// `sluice queue`.
-pub fn queue(options: &Options, team: Option<&str>, all: bool) -> anyhow::Result<()> {
-    let mut workloads: Vec<WorkloadRow> = ask(options, "/api/v1/workloads")?;
-    workloads.retain(|w| team.is_none_or(|team| team == w.head.team) && (all || w.head.state != "Finished"));
-    let mut accelerators = options.accelerators.accelerators();
-    if options.output == print::Output::Table && accelerators.depend_on_quotas() {
-        accelerators = in_quotas(options, &ask(options, "/api/v1/teams")?);
-    }
+pub fn queue(options: &Options, filter: Filter) -> anyhow::Result<()> {
+    let configured = options.accelerators.accelerators();
+    let with_quotas = options.output == print::Output::Table && configured.depend_on_quotas();
+    let (workloads, accelerators) = with(options, async |cluster| {
+        let workloads: Vec<WorkloadRow> = cluster.ask(filter.question()).await?;
+        if with_quotas && !workloads.is_empty() {
+            return Ok((workloads, in_quotas(options, &all_teams(&cluster).await?)));
+        }
+        Ok((workloads, configured))
+    })?;
     print::answer(options.output, &workloads, |workloads| table::queue(workloads, &accelerators))
 }
 
-/// `sluice explain`.
-pub fn explain(options: &Options, target: &Target) -> anyhow::Result<()> {
-    let Target { namespace, name, .. } = target;
-    let mut found: Vec<WorkloadRow> = ask(options, &format!("/api/v1/workloads/{namespace}/{name}"))?;
+/// `sluice explain`. The workload may be named without its namespace.
+pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
+    let (target, mut found) = with(options, async |mut cluster| {
+        let target = Target::read(words, options.cluster.namespace(), &cluster.namespace)?;
+        cluster.namespace.clone_from(&target.namespace);
+        let namespace = cluster.all.then(|| target.namespace.clone());
+        let explain = ExplainFilter { name: target.name.clone(), namespace };
+        let spec = QuestionSpec { explain: Some(explain), ..QuestionSpec::default() };
+        let found: Vec<WorkloadRow> = cluster.ask(spec).await?;
+        Ok((target, found))
+    })?;
+    if found.is_empty() {
+        let Target { namespace, name, .. } = &target;
+        return Err(Invalid(format!("Sluice manages no Job or Pod {namespace}/{name}")).into());
+    }
     let kinds: Vec<String> = found.iter().map(|row| row.kind.clone()).collect();
     found.retain(|row| target.may_be(&row.kind));
     if found.is_empty() {
@@ -68,9 +136,17 @@ pub fn explain(options: &Options, target: &Target) -> anyhow::Result<()> {
 }
 
 /// `sluice what-if`.
-pub fn what_if(options: &Options, file: &Path, namespace: Option<&str>) -> anyhow::Result<()> {
-    let object = read_job(file, namespace)?;
-    let row: WhatIfRow = call(options, "/api/v1/what-if", Some(&object))?;
+pub fn what_if(options: &Options, file: &Path) -> anyhow::Result<()> {
+    let row = with(options, async |mut cluster| {
+        let given = options.cluster.namespace();
+        let job = read_job(file, given, &cluster.namespace)?;
+        if let Some(namespace) = job.pointer("/metadata/namespace").and_then(Value::as_str) {
+            cluster.namespace = namespace.to_owned();
+        }
+        let spec = QuestionSpec { what_if: Some(WhatIfFilter { job }), ..QuestionSpec::default() };
+        let rows: Vec<WhatIfRow> = cluster.ask(spec).await?;
+        rows.into_iter().next().context("unexpected answer of Sluice")
+    })?;
     print::answer(options.output, &row, table::what_if)
 }
 
@@ -80,8 +156,8 @@ fn in_quotas(options: &Options, teams: &Teams) -> Accelerators {
     options.accelerators.accelerators().with_quotas(listed.map(String::as_str))
 }
 
-/// Reads the one Job of a file; `namespace` applies if the file has none.
-fn read_job(file: &Path, namespace: Option<&str>) -> anyhow::Result<Value> {
+/// Reads the one Job of a file; without a namespace in it, that of the command line or the default applies.
+fn read_job(file: &Path, namespace: Option<&str>, default: &str) -> anyhow::Result<Value> {
     let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text)
@@ -99,56 +175,11 @@ fn read_job(file: &Path, namespace: Option<&str>) -> anyhow::Result<Value> {
             Err(wrong(format!("metadata.namespace is {own:?}, but --namespace is {given:?}")).into())
         }
         (own, given) => {
-            let namespace = own.as_deref().or(given).unwrap_or("default");
+            let namespace = own.as_deref().or(given).unwrap_or(default);
             json_patch::merge(&mut object, &serde_json::json!({"metadata": {"namespace": namespace}}));
             Ok(object)
         }
     }
-}
-
-fn ask<T: DeserializeOwned>(options: &Options, path: &str) -> anyhow::Result<T> {
-    call(options, path, None)
-}
-
-/// Sends a query; a body is sent by POST.
-fn call<T: DeserializeOwned>(options: &Options, path: &str, body: Option<&Value>) -> anyhow::Result<T> {
-    let base = options.server.trim_end_matches('/');
-    let uri: Uri = format!("{base}{path}")
-        .parse()
-        .map_err(|error| Invalid(format!("--server {}: {error}", options.server)))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(Invalid(format!("--server {}: expected http://HOST:PORT", options.server)).into());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (status, body) = runtime.block_on(answer(uri, body)).with_context(|| {
-        format!(
-            "cannot reach Sluice at {base}; run `kubectl -n sluice-system port-forward deployment/sluice \
-                 8081`, or set --server or SLUICE_SERVER"
-        )
-    })?;
-    if matches!(status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let error = answer["error"].as_str().unwrap_or("not found");
-        return Err(Invalid(error.to_owned()).into());
-    }
-    if !status.is_success() {
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        anyhow::bail!("{base}{path}: {}", answer["error"].as_str().unwrap_or(&status.to_string()));
-    }
-    serde_json::from_slice(&body).with_context(|| format!("unexpected answer from {base}{path}"))
-}
-
-async fn answer(uri: Uri, body: Option<&Value>) -> anyhow::Result<(StatusCode, Vec<u8>)> {
-    let client: Client<_, Full<axum::body::Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let request = match body {
-        Some(body) => Request::post(uri)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::from(serde_json::to_vec(body)?))?,
-        None => Request::get(uri).body(Full::default())?,
-    };
-    let answer = client.request(request).await?;
-    let status = answer.status();
-    Ok((status, answer.into_body().collect().await?.to_bytes().to_vec()))
 }
 
 #[cfg(test)]
@@ -158,7 +189,7 @@ mod tests {
     fn read(text: &str, namespace: Option<&str>) -> Result<Value, String> {
         let file = tempfile::NamedTempFile::new().expect("a scratch file");
         std::fs::write(file.path(), text).expect("it can be written");
-        read_job(file.path(), namespace).map_err(|error| {
+        read_job(file.path(), namespace, "default").map_err(|error| {
             let text = error.to_string();
             text.split_once(": ").map_or(text.clone(), |(_, problem)| problem.to_owned())
         })

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod ask;
+mod cluster;
 mod log_limit;
 mod logs;
 mod print;
@@ -14,7 +15,6 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use thiserror::Error;
 
-use self::target::Target;
 use crate::kinds::Kinds;
 use crate::kinds::policies::{self, Part};
 use crate::serve;
@@ -88,26 +88,20 @@ enum Command {
     Nodes(ask::Options),
     /// Show waiting and running workloads, oldest first.
     Queue {
-        /// Show only this team's workloads.
-        #[arg(long, short, value_name = "TEAM")]
-        team: Option<String>,
-        /// Include ended workloads.
-        #[arg(long, short)]
-        all: bool,
-        /// Server and output.
+        /// The workloads to list.
+        #[command(flatten)]
+        filter: ask::Filter,
+        /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
     },
     /// Explain the state of a workload: the reason, the numbers and the workloads involved.
     Explain {
-        /// The workload: NAMESPACE/NAME as in `sluice queue`, or NAME, KIND/NAME or KIND NAME as for kubectl, with
-        /// --namespace (`job/train -n vision`).
+        /// The workload: NAME, KIND/NAME or KIND NAME as for kubectl (`job/train -n vision`), or NAMESPACE/NAME as in
+        /// `sluice queue`.
         #[arg(value_name = "WORKLOAD", required = true, num_args = 1..=2)]
         workload: Vec<String>,
-        /// Its namespace.
-        #[arg(long, short, value_name = "NAME")]
-        namespace: Option<String>,
-        /// Server and output.
+        /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
     },
@@ -117,10 +111,7 @@ enum Command {
         /// File with the Job, as for `kubectl apply`.
         #[arg(long, short, value_name = "FILE")]
         file: PathBuf,
-        /// Its namespace, if the file does not set it.
-        #[arg(long, short, value_name = "NAME")]
-        namespace: Option<String>,
-        /// Server and output.
+        /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
     },
@@ -158,13 +149,9 @@ impl Cli {
             }
             Command::Teams(options) => ask::teams(&options),
             Command::Nodes(options) => ask::nodes(&options),
-            Command::Queue { team, all, options } => ask::queue(&options, team.as_deref(), all),
-            Command::Explain { workload, namespace, options } => {
-                ask::explain(&options, &Target::read(&workload, namespace.as_deref())?)
-            }
-            Command::WhatIf { file, namespace, options } => {
-                ask::what_if(&options, &file, namespace.as_deref())
-            }
+            Command::Queue { filter, options } => ask::queue(&options, filter),
+            Command::Explain { workload, options } => ask::explain(&options, &workload),
+            Command::WhatIf { file, options } => ask::what_if(&options, &file),
         }
     }
 }

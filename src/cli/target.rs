@@ -14,37 +14,31 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads `NAMESPACE/NAME`, or with a namespace beside it `NAME`, `KIND/NAME` or `KIND NAME`.
+    /// Reads `NAME`, `KIND/NAME` or `KIND NAME` in the namespace of the command line, else in `default`; or
+    /// `NAMESPACE/NAME`. The word before the slash is a kind if the command line has a namespace, or it is one of
+    /// [`KINDS`].
     ///
     /// # Errors
     /// [`Invalid`] when it is none of these.
-    pub fn read(words: &[String], namespace: Option<&str>) -> Result<Self, Invalid> {
+    pub fn read(words: &[String], given: Option<&str>, default: &str) -> Result<Self, Invalid> {
         let written = words.join(" ");
-        let wrong = |problem: &str| Err(Invalid(format!("{written}: {problem}")));
+        let wrong = || Err(Invalid(format!("{written}: {FORMS}")));
         let (first, name) = match words {
             [one] => match one.split_once('/') {
                 Some((first, name)) => (Some(first), name),
                 None => (None, one.as_str()),
             },
             [kind, name] if !kind.contains('/') => (Some(kind.as_str()), name.as_str()),
-            _ => return wrong(FORMS),
+            _ => return wrong(),
         };
-        if name.is_empty() || name.contains('/') || first == Some("") || namespace == Some("") {
-            return wrong(FORMS);
+        let default = given.unwrap_or(default);
+        if name.is_empty() || name.contains('/') || first == Some("") || default.is_empty() {
+            return wrong();
         }
-        let (kind, namespace) = match (first, namespace) {
-            (kind, Some(namespace)) => (kind, namespace),
-            // Sluice reads no kubeconfig, so there is no default namespace.
-            (Some(first), None) if words.len() == 2 || KINDS.iter().any(|kind| is(first, kind)) => {
-                return wrong("the namespace is missing: add --namespace");
-            }
-            (Some(namespace), None) => (None, namespace),
-            (None, None) => {
-                return wrong(&format!(
-                    "the namespace is missing: write NAMESPACE/{name} or add --namespace"
-                ));
-            }
-        };
+        let is_kind =
+            |first: &&str| given.is_some() || words.len() == 2 || KINDS.iter().any(|kind| is(first, kind));
+        let kind = first.filter(is_kind);
+        let namespace = first.filter(|_| kind.is_none()).unwrap_or(default);
         Ok(Self { kind: kind.map(ToOwned::to_owned), namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
@@ -64,10 +58,10 @@ impl Target {
 }
 
 /// The accepted forms.
-const FORMS: &str = "expected NAMESPACE/NAME, or NAME or KIND/NAME with --namespace";
+const FORMS: &str = "expected NAME, KIND/NAME or NAMESPACE/NAME";
 
-/// Kinds of every cluster.
-const KINDS: [&str; 2] = ["Job", "Pod"];
+/// The kinds that may stand before a slash. Others are written as `KIND NAME`.
+const KINDS: [&str; 8] = ["Job", "Pod", "PodGroup", "JobSet", "TrainJob", "PyTorchJob", "RayJob", "MPIJob"];
 
 /// Whether a kind is written as kubectl accepts it: any case, singular or plural, short, or with its group.
 fn is(written: &str, kind: &str) -> bool {
@@ -80,23 +74,24 @@ fn is(written: &str, kind: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(written: &str, namespace: Option<&str>) -> Result<Target, String> {
+    fn read(written: &str) -> Result<Target, String> {
         let words: Vec<String> = written.split(' ').map(ToOwned::to_owned).collect();
-        Target::read(&words, namespace).map_err(|error| error.to_string())
+        Target::read(&words, None, "here").map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_workload_is_written_as_sluice_prints_it_or_as_for_kubectl() {
         for (written, namespace) in [
-            ("a/b", None),
-            ("b", Some("a")),
-            ("job/b", Some("a")),
-            ("job b", Some("a")),
-            ("jobs.batch/b", Some("a")),
-            ("JobSet/b", Some("a")),
+            ("a/b", "a"),
+            ("b", "here"),
+            ("job/b", "here"),
+            ("job b", "here"),
+            ("jobs.batch/b", "here"),
+            ("JobSet/b", "here"),
+            ("other-kind b", "here"),
         ] {
-            let target = read(written, namespace).expect(written);
-            assert_eq!((target.namespace.as_str(), target.name.as_str()), ("a", "b"), "{written}");
+            let target = read(written).expect(written);
+            assert_eq!((target.namespace.as_str(), target.name.as_str()), (namespace, "b"), "{written}");
         }
     }
 
@@ -108,7 +103,7 @@ mod tests {
             ("RayJob", ["rayjob/b", "rayjobs/b", "RayJob/b", "rayjobs.ray.io/b", "rayjob b"]),
         ] {
             for written in written {
-                let target = read(written, Some("a")).expect(written);
+                let target = read(written).expect(written);
                 let kinds = ["Job", "Pod", "RayJob"];
                 assert_eq!(
                     kinds.map(|other| target.may_be(other)),
@@ -117,26 +112,18 @@ mod tests {
                 );
             }
         }
-        assert!(read("po/b", Some("a")).is_ok_and(|pod| pod.may_be("PodGroup")));
-        let any = read("a/b", None).expect("a workload");
+        assert!(read("po/b").is_ok_and(|pod| pod.may_be("PodGroup")));
+        let given = Target::read(&["sparkjob/b".to_owned()], Some("a"), "here").expect("a workload");
+        assert!(given.namespace == "a" && given.may_be("SparkJob") && !given.may_be("Job"));
+        let any = read("a/b").expect("a workload");
         assert!(any.may_be("Job") && any.may_be("Pod"));
     }
 
     #[test]
     fn a_malformed_argument_is_one_line() {
-        for (written, namespace, problem) in [
-            ("b", None, "b: the namespace is missing: write NAMESPACE/b or add --namespace"),
-            ("job/b", None, "job/b: the namespace is missing: add --namespace"),
-            ("po/b", None, "po/b: the namespace is missing: add --namespace"),
-            ("jobset b", None, "jobset b: the namespace is missing: add --namespace"),
-            ("/b", None, "/b: expected NAMESPACE/NAME"),
-            ("a/", None, "a/: expected NAMESPACE/NAME"),
-            ("a/b/c", None, "a/b/c: expected NAMESPACE/NAME"),
-            ("a/b c", Some("a"), "a/b c: expected NAMESPACE/NAME"),
-            ("b", Some(""), "b: expected NAMESPACE/NAME"),
-        ] {
-            let error = read(written, namespace).expect_err(written);
-            assert!(error.starts_with(problem), "{written}: {error}");
+        for written in ["/b", "a/", "a/b/c", "a/b c", ""] {
+            let error = read(written).expect_err(written);
+            assert_eq!(error, format!("{written}: {FORMS}"));
         }
     }
 }

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub use context::Context;
 #[cfg(test)]
 pub use queries::answer;
-pub use queries::{Asker, Candidate, Question};
+pub use queries::{Asker, Candidate, Choice, Question};
 pub use readiness::Readiness;
 use session::Session;
 

@@ -27,8 +27,8 @@ pub enum Question {
     Teams(oneshot::Sender<Teams>),
     /// Nodes, with these resources counted as GPUs besides those in quotas.
     Nodes(Accelerators, oneshot::Sender<Vec<NodeRow>>),
-    /// The workloads of a team, or all.
-    Workloads(Option<String>, oneshot::Sender<Vec<WorkloadRow>>),
+    /// The workloads that a choice leaves, the oldest first.
+    Workloads(Choice, oneshot::Sender<Vec<WorkloadRow>>),
     /// The workloads of a name in a namespace: a Job, a Pod, or both.
     Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
     /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
@@ -40,6 +40,32 @@ pub enum Question {
     Figures(oneshot::Sender<Option<Figures>>),
     /// What the statuses are made of; `None` unless this process leads.
     Report(oneshot::Sender<Option<Report>>),
+}
+
+/// Which workloads are asked for; every condition that is set must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Their namespace.
+    pub namespace: Option<String>,
+    /// Their team.
+    pub team: Option<String>,
+    /// Their queue.
+    pub queue: Option<String>,
+    /// The user that submitted them.
+    pub user: Option<String>,
+}
+
+impl Choice {
+    /// Whether a workload is asked for.
+    fn has(&self, workload: &Workload, mirror: &Mirror) -> bool {
+        let is = |wanted: &Option<String>, name: Option<&Name>| {
+            wanted.as_deref().is_none_or(|wanted| name.is_some_and(|name| **name == *wanted))
+        };
+        is(&self.namespace, Some(&workload.namespace))
+            && is(&self.team, Some(&workload.team))
+            && is(&self.user, workload.user.as_ref())
+            && (self.queue.is_none() || is(&self.queue, Some(&mirror.queue_of(workload))))
+    }
 }
 
 /// A workload that is not there, and the engine that it would come to.
@@ -105,9 +131,8 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names, &accelerators)).collect();
             drop(to.send(rows));
         }
-        Question::Workloads(team, to) => {
-            let mut chosen: Vec<&Workload> =
-                engine.workloads().filter(|w| team.as_deref().is_none_or(|team| team == &*w.team)).collect();
+        Question::Workloads(choice, to) => {
+            let mut chosen: Vec<&Workload> = engine.workloads().filter(|w| choice.has(w, mirror)).collect();
             chosen.sort_by_key(|workload| (workload.submitted, &workload.namespace, &workload.name));
             drop(to.send(chosen.into_iter().map(row).collect()));
         }

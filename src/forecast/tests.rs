@@ -1,32 +1,24 @@
-//! From the cluster's objects to the HTTP answers.
+//! From the cluster's objects to the answers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
-use http_body_util::BodyExt;
 use serde_json::json;
-use tower::ServiceExt;
 
 use super::*;
 use crate::api::names;
 use crate::api::record::time;
 use crate::cluster::dra;
-use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
-use crate::controller::{Readiness, answer};
+use crate::controller::{Choice, answer};
 use crate::directory::{Membership, SharedDirectory};
-use crate::http::{HttpState, api};
-use crate::metrics::Metrics;
-use crate::view::Accelerators;
 
-/// A cluster of one GPU and team `a`, with its control loop and HTTP routes.
+/// A cluster of one GPU and team `a`, with its control loop.
 struct Cluster {
-    router: Router,
+    asker: Asker,
+    forecaster: Forecaster,
     /// Its namespaces and teams.
     directory: SharedDirectory,
     /// Number of engine copies handed out.
@@ -124,34 +116,29 @@ impl Cluster {
                 answer(question, &engine, &mirror, None);
             }
         });
-        let router = api(HttpState {
-            forecaster: Forecaster::new(asker.clone(), CancellationToken::new()),
-            asker,
-            accelerators: Accelerators::default(),
-            directory: directory.clone(),
-            metrics: Arc::new(Metrics::new().expect("distinct names")),
-            ready: Arc::new(Readiness::default()),
-            heart: Heartbeat::default(),
-        });
-        Self { router, directory, copies }
+        let forecaster = Forecaster::new(asker.clone(), CancellationToken::new());
+        Self { asker, forecaster, directory, copies }
     }
 
-    async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
-        let response = self.router.clone().oneshot(request).await.expect("infallible");
-        let status = response.status();
-        let body = response.into_body().collect().await.expect("a body").to_bytes();
-        (status, serde_json::from_slice(&body).expect("JSON"))
+    /// The rows as JSON, with their expected starts.
+    async fn filled(&self, rows: Option<Vec<WorkloadRow>>) -> Value {
+        let mut rows = rows.expect("the control loop runs");
+        self.forecaster.fill_in(&mut rows).await;
+        serde_json::to_value(rows).expect("JSON")
     }
 
-    async fn get(&self, path: &str) -> Value {
-        let (status, answer) = self.call(Request::get(path).body(Body::empty()).expect("a request")).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        answer
+    async fn workloads(&self) -> Value {
+        self.filled(self.asker.ask(|to| Question::Workloads(Choice::default(), to)).await).await
     }
 
-    async fn what_if(&self, object: &Value) -> (StatusCode, Value) {
-        let request = Request::post("/api/v1/what-if").header(header::CONTENT_TYPE, "application/json");
-        self.call(request.body(Body::from(object.to_string())).expect("a request")).await
+    async fn workload(&self, namespace: &str, name: &str) -> Value {
+        let question = |to| Question::Workload(namespace.to_owned(), name.to_owned(), to);
+        self.filled(self.asker.ask(question).await).await
+    }
+
+    async fn what_if(&self, object: &Value) -> Result<Value, Unanswered> {
+        let row = self.forecaster.what_if(&self.directory.load(), object.clone()).await?;
+        Ok(serde_json::to_value(row).expect("JSON"))
     }
 }
 
@@ -165,7 +152,7 @@ fn ahead(text: &Value) -> i64 {
 async fn a_workload_behind_a_time_limit_has_an_expected_start() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, vec![job("waits", None)]);
-    let rows = cluster.get("/api/v1/workloads").await;
+    let rows = cluster.workloads().await;
     assert!(rows[0]["eta"].is_null(), "{rows}");
     let eta = &rows[1]["eta"];
     for bound in ["likely", "late"] {
@@ -176,7 +163,7 @@ async fn a_workload_behind_a_time_limit_has_an_expected_start() {
     let place = json!({"pool": "default", "position": 1, "waiting": 1, "inFront": [], "teamsInFront": 0});
     assert_eq!(eta["place"], place);
     // A second request at once gets the same forecast.
-    let again = cluster.get("/api/v1/workloads/a/waits").await;
+    let again = cluster.workload("a", "waits").await;
     assert_eq!(again[0]["eta"], *eta);
     assert_eq!(cluster.copies.load(Ordering::Relaxed), 1);
 }
@@ -185,7 +172,7 @@ async fn a_workload_behind_a_time_limit_has_an_expected_start() {
 async fn without_a_time_limit_there_is_no_estimate() {
     let running = job("runs", Some((Duration::ZERO, "")));
     let cluster = Cluster::new(running, vec![job("waits", None)]);
-    let rows = cluster.get("/api/v1/workloads").await;
+    let rows = cluster.workloads().await;
     let eta = &rows[1]["eta"];
     assert!(eta["foretold"].is_string() && eta["likely"].is_null() && eta["late"].is_null(), "{rows}");
     assert_eq!(eta["basis"], "UnknownEnd");
@@ -195,7 +182,7 @@ async fn without_a_time_limit_there_is_no_estimate() {
 #[tokio::test]
 async fn no_forecast_is_made_when_no_workload_waits() {
     let cluster = Cluster::new(job("runs", Some((Duration::ZERO, "1h"))), Vec::new());
-    cluster.get("/api/v1/workloads").await;
+    cluster.workloads().await;
     assert_eq!(cluster.copies.load(Ordering::Relaxed), 0);
 }
 
@@ -235,14 +222,13 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, Vec::new());
     let candidate = candidate();
-    let (status, result) = cluster.what_if(&candidate).await;
-    assert_eq!(status, StatusCode::OK, "{result}");
+    let result = cluster.what_if(&candidate).await.expect("a result");
     assert_eq!(result["state"], "Pending");
     assert_eq!(result["reason"], "NoRoom", "{result}");
     assert_eq!(result["nodes"], json!({"n": 1}));
     assert!((2_990..=3_000).contains(&ahead(&result["eta"]["likely"])), "{result}");
     // Nothing was submitted.
-    assert_eq!(cluster.get("/api/v1/workloads").await.as_array().map(Vec::len), Some(1));
+    assert_eq!(cluster.workloads().await.as_array().map(Vec::len), Some(1));
     for (path, value, problem) in [
         ("/kind", json!("Pod"), "expected a Job"),
         ("/metadata/namespace", json!("unlabelled"), "belongs to no team"),
@@ -250,9 +236,7 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
     ] {
         let mut wrong = candidate.clone();
         *wrong.pointer_mut(path).expect("it is there") = value;
-        let (status, answer) = cluster.what_if(&wrong).await;
-        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
-        let error = answer["error"].as_str().unwrap_or_default();
-        assert!(error.contains(problem), "{error}");
+        let error = cluster.what_if(&wrong).await.expect_err("it is wrong");
+        assert!(matches!(error, Unanswered::Refused(_)) && error.to_string().contains(problem), "{error}");
     }
 }

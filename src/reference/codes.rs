@@ -7,7 +7,7 @@ use crate::engine::types::{EvictReason, FailReason, Reason, ResizeCause};
 
 const INTRODUCTION: &str = "\
 Every decision and every state of a workload has a reason code that does not change between versions, and a sentence
-with the numbers and the workloads involved. `sluice explain` and `sluice queue` show both, `/api/v1/workloads` and
+with the numbers and the workloads involved. `sluice explain` and `sluice queue` show both, answers to Questions and
 `sluice simulate --output json` carry them, and the metrics count decisions by code.";
 
 /// A code's meaning, and the advice to a user or operator.

@@ -134,6 +134,11 @@ pub const FIXED: &[(&str, &str)] = &[
     (names::NAMESPACE, "The namespace in which Sluice runs."),
     (names::ACCOUNT, "The user that the ServiceAccount of Sluice is to the API server."),
     (names::NAME, "The name of the Lease, Secret, Service and webhook configurations."),
+    (names::PROOF, "The Secret with the token that proves a Question."),
+    (
+        names::PROOF_IN,
+        "Annotation of the mutating webhook configuration: `path` where no policy can write that token into a Question.",
+    ),
     (names::PREFIX, "The prefix of every key above."),
 ];
 

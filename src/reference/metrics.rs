@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prometheus::proto::MetricFamily;
 
 use super::markdown::{code, codes, head, sentence, table};
+use crate::ask::AskMetrics;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Name, Time};
 use crate::engine::types::{NodeView, QueueView, TeamView};
@@ -29,6 +30,7 @@ A histogram `x` has the series `x_bucket`, `x_sum` and `x_count`.";
 pub fn page() -> prometheus::Result<String> {
     let metrics = Metrics::new()?;
     WebhookMetrics::new(&metrics.registry)?;
+    AskMetrics::new(&metrics.registry)?;
     metrics.scrape(Some(&figures()), Time(0))?;
     let rows = metrics.registry.gather();
     let rows = rows.iter().map(|family| {

@@ -1,4 +1,4 @@
-//! Rows of the JSON API, which the command line prints.
+//! Rows of the answers to Questions, which the command line prints.
 
 mod accelerators;
 mod eta;
@@ -106,6 +106,50 @@ pub struct Teams {
     pub unadmitted: Vec<UnadmittedRow>,
 }
 
+/// One row of what is known about teams, so that an answer of many teams comes in parts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "about")]
+pub enum TeamsRow {
+    /// A team in one pool.
+    Team(TeamRow),
+    /// A queue.
+    Queue(QueueRow),
+    /// Guarantees that exceed the capacity behind them.
+    Overcommitment {
+        /// One sentence.
+        message: String,
+    },
+    /// Pods that were never admitted and are charged to their team.
+    Unadmitted(UnadmittedRow),
+}
+
+impl Teams {
+    /// The rows, in the order of the fields.
+    #[must_use]
+    pub fn into_rows(self) -> Vec<TeamsRow> {
+        let Self { teams, queues, overcommitments, unadmitted } = self;
+        let over = overcommitments.into_iter().map(|message| TeamsRow::Overcommitment { message });
+        let queues = queues.into_iter().map(TeamsRow::Queue);
+        let rows = teams.into_iter().map(TeamsRow::Team).chain(queues).chain(over);
+        rows.chain(unadmitted.into_iter().map(TeamsRow::Unadmitted)).collect()
+    }
+}
+
+impl FromIterator<TeamsRow> for Teams {
+    fn from_iter<I: IntoIterator<Item = TeamsRow>>(rows: I) -> Self {
+        let mut all = Self::default();
+        for row in rows {
+            match row {
+                TeamsRow::Team(row) => all.teams.push(row),
+                TeamsRow::Queue(row) => all.queues.push(row),
+                TeamsRow::Overcommitment { message } => all.overcommitments.push(message),
+                TeamsRow::Unadmitted(row) => all.unadmitted.push(row),
+            }
+        }
+        all
+    }
+}
+
 /// Pods of one owner that were never admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnadmittedRow {
@@ -167,7 +211,8 @@ pub struct NodeRow {
 /// A workload on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeWorkload {
-    /// The workload, `namespace/name`.
+    /// The workload, `namespace/name`; absent for the sum of a team's workloads that the caller does not see by name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// Its team.
     pub team: String,
@@ -253,6 +298,9 @@ pub struct WorkloadRow {
     /// Identity and verdict.
     #[serde(flatten)]
     pub head: WorkloadHead,
+    /// The user that submitted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// The value of its PriorityClass.
     pub priority: i32,
     /// Number of pods it asks for.
@@ -336,6 +384,7 @@ impl WorkloadRow {
         Self {
             kind: workload.kind.to_string(),
             head: WorkloadHead::new(workload, queue, engine.verdict(&workload.id)),
+            user: workload.user.as_ref().map(ToString::to_string),
             priority: workload.priority,
             pods: workload.pods,
             requests: amounts(workload.requests()),

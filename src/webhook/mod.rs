@@ -5,7 +5,7 @@
 //! workload because a team, queue or pool is missing, it waits a moment for the directory to change.
 
 mod assignment;
-mod body;
+pub mod body;
 mod caps;
 mod constraints;
 mod context;
@@ -22,7 +22,7 @@ mod pod;
 mod pod_placement;
 mod priority;
 mod requests;
-mod review;
+pub mod review;
 mod rules;
 mod template;
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub struct Request {
     pub namespace: String,
     /// `CREATE`, `UPDATE`, …
     pub operation: String,
+    /// Whether nothing is to be stored.
+    pub dry_run: bool,
     /// The user that sends the request.
     pub user_info: UserInfo,
     /// The object as it would be stored.
@@ -169,7 +171,9 @@ impl ReviewResponse {
         Self::refuse(uid, 400, "BadRequest", problem)
     }
 
-    fn refuse(uid: String, code: u16, reason: &'static str, message: String) -> Self {
+    /// A refusal with this HTTP status and its reason.
+    #[must_use]
+    pub fn refuse(uid: String, code: u16, reason: &'static str, message: String) -> Self {
         let status = Some(Status { code, reason, message });
         Self::wrap(Response {
             uid,

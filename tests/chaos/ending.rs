@@ -39,7 +39,7 @@ async fn what_is_left(
     faults: &Faults<'_>,
     leader: &Sluice,
 ) -> Result<(BTreeMap<String, usize>, Vec<String>)> {
-    let rows: Value = serde_json::from_str(&leader.get("/api/v1/workloads").await?)?;
+    let rows = leader.workloads().await?;
     let (view, books) = faults.observer().look().await?;
     let (mut waiting, mut left) = (BTreeMap::new(), Vec::new());
     for one in unfinished(&view) {

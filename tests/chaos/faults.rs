@@ -140,7 +140,7 @@ impl<'w> Faults<'w> {
     /// Starts a replica again at its addresses, without waiting for it.
     fn start_again(&mut self, index: usize, environment: Vec<(String, String)>) -> Result<()> {
         let old = &self.world.replicas[index];
-        let addresses = Some([old.https(), old.http(), old.api()]);
+        let addresses = Some([old.https(), old.http()]);
         let identity = old.identity().to_owned();
         let options = Options { identity, addresses, environment, ..self.world.options.clone() };
         self.world.replicas[index] = Sluice::spawn(&self.world.cluster, &options)?;

@@ -8,7 +8,6 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::ListParams;
-use sluice::view::Teams;
 use sluice_harness::{View, World};
 
 use crate::pods::explained;
@@ -133,7 +132,7 @@ spec:
         ensure!(waits.len() == 1, "{waits:?} wait");
         let sentence = explained(world, "a", waits[0], "NoRoom").await?;
         ensure!(sentence.contains("Needs 1 GPU; 0 GPUs are free"), "{sentence}");
-        let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
+        let teams = world.replicas[0].teams().await?;
         let row = teams.teams.iter().find(|row| row.team == "a");
         let used = row.map(|row| (row.used.get("example.com/gpu"), row.borrowed.get("example.com/gpu")));
         ensure!(used == Some((Some(&"5".to_owned()), Some(&"3".to_owned()))), "{row:?}");

@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::ListParams;
-use sluice::view::Teams;
 use sluice_harness::{Options, World, eventually, patience};
 
 use crate::pods::explained;
@@ -54,7 +53,7 @@ fn half(name: &str) -> Job {
 
 /// The team's usage in the pool, in GPUs.
 async fn gpus_used(world: &World) -> Result<Option<String>> {
-    let teams: Teams = serde_json::from_str(&world.replicas[0].get("/api/v1/teams").await?)?;
+    let teams = world.replicas[0].teams().await?;
     let row = teams.teams.into_iter().find(|row| row.pool == "sliced");
     Ok(row.and_then(|row| row.used.get("sluice.dev/gpu").cloned()))
 }

@@ -222,7 +222,7 @@ async fn a_job_set_is_one_gang_and_its_jobs_start_with_it() {
         for job in view.jobs_in("a") {
             ensure!(!job.suspended && !job.held && job.admission.is_none(), "{job:?}");
         }
-        let answer = world.replicas[0].get("/api/v1/workloads").await?;
+        let answer = world.replicas[0].workloads().await?.to_string();
         ensure!(answer.contains("\"JobSet\"") && !answer.contains("train-workers"), "{answer}");
 
         // A user can neither start a queued set nor create children past the queue.
@@ -330,9 +330,9 @@ async fn pods_of_a_training_job_start_without_a_gate_of_their_own() {
                 .await?;
         }
         running(world, "a", 2).await?;
-        let queue = world.replicas[0].get("/api/v1/workloads?team=a").await?;
-        let rows: Vec<Value> = serde_json::from_str(&queue)?;
-        let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+        let queue = world.replicas[0].ask(json!({"queue": {"team": "a"}})).await?;
+        let rows = queue.as_array().into_iter().flatten();
+        let names: Vec<&str> = rows.filter_map(|row| row["name"].as_str()).collect();
         ensure!(names == ["first", "second"], "{queue}");
 
         // A user's own pod is gated, also when it claims an owner.

@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sluice::view::{EtaRow, WhatIfRow, WorkloadRow};
-use sluice_harness::{World, eventually, patience};
+use sluice_harness::{User, World, eventually, patience};
 use tokio::process::Command;
 
 use crate::support::{Job, SLUICE, complete, nodes, quota, running, team_of};
 
-/// Output of the command line.
+/// Output of the command line for the administrator, about all namespaces unless the arguments name one.
 pub async fn says(world: &World, arguments: &[&str]) -> Result<String> {
-    let server = format!("http://{}", world.replicas[0].api());
-    let output = Command::new(SLUICE).args(arguments).args(["--server", &server]).output().await?;
+    let everywhere = (!arguments.contains(&"-n")).then_some("-A");
+    let mut command = Command::new(SLUICE);
+    command.args(arguments).args(everywhere).env("KUBECONFIG", world.cluster.kubeconfig(User::Admin));
+    let output = command.output().await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "{arguments:?}: {text} {}", String::from_utf8_lossy(&output.stderr));
     Ok(text)

@@ -24,6 +24,7 @@ mod pods;
 mod pools;
 mod prevention;
 mod priority;
+mod questions;
 mod replicas;
 
 mod stories;

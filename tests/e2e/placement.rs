@@ -103,7 +103,7 @@ async fn has_event(world: &World, namespace: &str, name: &str, reason: &str, par
 
 /// Sluice's message about a waiting Job.
 async fn verdict(world: &World, name: &str) -> Result<String> {
-    world.replicas[0].get(&format!("/api/v1/workloads/a/{name}")).await
+    Ok(world.replicas[0].workload("a", name).await?.to_string())
 }
 
 /// A team with two namespaces: in `a` lost pods are replaced, in `whole` their workload starts again.

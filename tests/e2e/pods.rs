@@ -40,11 +40,10 @@ pub fn find<'a>(view: &'a View, namespace: &str, name: &str) -> Result<&'a sluic
 pub async fn explained(world: &World, namespace: &str, name: &str, reason: &str) -> Result<String> {
     let what = format!("Sluice says {reason} of {namespace}/{name}");
     eventually(&what, patience(), async || {
-        let path = format!("/api/v1/workloads/{namespace}/{name}");
-        let answer = world.replicas[0].get(&path).await.map_err(|error| format!("{error:#}"))?;
-        let rows: serde_json::Value = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
-        let row = rows.as_array().and_then(|rows| rows.first()).unwrap_or(&rows);
-        if row["reason"] == reason { Ok(row["message"].to_string()) } else { Err(answer) }
+        let rows = world.replicas[0].workload(namespace, name).await;
+        let rows = rows.map_err(|error| format!("{error:#}"))?;
+        let row = &rows[0];
+        if row["reason"] == reason { Ok(row["message"].to_string()) } else { Err(rows.to_string()) }
     })
     .await
 }

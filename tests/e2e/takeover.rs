@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
 use sluice::api::names;
 use sluice_harness::{Options, Sluice, World, eventually, patience};
 
@@ -82,10 +81,8 @@ fn admissions(world: &World) -> Result<BTreeMap<String, usize>> {
 
 /// What a replica says of a waiting Job: its reason and sentence.
 async fn verdict(replica: &Sluice, job: &str) -> Result<(String, String), String> {
-    let answer = replica.get(&format!("/api/v1/workloads/a/{job}")).await;
-    let rows: Value = serde_json::from_str(&answer.map_err(|error| format!("{error:#}"))?)
-        .map_err(|error| error.to_string())?;
-    let row = if rows.is_array() { &rows[0] } else { &rows };
+    let rows = replica.workload("a", job).await.map_err(|error| format!("{error:#}"))?;
+    let row = &rows[0];
     let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
     Ok((text("reason"), text("message")))
 }

@@ -135,17 +135,19 @@ pub fn queue(workloads: &[WorkloadRow], accelerators: &Accelerators) -> String {
         "NAMESPACE",
         "NAME",
         "TEAM",
+        "USER",
         "QUEUE",
         "PRIORITY",
         "STATE",
         "REASON",
+        "POS",
         "PODS",
         "GPUS",
         "AGE",
         "ETA",
     ]);
-    right(&mut rows, 4..5);
-    right(&mut rows, 7..9);
+    right(&mut rows, 5..6);
+    right(&mut rows, 8..11);
     let now = Timestamp::now();
     for workload in workloads {
         let head = &workload.head;
@@ -153,10 +155,12 @@ pub fn queue(workloads: &[WorkloadRow], accelerators: &Accelerators) -> String {
             head.namespace.clone(),
             head.name.clone(),
             head.team.clone(),
+            workload.user.clone().unwrap_or_default(),
             head.queue.clone(),
             workload.priority.to_string(),
             head.state.clone(),
             head.reason.clone(),
+            position(workload),
             workload.pods.to_string(),
             gpus(workload, accelerators),
             age(workload.submitted),
@@ -164,6 +168,12 @@ pub fn queue(workloads: &[WorkloadRow], accelerators: &Accelerators) -> String {
         ]);
     }
     shown(&rows)
+}
+
+/// The place of a workload among those of its team that wait for the same pool; empty for those that do not wait.
+fn position(workload: &WorkloadRow) -> String {
+    let place = workload.eta.as_ref().and_then(|eta| eta.place.as_ref());
+    place.map(|place| place.position.to_string()).unwrap_or_default()
 }
 
 /// GPUs of all pods of a workload; empty for none.
@@ -187,6 +197,7 @@ pub fn explain(found: &[WorkloadRow]) -> String {
         if !head.queue.is_empty() {
             lines.push(format!("  Queue       {}", head.queue));
         }
+        lines.extend(workload.user.as_ref().map(|user| format!("  User        {user}")));
         lines.push(format!("  Priority    {}", workload.priority));
         lines.push(format!("  Pods        {}, each {}", workload.pods, listed(&workload.requests)));
         lines.push(format!("  Submitted   {} ({} ago)", workload.submitted, age(workload.submitted)));

@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::super::context::Context;
-use super::super::{follow_leadership, queries::Question};
+use super::super::follow_leadership;
+use super::super::queries::{Choice, Question};
 use super::*;
 use crate::cluster::dra::News;
 use crate::cluster::events;
@@ -145,7 +146,10 @@ async fn questions_that_wait_for_a_plan_are_answered_when_the_replica_becomes_le
     let mut session = Session::begin(&context, None);
     let (to, mut answer) = oneshot::channel();
     let copy = || Some(Box::new(Engine::new()));
-    assert!(session.preview.hold(Question::Workloads(None, to), copy).is_none(), "it waits for a plan");
+    assert!(
+        session.preview.hold(Question::Workloads(Choice::default(), to), copy).is_none(),
+        "it waits for a plan"
+    );
     let session = follow_leadership(&context, session);
     assert!(session.decides());
     assert!(answer.try_recv().is_ok(), "it is answered by what is known");

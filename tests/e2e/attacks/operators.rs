@@ -177,8 +177,8 @@ pub async fn undercount(stage: &mut Stage<'_>) -> Result<()> {
         let workers = json!([{"replicas": 0, "minReplicas": 50, "maxReplicas": 50, "template": template(1)}]);
         if stage.alice.tries_to_create(&ray_job("under", &workers).to_string()).await? {
             eventually("the RayJob counts as more than 50 pods", patience(), async || {
-                let rows =
-                    stage.ask("/api/v1/workloads/a/under").await.map_err(|error| format!("{error:#}"))?;
+                let question = json!({"explain": {"namespace": "a", "name": "under"}});
+                let rows = stage.ask(question).await.map_err(|error| format!("{error:#}"))?;
                 let pods = rows[0]["pods"].as_u64().unwrap_or_default();
                 if pods >= 50 { Ok(()) } else { Err(format!("it counts as {pods} pods")) }
             })

@@ -79,12 +79,7 @@ async fn shown(stage: &Stage<'_>) -> Result<()> {
         line.starts_with("sluice_team_resources{") && labels.iter().all(|label| line.contains(label))
     });
     ensure!(series.is_some_and(|line| line.ends_with(" 2")), "the metric is {series:?}");
-    let server = format!("http://{}", replica.api());
-    let table = tokio::process::Command::new(crate::support::SLUICE)
-        .args(["teams", "--server", &server])
-        .output()
-        .await?;
-    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    let table = crate::limits::says(stage.world, &["teams"]).await?;
     let column = |line: &str, name: &str| line.split_whitespace().position(|word| word == name);
     let header = table.lines().next().unwrap_or_default();
     ensure!(column(header, "UNADMITTED").is_some(), "the table has no such column:\n{table}");
@@ -217,7 +212,7 @@ pub async fn owner_of_an_admitted_job(stage: &mut Stage<'_>) -> Result<()> {
 /// The nodes have this many free GPUs in Sluice's books: nothing is counted twice.
 async fn free_on_nodes(stage: &Stage<'_>, free: u64) -> Result<()> {
     eventually(&format!("the nodes have {free} free GPUs"), patience(), async || {
-        let nodes = stage.ask("/api/v1/nodes").await.map_err(|error| format!("{error:#}"))?;
+        let nodes = stage.ask(json!({"nodes": {}})).await.map_err(|error| format!("{error:#}"))?;
         let sum: u64 =
             nodes.as_array().into_iter().flatten().filter_map(|node| node["gpusFree"].as_u64()).sum();
         if sum == free { Ok(()) } else { Err(format!("{sum} are free: {nodes}")) }

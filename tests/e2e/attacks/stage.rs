@@ -362,18 +362,19 @@ impl<'a> Stage<'a> {
         self.world.start_replica().await
     }
 
-    /// The answer of Sluice's API.
-    pub async fn ask(&self, path: &str) -> Result<Value> {
-        let replica = self.world.replicas.last().context("Sluice has no replica")?;
-        Ok(serde_json::from_str(&replica.get(path).await?)?)
+    /// The rows of Sluice's answer to a question.
+    pub async fn ask(&self, spec: Value) -> Result<Value> {
+        self.world.replicas.last().context("Sluice has no replica")?.ask(spec).await
     }
 
     /// What a team is charged.
     pub async fn books(&self, team: &str) -> Result<Books> {
-        let answer = self.ask("/api/v1/teams").await?;
-        let rows = answer["teams"].as_array().context("/api/v1/teams has no rows")?;
-        let row =
-            rows.iter().find(|row| row["team"] == team).with_context(|| format!("team {team} has no row"))?;
+        let answer = self.ask(json!({"teams": {"team": team}})).await?;
+        let rows = answer.as_array().context("the answer has no rows")?;
+        let row = rows
+            .iter()
+            .find(|row| row["about"] == "Team")
+            .with_context(|| format!("team {team} has no row"))?;
         let gpus = |field: &str| row[field]["nvidia.com/gpu"].as_str().unwrap_or("0").parse::<i64>();
         Ok(Books { used: gpus("used")?, unadmitted: gpus("unadmitted")? })
     }
@@ -400,8 +401,8 @@ impl<'a> Stage<'a> {
     /// Waits until a Job that waits has a reason other than that it was not considered yet, and returns its sentence.
     pub async fn waits(&self, namespace: &str, job: &str) -> Result<String> {
         eventually(&format!("{namespace}/{job} waits with a reason"), patience(), async || {
-            let path = format!("/api/v1/workloads/{namespace}/{job}");
-            let rows = self.ask(&path).await.map_err(|error| format!("{error:#}"))?;
+            let question = json!({"explain": {"namespace": namespace, "name": job}});
+            let rows = self.ask(question).await.map_err(|error| format!("{error:#}"))?;
             let row = &rows[0];
             let said = row["message"].as_str().filter(|said| said.split_whitespace().count() > 4);
             match said {

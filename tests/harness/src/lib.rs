@@ -4,6 +4,7 @@
 //! with everything installed. [`Play`] plays a scenario file on it, [`View`] is a snapshot of the API
 //! server's objects, and [`eventually`] waits for a condition.
 
+mod ask;
 mod audit;
 mod cluster;
 pub mod fidelity;

@@ -27,8 +27,8 @@ pub struct Options {
     pub flags: Vec<String>,
     /// Variables that are added to the replica's environment.
     pub environment: Vec<(String, String)>,
-    /// Addresses of the webhook, of metrics and health, and of the JSON API; by default on free ports.
-    pub addresses: Option<[SocketAddr; 3]>,
+    /// Addresses of the webhook, and of metrics and health; by default on free ports.
+    pub addresses: Option<[SocketAddr; 2]>,
     /// Whether the replica outlives this process; [`end_leftovers`] finds it again.
     pub detached: bool,
 }
@@ -57,13 +57,14 @@ pub struct Sluice {
     log: PathBuf,
     https: SocketAddr,
     http: SocketAddr,
-    api: SocketAddr,
+    /// The kubeconfig of the administrator.
+    admin: PathBuf,
 }
 
 impl Sluice {
     /// Starts a replica without waiting.
     pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
-        let [https, http, api] = options.addresses.map_or_else(free_addresses, Ok)?;
+        let [https, http] = options.addresses.map_or_else(free_addresses, Ok)?;
         let scratch = cluster.scratch()?;
         let log = scratch.join(format!("{}.log", options.identity));
         let output = File::options().create(true).append(true).open(&log)?;
@@ -75,7 +76,6 @@ impl Sluice {
             .arg(options.kubeconfig.clone().unwrap_or_else(|| cluster.kubeconfig(User::Sluice)))
             .args(["--identity", &options.identity, "--webhook-url", &url])
             .args(["--https-address", &https.to_string(), "--http-address", &http.to_string()])
-            .args(["--api-address", &api.to_string()])
             .args(&options.flags)
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
@@ -90,7 +90,8 @@ impl Sluice {
         if let Some(process) = child.id().filter(|_| options.detached) {
             std::fs::write(scratch.join(format!("{}.{PID}", options.identity)), process.to_string())?;
         }
-        Ok(Self { identity: options.identity.clone(), child, log, https, http, api })
+        let admin = cluster.kubeconfig(User::Admin);
+        Ok(Self { identity: options.identity.clone(), child, log, https, http, admin })
     }
 
     /// Starts a replica and waits until it is ready.
@@ -120,9 +121,9 @@ impl Sluice {
         Ok(())
     }
 
-    /// Body of a GET on the port that serves this path; an answer other than 2xx is an error.
+    /// Body of a GET on the port of metrics and health; an answer other than 2xx is an error.
     pub async fn get(&self, path: &str) -> Result<String> {
-        let address = if path.starts_with("/api/") { self.api } else { self.http };
+        let address = self.http;
         let base: http::Uri = format!("http://{address}").parse()?;
         let mut config = kube::Config::new(base);
         config.connect_timeout = Some(Duration::from_secs(2));
@@ -148,16 +149,15 @@ impl Sluice {
         self.https
     }
 
+    /// The kubeconfig of the administrator.
+    pub(crate) fn admin(&self) -> &Path {
+        &self.admin
+    }
+
     /// Address of metrics and health.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
-    }
-
-    /// Address of the JSON API.
-    #[must_use]
-    pub fn api(&self) -> SocketAddr {
-        self.api
     }
 
     /// Process id.
@@ -250,10 +250,10 @@ fn is_sluice(process: &str) -> bool {
         && arguments.next() == Some(b"serve")
 }
 
-/// Three free addresses.
-fn free_addresses() -> Result<[SocketAddr; 3]> {
-    // All are bound before any is released, so that they differ.
+/// Two free addresses.
+fn free_addresses() -> Result<[SocketAddr; 2]> {
+    // Both are bound before any is released, so that they differ.
     let bind = || TcpListener::bind("127.0.0.1:0");
-    let (first, second, third) = (bind()?, bind()?, bind()?);
-    Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
+    let (first, second) = (bind()?, bind()?);
+    Ok([first.local_addr()?, second.local_addr()?])
 }

@@ -201,8 +201,10 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     let manifests = cluster.version().manifests();
     let manifests = manifests.to_str().context("the path of the sources is not UTF-8")?;
     kubectl.ok(&["apply", "-k", manifests]).await?;
-    let crds = ["crd/teams.sluice.dev", "crd/nodepools.sluice.dev"];
-    kubectl.ok(&["wait", "--for=condition=Established", "--timeout=60s", crds[0], crds[1]]).await?;
+    let crds =
+        ["teams", "nodepools", "questions", "clusterquestions"].map(|kind| format!("crd/{kind}.sluice.dev"));
+    let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
+    kubectl.ok(&wait.into_iter().chain(crds.iter().map(String::as_str)).collect::<Vec<_>>()).await?;
     Ok(())
 }
 

@@ -1,0 +1,487 @@
+//! Answers Questions: an AdmissionReview comes in, and the object goes back with its answer.
+//!
+//! The API server authenticates the caller and checks its right to create the Question; the proof in the Question shows
+//! that it has. Every replica answers from what its own control loop knows. Nothing is stored, no call is made, and no
+//! decision waits for an answer: questions, their waits and their sizes are bounded.
+
+mod metrics;
+mod page;
+mod redact;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::routing::post;
+use axum::{Json, Router};
+use jiff::Timestamp;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tower_http::timeout::TimeoutLayer;
+
+pub use self::metrics::AskMetrics;
+use self::page::{Keyed, page};
+use self::redact::Sight;
+use crate::api::question::{
+    CLUSTER_KIND, ExplainFilter, KIND, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter,
+    WhatIfFilter,
+};
+use crate::certs::proof::{self, Proof};
+use crate::controller::{Asker, Choice, Question, Readiness};
+use crate::directory::{Directory, SharedDirectory};
+use crate::forecast::{Forecaster, Unanswered};
+use crate::view::{Accelerators, TeamsRow, WorkloadRow};
+use crate::webhook::body::{self, Budget, Unread};
+use crate::webhook::review::{Request, ReviewRequest, ReviewResponse, Verdict};
+
+/// The longest time for an answer; below `timeoutSeconds` of the webhook configuration. A what-if result takes seconds.
+const TIMEOUT: Duration = Duration::from_secs(13);
+/// The answers in work at once; each may hold a row of every workload. Further questions wait for their turn.
+const AT_ONCE: usize = 4;
+/// The questions that may wait for their turn.
+const MOST_WAITING: usize = 60;
+
+/// The state of the handler.
+#[derive(Clone, Debug)]
+pub struct AskState {
+    /// Questions to the control loop.
+    pub asker: Asker,
+    /// Expected starts and what-if results.
+    pub forecaster: Forecaster,
+    /// Resources that count as GPUs, besides those in quotas.
+    pub accelerators: Accelerators,
+    /// Namespaces and teams.
+    pub directory: SharedDirectory,
+    /// What a Question must carry.
+    pub proof: Proof,
+    /// Whether the first lists are complete.
+    pub ready: Arc<Readiness>,
+    /// Durations of the answers.
+    pub metrics: AskMetrics,
+    turns: Turns,
+}
+
+/// The bounds of what is in work at once.
+#[derive(Clone, Debug)]
+struct Turns {
+    budget: Budget,
+    /// The answers that are being made.
+    open: Arc<Semaphore>,
+    /// These and the questions that wait.
+    all: Arc<Semaphore>,
+}
+
+impl AskState {
+    /// The state of a replica.
+    #[must_use]
+    pub fn new(
+        (asker, forecaster): (Asker, Forecaster),
+        accelerators: Accelerators,
+        directory: SharedDirectory,
+        proof: Proof,
+        ready: Arc<Readiness>,
+        metrics: AskMetrics,
+    ) -> Self {
+        let permits = |count| Arc::new(Semaphore::new(count));
+        let turns =
+            Turns { budget: Budget::default(), open: permits(AT_ONCE), all: permits(AT_ONCE + MOST_WAITING) };
+        Self { asker, forecaster, accelerators, directory, proof, ready, metrics, turns }
+    }
+}
+
+/// The HTTPS route `/ask`.
+pub fn router(state: AskState) -> Router {
+    Router::new()
+        .route("/ask", post(with_policy))
+        .route("/ask/{proof}", post(with_path))
+        .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
+        .with_state(state)
+}
+
+type HttpRequest = axum::http::Request<Body>;
+
+/// A review with its proof in the object, where a policy in the API server has written it.
+async fn with_policy(State(state): State<AskState>, request: HttpRequest) -> Json<ReviewResponse> {
+    reviewed(&state, None, request).await
+}
+
+/// A review with its proof in the path, which only the webhook configuration has.
+async fn with_path(
+    State(state): State<AskState>,
+    Path(path): Path<String>,
+    request: HttpRequest,
+) -> Json<ReviewResponse> {
+    reviewed(&state, Some(proof::base64(&path)), request).await
+}
+
+async fn reviewed(state: &AskState, path: Option<String>, request: HttpRequest) -> Json<ReviewResponse> {
+    let began = Instant::now();
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let read = match body::read(request.into_body(), length, &state.turns.budget).await {
+        Ok(read) => read,
+        Err(unread) => return Json(undecoded(unread)),
+    };
+    let request = match serde_json::from_slice::<ReviewRequest>(&read.bytes) {
+        Ok(review) => review.request,
+        Err(error) => return Json(undecoded(body::undecoded(&read.bytes, &error))),
+    };
+    let uid = request.uid.clone();
+    let user = request.user_info.username.clone();
+    let (asked, outcome) = answered(state, path.as_deref(), request).await;
+    let label = if outcome.is_ok() { "answered" } else { "refused" };
+    state.metrics.observe(asked, label, began.elapsed());
+    Json(match outcome {
+        Ok(patch) => ReviewResponse::new(uid, Verdict::Allow { patch, warnings: Vec::new() }),
+        Err(Refusal { code, reason, message }) => {
+            tracing::info!(asked, user, message, "question refused");
+            ReviewResponse::refuse(uid, code, reason, message)
+        }
+    })
+}
+
+/// Why a Question is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
+    code: u16,
+    reason: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn forbidden(message: impl Into<String>) -> Self {
+        Self { code: 403, reason: "Forbidden", message: message.into() }
+    }
+
+    fn invalid(message: impl Into<String>) -> Self {
+        Self { code: 422, reason: "Invalid", message: message.into() }
+    }
+
+    fn busy(message: impl Into<String>) -> Self {
+        Self { code: 429, reason: "TooManyRequests", message: message.into() }
+    }
+
+    fn unavailable(message: impl Into<String>) -> Self {
+        Self { code: 503, reason: "ServiceUnavailable", message: message.into() }
+    }
+}
+
+/// The answer to a body that is not decoded.
+fn undecoded(unread: Unread) -> ReviewResponse {
+    let (uid, refusal) = match unread {
+        Unread::Busy(uid) => (uid, Refusal::busy("too many large questions at once; try again in a moment")),
+        Unread::Broken(uid, problem) => return ReviewResponse::malformed(uid, problem),
+        Unread::Undecoded(uid, problem) => (uid, Refusal::invalid(problem)),
+        Unread::TooLarge(uid) | Unread::TooComplex(uid) | Unread::Unjudged(uid) => {
+            (uid, Refusal::invalid("the Question is too large"))
+        }
+    };
+    ReviewResponse::refuse(uid, refusal.code, refusal.reason, refusal.message)
+}
+
+/// What a caller may see.
+#[derive(Clone, Debug)]
+enum Scope {
+    /// The work of this namespace by name, the rest as numbers.
+    Namespace(String),
+    /// All work by name.
+    Cluster,
+}
+
+impl Scope {
+    fn of(request: &Request) -> Result<Self, Refusal> {
+        match (request.kind.group.as_str(), request.kind.kind.as_str()) {
+            ("sluice.dev", KIND) if !request.namespace.is_empty() => {
+                Ok(Self::Namespace(request.namespace.clone()))
+            }
+            ("sluice.dev", CLUSTER_KIND) => Ok(Self::Cluster),
+            (_, kind) => Err(Refusal::invalid(format!("{kind:?} is no kind of question"))),
+        }
+    }
+
+    /// The namespace to ask about, where the question names `asked`.
+    fn namespace(&self, asked: Option<&str>) -> Result<Option<String>, Refusal> {
+        match (self, asked) {
+            (Self::Namespace(own), Some(asked)) if own != asked => Err(Refusal::invalid(format!(
+                "a Question in namespace {own} cannot ask about namespace {asked}; create it there, or a \
+                 ClusterQuestion"
+            ))),
+            (Self::Namespace(own), _) => Ok(Some(own.clone())),
+            (Self::Cluster, asked) => Ok(asked.map(ToOwned::to_owned)),
+        }
+    }
+
+    fn sight<'a>(&'a self, directory: &'a Directory) -> Option<Sight<'a>> {
+        match self {
+            Self::Namespace(own) => Some(Sight { own, directory }),
+            Self::Cluster => None,
+        }
+    }
+}
+
+/// What is asked, with the name under which it is counted.
+fn asked_for(spec: &Value) -> &'static str {
+    let asked = |(field, name): (&str, &'static str)| spec.get(field).is_some().then_some(name);
+    let fields = [
+        ("queue", "queue"),
+        ("explain", "explain"),
+        ("teams", "teams"),
+        ("nodes", "nodes"),
+        ("whatIf", "whatIf"),
+    ];
+    fields.into_iter().find_map(asked).unwrap_or("none")
+}
+
+/// The change to the object of a Question: the proof goes, and the answer comes.
+async fn answered(
+    state: &AskState,
+    path: Option<&str>,
+    mut request: Request,
+) -> (&'static str, Result<Patch, Refusal>) {
+    let mut object = std::mem::take(&mut request.object);
+    let asked = asked_for(&object["spec"]);
+    let given = object.pointer("/spec/proof").and_then(Value::as_str);
+    if !path.or(given).is_some_and(|given| state.proof.accepts(given)) {
+        return (asked, Err(Refusal::forbidden(no_proof(asked))));
+    }
+    if request.operation != "CREATE" || !request.dry_run {
+        let message =
+            "a Question is never stored; create it with dryRun=All, as kubectl does with --dry-run=server";
+        return (asked, Err(Refusal::forbidden(message)));
+    }
+    let mut operations = Vec::new();
+    if let Some(spec) = object["spec"].as_object_mut()
+        && spec.remove("proof").is_some()
+    {
+        let path = PointerBuf::from_tokens(["spec", "proof"]);
+        operations.push(PatchOperation::Remove(RemoveOperation { path }));
+    }
+    let answer = answer(state, &request, object["spec"].take()).await;
+    let patch = answer.map(|mut value| {
+        value["at"] = Timestamp::now().to_string().into();
+        operations
+            .push(PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(["answer"]), value }));
+        Patch(operations)
+    });
+    (asked, patch)
+}
+
+fn no_proof(asked: &str) -> String {
+    let mut message = "this Question carries no proof that it came through the API server".to_owned();
+    if asked == "whatIf" {
+        message +=
+            "; a what-if question needs the right to create questions/whatif, or clusterquestions/whatif";
+    }
+    message
+}
+
+async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Value, Refusal> {
+    if let Some(lack) = state.ready.lacks() {
+        return Err(Refusal::unavailable(format!("Sluice is not ready: {lack}")));
+    }
+    let scope = Scope::of(request)?;
+    let spec: QuestionSpec =
+        serde_path_to_error::deserialize(spec).map_err(|error| Refusal::invalid(format!("spec.{error}")))?;
+    let _all = state.turns.all.try_acquire().map_err(|_| {
+        Refusal::busy("too many questions are being answered at once; try again in a few seconds")
+    })?;
+    match spec.clone() {
+        QuestionSpec {
+            queue: Some(queue), explain: None, teams: None, nodes: None, what_if: None, ..
+        } => in_turn(state, workloads(state, &scope, &spec, queue, &request.user_info.username)).await,
+        QuestionSpec {
+            queue: None, explain: Some(explain), teams: None, nodes: None, what_if: None, ..
+        } => in_turn(state, explained(state, &scope, &spec, explain)).await,
+        QuestionSpec {
+            queue: None, explain: None, teams: Some(teams), nodes: None, what_if: None, ..
+        } => in_turn(state, team_rows(state, &scope, &spec, teams)).await,
+        QuestionSpec {
+            queue: None, explain: None, teams: None, nodes: Some(nodes), what_if: None, ..
+        } => in_turn(state, node_rows(state, &scope, &spec, nodes)).await,
+        // The forecaster bounds these on its own.
+        QuestionSpec { queue: None, explain: None, teams: None, nodes: None, what_if: Some(job), .. } => {
+            what_if(state, &scope, &spec, job).await
+        }
+        _ => Err(Refusal::invalid("spec: ask exactly one of queue, explain, teams, nodes and whatIf")),
+    }
+}
+
+async fn in_turn(
+    state: &AskState,
+    answer: impl Future<Output = Result<Value, Refusal>>,
+) -> Result<Value, Refusal> {
+    let _turn = state.turns.open.acquire().await.map_err(|_| stopping())?;
+    answer.await
+}
+
+fn stopping() -> Refusal {
+    Refusal::unavailable("Sluice is shutting down; ask again")
+}
+
+async fn workloads(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: QueueFilter,
+    caller: &str,
+) -> Result<Value, Refusal> {
+    let QueueFilter { namespace, team, queue, user, me, states } = filter;
+    let choice = Choice {
+        namespace: scope.namespace(namespace.as_deref())?,
+        team,
+        queue,
+        user: if me { Some(caller.to_owned()) } else { user },
+    };
+    let rows = state.asker.ask(|to| Question::Workloads(choice, to)).await.ok_or_else(stopping)?;
+    let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
+    let wanted = |row: &WorkloadRow| match &states[..] {
+        [] => row.head.state != Phase::Finished.code(),
+        states => states.contains(&&*row.head.state),
+    };
+    listed(state, scope, spec, rows.into_iter().filter(wanted).collect()).await
+}
+
+async fn explained(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: ExplainFilter,
+) -> Result<Value, Refusal> {
+    let ExplainFilter { name, namespace } = filter;
+    let namespace = scope.namespace(namespace.as_deref())?;
+    let namespace = namespace
+        .ok_or_else(|| Refusal::invalid("spec.explain.namespace: a ClusterQuestion must name it"))?;
+    let rows = state.asker.ask(|to| Question::Workload(namespace, name, to)).await.ok_or_else(stopping)?;
+    listed(state, scope, spec, rows).await
+}
+
+/// An answer of workloads, with their expected starts.
+async fn listed(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    mut rows: Vec<WorkloadRow>,
+) -> Result<Value, Refusal> {
+    state.forecaster.fill_in(&mut rows).await;
+    let (directory, scope, spec) = (state.directory.load(), scope.clone(), spec.clone());
+    away(move || {
+        if let Some(sight) = scope.sight(&directory) {
+            rows.iter_mut().for_each(|row| sight.workload(row));
+        }
+        let keyed = |row: WorkloadRow| {
+            let submitted = row.submitted.as_millisecond().max(0);
+            let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
+            Keyed { key, row }
+        };
+        page(&spec, rows.into_iter().map(keyed).collect(), |row| {
+            let mut row = row.clone();
+            // A forecast is made again and again.
+            row.eta.as_mut()?.foretold = Timestamp::UNIX_EPOCH;
+            Some(row)
+        })
+    })
+    .await
+}
+
+async fn team_rows(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: TeamsFilter,
+) -> Result<Value, Refusal> {
+    let teams = state.asker.ask(Question::Teams).await.ok_or_else(stopping)?;
+    let (directory, scope, spec) = (state.directory.load(), scope.clone(), spec.clone());
+    away(move || {
+        let mut rows = teams.into_rows();
+        if let Some(team) = filter.team {
+            rows.retain(|row| match row {
+                TeamsRow::Team(row) => row.team == team,
+                TeamsRow::Queue(row) => row.team == team,
+                TeamsRow::Unadmitted(row) => row.team == team,
+                TeamsRow::Overcommitment { .. } => false,
+            });
+        }
+        if let Some(sight) = scope.sight(&directory) {
+            for row in &mut rows {
+                if let TeamsRow::Unadmitted(row) = row {
+                    sight.unadmitted(row);
+                }
+            }
+        }
+        // Built of what is shown: a cursor must not name what the rows do not.
+        let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed {
+            key: match &row {
+                TeamsRow::Team(row) => format!("1/{}/{}", row.team, row.pool),
+                TeamsRow::Queue(row) => format!("2/{}/{}", row.team, row.queue),
+                TeamsRow::Overcommitment { .. } => format!("3/{at:08}"),
+                TeamsRow::Unadmitted(_) => format!("4/{at:08}"),
+            },
+            row,
+        });
+        page(&spec, keyed.collect(), |_| None)
+    })
+    .await
+}
+
+async fn node_rows(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: NodesFilter,
+) -> Result<Value, Refusal> {
+    let accelerators = state.accelerators.clone();
+    let rows = state.asker.ask(|to| Question::Nodes(accelerators, to)).await.ok_or_else(stopping)?;
+    let (directory, scope, spec) = (state.directory.load(), scope.clone(), spec.clone());
+    away(move || {
+        let mut rows = rows;
+        rows.retain(|row| filter.pool.as_ref().is_none_or(|pool| *pool == row.pool));
+        if let Some(sight) = scope.sight(&directory) {
+            rows.iter_mut().for_each(|row| sight.node(row));
+        }
+        let keyed = rows.into_iter().map(|row| Keyed { key: row.name.clone(), row });
+        page(&spec, keyed.collect(), |_| None)
+    })
+    .await
+}
+
+async fn what_if(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: WhatIfFilter,
+) -> Result<Value, Refusal> {
+    let WhatIfFilter { mut job } = filter;
+    let named = job.pointer("/metadata/namespace").and_then(Value::as_str).filter(|name| !name.is_empty());
+    if let Some(namespace) = scope.namespace(named)? {
+        json_patch::merge(&mut job, &json!({"metadata": {"namespace": namespace}}));
+    }
+    let directory = state.directory.load();
+    let mut row = state.forecaster.what_if(&directory, job).await.map_err(|error| {
+        let message = error.to_string();
+        match error {
+            Unanswered::Refused(_) => Refusal::invalid(message),
+            Unanswered::Busy => Refusal::busy(message),
+            Unanswered::Unknown => Refusal::unavailable(message),
+        }
+    })?;
+    if let Some(sight) = scope.sight(&directory) {
+        sight.what_if(&mut row);
+    }
+    let rows = vec![Keyed { key: String::new(), row }];
+    // There is one row, so no cursor leaves it out.
+    let spec = QuestionSpec { cursor: None, since: None, ..spec.clone() };
+    page(&spec, rows, |_| None).map_err(|error| Refusal::unavailable(error.to_string()))
+}
+
+/// Makes an answer on a thread of its own, so that no review waits for it.
+async fn away(make: impl FnOnce() -> serde_json::Result<Value> + Send + 'static) -> Result<Value, Refusal> {
+    let made = tokio::task::spawn_blocking(make).await.map_err(|_| stopping())?;
+    made.map_err(|error| Refusal::unavailable(error.to_string()))
+}

@@ -1,0 +1,182 @@
+//! What a Question about one namespace shows of other namespaces: teams and numbers, never names of workloads.
+//!
+//! Sentences name workloads as `namespace/name`. Every word of that form is replaced unless it is of the own namespace,
+//! so a new sentence of the engine hides too much rather than too little.
+
+use std::collections::BTreeMap;
+
+use crate::directory::Directory;
+use crate::view::{Amounts, EtaRow, NodeRow, NodeWorkload, UnadmittedRow, WhatIfRow, WorkloadRow};
+
+/// What one namespace may see.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'a> {
+    /// The namespace.
+    pub own: &'a str,
+    /// The teams of the other namespaces.
+    pub directory: &'a Directory,
+}
+
+impl Sight<'_> {
+    /// Hides the names in a workload of the own namespace.
+    pub fn workload(&self, row: &mut WorkloadRow) {
+        row.head.message = self.sentence(&row.head.message, &row.requests);
+        if let Some(eta) = &mut row.eta {
+            self.eta(eta, &row.requests);
+        }
+    }
+
+    /// Hides the names in a what-if result.
+    pub fn what_if(&self, row: &mut WhatIfRow) {
+        let none = Amounts::new();
+        row.head.message = self.sentence(&row.head.message, &none);
+        self.eta(&mut row.eta, &none);
+        for name in &mut row.displaced {
+            *name = self.sentence(name, &none);
+        }
+    }
+
+    fn eta(&self, eta: &mut EtaRow, requests: &Amounts) {
+        eta.message = self.sentence(&eta.message, requests);
+        for name in eta.place.iter_mut().flat_map(|place| &mut place.in_front) {
+            *name = self.sentence(name, requests);
+        }
+    }
+
+    /// Sums the workloads of other namespaces on a node by team.
+    pub fn node(&self, row: &mut NodeRow) {
+        let (own, others): (Vec<NodeWorkload>, Vec<NodeWorkload>) =
+            std::mem::take(&mut row.workloads).into_iter().partition(|workload| {
+                workload.workload.split_once('/').is_some_and(|(namespace, _)| namespace == self.own)
+            });
+        let mut teams: BTreeMap<String, u32> = BTreeMap::new();
+        for workload in others {
+            let pods = teams.entry(workload.team).or_default();
+            *pods = pods.saturating_add(workload.pods);
+        }
+        let summed = |(team, pods)| NodeWorkload { workload: String::new(), team, pods };
+        row.workloads = own.into_iter().chain(teams.into_iter().map(summed)).collect();
+    }
+
+    /// Hides the owner of pods of another namespace.
+    pub fn unadmitted(&self, row: &mut UnadmittedRow) {
+        if row.namespace == self.own {
+            return;
+        }
+        row.namespace.clear();
+        row.owner.clear();
+        let pods = if row.pods == 1 { "1 pod" } else { "Pods" };
+        let count = if row.pods == 1 { String::new() } else { format!(" ({})", row.pods) };
+        let held: Vec<String> =
+            row.resources.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect();
+        row.message = format!("{pods} of another namespace{count}: {}", held.join(", "));
+    }
+
+    /// The sentence without names of workloads of other namespaces. `requests` have names of resources, which look alike.
+    pub fn sentence(&self, text: &str, requests: &Amounts) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let word = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+            if word == 0 {
+                let next = rest.chars().next().map_or(rest.len(), char::len_utf8);
+                shown.push_str(&rest[..next]);
+                rest = &rest[next..];
+                continue;
+            }
+            // A dot at the end is the sentence's.
+            let name = rest[..word].trim_end_matches('.');
+            match self.hidden(name, requests) {
+                Some(instead) => shown.push_str(&instead),
+                None => shown.push_str(name),
+            }
+            shown.push_str(&rest[name.len()..word]);
+            rest = &rest[word..];
+        }
+        shown
+    }
+
+    /// What stands for a word that names a workload of another namespace.
+    fn hidden(&self, word: &str, requests: &Amounts) -> Option<String> {
+        let (namespace, name) = word.split_once('/')?;
+        // A namespace has no dot in its name; the prefix of a resource or label mostly has.
+        if namespace.is_empty() || name.is_empty() || namespace == self.own || namespace.contains('.') {
+            return None;
+        }
+        if requests.contains_key(word) {
+            return None;
+        }
+        Some(match self.directory.namespaces.get(namespace) {
+            Some(membership) => format!("a workload of team {}", membership.team),
+            None => "a workload of another namespace".to_owned(),
+        })
+    }
+}
+
+/// Whether a character may be part of `namespace/name`.
+fn is_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_' | ':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Membership;
+
+    fn directory() -> Directory {
+        let member = |team: &str| Membership { team: team.into(), queue: None };
+        let namespaces = [("a".into(), member("red")), ("b".into(), member("blue"))].into();
+        Directory { namespaces, ..Directory::default() }
+    }
+
+    #[test]
+    fn sentences_name_only_the_workloads_of_the_own_namespace() {
+        let directory = directory();
+        let sight = Sight { own: "a", directory: &directory };
+        let requests = Amounts::from([("rdma/hca".to_owned(), "1".to_owned())]);
+        for (text, shown) in [
+            (
+                "Waits for b/train-1.0, which has a reservation on n1.",
+                "Waits for a workload of team blue, which has a reservation on n1.",
+            ),
+            ("Waits for b/x. Then a/y.", "Waits for a workload of team blue. Then a/y."),
+            (
+                "Starts on n1 once b/x, c/y and a/z has stopped.",
+                "Starts on n1 once a workload of team blue, a workload of another namespace and a/z has stopped.",
+            ),
+            ("Needs 4 google.com/tpu; 2 rdma/hca are free.", "Needs 4 google.com/tpu; 2 rdma/hca are free."),
+            ("Größe b/x", "Größe a workload of team blue"),
+            ("b/", "b/"),
+            ("", ""),
+        ] {
+            assert_eq!(sight.sentence(text, &requests), shown);
+        }
+    }
+
+    #[test]
+    fn workloads_of_others_on_a_node_are_numbers() {
+        let directory = directory();
+        let sight = Sight { own: "a", directory: &directory };
+        let workload = |workload: &str, team: &str, pods| NodeWorkload {
+            workload: workload.to_owned(),
+            team: team.to_owned(),
+            pods,
+        };
+        let mut row = NodeRow {
+            name: "n1".to_owned(),
+            pool: "default".to_owned(),
+            schedulable: true,
+            allocatable: Amounts::new(),
+            free: Amounts::new(),
+            gpus: 8,
+            gpus_free: 0,
+            workloads: vec![
+                workload("b/x", "blue", 2),
+                workload("a/y", "red", 1),
+                workload("b/z", "blue", 3),
+            ],
+        };
+        sight.node(&mut row);
+        assert_eq!(row.workloads, [workload("a/y", "red", 1), workload("", "blue", 5)]);
+    }
+}

@@ -1,0 +1,175 @@
+use axum::http::Request as HttpRequest;
+use k8s_openapi::ByteString;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// The token of the tests, as long as a real one.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+fn state(asker: Asker) -> AskState {
+    let ready = Arc::new(Readiness::default());
+    ready.lists_complete();
+    ready.webhook_serves();
+    AskState::new(
+        (asker.clone(), Forecaster::new(asker, CancellationToken::new())),
+        Accelerators::default(),
+        SharedDirectory::default(),
+        Proof::of(TOKEN),
+        ready,
+        AskMetrics::new(&prometheus::Registry::new()).expect("a new registry is empty"),
+    )
+}
+
+/// A replica that knows no workload.
+fn replica() -> AskState {
+    let (asker, mut questions) = Asker::new();
+    tokio::spawn(async move {
+        let (engine, mirror) = (crate::engine::Engine::new(), crate::cluster::mirror::Mirror::default());
+        while let Some(question) = questions.recv().await {
+            crate::controller::answer(question, &engine, &mirror, None);
+        }
+    });
+    state(asker)
+}
+
+fn review(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "42", "kind": {"group": "sluice.dev", "kind": "Question"}, "namespace": "a",
+            "operation": "CREATE", "dryRun": true, "userInfo": {"username": "alice"},
+            "object": {"apiVersion": "sluice.dev/v1alpha1", "kind": "Question", "metadata": {"namespace": "a"},
+                "spec": spec, "answer": {"rows": ["forged"]}},
+        },
+    })
+}
+
+/// The response and the object with the patch applied.
+async fn post(state: &AskState, path: &str, review: &Value) -> (Value, Value) {
+    let request = HttpRequest::post(path).body(Body::from(review.to_string())).expect("a request");
+    let answer = router(state.clone()).oneshot(request).await.expect("infallible");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+    let answer: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(answer["response"]["uid"], "42");
+    let mut object = review["request"]["object"].clone();
+    if answer["response"]["patch"].is_string() {
+        let ByteString(patch) =
+            serde_json::from_value(answer["response"]["patch"].clone()).expect("the patch is base64");
+        let patch: Patch = serde_json::from_slice(&patch).expect("a patch");
+        json_patch::patch(&mut object, &patch).expect("it applies");
+    }
+    (answer["response"].clone(), object)
+}
+
+fn with_proof(mut spec: Value) -> Value {
+    spec["proof"] = proof::base64(TOKEN).into();
+    spec
+}
+
+#[tokio::test]
+async fn each_question_is_answered_into_its_object_without_the_proof() {
+    let state = replica();
+    for (spec, rows) in [
+        (json!({"queue": {}}), true),
+        (json!({"explain": {"name": "x"}}), true),
+        (json!({"teams": {}}), true),
+        (json!({"nodes": {}}), true),
+    ] {
+        let (response, object) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
+        assert_eq!(response["allowed"], true, "{response}");
+        assert_eq!(object["spec"], spec, "the proof is gone");
+        assert_eq!(object["answer"]["rows"].is_array(), rows, "{object}");
+        assert!(!object["answer"].to_string().contains("forged"));
+        assert!(object["answer"]["at"].is_string() && object["answer"]["version"].is_string());
+        let mut again = spec;
+        again["since"] = object["answer"]["version"].clone();
+        let (_, object) = post(&state, "/ask", &review(&with_proof(again))).await;
+        assert_eq!(object["answer"]["unchanged"], true, "{object}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_proof_there_is_no_answer() {
+    let state = replica();
+    let forged = json!({"queue": {}, "proof": proof::base64("another token of the same length")});
+    for spec in [
+        json!({"queue": {}}),
+        forged,
+        json!({"queue": {}, "proof": TOKEN}),
+        json!({"queue": {}, "proof": ""}),
+    ] {
+        for path in ["/ask", "/ask/guess"] {
+            let (response, _) = post(&state, path, &review(&spec)).await;
+            assert_eq!(
+                (&response["allowed"], &response["status"]["code"]),
+                (&json!(false), &json!(403)),
+                "{spec}"
+            );
+            assert!(response["patch"].is_null(), "{response}");
+        }
+    }
+    let (response, _) = post(&state, &format!("/ask/{TOKEN}"), &review(&json!({"queue": {}}))).await;
+    assert_eq!(response["allowed"], true, "the path is the other proof: {response}");
+    let unknown = AskState { proof: Proof::default(), ..replica() };
+    let (response, _) = post(&unknown, "/ask", &review(&with_proof(json!({"queue": {}})))).await;
+    assert_eq!(response["status"]["code"], 403, "a replica that has not read its Secret");
+}
+
+#[tokio::test]
+async fn a_question_that_would_be_stored_is_refused() {
+    for (field, value) in [("dryRun", json!(false)), ("operation", json!("UPDATE"))] {
+        let mut review = review(&with_proof(json!({"queue": {}})));
+        review["request"][field] = value;
+        let (response, _) = post(&replica(), "/ask", &review).await;
+        assert_eq!(response["status"]["code"], 403, "{response}");
+        assert!(response["status"]["message"].as_str().is_some_and(|text| text.contains("dryRun=All")));
+    }
+}
+
+#[tokio::test]
+async fn mistakes_are_named() {
+    let state = replica();
+    for (spec, problem) in [
+        (json!({}), "exactly one"),
+        (json!({"queue": {}, "teams": {}}), "exactly one"),
+        (json!({"queue": {"states": ["Sleeping"]}}), "spec.queue.states"),
+        (json!({"queue": {"namespace": "b"}}), "cannot ask about namespace b"),
+        (json!({"explain": {"name": "x", "namespace": "b"}}), "cannot ask about namespace b"),
+        (json!({"whatIf": {"job": {"metadata": {"namespace": "b"}}}}), "cannot ask about namespace b"),
+        (json!({"whatIf": {"job": {"kind": "Pod"}}}), "expected a Job"),
+    ] {
+        let (response, _) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
+        assert_eq!(response["status"]["code"], 422, "{spec}: {response}");
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(problem), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_questions_at_once_are_refused() {
+    // A control loop that does not answer.
+    let (asker, _questions) = Asker::new();
+    let state = state(asker);
+    let all = Arc::clone(&state.turns.all);
+    let ask = || {
+        let state = state.clone();
+        tokio::spawn(async move { post(&state, "/ask", &review(&with_proof(json!({"teams": {}})))).await })
+    };
+    let open: Vec<_> = (0..AT_ONCE + MOST_WAITING).map(|_| ask()).collect();
+    while all.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let (response, _) = ask().await.expect("no panic");
+    assert_eq!(response["status"]["code"], 429, "{response}");
+    open.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_know_the_cluster_yet_does_not_answer() {
+    let state = AskState { ready: Arc::default(), ..replica() };
+    let (response, _) = post(&state, "/ask", &review(&with_proof(json!({"teams": {}})))).await;
+    assert_eq!(response["status"]["code"], 503, "{response}");
+}

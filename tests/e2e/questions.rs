@@ -1,0 +1,340 @@
+//! Questions: members of a team read from Sluice with nothing but a kubeconfig, and see their own namespace by name.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::config::Kubeconfig;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use sluice::api::names;
+use sluice_harness::{Cluster, Kubernetes, Options, Outcome, User, World, eventually, patience};
+use tokio::process::Command;
+
+use crate::support::{Job, SLUICE, nodes, running, team};
+
+/// `dora` and the account `robot` may view namespace a and ask there.
+const PEOPLE: &str = "
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot, namespace: a}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: viewers, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: dora}
+- {kind: ServiceAccount, name: robot, namespace: a}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: sluice-user, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sluice-user}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: dora}
+- {kind: ServiceAccount, name: robot, namespace: a}
+";
+
+/// `alice` may ask about namespace a, but not what-if.
+const ALICE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: asks, namespace: a}
+rules: [{apiGroups: [sluice.dev], resources: [questions], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: asks, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: asks}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
+";
+
+/// A Question with a proof of its caller's own.
+const FORGED: &str = "
+apiVersion: sluice.dev/v1alpha1
+kind: Question
+metadata: {name: forged, namespace: a}
+spec: {queue: {}, proof: forged-by-its-caller}
+";
+
+/// An authority for client certificates, in a folder that the API server reads.
+struct Authority {
+    folder: tempfile::TempDir,
+    key: KeyPair,
+    params: CertificateParams,
+}
+
+impl Authority {
+    fn new() -> Result<Self> {
+        let (folder, key) = (tempfile::tempdir()?, KeyPair::generate()?);
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "people");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        std::fs::write(folder.path().join("ca.crt"), params.clone().self_signed(&key)?.pem())?;
+        Ok(Self { folder, key, params })
+    }
+
+    fn flag(&self) -> String {
+        format!("--client-ca-file={}", self.folder.path().join("ca.crt").display())
+    }
+
+    /// The credential of a user of this name, as fields of a kubeconfig.
+    fn credential(&self, name: &str) -> Result<String> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let (certificate, key_file) = (format!("{name}.crt"), format!("{name}.key"));
+        let path = |file: &str| self.folder.path().join(file);
+        std::fs::write(path(&certificate), params.signed_by(&key, &issuer)?.pem())?;
+        std::fs::write(path(&key_file), key.serialize_pem())?;
+        Ok(format!(
+            "client-certificate: {}, client-key: {}",
+            path(&certificate).display(),
+            path(&key_file).display()
+        ))
+    }
+}
+
+/// A kubeconfig of this credential, with namespace a in its context.
+fn kubeconfig(world: &World, name: &str, credential: &str) -> Result<PathBuf> {
+    let admin = Kubeconfig::read_from(world.cluster.kubeconfig(User::Admin))?;
+    let cluster = admin.clusters.first().and_then(|named| named.cluster.as_ref()).context("a cluster")?;
+    let cluster = serde_json::to_string(cluster)?;
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: it\nclusters: [{{name: it, cluster: {cluster}}}]\nusers: [{{name: \
+         it, user: {{{credential}}}}}]\ncontexts: [{{name: it, context: {{cluster: it, user: it, namespace: a}}}}]\n"
+    );
+    let path = world.cluster.scratch()?.join(format!("{name}.kubeconfig"));
+    std::fs::write(&path, text)?;
+    Ok(path)
+}
+
+/// Runs the command line with this kubeconfig.
+async fn sluice(kubeconfig: &Path, arguments: &[&str]) -> Result<Outcome> {
+    let output = Command::new(SLUICE).args(arguments).env("KUBECONFIG", kubeconfig).output().await?;
+    Ok(Outcome {
+        success: output.status.success(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+async fn answered(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
+    let outcome = sluice(kubeconfig, arguments).await?;
+    ensure!(outcome.success, "{arguments:?}: {}", outcome.stderr);
+    Ok(outcome.stdout)
+}
+
+async fn refused(kubeconfig: &Path, arguments: &[&str], why: &str) -> Result<()> {
+    let Outcome { success, stdout, stderr } = sluice(kubeconfig, arguments).await?;
+    ensure!(!success && stderr.contains(why), "{arguments:?} is not refused for {why:?}: {stdout}{stderr}");
+    ensure!(stderr.trim().lines().count() == 1, "more than one line: {stderr}");
+    Ok(())
+}
+
+/// Waits until the command succeeds and says this.
+async fn comes_to_say(kubeconfig: &Path, arguments: &[&str], text: &str) -> Result<String> {
+    eventually(&format!("{arguments:?} says {text:?}"), patience(), async || {
+        match sluice(kubeconfig, arguments).await {
+            Ok(outcome) if outcome.success && outcome.stdout.contains(text) => Ok(outcome.stdout),
+            Ok(outcome) => Err(format!("{}{}", outcome.stdout, outcome.stderr)),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    })
+    .await
+}
+
+/// The response to a review that is posted to a replica without the API server.
+async fn posted(world: &World, path: &str, spec: &Value) -> Result<Value> {
+    let replica = world.replicas.first().context("a replica")?;
+    let mut config = kube::Config::new(format!("https://{}", replica.https()).parse()?);
+    config.accept_invalid_certs = true;
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "42", "kind": {"group": "sluice.dev", "version": "v1alpha1", "kind": "Question"},
+            "namespace": "b", "operation": "CREATE", "dryRun": true,
+            "userInfo": {"username": "admin", "groups": ["system:masters"]},
+            "object": {"apiVersion": "sluice.dev/v1alpha1", "kind": "Question", "spec": spec},
+        },
+    });
+    let request = axum::http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(review.to_string().into_bytes())?;
+    let answer: Value = kube::Client::try_from(config)?.request(request).await?;
+    Ok(answer["response"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
+    let authority = Authority::new().expect("keys can be made");
+    let flag = authority.flag();
+    let cluster = Cluster::up_with("questions", &["--apiserver-flag", &flag]).await;
+    World::run_on(cluster, Options::new(SLUICE), 2, async |world| {
+        world.apply(&format!("{}{}{}", nodes(1, 2), team("a", 2), team("b", 2))).await?;
+        world.kubectl.apply(PEOPLE).await?;
+        // A Job of team a waits for one of team b without a time limit, which its expected start names.
+        world.kubectl.apply(&Job::new("b", "secret-train").gpus(2).manifest()).await?;
+        running(world, "b", 1).await?;
+        world.kubectl.apply(&Job::new("a", "mine").gpus(2).manifest()).await?;
+        let dora = kubeconfig(world, "dora", &authority.credential("dora")?)?;
+        let token = world.kubectl.ok(&["create", "token", "robot", "--namespace=a"]).await?;
+        let robot = kubeconfig(world, "robot", &format!("token: {}", token.trim()))?;
+        for member in [&dora, &robot] {
+            a_member_sees_its_own_namespace_by_name(member).await?;
+        }
+        filters_choose_by_user_and_state(&dora).await?;
+        rights_decide(world, &dora).await?;
+        no_caller_proves_itself(world).await?;
+        what_if_is_a_right_of_its_own(world, &dora).await?;
+        a_new_token_takes_effect(world, &dora).await?;
+        nothing_is_stored(world).await
+    })
+    .await;
+}
+
+async fn a_member_sees_its_own_namespace_by_name(member: &Path) -> Result<()> {
+    let hidden = |what: &str, text: &str| {
+        ensure!(!text.contains("secret"), "{what} names a workload of another namespace: {text}");
+        Ok(())
+    };
+    let explained = comes_to_say(member, &["explain", "mine"], "a workload of team b").await?;
+    hidden("explain", &explained)?;
+    for arguments in
+        [&["queue"][..], &["explain", "job/mine"], &["explain", "a/mine"], &["teams"], &["nodes"]]
+    {
+        for output in ["table", "json", "yaml"] {
+            let text = answered(member, &[arguments, &["--output", output]].concat()).await?;
+            hidden(arguments[0], &text)?;
+        }
+    }
+    ensure!(answered(member, &["queue"]).await?.contains("mine"), "its own Job is not in the queue");
+    let teams = answered(member, &["teams"]).await?;
+    ensure!(teams.lines().any(|line| line.starts_with("b ")), "team b has no numbers: {teams}");
+    let nodes = answered(member, &["nodes"]).await?;
+    ensure!(nodes.contains("b (1 pod)"), "the pods of team b are not counted: {nodes}");
+    Ok(())
+}
+
+async fn filters_choose_by_user_and_state(dora: &Path) -> Result<()> {
+    let lists = async |arguments: &[&str]| -> Result<bool> {
+        Ok(answered(dora, &[&["queue"], arguments].concat()).await?.contains("mine"))
+    };
+    for (arguments, listed) in [
+        (&["--user", "admin"][..], true),
+        (&["--me"], false),
+        (&["--state", "pending"], true),
+        (&["--state", "Running,Held"], false),
+        (&["--team", "a", "--queue", "default"], true),
+        (&["--team", "b"], false),
+    ] {
+        ensure!(lists(arguments).await? == listed, "queue {arguments:?}");
+    }
+    let missing = sluice(dora, &["explain", "nothing"]).await?;
+    ensure!(missing.stderr.contains("Sluice manages no Job or Pod a/nothing"), "{missing:?}");
+    Ok(())
+}
+
+async fn rights_decide(world: &World, dora: &Path) -> Result<()> {
+    let alice = world.cluster.kubeconfig(User::Alice);
+    for command in ["queue", "teams", "nodes"] {
+        refused(&alice, &[command, "-n", "a"], "sluice-user").await?;
+        refused(dora, &[command, "-n", "b"], "sluice-user").await?;
+        refused(dora, &[command, "-A"], "sluice-manager").await?;
+    }
+    refused(dora, &["explain", "b/secret-train"], "sluice-user").await?;
+    let admin = world.cluster.kubeconfig(User::Admin);
+    let all = answered(&admin, &["queue", "-A"]).await?;
+    ensure!(all.contains("secret-train") && all.contains("mine"), "{all}");
+    let explained = answered(&admin, &["explain", "a/mine", "-A"]).await?;
+    ensure!(explained.contains("b/secret-train"), "{explained}");
+    let stored = world.kubectl.run(&["create", "-f", "-"], Some(FORGED)).await?;
+    ensure!(!stored.success && stored.stderr.contains("dry-run"), "{stored:?}");
+    Ok(())
+}
+
+async fn no_caller_proves_itself(world: &World) -> Result<()> {
+    let through = ["create", "--dry-run=server", "-f", "-", "-o", "json"];
+    let outcome = world.kubectl.run(&through, Some(FORGED)).await?;
+    ensure!(
+        outcome.success && outcome.stdout.contains("\"mine\""),
+        "a forged proof is replaced: {outcome:?}"
+    );
+    ensure!(!outcome.stdout.contains("proof"), "the caller sees the proof: {}", outcome.stdout);
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), names::NAMESPACE);
+    let secret = serde_json::to_value(secrets.get(names::PROOF).await?)?;
+    let token = secret["data"]["token"].clone();
+    for (path, spec) in [
+        ("/ask", json!({"queue": {}})),
+        ("/ask", json!({"queue": {}, "proof": "guess"})),
+        ("/ask", json!({"queue": {}, "proof": ""})),
+        ("/ask/guess", json!({"queue": {}})),
+    ] {
+        let response = posted(world, path, &spec).await?;
+        ensure!(
+            response["allowed"] == false && response["status"]["code"] == 403,
+            "{path} {spec}: {response}"
+        );
+        ensure!(response["patch"].is_null(), "{response}");
+    }
+    // The same review with the token of the Secret is answered, so it is the token that is missing above.
+    let response = posted(world, "/ask", &json!({"queue": {}, "proof": token})).await?;
+    ensure!(response["allowed"] == true && response["patch"].is_string(), "{response}");
+    Ok(())
+}
+
+async fn what_if_is_a_right_of_its_own(world: &World, dora: &Path) -> Result<()> {
+    world.kubectl.apply(ALICE).await?;
+    let alice = world.cluster.kubeconfig(User::Alice);
+    comes_to_say(&alice, &["queue", "-n", "a"], "mine").await?;
+    let file = world.cluster.scratch()?.join("asked.yaml");
+    std::fs::write(&file, Job::new("a", "asked").manifest())?;
+    let file = file.display().to_string();
+    refused(&alice, &["what-if", "--file", &file], "questions/whatif").await?;
+    let answer = answered(dora, &["what-if", "--file", &file]).await?;
+    ensure!(answer.starts_with("Job a/asked would be") && !answer.contains("secret"), "{answer}");
+    Ok(())
+}
+
+async fn a_new_token_takes_effect(world: &World, dora: &Path) -> Result<()> {
+    world.kubectl.ok(&["delete", "secret", names::PROOF, "--namespace", names::NAMESPACE]).await?;
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), names::NAMESPACE);
+    eventually("there is a token again", patience(), async || match secrets.get_opt(names::PROOF).await {
+        Ok(Some(_)) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await?;
+    comes_to_say(dora, &["queue"], "mine").await?;
+    Ok(())
+}
+
+async fn nothing_is_stored(world: &World) -> Result<()> {
+    for kind in ["questions", "clusterquestions"] {
+        let found = world.kubectl.ok(&["get", kind, "--all-namespaces", "-o", "name"]).await?;
+        ensure!(found.is_empty(), "stored: {found}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_policies_change_nothing_the_path_of_the_webhook_is_the_proof() {
+    let cluster = Cluster::up_of("questions-older", Kubernetes::V1_34, &[]).await;
+    World::run_on(cluster, Options::new(SLUICE), 1, async |world| {
+        world.apply(&format!("{}{}", nodes(1, 2), team("a", 2))).await?;
+        world.kubectl.apply(&Job::new("a", "mine").manifest()).await?;
+        let admin = world.cluster.kubeconfig(User::Admin);
+        comes_to_say(&admin, &["queue", "-n", "a"], "mine").await?;
+        for path in ["/ask", "/ask/guess"] {
+            let response = posted(world, path, &json!({"queue": {}})).await?;
+            ensure!(response["allowed"] == false && response["status"]["code"] == 403, "{path}: {response}");
+        }
+        let stored = world.kubectl.run(&["create", "-f", "-"], Some(FORGED)).await?;
+        ensure!(!stored.success && stored.stderr.contains("dry-run"), "{stored:?}");
+        nothing_is_stored(world).await
+    })
+    .await;
+}
