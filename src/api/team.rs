@@ -162,8 +162,8 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_wait: Option<String>,
-    /// Action after maxWait. Notify: the reason for the wait mentions it. RaisePriority: the workload goes ahead of all
-    /// workloads of its team that have not waited that long. Fail: the workload fails.
+    /// Action after maxWait. Notify: the reason for the wait, an Event and a metric say so. RaisePriority: the workload goes
+    /// ahead of all workloads of its team that have not waited that long. Fail: the workload fails.
     #[serde(default)]
     pub on_max_wait: OnMaxWait,
     /// Run time before a workload may be preempted by a borrowing workload, e.g. 10m.

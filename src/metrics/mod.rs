@@ -32,7 +32,7 @@ pub struct Metrics {
     pub resized: IntCounterVec,
     /// Workloads failed by a rule of their queue.
     pub failed: IntCounterVec,
-    /// Workloads that were told to have waited longer than their queue allows.
+    /// Workloads of which an Event says that they have waited longer than their queue allows.
     pub waited_too_long: IntCounterVec,
     /// Quota and usage of each team.
     pub team_resources: GaugeVec,
@@ -124,7 +124,7 @@ impl Metrics {
             waited_too_long: IntCounterVec::new(
                 Opts::new(
                     "sluice_waited_too_long_total",
-                    "Workloads that have waited longer than the maxWait of their queue, which wants that to be told.",
+                    "Workloads of which an Event says that they have waited longer than the maxWait of their queue.",
                 ),
                 &team_queue,
             )?,
