@@ -82,7 +82,7 @@ fn what_is_on_hold_is_not_considered_and_keeps_its_place() {
     world.edit(&held, |workload| workload.hold = true);
     settle(&mut world);
     assert_eq!(reason(&world, &held), (State::Held, Reason::OnHold));
-    assert!(world.engine.places().get(&held).is_none());
+    assert!(!world.engine.places().contains_key(&held));
     world.end(&first, Phase::Finished);
     settle(&mut world);
     assert!(runs(&world, &other), "the next in the queue");
