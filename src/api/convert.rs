@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use thiserror::Error;
 
 use super::node_pool::NodePool;
-use super::team::{OnMaxWait, OnPodLoss, OnUnreachable, Quantities, Team, TeamQueue, TeamQuota};
+use super::team::{OnMaxWait, OnPodLoss, OnUnreachable, Paused, Quantities, Team, TeamQueue, TeamQuota};
 use super::values::{duration, is_dns_label};
 use crate::engine::types;
 use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
@@ -165,6 +165,11 @@ fn convert_queue(path: &str, queue: &TeamQueue) -> Result<types::Queue, Problem>
             OnPodLoss::Restart => types::OnPodLoss::Restart,
         },
         ready_timeout,
+        paused: match queue.paused {
+            Paused::No => types::Paused::No,
+            Paused::Hold => types::Paused::Hold,
+            Paused::Drain => types::Paused::Drain,
+        },
     })
 }
 

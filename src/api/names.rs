@@ -32,6 +32,13 @@ pub const GROUP: &str = "sluice.dev/group";
 /// The number of pods in such a group.
 pub const GROUP_SIZE: &str = "sluice.dev/group-size";
 
+/// `true` holds a waiting workload: it is not considered until the annotation is removed, and keeps its place.
+pub const HOLD: &str = "sluice.dev/hold";
+/// A whole number that orders the work of one user in a queue; the highest comes first.
+pub const ORDER: &str = "sluice.dev/order";
+/// A time in RFC 3339: a workload that was admitted before it is evicted once, back to its place in the queue.
+pub const REQUEUE: &str = "sluice.dev/requeue";
+
 /// On a pod without a Job: `true` allows eviction if its queue is preemptible. Otherwise the pod runs until it ends,
 /// because an evicted pod does not return to the queue.
 pub const PREEMPTIBLE: &str = "sluice.dev/preemptible";
@@ -79,7 +86,7 @@ pub const PREFIX: &str = "sluice.dev/";
 /// The labels of Jobs and Pods.
 pub const LABELS: [&str; 6] = [TEAM, QUEUE, GROUP, PLACED, OWN_AFFINITY, TWIN];
 /// The annotations of Jobs and Pods.
-pub const ANNOTATIONS: [&str; 19] = [
+pub const ANNOTATIONS: [&str; 22] = [
     POOL,
     TIME_LIMIT,
     MIN_PARALLELISM,
@@ -91,6 +98,9 @@ pub const ANNOTATIONS: [&str; 19] = [
     GPU_OFFER,
     GPU_SIZES,
     GROUP_SIZE,
+    HOLD,
+    ORDER,
+    REQUEUE,
     PREEMPTIBLE,
     HELD,
     ADMISSION,

@@ -162,8 +162,8 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_wait: Option<String>,
-    /// Action after maxWait. Notify: the reason for the wait mentions it. RaisePriority: the workload goes ahead of all
-    /// workloads of its team that have not waited that long. Fail: the workload fails.
+    /// Action after maxWait. Notify: the reason for the wait, an Event and a metric say so. RaisePriority: the workload goes
+    /// ahead of all workloads of its team that have not waited that long. Fail: the workload fails.
     #[serde(default)]
     pub on_max_wait: OnMaxWait,
     /// Run time before a workload may be preempted by a borrowing workload, e.g. 10m.
@@ -210,6 +210,31 @@ pub struct TeamQueue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
+    /// Whether the queue is paused. Empty: it is not. Hold: no workload of the queue starts or gets more pods, and what runs
+    /// goes on. Drain: also, running workloads return to the queue if they are preemptible. New workloads are queued in
+    /// every case, and all keep their places.
+    #[serde(default, skip_serializing_if = "Paused::is_no")]
+    pub paused: Paused,
+}
+
+/// Whether a queue is paused.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Paused {
+    /// It is not.
+    #[default]
+    #[serde(rename = "")]
+    No,
+    /// No workload starts or gets more pods.
+    Hold,
+    /// No workload starts, and running ones return to the queue if they are preemptible.
+    Drain,
+}
+
+impl Paused {
+    /// Whether the queue is not paused.
+    fn is_no(&self) -> bool {
+        *self == Self::No
+    }
 }
 
 /// Action after the longest wait that a queue allows.

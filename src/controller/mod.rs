@@ -15,7 +15,7 @@ mod queries;
 mod readiness;
 mod retries;
 mod session;
-mod unschedulable;
+mod waiting;
 
 use std::time::Duration;
 

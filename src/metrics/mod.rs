@@ -32,6 +32,8 @@ pub struct Metrics {
     pub resized: IntCounterVec,
     /// Workloads failed by a rule of their queue.
     pub failed: IntCounterVec,
+    /// Workloads of which an Event says that they have waited longer than their queue allows.
+    pub waited_too_long: IntCounterVec,
     /// Quota and usage of each team.
     pub team_resources: GaugeVec,
     /// Seconds from submission to first admission.
@@ -118,6 +120,13 @@ impl Metrics {
                     "Elastic workloads scaled up, scaled down or moved while running, by cause.",
                 ),
                 &["team", "cause"],
+            )?,
+            waited_too_long: IntCounterVec::new(
+                Opts::new(
+                    "sluice_waited_too_long_total",
+                    "Workloads of which an Event says that they have waited longer than the maxWait of their queue.",
+                ),
+                &team_queue,
             )?,
             failed: IntCounterVec::new(
                 Opts::new("sluice_failed_total", "Workloads failed by Sluice, by reason."),
@@ -212,13 +221,14 @@ impl Metrics {
         let build =
             IntGaugeVec::new(Opts::new("sluice_build_info", "Version of this replica."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 21] = [
+        let all: [Box<dyn Collector>; 22] = [
             Box::new(self.queue_depth.clone()),
             Box::new(self.queue_oldest_wait.clone()),
             Box::new(self.admitted.clone()),
             Box::new(self.evicted.clone()),
             Box::new(self.resized.clone()),
             Box::new(self.failed.clone()),
+            Box::new(self.waited_too_long.clone()),
             Box::new(self.team_resources.clone()),
             Box::new(self.time_to_start.clone()),
             Box::new(self.evicted_after.clone()),
@@ -341,6 +351,7 @@ impl Metrics {
                 self.admitted.with_label_values(&[labels[0], labels[1], kind]).inc_by(0);
             }
             let _ = self.time_to_start.with_label_values(&labels);
+            self.waited_too_long.with_label_values(&labels).inc_by(0);
             let _ = self.evicted_after.with_label_values(&labels[..1]);
             for reason in EvictReason::ALL {
                 self.evicted.with_label_values(&[labels[0], reason.code()]).inc_by(0);
@@ -395,6 +406,7 @@ impl Metrics {
                 let _ = self.admitted.remove_label_values(&[&**team, &**queue, kind]);
             }
             let _ = self.time_to_start.remove_label_values(&[&**team, &**queue]);
+            let _ = self.waited_too_long.remove_label_values(&[&**team, &**queue]);
             if !present.iter().any(|(other, _)| other == team) {
                 let _ = self.evicted_after.remove_label_values(&[&**team]);
                 for reason in EvictReason::ALL {

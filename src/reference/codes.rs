@@ -60,6 +60,10 @@ fn of_state(reason: Reason) -> Advice {
             "The workload is suspended by its user, or asks for no pods, and is not queued.",
             "Set `spec.suspend` to false, or its number of pods above 0, to queue it.",
         ),
+        Reason::OnHold => advice(
+            "The annotation `sluice.dev/hold` holds the workload. It keeps its place in the queue.",
+            "Remove the annotation: `kubectl annotate job NAME sluice.dev/hold-`.",
+        ),
         Reason::Incomplete => advice(
             "Fewer pods of the group exist than `sluice.dev/group-size` says.",
             "Create the missing pods. A group starts all its pods or none.",
@@ -119,6 +123,10 @@ fn of_state(reason: Reason) -> Advice {
         Reason::QueueLimit => advice(
             "The queue is at its `limit`.",
             "Wait for other work of the queue, use another queue, or have the `limit` of the queue raised.",
+        ),
+        Reason::QueuePaused => advice(
+            "The queue is paused (`paused` of the queue in its Team). Its workloads keep their places.",
+            "Wait until the queue is open again, or use another queue.",
         ),
         Reason::NotPreemptibleOverGuarantee => advice(
             "The workload is not preemptible, so it may not borrow, and the guarantee of its team does not hold it.",
@@ -201,6 +209,14 @@ fn of_eviction(reason: EvictReason) -> Advice {
         EvictReason::OverLimit => advice(
             "The pod was never admitted, and its team or a team above holds more than its `limit`.",
             "Submit the work as a Job, so that it waits for quota. Pods outlive a Job that is deleted with `--cascade=orphan`.",
+        ),
+        EvictReason::Requeued => advice(
+            "The annotation `sluice.dev/requeue` of its user names a time after its admission. It returns to its old place in the queue.",
+            "Nothing. The same time has no effect on its next run.",
+        ),
+        EvictReason::QueueDrained => advice(
+            "Its queue is drained (`paused: Drain`), and it may be preempted. It returns to its old place in the queue.",
+            "It starts again once the queue is open, or in another queue.",
         ),
         EvictReason::NotReady => advice(
             "Not all its pods became ready within the `readyTimeout` of its queue.",

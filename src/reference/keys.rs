@@ -95,6 +95,12 @@ keys! {
         "Name of a group of pods that start all or none.";
     GROUP_SIZE: Annotation, "Pod", User,
         "Number of pods in the group. Required with the label of the group.";
+    HOLD: Annotation, "Job, Pod, custom kinds", User,
+        "`true`: while it waits the workload is not considered, until the annotation is removed. It keeps its place in the queue.";
+    ORDER: Annotation, "Job, Pod, custom kinds", User,
+        "A whole number that orders the work of one user in a queue: the highest comes first, without it 0. It moves the user's own work only.";
+    REQUEUE: Annotation, "Job, custom kinds", User,
+        "Time in RFC 3339: if the workload was admitted before it, it is evicted once, back to its old place in the queue.";
     PREEMPTIBLE: Annotation, "Pod that no Job owns", User,
         "`true`: the pod may borrow and may be preempted, if its queue is preemptible. Without it: `false`.";
     HELD: Annotation, "Job, custom kinds", WebhookOrPolicy,

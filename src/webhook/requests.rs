@@ -12,7 +12,7 @@ use crate::engine::types::amount::{Amount, ResourceList, describe};
 use crate::view::is_gpu;
 
 /// The annotations that users write, in the order of the checks.
-const ANNOTATIONS: [&str; 10] = [
+const ANNOTATIONS: [&str; 13] = [
     names::POOL,
     names::TIME_LIMIT,
     names::CHECKPOINT_INTERVAL,
@@ -23,6 +23,9 @@ const ANNOTATIONS: [&str; 10] = [
     names::GPU_FRACTION,
     names::GROUP_SIZE,
     names::PREEMPTIBLE,
+    names::HOLD,
+    names::ORDER,
+    names::REQUEUE,
 ];
 
 /// Checks the requests on a workload.
@@ -58,10 +61,16 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             zero if zero.is_zero() => Err(format!("{text:?} must be more than 0s")),
             _ => Ok(()),
         },
-        names::LAST_CHECKPOINT => text
-            .parse::<Timestamp>()
+        names::LAST_CHECKPOINT => instant(text),
+        names::REQUEUE if object["kind"] == "Pod" => {
+            Err("a pod is not created again after an eviction; it is only for Jobs and custom kinds"
+                .to_owned())
+        }
+        names::REQUEUE => instant(text),
+        names::ORDER => text
+            .parse::<i32>()
             .map(|_| ())
-            .map_err(|_| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z")),
+            .map_err(|_| format!("{text:?} is not a whole number such as 5 or -5; the highest comes first")),
         names::MIN_PARALLELISM => {
             let fewest = positive(text)?;
             let parallelism = object["spec"]["parallelism"].as_u64().unwrap_or(1);
@@ -78,10 +87,10 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
             Err("is only for pods without a Job; the queue of a Job decides whether it may be evicted"
                 .to_owned())
         }
-        names::PREEMPTIBLE if !matches!(text, "true" | "false") => {
+        names::PREEMPTIBLE | names::HOLD if !matches!(text, "true" | "false") => {
             Err(format!("{text:?} is neither \"true\" nor \"false\""))
         }
-        names::PREEMPTIBLE => Ok(()),
+        names::PREEMPTIBLE | names::HOLD => Ok(()),
         names::GPU_FRACTION => {
             fractions(text)?;
             match whole_gpus(object) {
@@ -122,6 +131,16 @@ pub fn warnings(object: &Value) -> Vec<String> {
     warnings.extend(fraction_warning(object));
     warnings
 }
+
+/// The same warnings about keys that an update adds.
+#[must_use]
+pub fn newly_without_effect(old: &Value, new: &Value) -> Vec<String> {
+    let before = without_effect(old);
+    without_effect(new).into_iter().filter(|warning| !before.contains(warning)).take(MOST_WARNINGS).collect()
+}
+
+/// The most keys that an answer warns of: the API server cuts longer answers.
+const MOST_WARNINGS: usize = 8;
 
 /// Warnings about unknown labels and annotations with Sluice's prefix, such as a misspelt key.
 #[must_use]
@@ -177,6 +196,12 @@ fn pools(view: &View<'_>, text: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn instant(text: &str) -> Result<(), String> {
+    text.parse::<Timestamp>()
+        .map(|_| ())
+        .map_err(|_| format!("{text:?} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"))
 }
 
 fn positive(text: &str) -> Result<u32, String> {

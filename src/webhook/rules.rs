@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use super::caps;
 use super::context::Context;
 use super::object::{annotation, annotation_at, label, label_at, same_annotation};
+use super::{caps, requests};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::kinds::Pointer;
@@ -137,6 +137,7 @@ fn update(context: &mut Context<'_>, target: &dyn Target) -> Result<(), String> 
         (true, true) if held => suspend_again(context, target, &suspend),
         _ => {}
     }
+    context.warnings.extend(requests::newly_without_effect(old, submitted));
     target.keep_granted_pods(context);
     // A manifest that replaces the whole object lacks the submitter.
     if let (Some(user), None) = (annotation(old, names::USER), annotation(submitted, names::USER)) {
@@ -268,6 +269,15 @@ fn check_update(context: &Context<'_>, target: &dyn Target) -> Result<(), String
     }
     check_own_annotations(context, target)?;
     check_labels(context, target)?;
+    // A workload that runs keeps the place it has started from.
+    if !same_annotation(context.old, context.object(), names::ORDER) && !is_waiting(target, context.object())
+    {
+        return Err(format!(
+            "annotation {} can be changed only while the {} waits",
+            names::ORDER,
+            target.kind()
+        ));
+    }
     caps::check(context, |object| target.counts(object))?;
     target.check_update(context)
 }

@@ -13,7 +13,8 @@ const SYSTEM: &str = "system-";
 /// # Errors
 /// One sentence with the field and the problem.
 pub fn check(template: &Value, field: &str) -> Result<(), String> {
-    let own = names::OWN_ANNOTATIONS.into_iter().chain([names::GROUP_SIZE]);
+    let of_object = [names::GROUP_SIZE, names::HOLD, names::ORDER, names::REQUEUE];
+    let own = names::OWN_ANNOTATIONS.into_iter().chain(of_object);
     if let Some(key) = own.into_iter().find(|key| annotation(template, key).is_some()) {
         return Err(format!("annotation {key} in {field} is not for pods of a workload; leave it out"));
     }
@@ -76,6 +77,7 @@ mod tests {
                 json!({"metadata": {"annotations": {names::GROUP_SIZE: "2"}}}),
                 "annotation sluice.dev/group-size in t",
             ),
+            (json!({"metadata": {"annotations": {names::HOLD: "true"}}}), "annotation sluice.dev/hold in t"),
             (
                 json!({"metadata": {"annotations": {names::GPU_FRACTION: "0.5"}}}),
                 "annotation sluice.dev/gpu-fraction in t has no effect",

@@ -117,7 +117,7 @@ async fn a_rollout_at_full_quota_continues_or_explains_its_wait() {
         let new = gated(&view, "surge").map_err(anyhow::Error::msg)?;
         let why = explained(world, "surge", &new, "NotPreemptibleOverGuarantee").await?;
         ensure!(why.contains("replaces 1 pod of surge/web") && why.contains("maxUnavailable"), "{why}");
-        let note = event_note(world, "surge", &new, "Refused").await?;
+        let note = event_note(world, "surge", &new, "Waiting").await?;
         ensure!(note.contains("maxUnavailable"), "{note}");
         let more = r#"{"spec":{"quotas":[{"guaranteed":{"nvidia.com/gpu":2}}]}}"#;
         world.kubectl.ok(&["patch", "team", "surge", "--type=merge", "-p", more]).await?;

@@ -1,6 +1,7 @@
 //! Properties of the engine over random clusters and sequences of events, one or more for each law it answers
 //! for (see [`laws`]), and known cases with one right answer.
 
+mod asked;
 mod backfill;
 mod cases;
 mod constraints;

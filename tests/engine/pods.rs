@@ -64,6 +64,9 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         failed_pods: 0,
         evicted_for_fair_share: false,
         evicted: None,
+        hold: false,
+        order: 0,
+        requeue: None,
         state: Observed::Queued,
     }
 }

@@ -315,6 +315,14 @@ impl World {
         self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
     }
 
+    /// Changes a workload as its user would.
+    pub fn edit(&mut self, id: &WorkloadId, change: impl FnOnce(&mut Workload)) {
+        let Some(job) = self.items.get_mut(id) else { return };
+        change(&mut job.workload);
+        let job = job.clone();
+        self.engine.apply(Event::WorkloadApplied(self.observed(&job)), self.now);
+    }
+
     /// Records a checkpoint of the workload at the present time.
     pub fn checkpoint(&mut self, id: &WorkloadId) {
         let Some(job) = self.items.get_mut(id) else { return };

@@ -20,11 +20,16 @@ impl Renamed {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple_with_options(text, options).expect("the scenario was parsed before");
         let mut names = BTreeMap::new();
+        // An object that is applied again keeps its name.
+        let mut objects: BTreeMap<[String; 3], String> = BTreeMap::new();
         let mut renamed = Vec::new();
         for (index, mut document) in documents.into_iter().enumerate() {
             if matches!(document["kind"].as_str(), Some("Job" | "Pod")) {
                 let old = document["metadata"]["name"].as_str().expect("every object has a name").to_owned();
+                let metadata = &document["metadata"];
+                let object = [&document["kind"], &metadata["namespace"], &metadata["name"]];
                 let new = format!("q{:03}q{old}", 999 - index);
+                let new = objects.entry(object.map(Value::to_string)).or_insert(new).clone();
                 document["metadata"]["name"] = Value::String(new.clone());
                 names.insert(new, old);
             }

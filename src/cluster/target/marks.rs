@@ -116,6 +116,12 @@ pub struct Requests {
     pub evicted_for_fair_share: bool,
     /// When it was evicted last.
     pub evicted: Option<Time>,
+    /// Whether its user holds it while it waits.
+    pub hold: bool,
+    /// Its order among the work of its user.
+    pub order: i32,
+    /// When its user wants it back in the queue.
+    pub requeue: Option<Time>,
 }
 
 impl Requests {
@@ -128,9 +134,7 @@ impl Requests {
         Self {
             pools: pools.split(',').filter_map(stated).collect(),
             time_limit: of(names::TIME_LIMIT).and_then(duration).or(deadline),
-            last_checkpoint: of(names::LAST_CHECKPOINT)
-                .and_then(|text| text.parse::<Timestamp>().ok())
-                .map(|timestamp| Time(timestamp.as_millisecond())),
+            last_checkpoint: of(names::LAST_CHECKPOINT).and_then(instant),
             checkpoint_interval: of(names::CHECKPOINT_INTERVAL).and_then(duration),
             min_pods: of(names::MIN_PARALLELISM)
                 .and_then(|text| text.trim().parse().ok())
@@ -149,6 +153,9 @@ impl Requests {
                 .as_ref()
                 .is_some_and(|eviction| eviction.reason == EvictReason::FairShare.code()),
             evicted: eviction.map(|eviction| time(eviction.at)),
+            hold: of(names::HOLD) == Some("true"),
+            order: of(names::ORDER).and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+            requeue: of(names::REQUEUE).and_then(instant),
         }
     }
 
@@ -182,9 +189,17 @@ impl Requests {
             failed_pods: 0,
             evicted_for_fair_share: self.evicted_for_fair_share,
             evicted: self.evicted,
+            hold: self.hold,
+            order: self.order,
+            requeue: self.requeue,
             state,
         }
     }
+}
+
+/// A time in RFC 3339.
+fn instant(text: &str) -> Option<Time> {
+    text.trim().parse::<Timestamp>().ok().map(time)
 }
 
 /// A duration as people write it in annotations (`90m`, `1h30m`).

@@ -67,6 +67,7 @@ fn together<'a>(
         name: name.clone(),
         pods: count(members.clone().filter(lives).count()),
         profile: common(&like.workload.profile, members.clone()),
+        hold: members.clone().any(|member| member.workload.hold),
         expendable: members.into_iter().all(|member| member.workload.expendable),
         time_limit: limits.and_then(|limits| limits.into_iter().max()),
         ..like.workload.clone()

@@ -21,7 +21,7 @@ use super::pod_placement::PodPlacement;
 use super::preview::{Planned, Preview};
 use super::queries::{Question, answer, copy};
 use super::retries::Retries;
-use super::unschedulable::Unschedulable;
+use super::waiting::Waiting;
 use crate::api::record::{Eviction, timestamp};
 use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Task, Write};
 use crate::cluster::catch_up::{Answer, CatchUp};
@@ -66,7 +66,7 @@ pub struct Session {
     /// The pods that are being ended on nodes that do not answer, with their workload.
     ending: BTreeMap<PodId, Ending>,
     placing: PodPlacement,
-    unschedulable: Unschedulable,
+    waiting: Waiting,
     twins: Twins,
     metrics: Arc<Metrics>,
     notices: Notices,
@@ -165,7 +165,7 @@ impl Session {
             self.preview.changed();
         }
         for event in events {
-            self.unschedulable.note(&event, now);
+            self.waiting.note(&event, now);
             self.engine.apply(event, now);
         }
     }
@@ -176,7 +176,7 @@ impl Session {
             return None;
         }
         let deadlines =
-            [self.restores.next(), self.releases.next(), self.placing.next(), self.unschedulable.next()];
+            [self.restores.next(), self.releases.next(), self.placing.next(), self.waiting.next()];
         deadlines.into_iter().chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
@@ -214,7 +214,7 @@ impl Session {
         }
         self.restore(now);
         self.release(now);
-        self.unschedulable.report(&self.engine, &self.mirror, &self.notices, now);
+        self.waiting.report(&self.engine, &self.mirror, (&self.notices, &self.metrics), now);
     }
 
     /// Starts the write of a decision, against the current version of the object.

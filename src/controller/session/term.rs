@@ -10,7 +10,7 @@ use super::super::context::Context;
 use super::super::pod_placement::PodPlacement;
 use super::super::preview::Preview;
 use super::super::retries::Retries;
-use super::super::unschedulable::Unschedulable;
+use super::super::waiting::Waiting;
 use super::{Arrival, CHANGES, Session};
 use crate::cluster::actuator::Actuator;
 use crate::cluster::catch_up::{Answer, CatchUp, Progress};
@@ -68,7 +68,7 @@ impl Session {
             releases: Retries::default(),
             ending: [].into(),
             placing: PodPlacement::default(),
-            unschedulable: Unschedulable::default(),
+            waiting: Waiting::default(),
             twins: Twins::new(
                 context.client.clone(),
                 context.leadership.clone(),

@@ -141,6 +141,7 @@ fn movable(scheduler: &Scheduler, info: &WorkloadInfo) -> bool {
     matches!(info.phase, Phase::Running(_))
         && info.workload.resumable
         && scheduler.state.preemptible(info)
+        && !scheduler.state.is_kept_back(info)
         // A workload that has grown would have to shrink.
         && info.usage.pods == info.least_pods()
         // A workload at a smaller size asks for its full size again.

@@ -4,7 +4,7 @@ use crate::cycle::{misplaced, pods_ready, requeue, reserve};
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Change;
 use crate::state::cluster::Effect;
-use crate::state::workload::{Phase, next_phase};
+use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
     Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, Team, Time, Workload, WorkloadId,
 };
@@ -23,7 +23,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         Event::PodsMisplaced(pods) => return misplaced::note(scheduler, pods.clone()),
         Event::PodsReady(pods) => return pods_ready::note(scheduler, pods),
         Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
-        Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event),
+        Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event, now),
         Event::PastUsage(past) => return note_past_usage(scheduler, past, now),
         Event::WorkloadApplied(workload) => {
             pods_ready::clear_changed(scheduler, workload);
@@ -189,7 +189,7 @@ fn change(event: &Event) -> Change {
 fn write_failed(scheduler: &mut Scheduler, id: &WorkloadId, message: String, now: Time) {
     let Some(info) = scheduler.state.get(id) else { return };
     let phase = match &info.phase {
-        Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &info.workload.state),
+        Phase::Starting(_) | Phase::Failing(None) => next_phase(&Phase::Pending, &info.workload),
         Phase::Stopping(admission)
         | Phase::Failing(Some(admission))
         | Phase::Resizing { from: admission, .. } => Phase::Running(admission.clone()),
@@ -216,11 +216,12 @@ fn note(scheduler: &mut Scheduler, effect: Effect) {
 
 /// A change of teams may move paths and queues, so nominated capacity is taken off the quota tree
 /// before and added again afterwards; if paths or queues changed, every workload is requeued.
-fn change_teams(scheduler: &mut Scheduler, event: Event) {
+fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
     scheduler.cursor.external_changes += 1;
     for nomination in &scheduler.nominations.all {
         nomination.nominate(&mut scheduler.state, -1);
     }
+    let paused: Vec<WorkloadId> = paused(scheduler);
     let effect = scheduler.state.apply(event);
     for nomination in &scheduler.nominations.all {
         nomination.nominate(&mut scheduler.state, 1);
@@ -229,18 +230,37 @@ fn change_teams(scheduler: &mut Scheduler, event: Event) {
     if effect == Effect::RequeueAll {
         let quotas = &scheduler.state.quotas;
         scheduler.reservations.set_roots(|team| quotas.root_of(team));
+        // The wait of what was kept back begins now, so that no workload fails for a pause of its queue.
+        for id in paused {
+            if scheduler.state.get(&id).is_some_and(|info| !scheduler.state.is_paused(info)) {
+                scheduler.deadlines.waiting.insert(id, now);
+            }
+        }
         let ids: Vec<WorkloadId> = scheduler.state.iter().map(|info| info.workload.id.clone()).collect();
         for id in ids {
+            if scheduler.state.get(&id).is_some_and(|info| scheduler.state.is_paused(info)) {
+                drop_stale_nomination(scheduler, &id);
+                reserve::drop_stale(scheduler, &id, Some(&Phase::Pending));
+            }
             requeue::queue_up(scheduler, &id);
         }
     }
+}
+
+/// The waiting workloads of paused queues.
+fn paused(scheduler: &Scheduler) -> Vec<WorkloadId> {
+    let state = &scheduler.state;
+    let paused = state.iter().filter(|info| info.phase == Phase::Pending && state.is_paused(info));
+    paused.map(|info| info.workload.id.clone()).collect()
 }
 
 /// Releases capacity nominated to a workload that does not wait for it any more.
 fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
     let nominations = &mut scheduler.nominations.all;
     let Some(position) = nominations.iter().position(|nomination| nomination.id == *id) else { return };
-    if !scheduler.state.get(id).is_some_and(|info| nominations[position].is_for(info)) {
+    let state = &scheduler.state;
+    let stands = |info: &WorkloadInfo| nominations[position].is_for(info) && !state.is_paused(info);
+    if !state.get(id).is_some_and(stands) {
         let nomination = nominations.remove(position);
         nomination.nominate(&mut scheduler.state, -1);
         scheduler.cursor.generation += 1;

@@ -71,6 +71,9 @@ fn growing(scheduler: &Scheduler, admitted: &BTreeMap<WorkloadId, usize>) -> BTr
     let returning: BTreeSet<TeamId> = scheduler.state.stopping().map(|info| info.team).collect();
     let may_grow = |id: &WorkloadId| {
         let info = scheduler.state.get(id).filter(|info| !returning.contains(&info.team))?;
+        if scheduler.state.is_paused(info) {
+            return None;
+        }
         match &info.phase {
             Phase::Running(admission) if !scheduler.pauses(id) => Some((id.clone(), admission.clone())),
             Phase::Starting(admission) if admitted.contains_key(id) => Some((id.clone(), admission.clone())),

@@ -18,6 +18,7 @@ pub mod nominate;
 pub mod pod_loss;
 pub mod pods_ready;
 pub mod preempt;
+pub mod recall;
 pub mod refusal;
 pub mod release;
 pub mod replace;
@@ -39,8 +40,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     //    have not answered for too long.
     events::advance(scheduler, now);
     unreachable::advance(scheduler, now);
-    // 2. End pauses: requeue workloads, and allow avoided nodes again.
+    // 2. End pauses: requeue workloads, and allow avoided nodes again. Follow the orders that users give their work.
     requeue::end_pauses(scheduler, now);
+    requeue::follow_user_order(scheduler);
     misplaced::lift(scheduler, now);
     pods_ready::lift(scheduler, now);
     // 3. Fail workloads that waited or ran longer than their queue allows, evict pods that were never admitted where a
@@ -50,8 +52,9 @@ pub fn run(scheduler: &mut Scheduler, now: Time) -> Plan {
     release::run(scheduler, now, &mut plan);
     // 4. Review reservations that have become due.
     reserve::review_due(scheduler, now);
-    // 5. Replace lost pods, follow misplaced ones, requeue gangs that did not become ready or lost a pod, and end pods on
-    //    nodes that do not answer.
+    // 5. Requeue workloads that are called back. Replace lost pods, follow misplaced ones, requeue gangs that did not become
+    //    ready or lost a pod, and end pods on nodes that do not answer.
+    recall::run(scheduler, now, &mut plan);
     misplaced::run(scheduler, now, &mut plan);
     pods_ready::run(scheduler, now, &mut plan);
     pod_loss::run(scheduler, now, &mut plan);

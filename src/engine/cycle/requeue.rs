@@ -30,14 +30,26 @@ pub fn end_pauses(scheduler: &mut Scheduler, now: Time) {
     }
 }
 
+/// Gives the workloads of users the places that their order has changed.
+pub fn follow_user_order(scheduler: &mut Scheduler) {
+    for id in scheduler.queue.user_order.divide(&scheduler.state) {
+        queue_up(scheduler, &id);
+    }
+    scheduler.queue.user_order.settled();
+}
+
 /// Puts a workload into the queue if it waits and may be attempted, else takes it out.
 pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
     scheduler.deadlines.arm(&mut scheduler.state, id);
     scheduler.retries.gangs.arm(&scheduler.state, id);
+    scheduler.queue.user_order.note(&scheduler.state, id);
     let state = &scheduler.state;
     let waits = state.get(id).filter(|info| {
         let wants = info.phase == Phase::Pending && !info.removed && info.workload.pods > 0;
-        wants && !scheduler.retries.pauses(id) && scheduler.retries.gangs.rest(id).is_none()
+        wants
+            && !state.is_paused(info)
+            && !scheduler.retries.pauses(id)
+            && scheduler.retries.gangs.rest(id).is_none()
     });
     let nominated = scheduler.nominations.all.iter().any(|nomination| nomination.id == *id);
     let Some(info) = waits.filter(|_| !nominated) else {
@@ -60,7 +72,8 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
         user: state.quotas.user_of(info.team, workload.user.as_ref()).map(|(_, user)| user),
     };
     let priority = state.priority_of(info);
-    let rank = Rank::new(priority, workload, info.index).raised(info.raised);
+    let place = scheduler.queue.user_order.place(id);
+    let rank = Rank::new(priority, workload, info.index).raised(info.raised).in_place(place);
     let held = state.user_share(info.team, key.user.as_ref(), &key.pools);
     scheduler.queue.pending.insert(info.team, key, rank, held);
 }

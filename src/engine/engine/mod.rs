@@ -101,6 +101,13 @@ impl Engine {
         cycle::reserve::views(&self.scheduler)
     }
 
+    /// The position of a workload among those of its team that wait for the same pool, and their number; `None` if it is
+    /// not in the queue.
+    #[must_use]
+    pub fn position(&self, id: &WorkloadId) -> Option<(usize, usize)> {
+        self.scheduler.queue.pending.position(id)
+    }
+
     /// Where each workload stands in the queue.
     #[must_use]
     pub fn places(&self) -> BTreeMap<WorkloadId, PlaceView> {

@@ -33,6 +33,10 @@ pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
             "Waited longer than its queue allows and is being failed.".to_owned(),
         ),
         Phase::Pending => {
+            if scheduler.state.is_paused(info) {
+                let queue = scheduler.state.queue_of(info).ok()?;
+                return Some(explain::queue_paused(&scheduler.state, info, queue));
+            }
             let verdict = waits(scheduler, info).map(|verdict| with_reservation(scheduler, id, verdict))?;
             Some(with_overdue(scheduler, info, with_avoided_nodes(info, verdict)))
         }
@@ -85,6 +89,13 @@ fn held(workload: &Workload) -> Verdict {
         Observed::Unready(Unready::Uncounted(why)) => {
             explain::pending(Reason::Uncounted, format!("Its requests cannot be counted: {why}"))
         }
+        Observed::Queued => Verdict {
+            state: State::Held,
+            reason: Reason::OnHold,
+            message: "On hold by its annotation sluice.dev/hold, and keeps its place in the queue. Remove the annotation to \
+                      release it."
+                .to_owned(),
+        },
         _ => {
             let why = match workload.pods {
                 0 => "asks for no pods and waits for its user to scale it up",

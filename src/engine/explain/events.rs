@@ -58,6 +58,14 @@ pub fn evicted(
             let team = &state.quotas.team(victim.team).name;
             format!("Was never admitted, and team {team} holds more than its limit allows. {lost}")
         }
+        EvictReason::Requeued => {
+            format!("Its user wants it back in the queue by the annotation sluice.dev/requeue. {lost}")
+        }
+        EvictReason::QueueDrained => {
+            let queue = state.queue_of(victim).map_or("", |queue| &*queue.name);
+            let team = &state.quotas.team(victim.team).name;
+            format!("Queue {queue} of team {team} is drained. {lost}")
+        }
         EvictReason::NotReady => rest.unwrap_or_default().to_owned(),
     }
 }

@@ -11,6 +11,6 @@ pub use events::{
 pub use names::label;
 pub use verdicts::{
     admitted, expected, failed, guarantee_left, lending_refusal, less, must_fit_guarantee, no_node, no_pool,
-    no_room, pending, queue_limit, quota_kept, quota_reserved, reserved, team_limit, unknown, unoffered,
-    waiting,
+    no_room, pending, queue_limit, queue_paused, quota_kept, quota_reserved, reserved, team_limit, unknown,
+    unoffered, waiting,
 };

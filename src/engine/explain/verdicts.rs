@@ -126,6 +126,16 @@ pub fn queue_limit(state: &ClusterState, queue: &Queue, index: usize) -> Verdict
     pending(Reason::QueueLimit, message)
 }
 
+/// The queue of a workload is paused.
+pub fn queue_paused(state: &ClusterState, info: &WorkloadInfo, queue: &Queue) -> Verdict {
+    let team = &state.quotas.team(info.team).name;
+    let message = format!(
+        "Queue {} of team {team} is paused, so none of its workloads starts; it keeps its place until the queue is open again.",
+        queue.name
+    );
+    pending(Reason::QueuePaused, message)
+}
+
 /// A team on the path of a workload is at its limit.
 pub fn team_limit(state: &ClusterState, team: TeamId, pool: PoolId, index: usize, total: &Vector) -> Verdict {
     let quota = state.quotas.quota_usage(pool, team);

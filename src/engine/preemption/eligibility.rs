@@ -52,7 +52,9 @@ impl<'a> Search<'a> {
         let admission = self.victim_admission(info, excluded)?;
         let Eligibility { evictable, under_min_runtime } =
             self.eligibility(borrower, info, admission, excluded);
-        if !evictable && (!self.moves || info.unadmitted.is_some()) {
+        // What is kept back would not start on the nodes it moves to.
+        let may_move = self.moves && info.unadmitted.is_none() && !self.cluster.is_kept_back(info);
+        if !evictable && !may_move {
             return None;
         }
         let first = info.unadmitted == Some(Standing::First);

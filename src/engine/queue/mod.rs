@@ -14,11 +14,13 @@ mod preemptors;
 pub mod rank;
 pub mod reclaimable;
 mod retry;
+mod user_order;
 
 use headroom::Headroom;
 use order::Order;
 use pending::Pending;
 use reclaimable::Reclaimable;
+use user_order::UserOrder;
 
 /// The waiting workloads and the indexes that tell which of them may start.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,8 @@ pub struct WaitQueue {
     pub headroom: Headroom,
     /// Usage of each team that preemption might take.
     pub reclaimable: Reclaimable,
+    /// The places that users exchange among their own work.
+    pub user_order: UserOrder,
 }
 
 impl WaitQueue {

@@ -14,7 +14,7 @@ use crate::queue::retry::Retry;
 use crate::state::users::{UserOf, UserShare};
 use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId, WorkloadIndex};
 use crate::types::ratio::Ratio;
-use crate::types::{Name, Profile, Verdict, WorkloadId};
+use crate::types::{DEFAULT_POOL, Name, Profile, Verdict, WorkloadId};
 
 /// All waiting workloads.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +102,21 @@ impl Pending {
         let (class, rank) = self.workloads.get(id)?;
         let user_usage = self.classes.get(class).map_or(0, |class| class.user_usage);
         Some(rank.clone().with_user_usage(user_usage))
+    }
+
+    /// The position of a workload among those of its team that ask for the same pool first, and their number.
+    #[must_use]
+    pub fn position(&self, id: &WorkloadId) -> Option<(usize, usize)> {
+        let (own, rank) = (self.classes.get(&self.class_of(id)?)?, self.rank(id)?);
+        let classes = self.index.get(&own.team)?.values().filter_map(|class| self.classes.get(class));
+        let pool = |class: &Class| class.key.pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into());
+        let (mut before, mut waiting) = (0, 0);
+        for class in classes.filter(|class| pool(class) == pool(own)) {
+            waiting += class.waiting.len();
+            let ranks = class.waiting.iter().map(|rank| rank.clone().with_user_usage(class.user_usage));
+            before += ranks.take_while(|other| *other < rank).count();
+        }
+        Some((before + 1, waiting))
     }
 
     /// Reorders the classes of a user by the user's usage, which `usage` computes from their pools.

@@ -1,5 +1,6 @@
 //! The order within a team (law 9): raised workloads first, then queue priority, then PriorityClass, then
-//! the smallest usage of the user where the team orders its users by usage, then submission order.
+//! the smallest usage of the user where the team orders its users by usage, then submission order, in which a user may
+//! exchange the places of own workloads.
 //!
 //! A queue raises workloads that have waited for longer than it allows. An eviction does not change the
 //! submission time.
@@ -49,6 +50,15 @@ impl Rank {
     #[must_use]
     pub fn with_user_usage(self, user_usage: UserShare) -> Self {
         Self { user_usage, ..self }
+    }
+
+    /// This rank in the place of another workload of its user, if it has one.
+    #[must_use]
+    pub fn in_place(self, place: Option<&SubmissionOrder>) -> Self {
+        match place {
+            Some(place) => Self { submission_order: place.clone(), ..self },
+            None => self,
+        }
     }
 
     /// Whether it comes before another rank whatever their users use, because it is raised or of higher priority.

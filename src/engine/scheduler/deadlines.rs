@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{OnMaxWait, Queue, Time, WorkloadId};
+use crate::types::{OnMaxWait, Paused, Queue, Time, WorkloadId};
 
 /// The deadlines of all workloads.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Deadlines {
     pub due: BTreeSet<(Time, WorkloadId)>,
     /// The workloads that have waited longer than their queue allows, each with the deadline that passed.
     pub overdue: BTreeMap<WorkloadId, Time>,
+    /// The time from which each of these running workloads is to return to the queue.
+    pub recalls: BTreeMap<WorkloadId, Time>,
     /// Since when workloads have had pods on their record that can never run again.
     pub excess: BTreeMap<WorkloadId, Time>,
 }
@@ -80,8 +82,12 @@ impl Deadlines {
 
     /// Sets the deadline of a workload from its phase and its queue.
     pub fn arm(&mut self, state: &mut ClusterState, id: &WorkloadId) {
+        match state.get(id).and_then(|info| recall_of(state, info)) {
+            Some(at) => _ = self.recalls.insert(id.clone(), at),
+            None => _ = self.recalls.remove(id),
+        }
         let known = state.get(id).and_then(|info| state.queue_of(info).ok().map(|queue| (info, queue)));
-        let mut due = known.and_then(|(info, queue)| self.due_of(info, queue));
+        let mut due = known.and_then(|(info, queue)| due_of(info, queue, self.waits_since(info)));
         if let Some((info, queue)) = known
             && info.phase == Phase::Pending
             && let Some(noted) = self.overdue.get(id)
@@ -106,15 +112,28 @@ impl Deadlines {
             self.due.extend(due.map(|due| (due, id.clone())));
         }
     }
+}
 
-    /// The deadline of a workload in its phase.
-    fn due_of(&self, info: &WorkloadInfo, queue: &Queue) -> Option<Time> {
-        match &info.phase {
-            Phase::Pending if info.workload.pods > 0 => {
-                queue.max_wait.map(|most| self.waits_since(info).after(most))
-            }
-            Phase::Running(admission) => queue.max_runtime.map(|most| admission.at.after(most)),
-            _ => None,
+/// The deadline of a workload in its phase. It has none while its queue is paused.
+fn due_of(info: &WorkloadInfo, queue: &Queue, waits_since: Time) -> Option<Time> {
+    match &info.phase {
+        Phase::Pending if info.workload.pods > 0 && queue.paused == Paused::No => {
+            queue.max_wait.map(|most| waits_since.after(most))
         }
+        Phase::Running(admission) => queue.max_runtime.map(|most| admission.at.after(most)),
+        _ => None,
     }
+}
+
+/// The time from which a running workload is to return to the queue: its user asks for it since its admission, or its queue
+/// is drained and it may be evicted. A workload that cannot be queued again stays.
+fn recall_of(state: &ClusterState, info: &WorkloadInfo) -> Option<Time> {
+    let Phase::Running(admission) = &info.phase else { return None };
+    if !info.workload.resumable || info.unadmitted.is_some() {
+        return None;
+    }
+    let drained = state.queue_of(info).is_ok_and(|queue| queue.paused == Paused::Drain);
+    let drained = (drained && state.preemptible(info)).then_some(admission.at);
+    let asked = info.workload.requeue.filter(|asked| *asked > admission.at);
+    [drained, asked].into_iter().flatten().min()
 }

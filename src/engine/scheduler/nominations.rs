@@ -144,6 +144,7 @@ impl Nomination {
         // A workload that moves may have capacity for more pods than its minimum.
         let pods = self.pods.clamp(info.least_pods(), info.workload.pods);
         wanted
+            && !info.workload.hold
             && info.team == self.team
             && same(&info.need, &self.need)
             && same(&Vector::default().plus(&info.need, i64::from(pods)), &self.total)

@@ -265,23 +265,24 @@ pub fn settle_time(info: &WorkloadInfo) -> Option<Time> {
     }
 }
 
-/// The phase after the object was observed in `state`. A decision stands until the object confirms it or the
+/// The phase after the object was observed as `workload`. A decision stands until the object confirms it or the
 /// write is reported as failed.
-pub fn next_phase(phase: &Phase, state: &Observed) -> Phase {
-    match (phase, state) {
+pub fn next_phase(phase: &Phase, workload: &Workload) -> Phase {
+    match (phase, &workload.state) {
         // A pending write also stands when one of several objects has just gone.
         (Phase::Starting(admission), Observed::Queued | Observed::Unready(_)) => {
             Phase::Starting(admission.clone())
         }
         (Phase::Stopping(_), Observed::Admitted(admission)) => Phase::Stopping(admission.clone()),
         (Phase::Resizing { from, .. }, Observed::Admitted(admission)) if from == admission => phase.clone(),
-        (Phase::Failing(None), Observed::Queued | Observed::Unready(_)) => phase.clone(),
+        (Phase::Failing(None), Observed::Queued | Observed::Unready(_)) if !workload.hold => phase.clone(),
         (Phase::Failing(Some(_)), Observed::Admitted(admission)) => Phase::Failing(Some(admission.clone())),
         (
             Phase::Leaving { admission, since, stopped: true },
             Observed::Leaving { admission: seen, since: s, .. },
         ) if admission == seen && since == s => phase.clone(),
         (_, Observed::OnHold | Observed::Unready(_)) => Phase::Hold,
+        (_, Observed::Queued) if workload.hold => Phase::Hold,
         (_, Observed::Queued) => Phase::Pending,
         (_, Observed::Admitted(admission)) => Phase::Running(admission.clone()),
         (_, Observed::Leaving { admission, since, stopped }) => {

@@ -166,11 +166,15 @@ pub enum EvictReason {
     NotReady,
     /// It was never admitted, and its team or a team above holds more than its limit (law 1).
     OverLimit,
+    /// Its user wants it back in the queue.
+    Requeued,
+    /// Its queue is drained.
+    QueueDrained,
 }
 
 impl EvictReason {
     /// Every reason; metrics have a series for each before its first event.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Reclaimed,
         Self::Preempted,
         Self::FairShare,
@@ -180,6 +184,8 @@ impl EvictReason {
         Self::NotPlaced,
         Self::NotReady,
         Self::OverLimit,
+        Self::Requeued,
+        Self::QueueDrained,
     ];
 
     /// The machine-readable code.
@@ -195,6 +201,8 @@ impl EvictReason {
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",
             Self::OverLimit => "OverLimit",
+            Self::Requeued => "Requeued",
+            Self::QueueDrained => "QueueDrained",
         }
     }
 }

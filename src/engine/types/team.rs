@@ -66,6 +66,8 @@ pub struct Queue {
     /// The time after admission within which all pods of a workload with several must be ready, if bounded;
     /// otherwise the whole workload is queued again.
     pub ready_timeout: Option<Duration>,
+    /// Whether its workloads are kept from starting.
+    pub paused: Paused,
 }
 
 impl Queue {
@@ -87,6 +89,7 @@ impl Queue {
             on_pod_loss: OnPodLoss::Replace,
             on_unreachable: OnUnreachable::End,
             ready_timeout: None,
+            paused: Paused::No,
         }
     }
 }
@@ -119,6 +122,18 @@ pub enum OnMaxWait {
     RaisePriority,
     /// The workload fails.
     Fail,
+}
+
+/// Whether the workloads of a queue are kept from starting. They keep their places meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Paused {
+    /// They start as usual.
+    #[default]
+    No,
+    /// None starts, and none is given more pods; what runs goes on.
+    Hold,
+    /// None starts, and what runs returns to the queue where it may be evicted and can be queued again.
+    Drain,
 }
 
 /// What happens when a workload loses a pod: with its node, by deletion or eviction, or because it failed for good.

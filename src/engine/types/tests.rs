@@ -19,11 +19,13 @@ fn every_list_of_codes_is_complete() {
     assert_complete!(ResizeCause: Grown, Shrunk, Released, Replaced, Moved);
     assert_complete!(FailReason: MaxWait, MaxRuntime);
     assert_complete!(
-        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, PodLost, NotPlaced, NotReady, OverLimit,
+        EvictReason: Reclaimed, Preempted, FairShare, Moved, NodeLost, PodLost, NotPlaced, NotReady, OverLimit, Requeued,
+        QueueDrained,
     );
     assert_complete!(
         Reason:
         HeldByUser,
+        OnHold,
         Incomplete,
         UnlikePods,
         Uncounted,
@@ -39,6 +41,7 @@ fn every_list_of_codes_is_complete() {
         Constrained,
         TeamLimit,
         QueueLimit,
+        QueuePaused,
         NotPreemptibleOverGuarantee,
         LendingLimit,
         WaitingForEviction,

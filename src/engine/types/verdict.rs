@@ -31,6 +31,8 @@ pub enum State {
 pub enum Reason {
     /// Its user suspended it or asks for no pods.
     HeldByUser,
+    /// The annotation `sluice.dev/hold` of its user holds it.
+    OnHold,
     /// Some of its pods do not exist yet.
     Incomplete,
     /// Its pods differ in shape, so they cannot be placed as one workload.
@@ -61,6 +63,8 @@ pub enum Reason {
     TeamLimit,
     /// Its queue is at its limit.
     QueueLimit,
+    /// Its queue is paused.
+    QueuePaused,
     /// It is not preemptible and does not fit its team's guarantee.
     NotPreemptibleOverGuarantee,
     /// Other teams do not lend that much.
@@ -89,8 +93,9 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::HeldByUser,
+        Self::OnHold,
         Self::Incomplete,
         Self::UnlikePods,
         Self::Uncounted,
@@ -106,6 +111,7 @@ impl Reason {
         Self::Constrained,
         Self::TeamLimit,
         Self::QueueLimit,
+        Self::QueuePaused,
         Self::NotPreemptibleOverGuarantee,
         Self::LendingLimit,
         Self::WaitingForEviction,
@@ -125,6 +131,7 @@ impl Reason {
     pub fn code(self) -> &'static str {
         match self {
             Self::HeldByUser => "HeldByUser",
+            Self::OnHold => "OnHold",
             Self::Incomplete => "Incomplete",
             Self::UnlikePods => "UnlikePods",
             Self::Uncounted => "Uncounted",
@@ -140,6 +147,7 @@ impl Reason {
             Self::Constrained => "Constrained",
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",
+            Self::QueuePaused => "QueuePaused",
             Self::NotPreemptibleOverGuarantee => "NotPreemptibleOverGuarantee",
             Self::LendingLimit => "LendingLimit",
             Self::WaitingForEviction => "WaitingForEviction",

@@ -145,6 +145,12 @@ pub struct Workload {
     pub evicted_for_fair_share: bool,
     /// When it was evicted last, if its object still says so; an admission removes it.
     pub evicted: Option<Time>,
+    /// Whether its user holds it: while it waits it is not considered. It keeps its place in the queue.
+    pub hold: bool,
+    /// Its order among the work of its user; the highest comes first.
+    pub order: i32,
+    /// The time at which its user wants it back in the queue, if it was admitted before.
+    pub requeue: Option<Time>,
     /// Its state.
     pub state: Observed,
 }
@@ -181,6 +187,9 @@ impl Workload {
             failed_pods: 0,
             evicted_for_fair_share: false,
             evicted: None,
+            hold: false,
+            order: 0,
+            requeue: None,
             state: Observed::Queued,
         }
     }

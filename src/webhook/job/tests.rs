@@ -523,3 +523,41 @@ async fn a_template_with_a_node_or_a_record_is_refused_and_an_old_one_stays_edit
     let relabelled = with(queued(pinned.clone()), json!({"metadata": {"labels": {"x": "y"}}}));
     assert!(ask(Ask::update(queued(pinned), relabelled)).await.allowed);
 }
+
+#[tokio::test]
+async fn what_a_user_asks_of_own_work_is_judged_at_create_and_at_update() {
+    let marked = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+    let hold = "annotation sluice.dev/hold: \"yes\" is neither \"true\" nor \"false\"";
+    let order = "annotation sluice.dev/order: \"first\" is not a whole number such as 5 or -5; the highest comes first";
+    let time = "annotation sluice.dev/requeue: \"now\" is not an RFC 3339 time such as 2026-01-31T12:00:00Z";
+    for (key, good, bad, problem) in [
+        ("sluice.dev/hold", "true", "yes", hold),
+        ("sluice.dev/order", "-5", "first", order),
+        ("sluice.dev/requeue", "2026-01-31T12:00:00Z", "now", time),
+    ] {
+        assert!(ask(Ask::create(job(marked(key, good)))).await.allowed, "{key}");
+        assert!(ask(Ask::update(queued(json!({})), queued(marked(key, good)))).await.allowed, "{key}");
+        let expected = format!("Job ns/train: {problem}");
+        assert_eq!(ask(Ask::create(job(marked(key, bad)))).await.message, expected);
+        assert_eq!(ask(Ask::update(queued(json!({})), queued(marked(key, bad)))).await.message, expected);
+        let template = json!({"spec": {"template": marked(key, good)}});
+        let refused = ask(Ask::create(job(template))).await.message;
+        assert!(refused.contains(&format!("annotation {key} in spec.template")), "{refused}");
+    }
+    let runs = |key: &str, value: &str| Ask::update(running(json!({})), running(marked(key, value)));
+    assert!(ask(runs("sluice.dev/hold", "true")).await.allowed);
+    assert!(ask(runs("sluice.dev/requeue", "2026-01-31T12:00:00Z")).await.allowed);
+    assert_eq!(
+        ask(runs("sluice.dev/order", "1")).await.message,
+        "Job ns/train: annotation sluice.dev/order can be changed only while the Job waits"
+    );
+}
+
+#[tokio::test]
+async fn a_key_without_effect_is_warned_of_when_an_update_adds_it() {
+    let misspelt = || queued(json!({"metadata": {"annotations": {"sluice.dev/timelimit": "1h"}}}));
+    let answer = ask(Ask::update(queued(json!({})), misspelt())).await;
+    assert_eq!((answer.allowed, answer.warnings), (true, 1));
+    let again = with(misspelt(), json!({"metadata": {"labels": {"x": "y"}}}));
+    assert_eq!(ask(Ask::update(misspelt(), again)).await.warnings, 0, "it was there before");
+}

@@ -12,7 +12,7 @@ use crate::prediction::timeline::Until;
 use crate::queue::order;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
-use crate::state::workload::Phase;
+use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
 
@@ -86,7 +86,10 @@ pub fn drop_stale(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&Ph
     let Some((place, reservation)) = scheduler.reservations.owned_by(id) else { return };
     let state = &scheduler.state;
     let current = state.get(id).zip(WaitingWorkload::of(state, id));
-    if current.is_some_and(|(info, waiting)| reservation.is_for(info, &waiting)) {
+    let stands = |info: &WorkloadInfo, waiting: &WaitingWorkload| {
+        reservation.is_for(info, waiting) && !state.is_paused(info)
+    };
+    if current.is_some_and(|(info, waiting)| stands(info, &waiting)) {
         return;
     }
     scheduler.reservations.remove(&place);

@@ -186,7 +186,7 @@ impl ClusterState {
         self.uncharge(&id);
         let Some(info) = self.workloads.get_mut(&id) else { return Effect::Tighter };
         let before = (info.phase.clone(), info.usage.clone());
-        info.phase = next_phase(&info.phase, &workload.state);
+        info.phase = next_phase(&info.phase, &workload);
         info.workload = workload;
         info.team = team;
         // The last pods of a finished workload hold what they were granted until they have gone (law 1), whatever its

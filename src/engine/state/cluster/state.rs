@@ -14,7 +14,8 @@ use crate::types::amount::ResourceList;
 use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::{Resources, Vector};
 use crate::types::{
-    DEFAULT_POOL, Name, PodId, PodShape, Pool, Profile, Queue, Reason, Standing, Time, Unadmitted, WorkloadId,
+    DEFAULT_POOL, Name, Paused, PodId, PodShape, Pool, Profile, Queue, Reason, Standing, Time, Unadmitted,
+    WorkloadId,
 };
 
 /// One pod, with its node, owner and need.
@@ -181,6 +182,18 @@ impl ClusterState {
             return Err(Reason::UnknownQueue);
         }
         team.queue(info.workload.queue.as_ref()).ok_or(Reason::UnknownQueue)
+    }
+
+    /// Whether a workload is not considered while it waits: its user holds it, or its queue is paused.
+    #[must_use]
+    pub fn is_kept_back(&self, info: &WorkloadInfo) -> bool {
+        info.workload.hold || self.is_paused(info)
+    }
+
+    /// Whether the queue of a workload is paused.
+    #[must_use]
+    pub fn is_paused(&self, info: &WorkloadInfo) -> bool {
+        self.queue_of(info).is_ok_and(|queue| queue.paused != Paused::No)
     }
 
     /// The priority that orders the workloads of a team (law 9): the queue's, then the PriorityClass's. A

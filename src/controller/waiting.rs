@@ -1,0 +1,280 @@
+//! Events that say why workloads wait, where `kubectl describe` shows them: one when the kind of reason changes, not its
+//! numbers.
+//!
+//! Workloads are looked at some at a time after the writes of a decision, never while one is made. A workload that starts
+//! within moments gets no such event. Each gets one a minute at most, and all together a bounded number: events are the
+//! least urgent of all writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::cluster::events::{Notice, Notices};
+use crate::cluster::mirror::Mirror;
+use crate::engine::Engine;
+use crate::engine::types::{Event, Observed, Reason, State, Time, Verdict, Workload, WorkloadId};
+use crate::metrics::Metrics;
+
+/// The wait before the first look: what starts sooner needs no explanation.
+const DELAY: Duration = Duration::from_secs(3);
+/// The wait until the next look at a workload.
+const PERIOD: Duration = Duration::from_secs(15);
+/// The shortest time between two events of a workload, unless its user holds or releases it.
+const BETWEEN: Duration = Duration::from_secs(60);
+/// The delay after a user holds or releases a workload.
+const SOON: Duration = Duration::from_millis(500);
+/// The shortest time between two passes, and the most looks of a pass: a thousandth of a second each at most, as a rule.
+const PASS: Duration = Duration::from_millis(100);
+const LOOKS: usize = 16;
+/// The most events at once, and the time in which one more is allowed.
+const BURST: u32 = 100;
+const REFILL: Duration = Duration::from_millis(200);
+/// The most pods of a group that get the event.
+const MOST_PODS: usize = 16;
+
+/// What was said about the workloads that wait.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    told: BTreeMap<WorkloadId, Told>,
+    /// When to look at each workload next.
+    due: BTreeSet<(Time, WorkloadId)>,
+    last_pass: Option<Time>,
+    /// The events published since the allowance was full, and the time up to which they are taken off again.
+    spent: u32,
+    refilled: Time,
+}
+
+/// What was said about one workload.
+#[derive(Debug)]
+struct Told {
+    next: Time,
+    reason: Option<Reason>,
+    at: Option<Time>,
+    /// The number of its events, which tells those of one reason apart.
+    times: u32,
+    /// Whether its user holds it, as last seen.
+    held: bool,
+}
+
+/// How a reason is published.
+enum Kind {
+    /// Not at all: it passes at once.
+    Silent,
+    /// As an event of type Normal or Warning with this reason.
+    Told { warning: bool, reason: &'static str },
+}
+
+impl Waiting {
+    /// Takes note of a workload that waits, or does not any more.
+    pub fn note(&mut self, event: &Event, now: Time) {
+        match event {
+            Event::WorkloadApplied(workload) if waits(workload) => {
+                let held = workload.hold || workload.state == Observed::OnHold;
+                match self.told.get(&workload.id) {
+                    None => {
+                        let told = Told { next: now, reason: None, at: None, times: 0, held };
+                        self.told.insert(workload.id.clone(), told);
+                        self.look_at(&workload.id, now.after(DELAY));
+                    }
+                    Some(told) if told.held != held => {
+                        if let Some(told) = self.told.get_mut(&workload.id) {
+                            told.held = held;
+                        }
+                        self.look_at(&workload.id, now.after(SOON));
+                    }
+                    Some(_) => {}
+                }
+            }
+            Event::WorkloadApplied(Workload { id, .. }) | Event::WorkloadRemoved(id) => self.forget(id),
+            _ => {}
+        }
+    }
+
+    /// When the next look is due.
+    pub fn next(&self) -> Option<Time> {
+        let (at, _) = self.due.first()?;
+        Some(self.last_pass.map_or(*at, |last| last.after(PASS).max(*at)))
+    }
+
+    /// Looks at some of the workloads that are due, and publishes what is new about them.
+    pub fn report(
+        &mut self,
+        engine: &Engine,
+        mirror: &Mirror,
+        (notices, metrics): (&Notices, &Metrics),
+        now: Time,
+    ) {
+        if self.next().is_none_or(|at| at > now) {
+            return;
+        }
+        self.last_pass = Some(now);
+        self.refill(now);
+        for _ in 0..LOOKS {
+            if self.spent >= BURST {
+                return;
+            }
+            let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned() else { return };
+            match engine.verdict(&id) {
+                Some(verdict) if matches!(verdict.state, State::Held | State::Pending) => {
+                    self.look(engine, mirror, (notices, metrics), (&id, &verdict), now);
+                }
+                // It is about to start, and its object says so soon.
+                Some(_) => self.look_at(&id, now.after(PERIOD)),
+                None => self.forget(&id),
+            }
+        }
+    }
+
+    fn look(
+        &mut self,
+        engine: &Engine,
+        mirror: &Mirror,
+        (notices, metrics): (&Notices, &Metrics),
+        (id, verdict): (&WorkloadId, &Verdict),
+        now: Time,
+    ) {
+        let Some(told) = self.told.get_mut(id) else { return };
+        let kind = kind_of(verdict.reason);
+        let held = |reason: Option<Reason>| reason.is_some_and(is_held);
+        let released = held(told.reason) && !is_held(verdict.reason);
+        let by_user = released || is_held(verdict.reason) && !held(told.reason);
+        let again = told.at.map_or(now, |at| at.after(BETWEEN));
+        let next = match kind {
+            _ if told.reason == Some(verdict.reason) => now.after(PERIOD),
+            Kind::Silent if !released => now.after(DELAY),
+            _ if again > now && !by_user => again,
+            _ => {
+                let Some((managed, _)) = mirror.workload(id) else { return self.forget(id) };
+                let code = verdict.reason.code();
+                let (warning, reason, note) = match kind {
+                    _ if released => {
+                        (false, "Released", "It is in the queue again, in its old place.".to_owned())
+                    }
+                    Kind::Told { warning, reason } => {
+                        let rollout = mirror.rollout(id).map(|text| format!("; {text}")).unwrap_or_default();
+                        let place = place(engine, &managed.workload).unwrap_or_default();
+                        (warning, reason, format!("{code}: {}{rollout}{place}", verdict.message))
+                    }
+                    Kind::Silent => return,
+                };
+                if verdict.reason == Reason::WaitedTooLong && !released {
+                    let labels = [&*managed.workload.team, &*mirror.queue_of(&managed.workload)];
+                    metrics.waited_too_long.with_label_values(&labels).inc();
+                }
+                let times = told.times;
+                told.times = times.saturating_add(1);
+                let mut about = mirror.references(&managed.workload);
+                about.truncate(MOST_PODS);
+                self.spent = self.spent.saturating_add(u32::try_from(about.len()).unwrap_or(u32::MAX));
+                let occasion = match (released, times) {
+                    // The first event of a workload has one name on every replica.
+                    (_, 0) => code.to_lowercase(),
+                    (true, times) => times.to_string(),
+                    (false, times) => format!("{}{times}", code.to_lowercase()),
+                };
+                notices.publish_each(about, |about| Notice {
+                    about,
+                    warning,
+                    reason,
+                    action: "Wait",
+                    occasion: occasion.clone(),
+                    note: note.clone(),
+                });
+                told.reason = (!released).then_some(verdict.reason);
+                told.at = Some(now);
+                now.after(if released { BETWEEN } else { PERIOD })
+            }
+        };
+        self.look_at(id, next);
+    }
+
+    /// Sets the time of the next look at a workload.
+    fn look_at(&mut self, id: &WorkloadId, at: Time) {
+        let Some(told) = self.told.get_mut(id) else { return };
+        let before = std::mem::replace(&mut told.next, at);
+        self.due.remove(&(before, id.clone()));
+        self.due.insert((at, id.clone()));
+    }
+
+    fn forget(&mut self, id: &WorkloadId) {
+        if let Some(told) = self.told.remove(id) {
+            self.due.remove(&(told.next, id.clone()));
+        }
+    }
+
+    /// Takes what time allows off the events published.
+    fn refill(&mut self, now: Time) {
+        let allowed = now.since(self.refilled).as_millis() / REFILL.as_millis();
+        if allowed > 0 {
+            self.spent = self.spent.saturating_sub(u32::try_from(allowed).unwrap_or(u32::MAX));
+            self.refilled = now;
+        }
+    }
+}
+
+/// Whether a workload waits, also on hold.
+fn waits(workload: &Workload) -> bool {
+    matches!(workload.state, Observed::Queued | Observed::Unready(_) | Observed::OnHold)
+}
+
+/// Whether a reason says that its user holds a workload.
+fn is_held(reason: Reason) -> bool {
+    matches!(reason, Reason::OnHold | Reason::HeldByUser)
+}
+
+/// How a reason is published: what passes by waiting is Normal.
+fn kind_of(reason: Reason) -> Kind {
+    match reason {
+        Reason::NotYetConsidered | Reason::Failing | Reason::WaitingForEviction => Kind::Silent,
+        Reason::OnHold | Reason::HeldByUser => Kind::Told { warning: false, reason: "Held" },
+        Reason::NoNodeFits
+        | Reason::UnknownTeam
+        | Reason::UnknownQueue
+        | Reason::UnlikePods
+        | Reason::Uncounted => Kind::Told { warning: true, reason: "Unschedulable" },
+        Reason::WaitedTooLong => Kind::Told { warning: true, reason: "WaitedTooLong" },
+        _ => Kind::Told { warning: false, reason: "Waiting" },
+    }
+}
+
+/// The place of a workload among those of its team, as a sentence.
+fn place(engine: &Engine, workload: &Workload) -> Option<String> {
+    let (position, waiting) = engine.position(&workload.id)?;
+    Some(format!(" Place {position} of {waiting} in the queue of team {}.", workload.team))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::types::PodShape;
+
+    fn job(name: &str, hold: bool) -> Workload {
+        let job = Workload::job(&"a".into(), &name.into(), 1, PodShape::default(), Time(0));
+        Workload { hold, ..job }
+    }
+
+    #[test]
+    fn only_what_waits_is_kept_and_looked_at() {
+        let mut waiting = Waiting::default();
+        waiting.note(&Event::WorkloadApplied(job("x", false)), Time(0));
+        waiting.note(&Event::WorkloadApplied(job("y", false)), Time(1_000));
+        assert_eq!(waiting.next(), Some(Time(3_000)));
+        waiting.note(&Event::WorkloadApplied(job("x", true)), Time(1_000));
+        assert_eq!(waiting.next(), Some(Time(1_500)), "a hold is looked at soon");
+        let ended = Workload { state: Observed::Finished, ..job("x", false) };
+        waiting.note(&Event::WorkloadApplied(ended), Time(2_000));
+        assert_eq!(waiting.next(), Some(Time(4_000)));
+        waiting.note(&Event::WorkloadRemoved(job("y", false).id), Time(2_000));
+        assert_eq!((waiting.next(), waiting.told.len(), waiting.due.len()), (None, 0, 0));
+    }
+
+    #[test]
+    fn the_events_of_all_workloads_together_are_bounded() {
+        let mut waiting = Waiting { spent: BURST, ..Waiting::default() };
+        waiting.refill(Time(1_000));
+        assert_eq!(waiting.spent, BURST - 5);
+        waiting.refill(Time(1_100));
+        assert_eq!((waiting.spent, waiting.refilled), (BURST - 5, Time(1_000)));
+        waiting.refill(Time(3_600_000));
+        assert_eq!(waiting.spent, 0);
+    }
+}
