@@ -23,12 +23,12 @@ pub const SIZES: [(&str, u32); 5] =
 
 /// A forecast of a start, compared with the start.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct Predicted {
     /// How far the likely start was off, in seconds.
     pub error: i64,
     /// The wait that was left when the forecast was made, in seconds.
     pub left: i64,
-    /// Whether the start lay between the earliest and the latest that was told.
+    /// Whether the start lay between the earliest and the latest that was predicted.
     pub within: bool,
 }
 
@@ -39,25 +39,25 @@ pub struct Forecasts {
     pub error: (i64, i64),
     /// Median of the error as a part of the wait that was left, in per cent; of forecasts a minute or more ahead.
     pub of_wait: i64,
-    /// Per cent of the starts within the range that was told.
+    /// Per cent of the starts within the range that was predicted.
     pub covered: f64,
 }
 
 impl Forecasts {
-    fn of(told: &[Told]) -> Option<Self> {
+    fn of(predicted: &[Predicted]) -> Option<Self> {
         let sorted = |values: &mut dyn Iterator<Item = i64>| {
             let mut values: Vec<i64> = values.collect();
             values.sort_unstable();
             values
         };
-        let errors = sorted(&mut told.iter().map(|told| told.error));
-        let ahead = told.iter().filter(|told| told.left >= 60);
-        let parts = sorted(&mut ahead.map(|told| 100 * told.error / told.left));
-        let covered = told.iter().filter(|told| told.within).count();
+        let errors = sorted(&mut predicted.iter().map(|predicted| predicted.error));
+        let ahead = predicted.iter().filter(|predicted| predicted.left >= 60);
+        let parts = sorted(&mut ahead.map(|predicted| 100 * predicted.error / predicted.left));
+        let covered = predicted.iter().filter(|predicted| predicted.within).count();
         (!errors.is_empty()).then(|| Self {
             error: (quantile(&errors, 50), quantile(&errors, 90)),
             of_wait: quantile(&parts, 50),
-            covered: 100.0 * count(covered) / count(told.len()),
+            covered: 100.0 * count(covered) / count(predicted.len()),
         })
     }
 }
@@ -68,7 +68,7 @@ pub struct Outcome {
     /// Every run, in the order of their ends.
     pub runs: Vec<Run>,
     /// Every forecast of a start.
-    pub told: Vec<Told>,
+    pub predicted: Vec<Predicted>,
 }
 
 /// A policy's figures on a trace.
@@ -156,7 +156,7 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
         guaranteed_wait: (quantile(&within, 50), quantile(&within, 99)),
-        forecasts: Forecasts::of(&outcome.told),
+        forecasts: Forecasts::of(&outcome.predicted),
     }
 }
 

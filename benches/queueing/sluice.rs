@@ -16,7 +16,7 @@ use sluice_engine::types::{
     WorkloadId,
 };
 
-use super::outcome::{Outcome, Run, Told};
+use super::outcome::{Outcome, Predicted, Run};
 use super::trace::{Job, NODE, Trace};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -130,13 +130,13 @@ impl Log {
             Happening::Admitted { .. } => {
                 self.starts[job] = now;
                 let expected = self.expected.remove(&job).unwrap_or_default();
-                let told = expected.into_iter().filter_map(|(asked, eta)| {
+                let predicted = expected.into_iter().filter_map(|(asked, eta)| {
                     let seconds = |time: Time| time.0 / 1000;
                     let within = eta.early.is_some_and(|early| seconds(early) <= now)
                         && eta.late.is_none_or(|late| now <= seconds(late));
-                    Some(Told { error: (now - seconds(eta.likely?)).abs(), left: now - asked, within })
+                    Some(Predicted { error: (now - seconds(eta.likely?)).abs(), left: now - asked, within })
                 });
-                self.outcome.told.extend(told);
+                self.outcome.predicted.extend(predicted);
             }
             Happening::Evicted { .. } => {
                 self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: false });

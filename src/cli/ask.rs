@@ -63,7 +63,14 @@ fn phase(text: &str) -> Result<Phase, String> {
 }
 
 impl Filter {
-    fn question(self) -> QuestionSpec {
+    /// Whether it leaves out anything but ended workloads.
+    pub fn chooses(&self) -> bool {
+        let Self { team, queue, user, me, state, all: _ } = self;
+        *me || team.is_some() || queue.is_some() || user.is_some() || !state.is_empty()
+    }
+
+    /// The question for these workloads.
+    pub fn question(self) -> QuestionSpec {
         let Self { team, queue, user, me, state, all } = self;
         let states = if all { PHASES.to_vec() } else { state };
         let queue = QueueFilter { namespace: None, team, queue, user, me, states };

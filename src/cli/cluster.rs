@@ -92,6 +92,12 @@ impl Cluster {
         Ok(Self { client, namespace, all: options.all_namespaces })
     }
 
+    /// The connection, for writes of ordinary objects as the user of the kubeconfig.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The rows of all pages of an answer.
     ///
     /// # Errors

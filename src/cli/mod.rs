@@ -8,8 +8,10 @@ mod print;
 mod simulate;
 mod table;
 mod target;
+mod verbs;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -115,6 +117,99 @@ enum Command {
         #[command(flatten)]
         options: ask::Options,
     },
+    /// Hold waiting workloads: they keep their place in the queue, and do not start.
+    Hold {
+        /// The workloads.
+        #[command(flatten)]
+        workloads: verbs::Workloads,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Release workloads that are on hold, also those that their user has suspended.
+    Release {
+        /// The workloads.
+        #[command(flatten)]
+        workloads: verbs::Workloads,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Put waiting workloads before all other waiting work of the same user.
+    Top {
+        /// The workloads.
+        #[command(flatten)]
+        workloads: verbs::Workloads,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Set the order of waiting workloads among the work of the same user: the highest goes first, and 0 is usual.
+    Order {
+        /// The order, a whole number.
+        #[arg(value_name = "ORDER", allow_negative_numbers = true)]
+        order: i32,
+        /// The workloads.
+        #[command(flatten)]
+        workloads: verbs::Workloads,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Evict running workloads once; they return to their old place in the queue.
+    Requeue {
+        /// The workloads.
+        #[command(flatten)]
+        workloads: verbs::Workloads,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Delete workloads, by name or by team, queue, user and state. Asks first.
+    Cancel {
+        /// The workloads.
+        #[command(flatten)]
+        chosen: verbs::Chosen,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Wait until workloads run or have ended, and say meanwhile why they wait.
+    Wait {
+        /// The workloads.
+        #[command(flatten)]
+        workloads: verbs::Workloads,
+        /// What to wait for.
+        #[arg(long = "for", value_enum, default_value_t = verbs::Until::Start)]
+        until: verbs::Until,
+        /// The longest wait, such as 10m; by default without end.
+        #[arg(long, value_name = "TIME", value_parser = verbs::duration)]
+        timeout: Option<Duration>,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Pause a queue of a team: nothing of it starts.
+    Pause {
+        /// Team and queue.
+        #[command(flatten)]
+        queue: verbs::QueueArgument,
+        /// Also evict what runs and may be preempted.
+        #[arg(long)]
+        drain: bool,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
+    /// Open a paused queue again.
+    Resume {
+        /// Team and queue.
+        #[command(flatten)]
+        queue: verbs::QueueArgument,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: verbs::Options,
+    },
 }
 
 impl Cli {
@@ -152,6 +247,20 @@ impl Cli {
             Command::Queue { filter, options } => ask::queue(&options, filter),
             Command::Explain { workload, options } => ask::explain(&options, &workload),
             Command::WhatIf { file, options } => ask::what_if(&options, &file),
+            Command::Hold { workloads, options } => verbs::hold(&options, &workloads),
+            Command::Release { workloads, options } => verbs::release(&options, &workloads),
+            Command::Top { workloads, options } => verbs::top(&options, &workloads),
+            Command::Order { order, workloads, options } => verbs::order(&options, order, &workloads),
+            Command::Requeue { workloads, options } => verbs::requeue(&options, &workloads),
+            Command::Cancel { chosen, options } => verbs::cancel(&options, chosen),
+            Command::Wait { workloads, until, timeout, options } => {
+                verbs::wait(&options, &workloads, until, timeout)
+            }
+            Command::Pause { queue, drain, options } => {
+                let paused = if drain { verbs::Paused::Drain } else { verbs::Paused::Hold };
+                verbs::pause(&options, &queue, paused)
+            }
+            Command::Resume { queue, options } => verbs::resume(&options, &queue),
         }
     }
 }

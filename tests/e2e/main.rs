@@ -31,4 +31,5 @@ mod replicas;
 mod stories;
 mod support;
 mod takeover;
+mod verbs;
 mod writes;

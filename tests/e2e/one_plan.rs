@@ -163,10 +163,10 @@ async fn what_if_and_simulator_name_the_victims_and_the_cluster_evicts_just_them
             let shrunk = elastic.filter(|pods| *pods < 8).map(|_| "elastic".to_owned());
             anyhow::Ok((nodes, evicted.into_iter().chain(shrunk).collect::<BTreeSet<String>>()))
         };
-        let told = (nodes, displaced);
+        let predicted = (nodes, displaced);
         ensure!(
-            told == foreseen(asked)? || told == foreseen(answered)?,
-            "foretold {told:?}, simulated {:?}",
+            predicted == foreseen(asked)? || predicted == foreseen(answered)?,
+            "foretold {predicted:?}, simulated {:?}",
             foreseen(asked)?
         );
         // Each once: the elastic Job shrinks or is evicted in one step, and no Job is evicted twice.

@@ -13,6 +13,7 @@ use sluice_harness::{Cluster, Kubernetes, Options, Outcome, User, World, eventua
 use tokio::process::Command;
 
 use crate::support::{Job, SLUICE, nodes, running, team};
+use crate::verbs;
 
 /// `dora` and the account `robot` may view namespace a and ask there.
 const PEOPLE: &str = "
@@ -35,6 +36,21 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sluice-u
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: dora}
 - {kind: ServiceAccount, name: robot, namespace: a}
+";
+
+/// `erin` may besides edit what is in namespace a.
+const EDITOR: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: editors, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: erin}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: editors-ask, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sluice-user}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: erin}]
 ";
 
 /// `alice` may ask about namespace a, but not what-if.
@@ -114,7 +130,7 @@ fn kubeconfig(world: &World, name: &str, credential: &str) -> Result<PathBuf> {
 }
 
 /// Runs the command line with this kubeconfig.
-async fn sluice(kubeconfig: &Path, arguments: &[&str]) -> Result<Outcome> {
+pub async fn sluice(kubeconfig: &Path, arguments: &[&str]) -> Result<Outcome> {
     let output = Command::new(SLUICE).args(arguments).env("KUBECONFIG", kubeconfig).output().await?;
     Ok(Outcome {
         success: output.status.success(),
@@ -123,13 +139,13 @@ async fn sluice(kubeconfig: &Path, arguments: &[&str]) -> Result<Outcome> {
     })
 }
 
-async fn answered(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
+pub async fn answered(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
     let outcome = sluice(kubeconfig, arguments).await?;
     ensure!(outcome.success, "{arguments:?}: {}", outcome.stderr);
     Ok(outcome.stdout)
 }
 
-async fn refused(kubeconfig: &Path, arguments: &[&str], why: &str) -> Result<()> {
+pub async fn refused(kubeconfig: &Path, arguments: &[&str], why: &str) -> Result<()> {
     let Outcome { success, stdout, stderr } = sluice(kubeconfig, arguments).await?;
     ensure!(!success && stderr.contains(why), "{arguments:?} is not refused for {why:?}: {stdout}{stderr}");
     ensure!(stderr.trim().lines().count() == 1, "more than one line: {stderr}");
@@ -137,7 +153,7 @@ async fn refused(kubeconfig: &Path, arguments: &[&str], why: &str) -> Result<()>
 }
 
 /// Waits until the command succeeds and says this.
-async fn comes_to_say(kubeconfig: &Path, arguments: &[&str], text: &str) -> Result<String> {
+pub async fn comes_to_say(kubeconfig: &Path, arguments: &[&str], text: &str) -> Result<String> {
     eventually(&format!("{arguments:?} says {text:?}"), patience(), async || {
         match sluice(kubeconfig, arguments).await {
             Ok(outcome) if outcome.success && outcome.stdout.contains(text) => Ok(outcome.stdout),
@@ -192,7 +208,10 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
         no_caller_proves_itself(world).await?;
         what_if_is_a_right_of_its_own(world, &dora).await?;
         a_new_token_takes_effect(world, &dora).await?;
-        nothing_is_stored(world).await
+        nothing_is_stored(world).await?;
+        world.kubectl.apply(EDITOR).await?;
+        let erin = kubeconfig(world, "erin", &authority.credential("erin")?)?;
+        verbs::act(world, &dora, &erin).await
     })
     .await;
 }

@@ -1,0 +1,297 @@
+//! The commands that act. Each writes an ordinary object as the user of the kubeconfig, so the rights, the audit log and the
+//! checks of the API server are those of `kubectl`; with `--verbose` it prints the same step for `kubectl`.
+
+mod object;
+mod queues;
+
+use std::io::{IsTerminal as _, Write as _, stderr, stdin};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::object::Object;
+pub use self::queues::{Paused, QueueArgument, pause, resume};
+use super::ask::Filter;
+use super::cluster::{self, Cluster};
+use super::target::Target;
+use super::{Invalid, print};
+use crate::api::names;
+use crate::api::question::{ExplainFilter, QuestionSpec};
+use crate::view::WorkloadRow;
+
+/// The time between two looks at a workload that is waited for.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Cluster and output of a command that acts.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// Cluster and namespace.
+    #[command(flatten)]
+    pub cluster: cluster::Options,
+    /// Print the equivalent of each write for kubectl.
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+/// The workloads of a command.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Workloads {
+    /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME.
+    #[arg(value_name = "WORKLOAD", required = true)]
+    workloads: Vec<String>,
+}
+
+/// The workloads to delete: those that are named, or those that the filter finds.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Chosen {
+    /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME.
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// The workloads to find where none is named.
+    #[command(flatten)]
+    filter: Filter,
+    /// Only list the workloads.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask before the deletion.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// What `sluice wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Until {
+    /// The workload runs, or has ended.
+    Start,
+    /// The workload has ended.
+    End,
+}
+
+/// Runs a conversation with the cluster.
+fn with<T>(options: &Options, talk: impl AsyncFnOnce(Cluster) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { talk(Cluster::connect(&options.cluster).await?).await })
+}
+
+/// What Sluice says of each workload that is named.
+async fn find(options: &Options, cluster: &Cluster, words: &[String]) -> anyhow::Result<Vec<WorkloadRow>> {
+    let mut found = Vec::new();
+    for word in words {
+        let written = std::slice::from_ref(word);
+        let target = Target::read(written, options.cluster.namespace(), &cluster.namespace)?;
+        let mut rows = rows_of(cluster, &target).await?;
+        rows.retain(|row| target.may_be(&row.kind));
+        let (Some(row), true) = (rows.pop(), rows.is_empty()) else {
+            let label = target.label();
+            return Err(Invalid(if rows.is_empty() {
+                format!("Sluice manages no workload {label}")
+            } else {
+                format!(
+                    "{label} may be several objects; write the kind before the name, as in job/{}",
+                    target.name
+                )
+            })
+            .into());
+        };
+        found.push(row);
+    }
+    Ok(found)
+}
+
+async fn rows_of(cluster: &Cluster, target: &Target) -> anyhow::Result<Vec<WorkloadRow>> {
+    let mut cluster = cluster.clone();
+    (cluster.namespace, cluster.all) = (target.namespace.clone(), false);
+    let explain = ExplainFilter { name: target.name.clone(), namespace: None };
+    cluster.ask(QuestionSpec { explain: Some(explain), ..QuestionSpec::default() }).await
+}
+
+/// Writes one annotation of each workload, or removes it; then prints what that means.
+fn annotate(
+    options: &Options,
+    Workloads { workloads }: &Workloads,
+    key: &str,
+    value: Option<String>,
+    meaning: &str,
+) -> anyhow::Result<()> {
+    with(options, async |cluster| {
+        for row in find(options, &cluster, workloads).await? {
+            let object = Object::of(&row)?;
+            object.annotate(&cluster, options, key, value.as_deref()).await?;
+            print::text(&format!("{} {meaning}\n", object.label()))?;
+        }
+        Ok(())
+    })
+}
+
+/// `sluice hold`.
+pub fn hold(options: &Options, workloads: &Workloads) -> anyhow::Result<()> {
+    let meaning = "is on hold: it keeps its place in the queue, and starts again only after `sluice release`";
+    annotate(options, workloads, names::HOLD, Some("true".to_owned()), meaning)
+}
+
+/// `sluice release`.
+pub fn release(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
+    with(options, async |cluster| {
+        for row in find(options, &cluster, workloads).await? {
+            let object = Object::of(&row)?;
+            if row.head.reason == "HeldByUser" {
+                object.resume(&cluster, options).await?;
+            } else {
+                object.annotate(&cluster, options, names::HOLD, None).await?;
+            }
+            print::text(&format!("{} is released\n", object.label()))?;
+        }
+        Ok(())
+    })
+}
+
+/// `sluice order`.
+pub fn order(options: &Options, order: i32, workloads: &Workloads) -> anyhow::Result<()> {
+    let meaning = format!("has order {order} among the waiting work of its user");
+    annotate(options, workloads, names::ORDER, Some(order.to_string()), &meaning)
+}
+
+/// `sluice top`: the order that is one above the highest of the same user's objects of that kind in the namespace.
+pub fn top(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
+    with(options, async |cluster| {
+        for row in find(options, &cluster, workloads).await? {
+            let object = Object::of(&row)?;
+            let order = object.highest_order(&cluster, row.user.as_deref()).await?.saturating_add(1);
+            object.annotate(&cluster, options, names::ORDER, Some(&order.to_string())).await?;
+            let label = object.label();
+            print::text(&format!("{label} comes first of the waiting work of its user (order {order})\n"))?;
+        }
+        Ok(())
+    })
+}
+
+/// `sluice requeue`.
+pub fn requeue(options: &Options, workloads: &Workloads) -> anyhow::Result<()> {
+    let meaning = "is evicted once, and returns to its old place in the queue";
+    annotate(options, workloads, names::REQUEUE, Some(Timestamp::now().to_string()), meaning)
+}
+
+/// `sluice cancel`.
+pub fn cancel(options: &Options, chosen: Chosen) -> anyhow::Result<()> {
+    let Chosen { workloads, filter, dry_run, yes } = chosen;
+    if workloads.is_empty() && !filter.chooses() {
+        let line =
+            "name the workloads to delete, or choose them with --me, --user, --team, --queue or --state";
+        return Err(Invalid(line.to_owned()).into());
+    }
+    with(options, async |cluster| {
+        let rows = if workloads.is_empty() {
+            cluster.ask(filter.question()).await?
+        } else {
+            find(options, &cluster, &workloads).await?
+        };
+        let objects: Vec<Object> = rows.iter().map(Object::of).collect::<Result<_, _>>()?;
+        let state = |row: &WorkloadRow| row.head.state.to_ascii_lowercase();
+        let lines =
+            objects.iter().zip(&rows).map(|(object, row)| format!("{} ({})\n", object.label(), state(row)));
+        if dry_run || objects.is_empty() {
+            let none = if objects.is_empty() { "no workload is chosen\n" } else { "" };
+            return print::text(&(lines.collect::<String>() + none));
+        }
+        if !yes {
+            if !stdin().is_terminal() {
+                return Err(
+                    Invalid("there is no terminal to ask before the deletion; add --yes".to_owned()).into()
+                );
+            }
+            write!(stderr(), "{}Delete {}? [y/N] ", lines.collect::<String>(), counted(objects.len()))?;
+            let mut answer = String::new();
+            stdin().read_line(&mut answer)?;
+            if !matches!(answer.trim(), "y" | "Y" | "yes") {
+                return print::text("nothing is deleted\n");
+            }
+        }
+        for object in objects {
+            object.delete(&cluster, options).await?;
+            print::text(&format!("{} is deleted\n", object.label()))?;
+        }
+        Ok(())
+    })
+}
+
+fn counted(workloads: usize) -> String {
+    if workloads == 1 { "this workload".to_owned() } else { format!("these {workloads} workloads") }
+}
+
+/// `sluice wait`.
+pub fn wait(
+    options: &Options,
+    Workloads { workloads }: &Workloads,
+    until: Until,
+    timeout: Option<Duration>,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    with(options, async |cluster| {
+        for row in find(options, &cluster, workloads).await? {
+            let label = Object::of(&row)?.label();
+            let target = Target::read(
+                &[format!("{}/{}", row.kind, row.head.name)],
+                Some(&row.head.namespace),
+                &cluster.namespace,
+            )?;
+            let mut said = String::new();
+            loop {
+                let now = rows_of(&cluster, &target).await?.into_iter().find(|one| one.kind == row.kind);
+                let state = now.as_ref().map_or("Finished", |now| &now.head.state);
+                if state == "Finished" || until == Until::Start && state == "Running" {
+                    let done = if state == "Finished" { "has ended" } else { "runs" };
+                    print::text(&format!("{label} {done}\n"))?;
+                    break;
+                }
+                if let Some(now) = now.filter(|now| now.head.message != said) {
+                    writeln!(stderr(), "{label}: {}: {}", now.head.reason, now.head.message)?;
+                    said = now.head.message;
+                }
+                if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
+                    anyhow::bail!("{label} still waits after {:.0?}", began.elapsed());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Parses `--timeout`.
+///
+/// # Errors
+/// When it is no duration such as `10m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration such as 90s or 10m");
+    let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(span).map_err(|_| wrong())
+}
+
+/// Prints a step for kubectl.
+fn tell(options: &Options, arguments: &[&str]) {
+    if options.verbose {
+        let quoted = arguments
+            .iter()
+            .map(|one| if one.contains(['{', ' ', '"']) { format!("'{one}'") } else { (*one).to_owned() });
+        // The output of a command that acts may be read by a program, so this goes beside it.
+        let _ = writeln!(stderr(), "kubectl {}", quoted.collect::<Vec<_>>().join(" "));
+    }
+}
+
+/// A refusal of the API server as one line.
+fn refused(label: &str, error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => Invalid(format!("{label}: {}", status.message)).into(),
+        other => anyhow::Error::new(other).context("cannot reach the cluster"),
+    }
+}
+
+/// A merge patch of one annotation.
+fn annotation(key: &str, value: Option<&str>) -> Value {
+    json!({"metadata": {"annotations": {key: value}}})
+}

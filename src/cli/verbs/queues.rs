@@ -1,0 +1,84 @@
+//! `sluice pause` and `sluice resume`: a queue of a team.
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::{Invalid, Options, refused, tell, with};
+use crate::api::team::Team;
+use crate::cli::print;
+
+/// A queue.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct QueueArgument {
+    /// The team.
+    #[arg(value_name = "TEAM")]
+    team: String,
+    /// The queue; by default every queue of the team.
+    #[arg(value_name = "QUEUE")]
+    queue: Option<String>,
+}
+
+/// What a paused queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paused {
+    /// Nothing starts.
+    Hold,
+    /// Nothing starts, and what may be preempted is evicted.
+    Drain,
+}
+
+/// `sluice pause`.
+pub fn pause(options: &Options, queue: &QueueArgument, paused: Paused) -> anyhow::Result<()> {
+    let (value, meaning) = match paused {
+        Paused::Hold => ("Hold", "is paused: nothing of it starts, and what runs goes on"),
+        Paused::Drain => ("Drain", "is drained: nothing of it starts, and what may be preempted is evicted"),
+    };
+    write(options, queue, value, meaning)
+}
+
+/// `sluice resume`.
+pub fn resume(options: &Options, queue: &QueueArgument) -> anyhow::Result<()> {
+    write(options, queue, "", "is open again")
+}
+
+fn write(options: &Options, asked: &QueueArgument, value: &str, meaning: &str) -> anyhow::Result<()> {
+    let QueueArgument { team, queue } = asked;
+    with(options, async |cluster| {
+        let label = format!("team {team}");
+        let teams: Api<Team> = Api::all(cluster.client());
+        let object = teams.get(team).await.map_err(|error| refused(&label, error))?;
+        let named = |name: &str| queue.as_deref().is_none_or(|queue| queue == name);
+        let chosen: Vec<(usize, String)> = (object.spec.queues.iter().enumerate())
+            .filter(|(_, one)| named(&one.name))
+            .map(|(place, one)| (place, one.name.clone()))
+            .collect();
+        if chosen.is_empty() {
+            let names: Vec<&str> = object.spec.queues.iter().map(|one| one.name.as_str()).collect();
+            return Err(Invalid(match queue {
+                Some(queue) => format!("{label} has no queue {queue}; it has: {}", names.join(", ")),
+                None => format!("{label}: spec.queues lists no queue, and only listed queues can be paused"),
+            })
+            .into());
+        }
+        // Each change tests the name, so that a list that was edited meanwhile stays as it is.
+        let changes: Vec<_> = (chosen.iter())
+            .flat_map(|(place, name)| {
+                [
+                    json!({"op": "test", "path": format!("/spec/queues/{place}/name"), "value": name}),
+                    json!({"op": "add", "path": format!("/spec/queues/{place}/paused"), "value": value}),
+                ]
+            })
+            .collect();
+        let text = serde_json::to_string(&changes)?;
+        tell(options, &["patch", "team", team, "--type=json", "-p", &text]);
+        let patch: json_patch::Patch = serde_json::from_value(json!(changes))?;
+        let patched = teams.patch(team, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+        patched.map_err(|error| refused(&label, error))?;
+        for (_, name) in chosen {
+            print::text(&format!("queue {name} of {label} {meaning}\n"))?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,79 @@
+//! The commands that act: each is a write of an ordinary object with the rights of its caller.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use sluice_harness::{User, World};
+
+use crate::questions::{answered, comes_to_say, refused, sluice};
+use crate::support::{quota, team_of};
+
+/// Job `mine` of namespace a waits for a Job of team b. `dora` may view namespace a, `erin` may edit it.
+pub async fn act(world: &World, dora: &Path, erin: &Path) -> Result<()> {
+    waiting_work_is_held_and_ordered(world, dora, erin).await?;
+    running_work_is_requeued_and_cancelled(world, dora, erin).await?;
+    queues_are_paused(world, erin).await
+}
+
+async fn waiting_work_is_held_and_ordered(world: &World, dora: &Path, erin: &Path) -> Result<()> {
+    for verb in [&["hold", "mine"][..], &["top", "mine"], &["order", "1", "mine"], &["requeue", "mine"]] {
+        refused(dora, verb, "forbidden").await?;
+    }
+    refused(erin, &["hold", "b/secret-train"], "sluice-user").await?;
+    refused(erin, &["hold", "pod/mine"], "manages no workload pod a/mine").await?;
+    let held = sluice(erin, &["hold", "mine", "--verbose"]).await?;
+    ensure!(held.success && held.stdout.contains("job a/mine is on hold"), "{held:?}");
+    let same = "kubectl -n a annotate --overwrite job mine sluice.dev/hold=true";
+    ensure!(held.stderr.trim() == same, "{held:?}");
+    comes_to_say(erin, &["explain", "mine", "--output=json"], "\"OnHold\"").await?;
+    answered(erin, &["release", "job/mine"]).await?;
+    comes_to_say(erin, &["explain", "mine", "--output=json"], "\"state\": \"Pending\"").await?;
+    answered(erin, &["order", "5", "mine"]).await?;
+    answered(erin, &["top", "mine"]).await?;
+    let order =
+        ["get", "job", "mine", "--namespace=a", "-o", r"jsonpath={.metadata.annotations.sluice\.dev/order}"];
+    ensure!(world.kubectl.ok(&order).await? == "6", "top is one above the highest order");
+    let waits = sluice(erin, &["wait", "mine", "--timeout=1s"]).await?;
+    ensure!(!waits.success && waits.stderr.contains("job a/mine still waits"), "{waits:?}");
+    Ok(())
+}
+
+async fn running_work_is_requeued_and_cancelled(world: &World, dora: &Path, erin: &Path) -> Result<()> {
+    world.kubectl.ok(&["delete", "job", "secret-train", "--namespace=b"]).await?;
+    let runs = answered(erin, &["wait", "mine", "--timeout=3m"]).await?;
+    ensure!(runs == "job a/mine runs\n", "{runs}");
+    answered(erin, &["requeue", "mine"]).await?;
+    world
+        .until("it is requeued", |view| match view.job("a", "mine").and_then(|job| job.eviction.as_ref()) {
+            Some(note) if note.reason == "Requeued" => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await?;
+    let listed = answered(erin, &["cancel", "--team", "a", "--dry-run"]).await?;
+    ensure!(listed.starts_with("job a/mine ("), "{listed}");
+    refused(erin, &["cancel"], "name the workloads to delete").await?;
+    refused(erin, &["cancel", "mine"], "add --yes").await?;
+    refused(dora, &["cancel", "mine", "--yes"], "forbidden").await?;
+    ensure!(answered(erin, &["cancel", "mine", "--yes"]).await? == "job a/mine is deleted\n");
+    let gone = |view: &sluice_harness::View| match view.job("a", "mine") {
+        None => Ok(()),
+        Some(job) => Err(format!("{job:?}")),
+    };
+    world.until("the Job has gone", gone).await.map(drop)
+}
+
+async fn queues_are_paused(world: &World, erin: &Path) -> Result<()> {
+    let admin = world.cluster.kubeconfig(User::Admin);
+    refused(erin, &["pause", "a"], "forbidden").await?;
+    refused(&admin, &["pause", "a"], "lists no queue").await?;
+    world.apply(&team_of("a", &[&quota(2), "queues: [{name: work}, {name: rest}]"])).await?;
+    refused(&admin, &["pause", "a", "night"], "has no queue night; it has: work, rest").await?;
+    let paused = ["get", "team", "a", "-o", "jsonpath={.spec.queues[*].paused}"];
+    answered(&admin, &["pause", "a", "rest"]).await?;
+    ensure!(world.kubectl.ok(&paused).await? == "Hold", "one queue is paused");
+    answered(&admin, &["pause", "a", "--drain"]).await?;
+    ensure!(world.kubectl.ok(&paused).await? == "Drain Drain", "both are");
+    answered(&admin, &["resume", "a"]).await?;
+    ensure!(world.kubectl.ok(&paused).await?.trim().is_empty(), "both are open again");
+    Ok(())
+}
