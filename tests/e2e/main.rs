@@ -4,6 +4,7 @@ mod asked;
 mod attacks;
 mod boundaries;
 mod certificates;
+mod command;
 mod confinement;
 mod constraints;
 mod dead_nodes;

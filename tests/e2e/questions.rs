@@ -9,9 +9,9 @@ use kube::config::Kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use sluice::api::names;
-use sluice_harness::{Cluster, Kubernetes, Options, Outcome, User, World, eventually, patience};
-use tokio::process::Command;
+use sluice_harness::{Cluster, Kubernetes, Options, User, World, eventually, patience};
 
+use crate::command::{answered, comes_to_say, refused, sluice};
 use crate::support::{Job, SLUICE, nodes, running, team};
 use crate::verbs;
 
@@ -127,41 +127,6 @@ fn kubeconfig(world: &World, name: &str, credential: &str) -> Result<PathBuf> {
     let path = world.cluster.scratch()?.join(format!("{name}.kubeconfig"));
     std::fs::write(&path, text)?;
     Ok(path)
-}
-
-/// Runs the command line with this kubeconfig.
-pub async fn sluice(kubeconfig: &Path, arguments: &[&str]) -> Result<Outcome> {
-    let output = Command::new(SLUICE).args(arguments).env("KUBECONFIG", kubeconfig).output().await?;
-    Ok(Outcome {
-        success: output.status.success(),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
-}
-
-pub async fn answered(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
-    let outcome = sluice(kubeconfig, arguments).await?;
-    ensure!(outcome.success, "{arguments:?}: {}", outcome.stderr);
-    Ok(outcome.stdout)
-}
-
-pub async fn refused(kubeconfig: &Path, arguments: &[&str], why: &str) -> Result<()> {
-    let Outcome { success, stdout, stderr } = sluice(kubeconfig, arguments).await?;
-    ensure!(!success && stderr.contains(why), "{arguments:?} is not refused for {why:?}: {stdout}{stderr}");
-    ensure!(stderr.trim().lines().count() == 1, "more than one line: {stderr}");
-    Ok(())
-}
-
-/// Waits until the command succeeds and says this.
-pub async fn comes_to_say(kubeconfig: &Path, arguments: &[&str], text: &str) -> Result<String> {
-    eventually(&format!("{arguments:?} says {text:?}"), patience(), async || {
-        match sluice(kubeconfig, arguments).await {
-            Ok(outcome) if outcome.success && outcome.stdout.contains(text) => Ok(outcome.stdout),
-            Ok(outcome) => Err(format!("{}{}", outcome.stdout, outcome.stderr)),
-            Err(error) => Err(format!("{error:#}")),
-        }
-    })
-    .await
 }
 
 /// The response to a review that is posted to a replica without the API server.

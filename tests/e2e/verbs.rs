@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use sluice_harness::{User, World};
 
-use crate::questions::{answered, comes_to_say, refused, sluice};
+use crate::command::{answered, comes_to_say, refused, sluice};
 use crate::support::{quota, team_of};
 
 /// Job `mine` of namespace a waits for a Job of team b. `dora` may view namespace a, `erin` may edit it.

@@ -1,6 +1,7 @@
 //! The commands that act. Each writes an ordinary object as the user of the kubeconfig, so the rights, the audit log and the
 //! checks of the API server are those of `kubectl`; with `--verbose` it prints the same step for `kubectl`.
 
+mod call;
 mod object;
 mod queues;
 
@@ -9,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
+pub use self::call::Options;
+use self::call::with;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
 use super::ask::Filter;
-use super::cluster::{self, Cluster};
+use super::cluster::Cluster;
 use super::target::Target;
 use super::{Invalid, print};
 use crate::api::names;
@@ -23,18 +25,6 @@ use crate::view::WorkloadRow;
 
 /// The time between two looks at a workload that is waited for.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// Cluster and output of a command that acts.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Options {
-    /// Cluster and namespace.
-    #[command(flatten)]
-    pub cluster: cluster::Options,
-    /// Print the equivalent of each write for kubectl.
-    #[arg(long, short)]
-    pub verbose: bool,
-}
 
 /// The workloads of a command.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,12 +60,6 @@ pub enum Until {
     Start,
     /// The workload has ended.
     End,
-}
-
-/// Runs a conversation with the cluster.
-fn with<T>(options: &Options, talk: impl AsyncFnOnce(Cluster) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { talk(Cluster::connect(&options.cluster).await?).await })
 }
 
 /// What Sluice says of each workload that is named.
@@ -270,28 +254,4 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no duration such as 90s or 10m");
     let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(span).map_err(|_| wrong())
-}
-
-/// Prints a step for kubectl.
-fn tell(options: &Options, arguments: &[&str]) {
-    if options.verbose {
-        let quoted = arguments
-            .iter()
-            .map(|one| if one.contains(['{', ' ', '"']) { format!("'{one}'") } else { (*one).to_owned() });
-        // The output of a command that acts may be read by a program, so this goes beside it.
-        let _ = writeln!(stderr(), "kubectl {}", quoted.collect::<Vec<_>>().join(" "));
-    }
-}
-
-/// A refusal of the API server as one line.
-fn refused(label: &str, error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => Invalid(format!("{label}: {}", status.message)).into(),
-        other => anyhow::Error::new(other).context("cannot reach the cluster"),
-    }
-}
-
-/// A merge patch of one annotation.
-fn annotation(key: &str, value: Option<&str>) -> Value {
-    json!({"metadata": {"annotations": {key: value}}})
 }

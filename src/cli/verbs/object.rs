@@ -5,8 +5,9 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::{Invalid, Options, annotation, refused, tell};
+use super::call::{Options, refused, tell};
 use crate::api::names;
+use crate::cli::Invalid;
 use crate::cli::cluster::Cluster;
 use crate::kinds::Kinds;
 use crate::view::WorkloadRow;
@@ -93,7 +94,7 @@ impl Object {
         let select = format!("--selector={}={}", names::GROUP, self.name);
         let which = if self.group { &select } else { &self.name };
         tell(options, &["-n", &self.namespace, "annotate", "--overwrite", &self.word(), which, &change]);
-        self.patch(cluster, &annotation(key, value)).await
+        self.patch(cluster, &json!({"metadata": {"annotations": {key: value}}})).await
     }
 
     /// Takes back the suspension by its user.

@@ -4,9 +4,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::{Invalid, Options, refused, tell, with};
+use super::call::{Options, refused, tell, with};
 use crate::api::team::Team;
-use crate::cli::print;
+use crate::cli::{Invalid, print};
 
 /// A queue.
 #[derive(Clone, Debug, clap::Args)]
