@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Usual places of a login shell's PATH that not every make has.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test check build fmt lint unit soak chaos golden e2e cluster cluster-up cluster-down \
+.PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
         bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image image-test need packages
 
 # docker or podman
@@ -23,7 +23,7 @@ demo-down: ## stop the demo's control plane and its Sluice
 	@cargo build --quiet --example demo
 	@target/debug/examples/demo down
 
-test: need packages fmt lint unit cluster e2e ## all tests: style, unit, property and end-to-end tests
+test: need packages fmt lint unit cluster e2e faults ## all tests: style, unit, property and end-to-end tests, and 100 faults
 
 check: need fmt lint unit ## the fast tests
 
@@ -50,6 +50,9 @@ chaos: export SEED ?= $(shell date +%s)
 chaos: export FAULTS ?= 1000
 chaos: packages cluster ## two replicas under random load and FAULTS=1000 faults drawn from a SEED, watched by an observer
 	cargo test --test chaos -- --nocapture
+
+faults: packages cluster ## the same with 100 faults of a fixed seed, in four minutes
+	cargo test --test chaos no_law_is_broken_under_faults
 
 golden: export GOLDEN = write
 golden: ## write tests/golden again, after an intended change of decisions

@@ -7,6 +7,7 @@
 mod books;
 mod ending;
 mod faults;
+mod judge;
 mod load;
 mod plan;
 mod take_over;
@@ -20,8 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use sluice_harness::{Cluster, Options, Sluice, View, World};
 
-use crate::books::Judge;
 use crate::faults::Faults;
+use crate::judge::Judge;
 use crate::plan::Act;
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");

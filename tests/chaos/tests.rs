@@ -7,8 +7,9 @@ use serde_json::json;
 use sluice::api::record::Eviction;
 use sluice_harness::{JobView, NodeView, PodView, View};
 
-use crate::books::{Books, Claim, Judge, Node, Team};
+use crate::books::{Books, Claim, Node, Team};
 use crate::ending::unfinished;
+use crate::judge::Judge;
 
 fn team(guarantee: i64, limit: Option<i64>) -> Team {
     Team { guarantee, limit, ..Team::default() }
@@ -84,6 +85,15 @@ fn an_owner_within_its_guarantee_loses_nothing_to_another_team() {
     // Its team was deleted, and made again later.
     let deleted = Books { teams: BTreeMap::new(), ..evicted(0, "b/y", "Reclaimed", 0) };
     assert!(breaches([using(2), deleted, evicted(0, "b/y", "Reclaimed", 0)]).is_empty());
+    // Its guarantee was raised a moment before, or long before.
+    let later = |after: i64| {
+        let mut low = using(2);
+        low.teams.get_mut("a").expect("team a").guarantee = 1;
+        let then = (0..4).map(|_| Books { taken: 1, ..using(2) });
+        let went = Books { taken: after, ..evicted(0, "b/y", "Reclaimed", after) };
+        breaches([low].into_iter().chain(then).chain([went])).len()
+    };
+    assert_eq!((later(9_000), later(30_000)), (0, 1));
     // No guarantee protects what is larger from work within guarantee.
     let large = |books: Books| Books { sizes: BTreeMap::from([("a/x".to_owned(), 3)]), ..books };
     let went = |reason| breaches([large(using(0)), large(evicted(0, "b/y", reason, 0))]).len();
