@@ -162,8 +162,9 @@ impl Books {
 
     /// Law 2: notes the Jobs that could start if a Job of a borrowing team went.
     ///
-    /// Only what is certain counts: Jobs of one pod, and as victims Jobs that are neither elastic nor of a queue that is
-    /// never preempted, of teams without work that is larger than their guarantees.
+    /// Only what is certain counts: Jobs of one pod before which no work of their team waits, because that may have a
+    /// reservation of the team's quota (law 7); and as victims Jobs that are neither elastic nor of a queue that is never
+    /// preempted, of teams without work that is larger than their guarantees.
     fn note_starved(&mut self, view: &View) {
         let waits = |job: &&JobView| job.queued() && job.parallelism == 1 && !job.deleting;
         for job in view.jobs.iter().filter(waits) {
@@ -174,7 +175,14 @@ impl Books {
             };
             let known = self.teams.get(team).is_some_and(|team| !team.capped);
             let path: Vec<&str> = self.path(team).collect();
+            let before = |other: &JobView| {
+                let other_waits = other.queued() && other.namespace == *team && other.name != job.name;
+                other_waits && (other.created <= job.created || other.queue.as_deref() == Some("fixed"))
+            };
+            let groups = |pod: &PodView| pod.gated && pod.namespace == *team;
+            let is_first = !view.jobs.iter().any(before) && !view.pods.iter().any(groups);
             if known
+                && is_first
                 && path.iter().all(|at| fits(at))
                 && view.jobs.iter().any(|other| self.borrows(other, &path, job.gpus, view))
             {

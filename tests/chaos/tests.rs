@@ -194,6 +194,15 @@ fn an_owner_that_waits_while_borrowers_run_is_a_breach() {
     assert_eq!(seen(|_, teams| teams.extend([("a".to_owned(), team(1, None))])), 0, "not within guarantee");
     assert_eq!(seen(|view, _| view.nodes.iter_mut().for_each(|(_, node)| node.cordoned = true)), 0);
     assert_eq!(seen(|view, _| view.jobs.iter_mut().for_each(|job| job.elastic = true)), 0);
+    let older = |view: &mut View, _: &mut BTreeMap<String, Team>| view.jobs.push(job("a", "older", 8, None));
+    assert_eq!(seen(older), 0, "it may wait behind a reservation");
+    assert_eq!(
+        seen(|view, _| {
+            view.jobs.push(JobView { created: Some(Timestamp::MAX), ..job("a", "younger", 8, None) });
+        }),
+        1,
+        "what stands behind it reserves nothing before it"
+    );
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct JobView {
     pub queue: Option<String>,
     /// Whether the Job may run with fewer pods than it wants.
     pub elastic: bool,
+    /// When it was submitted.
+    pub created: Option<Timestamp>,
 }
 
 impl JobView {
@@ -118,6 +120,7 @@ impl JobView {
             deleting: job.metadata.deletion_timestamp.is_some(),
             queue: job.labels().get(names::QUEUE).cloned(),
             elastic: annotation(names::MIN_PARALLELISM).is_some(),
+            created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
             parallelism: spec.parallelism.unwrap_or(1),
             priority_class: spec.template.spec.and_then(|pod| pod.priority_class_name),
         }
