@@ -110,7 +110,9 @@ The cluster and Sluice keep running. Try it yourself:
   export KUBECONFIG={}
   kubectl get teams                              # quota and usage
   kubectl apply -f examples/job.yaml             # a plain Job of team A
-  kubectl get jobs --all-namespaces              # running and waiting Jobs
+  target/debug/sluice queue -A                   # running and waiting work, with reasons
+  target/debug/sluice explain team-a/hello       # one Job: the rule and the numbers
+  target/debug/sluice teams -A; target/debug/sluice nodes -A
   kubectl describe job hello --namespace team-a  # its Events
   curl http://{}/metrics
 
