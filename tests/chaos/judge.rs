@@ -2,7 +2,7 @@
 //!
 //! Lists of several kinds are not of one instant, so a breach counts only if several snapshots in a row show it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sluice::api::record::Eviction;
 
@@ -32,6 +32,8 @@ pub struct Judge {
     edits: BTreeMap<String, i64>,
     /// The evictions that were judged, with the time of their first snapshot.
     seen: BTreeMap<String, (Eviction, i64)>,
+    /// What was charged to each team in the last snapshots.
+    charges: BTreeMap<String, VecDeque<i64>>,
     /// All breaches so far.
     pub breaches: Vec<String>,
     /// All evictions so far.
@@ -68,7 +70,16 @@ impl Judge {
         }
         suspects.extend(books.touched.iter().map(|what| format!("law 13: {what} carries marks of Sluice")));
         suspects.extend(books.starved.iter().map(|what| format!("law 2: {what}, and borrowers run")));
-        for (team, said) in books.said.iter().filter(|(team, said)| **said != books.charged(team)) {
+        // What a status says was true within the last half minute; between two leaders it is late.
+        for team in books.said.keys() {
+            let charges = self.charges.entry(team.clone()).or_default();
+            charges.push_back(books.charged(team));
+            if charges.len() > LATE {
+                charges.pop_front();
+            }
+        }
+        let wrong = |(team, said): &(&String, &i64)| !self.charges[*team].contains(said);
+        for (team, said) in books.said.iter().filter(wrong) {
             let suspect = format!("law 16: the status of team {team} is not what its pods and records hold");
             details.insert(suspect.clone(), format!("{suspect}: {said} for {}", books.charged(team)));
             suspects.push(suspect);
