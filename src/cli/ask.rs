@@ -78,12 +78,6 @@ impl Filter {
     }
 }
 
-/// Runs a conversation with the cluster.
-fn with<T>(options: &Options, talk: impl AsyncFnOnce(Cluster) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { talk(Cluster::connect(&options.cluster).await?).await })
-}
-
 /// Teams and their queues.
 async fn all_teams(cluster: &Cluster) -> anyhow::Result<Teams> {
     let spec = QuestionSpec { teams: Some(TeamsFilter::default()), ..QuestionSpec::default() };
@@ -92,7 +86,7 @@ async fn all_teams(cluster: &Cluster) -> anyhow::Result<Teams> {
 
 /// `sluice teams`.
 pub fn teams(options: &Options) -> anyhow::Result<()> {
-    let teams = with(options, async |cluster| all_teams(&cluster).await)?;
+    let teams = cluster::with(&options.cluster, async |cluster| all_teams(&cluster).await)?;
     let accelerators = in_quotas(options, &teams);
     print::answer(options.output, &teams, |teams| table::teams(teams, &accelerators))
 }
@@ -100,7 +94,7 @@ pub fn teams(options: &Options) -> anyhow::Result<()> {
 /// `sluice nodes`.
 pub fn nodes(options: &Options) -> anyhow::Result<()> {
     let spec = QuestionSpec { nodes: Some(NodesFilter::default()), ..QuestionSpec::default() };
-    let nodes: Vec<NodeRow> = with(options, async |cluster| cluster.ask(spec).await)?;
+    let nodes: Vec<NodeRow> = cluster::with(&options.cluster, async |cluster| cluster.ask(spec).await)?;
     print::answer(options.output, &nodes, |nodes| table::nodes(nodes))
 }
 
@@ -108,7 +102,7 @@ pub fn nodes(options: &Options) -> anyhow::Result<()> {
 pub fn queue(options: &Options, filter: Filter) -> anyhow::Result<()> {
     let configured = options.accelerators.accelerators();
     let with_quotas = options.output == print::Output::Table && configured.depend_on_quotas();
-    let (workloads, accelerators) = with(options, async |cluster| {
+    let (workloads, accelerators) = cluster::with(&options.cluster, async |cluster| {
         let workloads: Vec<WorkloadRow> = cluster.ask(filter.question()).await?;
         if with_quotas && !workloads.is_empty() {
             return Ok((workloads, in_quotas(options, &all_teams(&cluster).await?)));
@@ -120,7 +114,7 @@ pub fn queue(options: &Options, filter: Filter) -> anyhow::Result<()> {
 
 /// `sluice explain`. The workload may be named without its namespace.
 pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
-    let (target, mut found) = with(options, async |mut cluster| {
+    let (target, mut found) = cluster::with(&options.cluster, async |mut cluster| {
         let target = Target::read(words, options.cluster.namespace(), &cluster.namespace)?;
         cluster.namespace.clone_from(&target.namespace);
         let namespace = cluster.all.then(|| target.namespace.clone());
@@ -144,7 +138,7 @@ pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
 
 /// `sluice what-if`.
 pub fn what_if(options: &Options, file: &Path) -> anyhow::Result<()> {
-    let row = with(options, async |mut cluster| {
+    let row = cluster::with(&options.cluster, async |mut cluster| {
         let given = options.cluster.namespace();
         let job = read_job(file, given, &cluster.namespace)?;
         if let Some(namespace) = job.pointer("/metadata/namespace").and_then(Value::as_str) {

@@ -60,6 +60,15 @@ pub struct Cluster {
     pub all: bool,
 }
 
+/// Runs a conversation with the cluster.
+///
+/// # Errors
+/// When there is no usable kubeconfig, and those of the conversation.
+pub fn with<T>(options: &Options, talk: impl AsyncFnOnce(Cluster) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { talk(Cluster::connect(options).await?).await })
+}
+
 impl Cluster {
     /// Connects as the user of the kubeconfig.
     ///

@@ -3,7 +3,7 @@
 use std::io::{Write as _, stderr};
 
 use crate::cli::Invalid;
-use crate::cli::cluster::{self, Cluster};
+use crate::cli::cluster;
 
 /// Cluster and output of a command that acts.
 #[derive(Clone, Debug, clap::Args)]
@@ -15,12 +15,6 @@ pub struct Options {
     /// Print the equivalent of each write for kubectl.
     #[arg(long, short)]
     pub verbose: bool,
-}
-
-/// Runs a conversation with the cluster.
-pub fn with<T>(options: &Options, talk: impl AsyncFnOnce(Cluster) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { talk(Cluster::connect(&options.cluster).await?).await })
 }
 
 /// Prints a step for kubectl.

@@ -12,11 +12,10 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 
 pub use self::call::Options;
-use self::call::with;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
 use super::ask::Filter;
-use super::cluster::Cluster;
+use super::cluster::{self, Cluster};
 use super::target::Target;
 use super::{Invalid, print};
 use crate::api::names;
@@ -102,7 +101,7 @@ fn annotate(
     value: Option<String>,
     meaning: &str,
 ) -> anyhow::Result<()> {
-    with(options, async |cluster| {
+    cluster::with(&options.cluster, async |cluster| {
         for row in find(options, &cluster, workloads).await? {
             let object = Object::of(&row)?;
             object.annotate(&cluster, options, key, value.as_deref()).await?;
@@ -120,7 +119,7 @@ pub fn hold(options: &Options, workloads: &Workloads) -> anyhow::Result<()> {
 
 /// `sluice release`.
 pub fn release(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
-    with(options, async |cluster| {
+    cluster::with(&options.cluster, async |cluster| {
         for row in find(options, &cluster, workloads).await? {
             let object = Object::of(&row)?;
             if row.head.reason == "HeldByUser" {
@@ -142,7 +141,7 @@ pub fn order(options: &Options, order: i32, workloads: &Workloads) -> anyhow::Re
 
 /// `sluice top`: the order that is one above the highest of the same user's objects of that kind in the namespace.
 pub fn top(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
-    with(options, async |cluster| {
+    cluster::with(&options.cluster, async |cluster| {
         for row in find(options, &cluster, workloads).await? {
             let object = Object::of(&row)?;
             let order = object.highest_order(&cluster, row.user.as_deref()).await?.saturating_add(1);
@@ -168,7 +167,7 @@ pub fn cancel(options: &Options, chosen: Chosen) -> anyhow::Result<()> {
             "name the workloads to delete, or choose them with --me, --user, --team, --queue or --state";
         return Err(Invalid(line.to_owned()).into());
     }
-    with(options, async |cluster| {
+    cluster::with(&options.cluster, async |cluster| {
         let rows = if workloads.is_empty() {
             cluster.ask(filter.question()).await?
         } else {
@@ -215,7 +214,7 @@ pub fn wait(
     timeout: Option<Duration>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    with(options, async |cluster| {
+    cluster::with(&options.cluster, async |cluster| {
         for row in find(options, &cluster, workloads).await? {
             let label = Object::of(&row)?.label();
             let target = Target::read(

@@ -4,9 +4,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::call::{Options, refused, tell, with};
+use super::call::{Options, refused, tell};
 use crate::api::team::Team;
-use crate::cli::{Invalid, print};
+use crate::cli::{Invalid, cluster, print};
 
 /// A queue.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub fn resume(options: &Options, queue: &QueueArgument) -> anyhow::Result<()> {
 
 fn write(options: &Options, asked: &QueueArgument, value: &str, meaning: &str) -> anyhow::Result<()> {
     let QueueArgument { team, queue } = asked;
-    with(options, async |cluster| {
+    cluster::with(&options.cluster, async |cluster| {
         let label = format!("team {team}");
         let teams: Api<Team> = Api::all(cluster.client());
         let object = teams.get(team).await.map_err(|error| refused(&label, error))?;
