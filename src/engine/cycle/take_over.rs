@@ -1,5 +1,5 @@
 //! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise
-//! wait or evict more (law 8).
+//! wait or evict more (law 8). Within a team the order decides (law 9).
 
 use crate::cycle::nominate::{freed_by, nominate_for, still_runs};
 use crate::cycle::{requeue, reserve};
@@ -35,6 +35,9 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
 /// A placement in the capacity that is nominated to a borrowing preemptor, and what is free beside it.
 fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> Option<Placement> {
     let Attempt { waiting, pool, nodes, .. } = attempt;
+    if goes_first(state, nomination, attempt) {
+        return None;
+    }
     let borrows = nomination.pool == pool && !nomination.victims.is_empty();
     // What the holders of parts of a device leave depends on which device they have.
     if !borrows || !state.nodes.demand(&nomination.need).fractions().is_empty() {
@@ -54,4 +57,12 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
         freed.give(*node, &nomination.id, &nomination.need, *pods);
     }
     Capacity::Settled(&freed).place(state, waiting, pool, nodes)
+}
+
+/// Whether a preemptor stands before its sibling in the order of their team (law 9), so that the sibling leaves it the
+/// capacity that is being cleared.
+fn goes_first(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> bool {
+    let waiting = attempt.waiting;
+    let priority = |id| state.get(id).map(|info| state.priority_of(info));
+    nomination.team == waiting.team && priority(&nomination.id) >= priority(&waiting.id)
 }

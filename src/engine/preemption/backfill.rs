@@ -9,7 +9,7 @@ use crate::preemption::preemptor::Masked;
 use crate::preemption::search::{Basis, Search, request_of};
 use crate::state::freed::Freed;
 use crate::state::quotas::{Account, Hypothetical};
-use crate::state::rules::{free, lending_allows, occupy, oversize_in};
+use crate::state::rules::{free, free_on, lending_allows, occupy, oversize_in};
 use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
 use crate::types::submission::SubmissionOrder;
@@ -59,14 +59,25 @@ impl Search<'_> {
         }
         let gone: Vec<&WorkloadId> =
             outcome.parts.iter().map(|part| &self.candidates[part.candidate].info.workload.id).collect();
+        let unmasked = self.unmasked(&outcome.freed_in_all);
         above.any(|sibling| {
-            let mut freed = self.unmasked(&outcome.freed_in_all);
-            for other in cluster.holders(preemptor.pool, preemptor.team) {
-                let lower =
-                    self.runs_preemptible(other) && cluster.priority_of(other) < cluster.priority_of(sibling);
-                if lower && !gone.contains(&&other.workload.id) {
-                    free(&mut freed, other);
+            let below = cluster.priority_of(sibling);
+            let lower = |other: &WorkloadInfo| {
+                other.team == preemptor.team
+                    && self.runs_preemptible(other)
+                    && cluster.priority_of(other) < below
+                    && !gone.contains(&&other.workload.id)
+            };
+            let mut freed = unmasked.clone();
+            if self.confined {
+                // Elsewhere the sibling could have preempted before, so only these nodes make a difference.
+                for node in &self.nodes {
+                    let there = cluster.occupants(*node).filter(|(other, _)| lower(other));
+                    there.for_each(|(other, _)| free_on(&mut freed, other, *node));
                 }
+            } else {
+                let holders = cluster.holders(preemptor.pool, preemptor.team);
+                holders.filter(|other| lower(other)).for_each(|other| free(&mut freed, other));
             }
             self.would_fit(sibling, &freed, std::iter::empty())
         })

@@ -59,19 +59,25 @@ impl Search<'_> {
         excluded
     }
 
-    /// Whether any set of victims can make the preemptor be within guarantee. In its own team's guarantee, only lower
+    /// Whether some set of victims could make the preemptor be within guarantee. In its own team's guarantee, only lower
     /// priorities of the team and victims of the teams below free quota.
     fn can_be_within_guarantee(&self) -> bool {
         let (cluster, preemptor) = (self.cluster, &self.preemptor);
-        let quotas = &cluster.quotas;
-        let mut hypothetical = self.assumptions.hypothetical.clone();
-        let siblings = cluster.reclaimable(preemptor.pool, preemptor.team);
-        let lower = siblings.filter(|sibling| cluster.priority_of(sibling) < preemptor.priority);
-        for sibling in lower.filter(|sibling| !self.assumptions.gone.contains(&sibling.workload.id)) {
-            quotas.assume(&mut hypothetical, sibling.account(), &sibling.staying_total(), -1);
+        let (pool, team, quotas) = (preemptor.pool, preemptor.team, &cluster.quotas);
+        if quotas.has_children(team) {
+            return true;
         }
-        quotas.has_children(preemptor.team)
-            || quotas.own_guarantee_would_hold(preemptor.pool, preemptor.team, preemptor.total, &hypothetical)
+        let mut hypothetical = self.assumptions.hypothetical.clone();
+        let lower = cluster.totals.reclaimable_below(pool, team, preemptor.priority);
+        quotas.assume(&mut hypothetical, team, &lower, -1);
+        // The assumptions count without these already.
+        for gone in self.assumptions.gone.iter().filter_map(|id| cluster.get(id)) {
+            let is_lower = gone.team == team && cluster.priority_of(gone) < preemptor.priority;
+            if is_lower && gone.usage.pool == pool && cluster.totals.is_reclaimable(gone) {
+                quotas.assume(&mut hypothetical, team, &gone.staying_total(), 1);
+            }
+        }
+        quotas.own_guarantee_would_hold(pool, team, preemptor.total, &hypothetical)
     }
 
     /// Sorts the candidates by the cost of each alone, the cheapest first.

@@ -212,6 +212,17 @@ impl<'a> Search<'a> {
 
     /// Whether more pods of the preemptor fit on a node once these candidates are gone.
     fn gains_capacity(&self, node: NodeId, there: &[Candidate<'_>]) -> bool {
+        // If the scarcest resource does not suffice for one pod, the exact count is not needed.
+        if let Some(resource) = scarcest(self.cluster, self.preemptor.need) {
+            let held = |candidate: &Candidate<'_>| {
+                let pods = candidate.info.usage.staying().get(&node).copied().unwrap_or(0);
+                candidate.info.need.get(resource).saturating_mul(i64::from(pods))
+            };
+            let most = there.iter().map(held).fold(self.free(node, resource), i64::saturating_add);
+            if most < self.preemptor.need.get(resource) {
+                return false;
+            }
+        }
         let mut freed = self.assumptions.freed.on(node);
         let fits = |freed: &Freed| {
             placement::capacity_for(self.cluster, node, self.preemptor.need, Capacity::Settled(freed))

@@ -56,9 +56,10 @@ struct Sums {
     running: BTreeMap<Priority, (usize, Vector)>,
     /// The same for preemptible ones.
     evictable: BTreeMap<Priority, (usize, Vector)>,
-    /// Workloads that may be evicted or shrunk, the newest first, and their number by priority.
+    /// Workloads that may be evicted or shrunk, the newest first.
     reclaimable: BTreeSet<Newest>,
-    priorities: BTreeMap<Priority, usize>,
+    /// Their usage, by priority, with their number.
+    reclaimable_sums: BTreeMap<Priority, (usize, Vector)>,
     /// The distinct smallest parts that can be reclaimed from one of these, with the number of workloads for
     /// each.
     parts: BTreeMap<Vec<(usize, i64)>, (usize, Vector)>,
@@ -85,7 +86,7 @@ impl UsageTotals {
         }
         if let Some(least) = &contribution.least {
             sums.reclaimable.insert(contribution.newest.clone());
-            *sums.priorities.entry(contribution.priority).or_default() += 1;
+            add(&mut sums.reclaimable_sums);
             let part = sums.parts.entry(least.nonzero().collect());
             part.or_insert_with(|| (0, least.clone())).0 += 1;
         }
@@ -111,12 +112,7 @@ impl UsageTotals {
         }
         if let Some(least) = &contribution.least {
             sums.reclaimable.remove(&contribution.newest);
-            if let Some(count) = sums.priorities.get_mut(&contribution.priority) {
-                *count -= 1;
-                if *count == 0 {
-                    sums.priorities.remove(&contribution.priority);
-                }
-            }
+            subtract(&mut sums.reclaimable_sums);
             let part: Vec<(usize, i64)> = least.nonzero().collect();
             if let Some((count, _)) = sums.parts.get_mut(&part) {
                 *count -= 1;
@@ -138,7 +134,7 @@ impl UsageTotals {
     /// The lowest priority among the reclaimable workloads of a team.
     #[must_use]
     pub fn lowest(&self, pool: PoolId, team: TeamId) -> Option<Priority> {
-        self.0.get(&(pool, team))?.priorities.first_key_value().map(|(priority, _)| *priority)
+        self.0.get(&(pool, team))?.reclaimable_sums.first_key_value().map(|(priority, _)| *priority)
     }
 
     /// The teams with reclaimable workloads.
@@ -167,6 +163,19 @@ impl UsageTotals {
     pub fn parts(&self, pool: PoolId, team: TeamId) -> impl Iterator<Item = &Vector> {
         let sums = self.0.get(&(pool, team)).into_iter();
         sums.flat_map(|sums| sums.parts.values()).map(|(_, part)| part)
+    }
+
+    /// The usage of a team's reclaimable workloads with a lower priority.
+    #[must_use]
+    pub fn reclaimable_below(&self, pool: PoolId, team: TeamId, priority: Priority) -> Vector {
+        self.0.get(&(pool, team)).map_or_else(Vector::default, |sums| below(&sums.reclaimable_sums, priority))
+    }
+
+    /// Whether a workload is reclaimable.
+    #[must_use]
+    pub fn is_reclaimable(&self, info: &WorkloadInfo) -> bool {
+        let sums = self.0.get(&(info.usage.pool, info.team));
+        sums.is_some_and(|sums| sums.reclaimable.contains(&Newest::of(info)))
     }
 
     /// The usage of a team's running workloads with a lower priority.

@@ -61,13 +61,13 @@ fn caps(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Vec<Ca
 /// What a workload holds of that level's resource.
 fn held_of(state: &ClusterState, info: &WorkloadInfo, pool: PoolId, level: &Level, resource: usize) -> i64 {
     let below = |at: &TeamId| info.usage.pool == pool && state.quotas.team(info.team).path.contains(at);
-    let held = match level {
-        Level::Limit(at) if below(at) => info.staying_total(),
-        Level::Guarantee(at) if info.charged_fixed && below(at) => info.staying_total(),
-        Level::Queue(team, queue) if info.team == *team && info.charged_queue == *queue => info.held(),
+    let pods = match level {
+        Level::Limit(at) if below(at) => info.usage.staying_pods(),
+        Level::Guarantee(at) if info.charged_fixed && below(at) => info.usage.staying_pods(),
+        Level::Queue(team, queue) if info.team == *team && info.charged_queue == *queue => info.usage.pods,
         _ => return 0,
     };
-    held.get(resource)
+    info.need.get(resource).saturating_mul(i64::from(pods))
 }
 
 /// The workloads that hold a resource at a level, with the amounts.
