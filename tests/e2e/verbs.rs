@@ -33,6 +33,12 @@ async fn waiting_work_is_held_and_ordered(world: &World, dora: &Path, erin: &Pat
     let order =
         ["get", "job", "mine", "--namespace=a", "-o", r"jsonpath={.metadata.annotations.sluice\.dev/order}"];
     ensure!(world.kubectl.ok(&order).await? == "6", "top is one above the highest order");
+    refused(erin, &["order", "7", "mine", "--across-users"], "needs the verb manage on the Team").await?;
+    let admin = world.cluster.kubeconfig(User::Admin);
+    answered(&admin, &["order", "7", "a/mine", "--across-users"]).await?;
+    refused(erin, &["order", "8", "mine", "--across-users"], "needs the verb manage on the Team").await?;
+    answered(erin, &["order", "6", "mine"]).await?;
+    ensure!(answered(erin, &["release", "mine"]).await? == "job a/mine is not on hold\n");
     let waits = sluice(erin, &["wait", "mine", "--timeout=1s"]).await?;
     ensure!(!waits.success && waits.stderr.contains("job a/mine still waits"), "{waits:?}");
     Ok(())
