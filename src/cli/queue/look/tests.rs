@@ -19,7 +19,7 @@ fn screen(width: u16) -> Screen {
 fn workload(number: usize) -> WorkloadRow {
     let at = |seconds: i64| now().checked_add(SignedDuration::from_secs(seconds)).expect("a time");
     let age = 60 + 977 * i64::try_from(number).expect("a small number");
-    let user = if number % 2 == 0 { "alice" } else { "bob.miller@example.com" };
+    let user = if number.is_multiple_of(2) { "alice" } else { "bob.miller@example.com" };
     let mut row = json!({
         "kind": "Job", "namespace": "vision", "name": format!("train-resnet50-imagenet-lr{number}"),
         "team": "vision", "queue": "training", "user": user,
