@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use sluice_harness::{User, World};
 
 use crate::command::{answered, comes_to_say, refused, sluice};
-use crate::support::{quota, team_of};
+use crate::support::{Job, quota, team_of};
 
 /// Job `mine` of namespace a waits for a Job of team b. `dora` may view namespace a, `erin` may edit it.
 pub async fn act(world: &World, dora: &Path, erin: &Path) -> Result<()> {
@@ -39,6 +39,10 @@ async fn waiting_work_is_held_and_ordered(world: &World, dora: &Path, erin: &Pat
     refused(erin, &["order", "8", "mine", "--across-users"], "needs the verb manage on the Team").await?;
     answered(erin, &["order", "6", "mine"]).await?;
     ensure!(answered(erin, &["release", "mine"]).await? == "job a/mine is not on hold\n");
+    world.kubectl.apply(&Job::new("a", "none").spec("parallelism: 0").manifest()).await?;
+    comes_to_say(erin, &["explain", "none", "--output=json"], "\"HeldByUser\"").await?;
+    refused(erin, &["release", "none"], "asks for no pods, so there is nothing to release").await?;
+    world.kubectl.ok(&["delete", "job", "none", "--namespace=a"]).await?;
     let waits = sluice(erin, &["wait", "mine", "--timeout=1s"]).await?;
     ensure!(!waits.success && waits.stderr.contains("job a/mine still waits"), "{waits:?}");
     Ok(())
