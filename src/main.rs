@@ -10,6 +10,7 @@ fn main() -> ExitCode {
         eprintln!("sluice: the TLS crypto provider was installed twice");
         return ExitCode::FAILURE;
     }
+    sluice::cli::complete();
     let cli = Cli::parse();
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -46,7 +46,8 @@ fn the_pages_are_those_that_the_code_generates() {
         assert!(read(&folder.join(file)) == *text, "docs/reference/{file} is stale: run `make reference`");
     }
     let generated: BTreeSet<PathBuf> = pages.iter().map(|page| folder.join(page.file)).collect();
-    assert_eq!(files(&folder, "md").into_iter().collect::<BTreeSet<_>>(), generated);
+    let found = ["md", "json"].iter().flat_map(|extension| files(&folder, extension));
+    assert_eq!(found.collect::<BTreeSet<_>>(), generated);
 }
 
 /// The names that the sources give to metrics: the first text behind each `Opts::new(`.

@@ -152,22 +152,43 @@ impl Board {
             }
         }
         let mut lines = vec!["  Events of Sluice".to_owned()];
-        lines.extend(groups.iter().rev().map(|(event, count)| {
+        let width = terminal_size::terminal_size().map_or(120, |(width, _)| usize::from(width.0));
+        lines.extend(groups.iter().rev().flat_map(|(event, count)| {
             let time = event.event_time.as_ref().map(|time| time.0.strftime("%H:%M:%S").to_string());
             let name = event.regarding.as_ref().and_then(|object| object.name.as_deref()).unwrap_or_default();
             let others = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            format!(
-                "  {} {:<9} {}/{name}{others}: {}",
+            let line = format!(
+                "{} {:<9} {}/{name}{others}: {}",
                 time.unwrap_or_default(),
                 event.reason.as_deref().unwrap_or_default(),
                 namespace(event),
                 event.note.as_deref().unwrap_or_default()
-            )
+            );
+            wrapped(&line, width)
         }));
         // The height is constant, so that the view does not jump.
-        lines.resize(EVENTS + 1, String::new());
+        lines.resize(2 * EVENTS + 1, String::new());
         lines
     }
+}
+
+/// A text as two indented lines of whole words; what does not fit into them is left out.
+fn wrapped(text: &str, width: usize) -> [String; 2] {
+    let mut lines = ["  ".to_owned(), "           ".to_owned()];
+    let mut at = 0;
+    for word in text.split(' ') {
+        let fits = |line: &String| line.chars().count() + word.chars().count() + 2 < width;
+        if at == 0 && !fits(&lines[0]) {
+            at = 1;
+        }
+        if at == 1 && !fits(&lines[1]) {
+            lines[1].push('…');
+            break;
+        }
+        lines[at].push_str(word);
+        lines[at].push(' ');
+    }
+    lines.map(|line| line.trim_end().to_owned())
 }
 
 /// The namespace of an Event.

@@ -36,6 +36,9 @@ pub const GROUP_SIZE: &str = "sluice.dev/group-size";
 pub const HOLD: &str = "sluice.dev/hold";
 /// A whole number that orders the work of one user in a queue; the highest comes first.
 pub const ORDER: &str = "sluice.dev/order";
+/// A whole number that orders the work of a team whatever the user, for accounts that may `manage` the Team; the highest
+/// comes first.
+pub const TEAM_ORDER: &str = "sluice.dev/team-order";
 /// A time in RFC 3339: a workload that was admitted before it is evicted once, back to its place in the queue.
 pub const REQUEUE: &str = "sluice.dev/requeue";
 
@@ -86,7 +89,7 @@ pub const PREFIX: &str = "sluice.dev/";
 /// The labels of Jobs and Pods.
 pub const LABELS: [&str; 6] = [TEAM, QUEUE, GROUP, PLACED, OWN_AFFINITY, TWIN];
 /// The annotations of Jobs and Pods.
-pub const ANNOTATIONS: [&str; 22] = [
+pub const ANNOTATIONS: [&str; 23] = [
     POOL,
     TIME_LIMIT,
     MIN_PARALLELISM,
@@ -100,6 +103,7 @@ pub const ANNOTATIONS: [&str; 22] = [
     GROUP_SIZE,
     HOLD,
     ORDER,
+    TEAM_ORDER,
     REQUEUE,
     PREEMPTIBLE,
     HELD,

@@ -184,7 +184,7 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
         let answer = JSONSchemaProps {
             type_: Some("object".to_owned()),
             description: Some(
-                "The answer, written by Sluice: `rows`, their `version`, the time `at`, and a `cursor` if there are more."
+                "The answer, written by Sluice: `rows`, their `version` and `total` number, the time `at`, and a `cursor` if there are more."
                     .to_owned(),
             ),
             x_kubernetes_preserve_unknown_fields: Some(true),

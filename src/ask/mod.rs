@@ -339,7 +339,9 @@ async fn workloads(
         queue,
         user: if me { Some(caller.to_owned()) } else { user },
     };
-    let rows = state.asker.ask(|to| Question::Workloads(choice, to)).await.ok_or_else(stopping)?;
+    let accelerators = state.accelerators.clone();
+    let rows =
+        state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await.ok_or_else(stopping)?;
     let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
     let wanted = |row: &WorkloadRow| match &states[..] {
         [] => row.head.state != Phase::Finished.code(),
@@ -358,7 +360,12 @@ async fn explained(
     let namespace = scope.namespace(namespace.as_deref())?;
     let namespace = namespace
         .ok_or_else(|| Refusal::invalid("spec.explain.namespace: a ClusterQuestion must name it"))?;
-    let rows = state.asker.ask(|to| Question::Workload(namespace, name, to)).await.ok_or_else(stopping)?;
+    let accelerators = state.accelerators.clone();
+    let rows = state
+        .asker
+        .ask(|to| Question::Workload((namespace, name), accelerators, to))
+        .await
+        .ok_or_else(stopping)?;
     listed(state, scope, spec, rows).await
 }
 

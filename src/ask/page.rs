@@ -52,7 +52,7 @@ pub fn page<T: Serialize>(
         page.push(row);
         last = Some(key);
     }
-    let mut answer = json!({"version": version, "rows": page});
+    let mut answer = json!({"version": version, "total": rows.len(), "rows": page});
     if let Some(last) = last.filter(|_| more) {
         answer["cursor"] = last.clone().into();
     }

@@ -31,7 +31,8 @@ impl Sight<'_> {
         let none = Amounts::new();
         row.head.message = self.sentence(&row.head.message, &none);
         self.eta(&mut row.eta, &none);
-        for name in &mut row.displaced {
+        for name in row.displaced.iter_mut().chain(row.victims.iter_mut().map(|victim| &mut victim.workload))
+        {
             *name = self.sentence(name, &none);
         }
     }

@@ -1,115 +1,74 @@
-//! The commands that ask a running Sluice.
+//! The commands that ask a running Sluice about teams, nodes and single workloads.
 
-use std::path::Path;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use serde_json::Value;
 
 use super::cluster::{self, Cluster};
+use super::print::{self, Answer};
+use super::screen::Screen;
 use super::target::Target;
-use super::{Invalid, print, table};
-use crate::api::question::{
-    ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
-};
-use crate::options::AcceleratorOptions;
+use super::{Invalid, columns, grid, table};
+use crate::api::question::{ExplainFilter, NodesFilter, QuestionSpec, TeamsFilter, WhatIfFilter};
+use crate::kinds::Kinds;
+use crate::view::answers::Kind;
 use crate::view::{Accelerators, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow};
 
 /// Cluster and output of a question.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
+    /// Output.
+    #[command(flatten)]
+    pub print: print::Options,
     /// Cluster and namespace.
     #[command(flatten)]
-    cluster: cluster::Options,
-    /// Output format.
-    #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
-    output: print::Output,
-    /// Resources that count as GPUs.
-    #[command(flatten)]
-    accelerators: AcceleratorOptions,
+    pub cluster: cluster::Options,
 }
 
-/// The workloads that `sluice queue` lists.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Filter {
-    /// Show only this team's workloads.
-    #[arg(long, short, value_name = "TEAM")]
-    team: Option<String>,
-    /// Show only this queue's workloads.
-    #[arg(long, short, value_name = "QUEUE")]
-    queue: Option<String>,
-    /// Show only workloads that this user submitted.
-    #[arg(long, short, value_name = "USER", conflicts_with = "me")]
-    user: Option<String>,
-    /// Show only workloads that you submitted.
-    #[arg(long)]
-    me: bool,
-    /// Show only workloads in this state: Held, Pending, Running, Evicting or Finished; can be repeated.
-    #[arg(long, short, value_name = "STATE", value_delimiter = ',', value_parser = phase, conflicts_with = "all")]
-    state: Vec<Phase>,
-    /// Include ended workloads.
-    #[arg(long, short)]
-    all: bool,
-}
-
-/// Every state.
-const PHASES: [Phase; 5] = [Phase::Held, Phase::Pending, Phase::Running, Phase::Evicting, Phase::Finished];
-
-/// Parses `--state`.
-fn phase(text: &str) -> Result<Phase, String> {
-    let found = PHASES.into_iter().find(|phase| phase.code().eq_ignore_ascii_case(text));
-    found.ok_or_else(|| "expected Held, Pending, Running, Evicting or Finished".to_owned())
-}
-
-impl Filter {
-    /// Whether it leaves out anything but ended workloads.
-    pub fn chooses(&self) -> bool {
-        let Self { team, queue, user, me, state, all: _ } = self;
-        *me || team.is_some() || queue.is_some() || user.is_some() || !state.is_empty()
-    }
-
-    /// The question for these workloads.
-    pub fn question(self) -> QuestionSpec {
-        let Self { team, queue, user, me, state, all } = self;
-        let states = if all { PHASES.to_vec() } else { state };
-        let queue = QueueFilter { namespace: None, team, queue, user, me, states };
-        QuestionSpec { queue: Some(queue), ..QuestionSpec::default() }
-    }
-}
-
-/// Teams and their queues.
-async fn all_teams(cluster: &Cluster) -> anyhow::Result<Teams> {
+/// Everything about teams and their queues.
+///
+/// # Errors
+/// When the question is not answered.
+pub async fn team_rows(cluster: &Cluster) -> anyhow::Result<Vec<TeamsRow>> {
     let spec = QuestionSpec { teams: Some(TeamsFilter::default()), ..QuestionSpec::default() };
-    Ok(cluster.ask::<TeamsRow>(spec).await?.into_iter().collect())
+    cluster.ask(spec).await
 }
 
 /// `sluice teams`.
 pub fn teams(options: &Options) -> anyhow::Result<()> {
-    let teams = cluster::with(&options.cluster, async |cluster| all_teams(&cluster).await)?;
-    let accelerators = in_quotas(options, &teams);
-    print::answer(options.output, &teams, |teams| table::teams(teams, &accelerators))
+    let rows = cluster::with(&options.cluster, async |cluster| team_rows(&cluster).await)?;
+    let teams: Teams = rows.into_iter().collect();
+    let listed = teams.teams.iter().flat_map(|team| team.guaranteed.keys().chain(team.limit.keys()));
+    let accelerators = Accelerators::default().with_quotas(listed.map(String::as_str));
+    let (screen, lines) = (Screen::new(), table::quota_lines(&teams, &accelerators));
+    let answer = Answer {
+        kind: Kind::Teams,
+        document: &teams,
+        rows: &lines,
+        columns: &table::quota_columns(&teams),
+        name: |line| format!("team/{}", line.team),
+    };
+    let headers = !options.print.no_headers;
+    answer.print(&options.print, &screen, || table::teams(&teams, &lines, &screen, headers))
 }
 
 /// `sluice nodes`.
 pub fn nodes(options: &Options) -> anyhow::Result<()> {
     let spec = QuestionSpec { nodes: Some(NodesFilter::default()), ..QuestionSpec::default() };
     let nodes: Vec<NodeRow> = cluster::with(&options.cluster, async |cluster| cluster.ask(spec).await)?;
-    print::answer(options.output, &nodes, |nodes| table::nodes(nodes))
-}
-
-/// `sluice queue`.
-pub fn queue(options: &Options, filter: Filter) -> anyhow::Result<()> {
-    let configured = options.accelerators.accelerators();
-    let with_quotas = options.output == print::Output::Table && configured.depend_on_quotas();
-    let (workloads, accelerators) = cluster::with(&options.cluster, async |cluster| {
-        let workloads: Vec<WorkloadRow> = cluster.ask(filter.question()).await?;
-        if with_quotas && !workloads.is_empty() {
-            return Ok((workloads, in_quotas(options, &all_teams(&cluster).await?)));
-        }
-        Ok((workloads, configured))
-    })?;
-    print::answer(options.output, &workloads, |workloads| table::queue(workloads, &accelerators))
+    let columns: Vec<_> = const { &table::NODES }.iter().collect();
+    let screen = Screen::new();
+    let answer = Answer {
+        kind: Kind::NodeList,
+        document: &nodes,
+        rows: &nodes,
+        columns: &columns,
+        name: |node| format!("node/{}", node.name),
+    };
+    let headers = !options.print.no_headers;
+    answer.print(&options.print, &screen, || grid::table(&columns, &nodes, &screen, headers))
 }
 
 /// `sluice explain`. The workload may be named without its namespace.
@@ -125,55 +84,100 @@ pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
     })?;
     if found.is_empty() {
         let Target { namespace, name, .. } = &target;
-        return Err(Invalid(format!("Sluice manages no Job or Pod {namespace}/{name}")).into());
+        anyhow::bail!("Sluice manages no Job or Pod {namespace}/{name}");
     }
     let kinds: Vec<String> = found.iter().map(|row| row.kind.clone()).collect();
     found.retain(|row| target.may_be(&row.kind));
     if found.is_empty() {
-        let kinds = kinds.join(" and ");
-        return Err(Invalid(format!("there is no {}, but a {kinds} of that name", target.label())).into());
+        anyhow::bail!("there is no {}, but a {} of that name", target.label(), kinds.join(" and "));
     }
-    print::answer(options.output, &found, |found| table::explain(found))
+    let screen = Screen::new();
+    let columns = columns::every();
+    let answer = Answer {
+        kind: Kind::WorkloadList,
+        document: &found,
+        rows: &found,
+        columns: &columns,
+        name: columns::name_of,
+    };
+    answer.print(&options.print, &screen, || table::explain(&found, &screen))
 }
 
 /// `sluice what-if`.
-pub fn what_if(options: &Options, file: &Path) -> anyhow::Result<()> {
-    let row = cluster::with(&options.cluster, async |mut cluster| {
-        let given = options.cluster.namespace();
-        let job = read_job(file, given, &cluster.namespace)?;
-        if let Some(namespace) = job.pointer("/metadata/namespace").and_then(Value::as_str) {
-            cluster.namespace = namespace.to_owned();
+pub fn what_if(options: &Options, files: &[PathBuf]) -> anyhow::Result<()> {
+    let rows = cluster::with(&options.cluster, async |cluster| {
+        let mut rows: Vec<WhatIfRow> = Vec::new();
+        for job in read_workloads(files, options.cluster.namespace(), &cluster.namespace)? {
+            let mut cluster = cluster.clone();
+            if let Some(namespace) = job.pointer("/metadata/namespace").and_then(Value::as_str) {
+                cluster.namespace = namespace.to_owned();
+            }
+            let spec = QuestionSpec { what_if: Some(WhatIfFilter { job }), ..QuestionSpec::default() };
+            rows.extend(cluster.ask::<WhatIfRow>(spec).await?);
         }
-        let spec = QuestionSpec { what_if: Some(WhatIfFilter { job }), ..QuestionSpec::default() };
-        let rows: Vec<WhatIfRow> = cluster.ask(spec).await?;
-        rows.into_iter().next().context("unexpected answer of Sluice")
+        Ok(rows)
     })?;
-    print::answer(options.output, &row, table::what_if)
-}
-
-/// The resources that count as GPUs, with the device resources in these teams' quotas.
-fn in_quotas(options: &Options, teams: &Teams) -> Accelerators {
-    let listed = teams.teams.iter().flat_map(|team| team.guaranteed.keys().chain(team.limit.keys()));
-    options.accelerators.accelerators().with_quotas(listed.map(String::as_str))
-}
-
-/// Reads the one Job of a file; without a namespace in it, that of the command line or the default applies.
-fn read_job(file: &Path, namespace: Option<&str>, default: &str) -> anyhow::Result<Value> {
-    let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| wrong(error.to_string().lines().next().unwrap_or("it is not YAML").to_owned()))?;
-    documents.retain(|document| !document.is_null());
-    let (Some(mut object), true) = (documents.pop(), documents.is_empty()) else {
-        return Err(wrong("expected exactly one Job".to_owned()).into());
+    let screen = Screen::new();
+    let columns: Vec<_> = const { &table::WHAT_IF }.iter().collect();
+    let answer = Answer {
+        kind: Kind::WhatIfList,
+        document: &rows,
+        rows: &rows,
+        columns: &columns,
+        name: |row| format!("job/{}", row.head.name),
     };
-    if !object.is_object() {
-        return Err(wrong("expected a Job".to_owned()).into());
+    answer.print(&options.print, &screen, || table::what_if(&rows, &screen))
+}
+
+/// Reads the workloads of files; `-` is standard input. Other objects in them are left out with a note.
+fn read_workloads(files: &[PathBuf], namespace: Option<&str>, default: &str) -> anyhow::Result<Vec<Value>> {
+    let mut workloads = Vec::new();
+    for file in files {
+        let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
+        let text = if file == Path::new("-") {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        } else {
+            std::fs::read_to_string(file)
+        };
+        let text = text.map_err(|error| wrong(error.to_string()))?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| {
+            wrong(error.to_string().lines().next().unwrap_or("it is not YAML").to_owned())
+        })?;
+        let before = workloads.len();
+        for (number, document) in (1..).zip(documents) {
+            if document.is_null() {
+                continue;
+            }
+            let Some(kind) = document["kind"].as_str() else {
+                return Err(wrong(format!("document {number}: expected an object with a kind")).into());
+            };
+            if !may_be_managed(kind) {
+                let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                eprintln!("sluice: {}: {kind} {name} is no workload; left out", file.display());
+                continue;
+            }
+            let object = in_namespace(document, namespace, default);
+            workloads.push(object.map_err(|problem| wrong(format!("document {number}: {problem}")))?);
+        }
+        if workloads.len() == before {
+            return Err(wrong("expected a Job or another workload".to_owned()).into());
+        }
     }
+    Ok(workloads)
+}
+
+/// Whether objects of this kind may be workloads.
+fn may_be_managed(kind: &str) -> bool {
+    ["Job", "Pod"].contains(&kind) || Kinds::default().watched().iter().any(|one| one.resource.kind == kind)
+}
+
+/// The object in its own namespace, else in that of the command line, else in the default.
+fn in_namespace(mut object: Value, given: Option<&str>, default: &str) -> Result<Value, String> {
     let own = object.pointer("/metadata/namespace").and_then(Value::as_str).map(ToOwned::to_owned);
-    match (own, namespace) {
+    match (own, given) {
         (Some(own), Some(given)) if own != given => {
-            Err(wrong(format!("metadata.namespace is {own:?}, but --namespace is {given:?}")).into())
+            Err(format!("metadata.namespace is {own:?}, but --namespace is {given:?}"))
         }
         (own, given) => {
             let namespace = own.as_deref().or(given).unwrap_or(default);
@@ -187,25 +191,29 @@ fn read_job(file: &Path, namespace: Option<&str>, default: &str) -> anyhow::Resu
 mod tests {
     use super::*;
 
-    fn read(text: &str, namespace: Option<&str>) -> Result<Value, String> {
+    fn read(text: &str, namespace: Option<&str>) -> Result<Vec<Value>, String> {
         let file = tempfile::NamedTempFile::new().expect("a scratch file");
         std::fs::write(file.path(), text).expect("it can be written");
-        read_job(file.path(), namespace, "default").map_err(|error| {
-            let text = error.to_string();
-            text.split_once(": ").map_or(text.clone(), |(_, problem)| problem.to_owned())
-        })
+        read_workloads(&[file.path().to_owned()], namespace, "default").map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_file_has_exactly_one_job_in_one_namespace() {
+    fn a_file_has_workloads_each_in_one_namespace() {
         let job = "kind: Job\nmetadata: {name: x}\n---\n";
-        let namespace = |given| read(job, given).map(|job| job["metadata"]["namespace"].clone());
-        assert_eq!(namespace(Some("a")), Ok("a".into()));
-        assert_eq!(namespace(None), Ok("default".into()));
-        let own = "kind: Job\nmetadata: {name: x, namespace: b}\n";
-        assert_eq!(read(own, None).map(|job| job["metadata"]["namespace"].clone()), Ok("b".into()));
+        let namespace = |text, given| {
+            let jobs = read(text, given)?;
+            Ok::<_, String>(jobs.iter().map(|job| job["metadata"]["namespace"].clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(namespace(job, Some("a")), Ok(vec!["a".into()]));
+        assert_eq!(namespace(job, None), Ok(vec!["default".into()]));
+        let own = "kind: Pod\nmetadata: {name: x, namespace: b}\n";
+        assert_eq!(namespace(own, None), Ok(vec!["b".into()]));
+        let both = format!("{job}{own}");
+        assert_eq!(namespace(&both, None), Ok(vec!["default".into(), "b".into()]));
+        let with_others = format!("kind: ConfigMap\n---\n{job}");
+        assert_eq!(namespace(&with_others, None), Ok(vec!["default".into()]));
         assert!(read(own, Some("a")).is_err_and(|error| error.contains("--namespace is \"a\"")));
-        for text in ["", "kind: Job\n---\nkind: Job\n", "- 1\n", "{"] {
+        for text in ["", "kind: ConfigMap\n", "- 1\n", "{"] {
             assert!(read(text, None).is_err(), "{text:?}");
         }
     }

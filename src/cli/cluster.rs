@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind, Status};
@@ -24,22 +25,25 @@ const ATTEMPTS: u32 = 5;
 /// The pause before a question is asked again.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// What is said of an answer that this version cannot read.
+const UNEXPECTED: &str = "unexpected answer of Sluice";
+
 /// Cluster, user and namespace.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Kubeconfig file; by default $KUBECONFIG, else ~/.kube/config, else the Pod's service account.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; by default the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace to ask about; by default that of the context.
-    #[arg(long, short, value_name = "NAME", conflicts_with = "all_namespaces")]
+    /// Namespace; by default that of the context.
+    #[arg(long, short, value_name = "NAME", conflicts_with = "all_namespaces", help_heading = super::COMMON)]
     namespace: Option<String>,
-    /// Ask about all namespaces, which needs the role sluice-manager.
-    #[arg(long, short = 'A')]
+    /// All namespaces, which needs the role sluice-manager.
+    #[arg(long, short = 'A', help_heading = super::COMMON)]
     all_namespaces: bool,
+    /// Context of the kubeconfig.
+    #[arg(long, value_name = "NAME", help_heading = super::COMMON)]
+    context: Option<String>,
+    /// Kubeconfig; else $KUBECONFIG, ~/.kube/config, or the Pod's account.
+    #[arg(long, value_name = "FILE", help_heading = super::COMMON)]
+    kubeconfig: Option<PathBuf>,
 }
 
 impl Options {
@@ -48,6 +52,21 @@ impl Options {
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
+}
+
+/// One page of an answer.
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// Its rows.
+    pub rows: Vec<T>,
+    /// The version of all rows of the answer.
+    pub version: String,
+    /// The number of all rows of the answer.
+    pub total: usize,
+    /// Where the next page begins.
+    pub cursor: Option<String>,
+    /// When it was given, by the clock of Sluice.
+    pub at: Option<Timestamp>,
 }
 
 /// The cluster that is asked.
@@ -110,19 +129,47 @@ impl Cluster {
     /// The rows of all pages of an answer.
     ///
     /// # Errors
-    /// [`Invalid`] where the question is wrong or not allowed; any other error for a failure.
-    pub async fn ask<T: DeserializeOwned>(&self, mut spec: QuestionSpec) -> anyhow::Result<Vec<T>> {
-        let mut rows = Vec::new();
-        loop {
-            let mut answer = self.answer(&spec).await?;
-            let page: Vec<T> =
-                serde_json::from_value(answer["rows"].take()).context("unexpected answer of Sluice")?;
-            rows.extend(page);
-            match answer["cursor"].as_str() {
-                Some(cursor) => spec.cursor = Some(cursor.to_owned()),
-                None => return Ok(rows),
-            }
+    /// When the question is wrong, not allowed or not answered.
+    pub async fn ask<T: DeserializeOwned>(&self, spec: QuestionSpec) -> anyhow::Result<Vec<T>> {
+        let first = self.page(&spec).await?.context(UNEXPECTED)?;
+        Ok(self.rest(spec, first).await?.rows)
+    }
+
+    /// The page with the rows of all further pages.
+    ///
+    /// # Errors
+    /// As of [`Self::ask`].
+    pub async fn rest<T: DeserializeOwned>(
+        &self,
+        mut spec: QuestionSpec,
+        mut page: Page<T>,
+    ) -> anyhow::Result<Page<T>> {
+        spec.since = None;
+        while page.cursor.is_some() {
+            spec.cursor.clone_from(&page.cursor);
+            let next: Page<T> = self.page(&spec).await?.context(UNEXPECTED)?;
+            page.rows.extend(next.rows);
+            page.cursor = next.cursor;
         }
+        Ok(page)
+    }
+
+    /// One page of an answer; `None` if its rows are still those of the version `since`.
+    ///
+    /// # Errors
+    /// As of [`Self::ask`].
+    pub async fn page<T: DeserializeOwned>(&self, spec: &QuestionSpec) -> anyhow::Result<Option<Page<T>>> {
+        let mut answer = self.answer(spec).await?;
+        if answer["unchanged"] == true {
+            return Ok(None);
+        }
+        let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+        let version = text(&answer["version"]).context(UNEXPECTED)?;
+        let (cursor, at) = (text(&answer["cursor"]), text(&answer["at"]));
+        let total = answer["total"].as_u64().and_then(|total| usize::try_from(total).ok());
+        let rows: Vec<T> = serde_json::from_value(answer["rows"].take()).context(UNEXPECTED)?;
+        let total = total.unwrap_or(rows.len());
+        Ok(Some(Page { total, rows, version, cursor, at: at.and_then(|at| at.parse().ok()) }))
     }
 
     async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<Value> {
@@ -156,10 +203,7 @@ impl Cluster {
         let kube::Error::Api(status) = &error else {
             return anyhow::Error::new(error).context("cannot reach the cluster");
         };
-        match problem(status, self.all, &self.namespace) {
-            Problem::OfUser(line) => Invalid(line).into(),
-            Problem::OfSluice(line) => anyhow::anyhow!(line),
-        }
+        anyhow::anyhow!(problem(status, self.all, &self.namespace))
     }
 }
 
@@ -170,25 +214,16 @@ fn is_passing(error: &kube::Error) -> bool {
 }
 
 /// A problem as one line.
-#[derive(Debug, PartialEq, Eq)]
-enum Problem {
-    OfUser(String),
-    OfSluice(String),
-}
-
-fn problem(status: &Status, all: bool, namespace: &str) -> Problem {
+fn problem(status: &Status, all: bool, namespace: &str) -> String {
     let message = status.message.as_str();
     let by_webhook = message.split_once("sluice.dev\" denied the request: ");
     if let Some((_, said)) = by_webhook.or_else(|| message.split_once("'sluice-question' denied request: ")) {
-        return match status.code {
-            429 | 503 => Problem::OfSluice(said.to_owned()),
-            _ => Problem::OfUser(said.to_owned()),
-        };
+        return said.to_owned();
     }
     match status.code {
         403 if message.contains("cannot create resource") => {
             let user = message.split('"').nth(1).unwrap_or("this account");
-            Problem::OfUser(if all {
+            if all {
                 format!(
                     "{user} may not ask about all namespaces: that needs the role sluice-manager (kubectl create \
                      clusterrolebinding sluice-manager-{user} --clusterrole=sluice-manager --user={user})"
@@ -198,19 +233,17 @@ fn problem(status: &Status, all: bool, namespace: &str) -> Problem {
                     "{user} may not ask about namespace {namespace}: that needs the role sluice-user there (kubectl -n \
                      {namespace} create rolebinding sluice-user-{user} --clusterrole=sluice-user --user={user})"
                 )
-            })
+            }
         }
         404 if message.starts_with("namespaces ") => {
-            Problem::OfUser(format!("there is no namespace {namespace}"))
+            format!("there is no namespace {namespace}")
         }
-        404 => {
-            Problem::OfSluice("this cluster has no Questions: Sluice is not installed, or older".to_owned())
-        }
-        401 => Problem::OfUser("the cluster does not accept the credentials of the kubeconfig".to_owned()),
+        404 => "this cluster has no Questions: Sluice is not installed, or older".to_owned(),
+        401 => "the cluster does not accept the credentials of the kubeconfig".to_owned(),
         _ if message.contains("failed calling webhook") => {
-            Problem::OfSluice("Sluice does not answer: see `kubectl -n sluice-system get pods`".to_owned())
+            "Sluice does not answer: see `kubectl -n sluice-system get pods`".to_owned()
         }
-        _ => Problem::OfSluice(message.to_owned()),
+        _ => message.to_owned(),
     }
 }
 
@@ -220,9 +253,7 @@ mod tests {
 
     fn line(code: u16, message: &str, all: bool) -> String {
         let status = Status { code, message: message.to_owned(), ..Status::default() };
-        match problem(&status, all, "a") {
-            Problem::OfUser(line) | Problem::OfSluice(line) => line,
-        }
+        problem(&status, all, "a")
     }
 
     #[test]

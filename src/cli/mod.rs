@@ -2,9 +2,17 @@
 
 mod ask;
 mod cluster;
+mod columns;
+mod complete;
+mod grid;
+mod human;
 mod log_limit;
 mod logs;
+mod manual;
 mod print;
+mod queue;
+mod resources;
+mod screen;
 mod simulate;
 mod table;
 mod target;
@@ -20,8 +28,15 @@ use thiserror::Error;
 use crate::kinds::Kinds;
 use crate::kinds::policies::{self, Part};
 use crate::serve;
+use crate::view::answers::Kind;
 
-/// Invalid input of the user: one line, exit code 2.
+/// The heading of the options that all commands share.
+const COMMON: &str = "Common options";
+
+/// The end of the help of the program.
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure or refusal, 2 wrong usage or an invalid file.";
+
+/// Invalid usage or an invalid file: one line, exit code 2.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
@@ -31,7 +46,7 @@ pub struct Invalid(pub String);
 /// Label a namespace with `sluice.dev/team` and submit Jobs as usual. Sluice queues them, starts them on their team's
 /// guaranteed quota or on idle capacity that it borrows, and preempts borrowers when a team needs its guarantee.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, max_term_width = 100)]
+#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -88,31 +103,34 @@ enum Command {
     Teams(ask::Options),
     /// Show each node's GPUs, used and free, and the teams that use them.
     Nodes(ask::Options),
-    /// Show waiting and running workloads, oldest first.
+    /// Show waiting and running workloads: your own first, then the oldest first.
+    #[command(after_help = EXIT_CODES)]
     Queue {
         /// The workloads to list.
         #[command(flatten)]
-        filter: ask::Filter,
+        filter: queue::Filter,
+        /// Rows and columns.
+        #[command(flatten)]
+        look: queue::Look,
         /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
     },
     /// Explain the state of a workload: the reason, the numbers and the workloads involved.
     Explain {
-        /// The workload: NAME, KIND/NAME or KIND NAME as for kubectl (`job/train -n vision`), or NAMESPACE/NAME as in
-        /// `sluice queue`.
-        #[arg(value_name = "WORKLOAD", required = true, num_args = 1..=2)]
+        /// The workload: NAME, KIND/NAME or KIND NAME as for kubectl (`job/train -n vision`), or NAMESPACE/NAME.
+        #[arg(value_name = "WORKLOAD", required = true, num_args = 1..=2, add = complete::workloads())]
         workload: Vec<String>,
         /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
     },
-    /// Predict when and where a Job would start if submitted now, and which workloads it would preempt. Nothing is
-    /// submitted.
+    /// Predict when and where workloads would start if submitted now, and which workloads they would preempt. Nothing
+    /// is submitted, and each is predicted alone.
     WhatIf {
-        /// File with the Job, as for `kubectl apply`.
-        #[arg(long, short, value_name = "FILE")]
-        file: PathBuf,
+        /// File with workloads, as for `kubectl apply`; `-` is standard input.
+        #[arg(long, short, value_name = "FILE", required = true)]
+        file: Vec<PathBuf>,
         /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
@@ -149,6 +167,9 @@ enum Command {
         /// The order, a whole number.
         #[arg(value_name = "ORDER", allow_negative_numbers = true)]
         order: i32,
+        /// Among the work of all users of the team, which needs the verb manage on the Team.
+        #[arg(long)]
+        across_users: bool,
         /// The workloads.
         #[command(flatten)]
         workloads: verbs::Workloads,
@@ -165,7 +186,7 @@ enum Command {
         #[command(flatten)]
         options: verbs::Options,
     },
-    /// Delete workloads, by name or by team, queue, user and state. Asks first.
+    /// Delete workloads, by name or by team, queue, user, state and labels. Asks first.
     Cancel {
         /// The workloads.
         #[command(flatten)]
@@ -210,6 +231,37 @@ enum Command {
         #[command(flatten)]
         options: verbs::Options,
     },
+    /// Print the JSON Schema of the documents that `--output json` prints.
+    Schema {
+        /// The kind of document, such as WorkloadList; by default all.
+        #[arg(value_name = "KIND", value_parser = manual::kind)]
+        kind: Option<Kind>,
+    },
+    /// Print the script with which a shell completes commands, flags and names of workloads, teams and queues.
+    ///
+    /// For bash: `source <(sluice completion bash)`.
+    Completion {
+        /// The shell: bash, elvish, fish, powershell or zsh.
+        #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+        shell: String,
+    },
+    /// Print the manual page, or write the pages of all commands to a folder.
+    Man {
+        /// The folder.
+        #[arg(value_name = "DIR")]
+        folder: Option<PathBuf>,
+    },
+    /// Print the version.
+    Version {
+        /// Output format.
+        #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
+        output: print::Output,
+    },
+}
+
+/// Answers a shell that asks for candidates, and ends the process then.
+pub fn complete() {
+    clap_complete::CompleteEnv::with_factory(Cli::command).var(manual::COMPLETE).complete();
 }
 
 impl Cli {
@@ -244,13 +296,15 @@ impl Cli {
             }
             Command::Teams(options) => ask::teams(&options),
             Command::Nodes(options) => ask::nodes(&options),
-            Command::Queue { filter, options } => ask::queue(&options, filter),
+            Command::Queue { filter, look, options } => queue::run(&options, &filter, &look),
             Command::Explain { workload, options } => ask::explain(&options, &workload),
             Command::WhatIf { file, options } => ask::what_if(&options, &file),
             Command::Hold { workloads, options } => verbs::hold(&options, &workloads),
             Command::Release { workloads, options } => verbs::release(&options, &workloads),
             Command::Top { workloads, options } => verbs::top(&options, &workloads),
-            Command::Order { order, workloads, options } => verbs::order(&options, order, &workloads),
+            Command::Order { order, across_users, workloads, options } => {
+                verbs::order(&options, order, across_users, &workloads)
+            }
             Command::Requeue { workloads, options } => verbs::requeue(&options, &workloads),
             Command::Cancel { chosen, options } => verbs::cancel(&options, chosen),
             Command::Wait { workloads, until, timeout, options } => {
@@ -261,6 +315,10 @@ impl Cli {
                 verbs::pause(&options, &queue, paused)
             }
             Command::Resume { queue, options } => verbs::resume(&options, &queue),
+            Command::Schema { kind } => manual::schema(kind),
+            Command::Completion { shell } => manual::completion(&shell),
+            Command::Man { folder } => manual::pages(Self::command(), folder.as_deref()),
+            Command::Version { output } => manual::version(output),
         }
     }
 }

@@ -37,6 +37,9 @@ pub struct Options {
     /// Output format.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
     output: print::Output,
+    /// Print teams and totals, not every workload.
+    #[arg(long)]
+    summary: bool,
     /// Also print every decision with its time, rule and reason.
     #[arg(long)]
     events: bool,
@@ -80,7 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let written = options.report.as_deref().map_or(Ok(()), |file| report(options, file, &outcome));
     // The outcome is printed even if the page cannot be written.
-    print::answer(options.output, &outcome, table::outcome)?;
+    print::answer(options.output, &outcome, |outcome| table::outcome(outcome, options.summary))?;
     written
 }
 

@@ -27,10 +27,10 @@ pub enum Question {
     Teams(oneshot::Sender<Teams>),
     /// Nodes, with these resources counted as GPUs besides those in quotas.
     Nodes(Accelerators, oneshot::Sender<Vec<NodeRow>>),
-    /// The workloads that a choice leaves, the oldest first.
-    Workloads(Choice, oneshot::Sender<Vec<WorkloadRow>>),
+    /// The workloads that a choice leaves, the oldest first, with these resources counted as GPUs besides those in quotas.
+    Workloads(Choice, Accelerators, oneshot::Sender<Vec<WorkloadRow>>),
     /// The workloads of a name in a namespace: a Job, a Pod, or both.
-    Workload(String, String, oneshot::Sender<Vec<WorkloadRow>>),
+    Workload((String, String), Accelerators, oneshot::Sender<Vec<WorkloadRow>>),
     /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
     /// where it knows more than [`MOST_COPIED`] workloads.
     Engine(oneshot::Sender<Option<Box<Engine>>>),
@@ -110,9 +110,9 @@ impl Asker {
 /// whether the caller still waits for the answer.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Option<&Preview<Question>>) {
     let leads = preview.is_none();
-    let row = |workload: &Workload| {
+    let row = |workload: &Workload, accelerators: &Accelerators| {
         let queue = mirror.queue_of(workload);
-        let mut row = WorkloadRow::new(engine, workload, &queue);
+        let mut row = WorkloadRow::new(engine, workload, &queue, accelerators);
         if let Some(verdict) = preview.and_then(|preview| preview.verdict(workload)) {
             row.head = WorkloadHead::new(workload, &queue, Some(verdict.clone()));
         }
@@ -126,23 +126,25 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
     match question {
         Question::Teams(to) => drop(to.send(teams(engine))),
         Question::Nodes(accelerators, to) => {
-            let accelerators = accelerators.with_quotas_of(&engine.teams());
+            let accelerators = counted(&accelerators, engine);
             let names: BTreeMap<&str, &Workload> = engine.workloads().map(|w| (&*w.id.0, w)).collect();
             let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names, &accelerators)).collect();
             drop(to.send(rows));
         }
-        Question::Workloads(choice, to) => {
+        Question::Workloads(choice, accelerators, to) => {
+            let accelerators = counted(&accelerators, engine);
             let mut chosen: Vec<&Workload> = engine.workloads().filter(|w| choice.has(w, mirror)).collect();
             chosen.sort_by_key(|workload| (workload.submitted, &workload.namespace, &workload.name));
-            drop(to.send(chosen.into_iter().map(row).collect()));
+            drop(to.send(chosen.into_iter().map(|workload| row(workload, &accelerators)).collect()));
         }
-        Question::Workload(namespace, name, to) => {
+        Question::Workload((namespace, name), accelerators, to) => {
+            let accelerators = counted(&accelerators, engine);
             let found = engine.workloads().filter(|w| *w.namespace == *namespace && *w.name == *name);
             let mut found: Vec<&Workload> = found.collect();
             // Of a pod of a group people ask by its own name.
             let group = mirror.group_of(&namespace, &name).filter(|_| found.is_empty());
             found.extend(group.and_then(|id| engine.workload(id)));
-            drop(to.send(found.into_iter().map(row).collect()));
+            drop(to.send(found.into_iter().map(|workload| row(workload, &accelerators)).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
         Question::Candidate(managed, to) => {
@@ -170,6 +172,12 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
 pub fn copy(engine: &Engine, mirror: &Mirror) -> Option<Box<Engine>> {
     let fits = mirror.complete() && engine.workloads().nth(MOST_COPIED).is_none();
     fits.then(|| Box::new(engine.clone()))
+}
+
+/// These resources and the devices in quotas.
+fn counted(accelerators: &Accelerators, engine: &Engine) -> Accelerators {
+    let listed = engine.resources_in_quotas();
+    accelerators.with_quotas(listed.iter().map(|resource| &**resource))
 }
 
 fn figures(engine: &Engine) -> Figures {

@@ -14,6 +14,7 @@ use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
 use crate::controller::{Choice, answer};
 use crate::directory::{Membership, SharedDirectory};
+use crate::view::Accelerators;
 
 /// A cluster of one GPU and team `a`, with its control loop.
 struct Cluster {
@@ -128,11 +129,15 @@ impl Cluster {
     }
 
     async fn workloads(&self) -> Value {
-        self.filled(self.asker.ask(|to| Question::Workloads(Choice::default(), to)).await).await
+        self.filled(
+            self.asker.ask(|to| Question::Workloads(Choice::default(), Accelerators::default(), to)).await,
+        )
+        .await
     }
 
     async fn workload(&self, namespace: &str, name: &str) -> Value {
-        let question = |to| Question::Workload(namespace.to_owned(), name.to_owned(), to);
+        let question =
+            |to| Question::Workload((namespace.to_owned(), name.to_owned()), Accelerators::default(), to);
         self.filled(self.asker.ask(question).await).await
     }
 

@@ -9,8 +9,8 @@ const INTRODUCTION: &str = "\
 in the `PATH` it is also the kubectl plugin `kubectl sluice`.
 
 Every command also takes `--help`. Durations are written like `90s`, `10m` or `1h30m`. A flag goes before the
-environment variable in its row, and that before the default. The exit code is 0 on success, 2 for wrong input and
-1 for any other failure.";
+environment variable in its row, and that before the default. The exit code is 0 on success, 2 for wrong usage or an
+invalid file, and 1 for any other failure.";
 
 /// The page about a command line.
 pub fn page(command: &Command) -> String {

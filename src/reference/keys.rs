@@ -99,6 +99,8 @@ keys! {
         "`true`: while it waits the workload is not considered, until the annotation is removed. It keeps its place in the queue.";
     ORDER: Annotation, "Job, Pod, custom kinds", User,
         "A whole number that orders the work of one user in a queue: the highest comes first, without it 0. It moves the user's own work only.";
+    TEAM_ORDER: Annotation, "Job, Pod, custom kinds", User,
+        "A whole number that orders the work of equal priority in a team whatever the user: the highest comes first, without it 0. Only accounts that may `manage` or update the Team write it.";
     REQUEUE: Annotation, "Job, custom kinds", User,
         "Time in RFC 3339: if the workload was admitted before it, it is evicted once, back to its old place in the queue.";
     PREEMPTIBLE: Annotation, "Pod that no Job owns", User,

@@ -1,5 +1,6 @@
 //! The reference pages under `docs/reference`, generated from the code that they describe.
 
+mod answers;
 mod codes;
 mod flags;
 mod keys;
@@ -12,7 +13,7 @@ mod metrics;
 pub struct Page {
     /// The name of its file.
     pub file: &'static str,
-    /// Its content, in Markdown.
+    /// Its content: Markdown, or JSON for other programs.
     pub text: String,
 }
 
@@ -28,5 +29,7 @@ pub fn pages(command: &clap::Command) -> anyhow::Result<Vec<Page>> {
         Page { file: "metrics.md", text: metrics::page()? },
         Page { file: "team.md", text: kinds::team()? },
         Page { file: "nodepool.md", text: kinds::node_pool()? },
+        Page { file: "questions.md", text: answers::page() },
+        Page { file: "answers.schema.json", text: answers::schema()? },
     ])
 }

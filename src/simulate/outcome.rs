@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::units::{count, span};
-use crate::view::{Accelerators, Amounts};
+use crate::view::{Accelerators, Amounts, Count};
 
 /// A time since the start of the simulation, written in seconds: `90s`, `1.5s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,12 +86,7 @@ impl Outcome {
     #[must_use]
     pub fn waits(&self) -> Option<Waits> {
         let queued = self.workloads.iter().filter(|row| row.is_managed() && row.state != State::Held);
-        let waits = queued.map(|row| {
-            let admitted = row.admissions.first().map(|admission| admission.at);
-            let until = admitted.or(row.finished).unwrap_or(self.end);
-            until.0.saturating_sub(row.submitted.0).as_secs_f64()
-        });
-        let waits: Vec<f64> = waits.collect();
+        let waits: Vec<f64> = queued.map(|row| row.wait(self.end).as_secs_f64()).collect();
         let longest = waits.iter().copied().reduce(f64::max)?;
         Some(Waits { mean: waits.iter().sum::<f64>() / count(waits.len()), longest })
     }
@@ -141,6 +136,9 @@ pub struct WorkloadRow {
     pub team: String,
     /// Its queue.
     pub queue: String,
+    /// The GPUs of all its pods.
+    #[serde(skip)]
+    pub gpus: Count,
     /// Its state.
     pub state: State,
     /// Submission time.
@@ -166,6 +164,13 @@ impl WorkloadRow {
     #[must_use]
     pub fn label(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// How long it waited for its first start, up to `end` if it still waits.
+    #[must_use]
+    pub fn wait(&self, end: Clock) -> Duration {
+        let admitted = self.admissions.first().map(|admission| admission.at);
+        admitted.or(self.finished).unwrap_or(end).0.saturating_sub(self.submitted.0)
     }
 
     /// Whether Sluice manages it.

@@ -102,6 +102,7 @@ impl Recorder {
     pub fn submitted(&mut self, submission: Submission, workload: &Workload, queue: &str) {
         let gpus = |requests| self.accelerators.count(requests);
         let requested = gpus(workload.requests());
+        let all = self.accelerators.amount(workload.requests()) * workload.pods;
         let sizes = workload.sizes.iter().map(|size| (Some(size.share), gpus(&size.requests)));
         let sizes = std::iter::once((None, gpus(&workload.shape.requests))).chain(sizes).collect();
         let entry = self.open(submission, workload.id.clone());
@@ -111,6 +112,7 @@ impl Recorder {
         entry.sizes = sizes;
         entry.row.team = workload.team.to_string();
         entry.row.queue = queue.to_owned();
+        entry.row.gpus = all.into();
     }
 
     /// Pods with rows of their own form a workload.

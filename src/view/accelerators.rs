@@ -54,8 +54,14 @@ impl Accelerators {
     /// How many GPUs a list has, parts of one as fractions.
     #[must_use]
     pub fn count(&self, list: &ResourceList) -> f64 {
+        self.amount(list).as_units_lossy()
+    }
+
+    /// The same as an exact amount.
+    #[must_use]
+    pub fn amount(&self, list: &ResourceList) -> Amount {
         let gpus = list.iter().filter(|(resource, _)| self.contains(resource));
-        gpus.fold(Amount::ZERO, |sum, (_, amount)| sum + *amount).as_units_lossy()
+        gpus.fold(Amount::ZERO, |sum, (_, amount)| sum + *amount)
     }
 }
 

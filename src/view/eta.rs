@@ -1,6 +1,7 @@
 //! The expected start of a waiting workload: its times, what they rest on, and its place in the queue (law 14).
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
@@ -11,7 +12,7 @@ use crate::engine::types::{PlaceView, Time, WorkloadId};
 
 /// The expected start of a waiting workload, if no other workload is submitted: all three times, or none of them where
 /// nothing bounds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtaRow {
     /// With runs of the usual length.
@@ -39,7 +40,7 @@ pub struct EtaRow {
 }
 
 /// Where a workload stands in the queue of its team for a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlaceRow {
     /// The pool that it asks for first.

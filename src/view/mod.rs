@@ -1,11 +1,14 @@
 //! Rows of the answers to Questions, which the command line prints.
 
 mod accelerators;
+pub mod answers;
+mod count;
 mod eta;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
@@ -16,13 +19,14 @@ use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
 use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, UnadmittedView, Verdict};
 
 pub use accelerators::{Accelerators, is_gpu};
+pub use count::Count;
 pub use eta::{EtaRow, PlaceRow};
 
 /// Amounts by resource, as Kubernetes quantities.
 pub type Amounts = BTreeMap<String, String>;
 
 /// A team in one pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TeamRow {
     /// The team.
@@ -64,7 +68,7 @@ impl From<TeamView> for TeamRow {
 }
 
 /// A queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueRow {
     /// The team.
@@ -93,7 +97,7 @@ impl From<QueueView> for QueueRow {
 }
 
 /// Teams and their queues.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Teams {
     /// Each team in each pool.
     pub teams: Vec<TeamRow>,
@@ -107,7 +111,7 @@ pub struct Teams {
 }
 
 /// One row of what is known about teams, so that an answer of many teams comes in parts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "about")]
 pub enum TeamsRow {
     /// A team in one pool.
@@ -151,7 +155,7 @@ impl FromIterator<TeamsRow> for Teams {
 }
 
 /// Pods of one owner that were never admitted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnadmittedRow {
     /// The team that is charged.
     pub team: String,
@@ -187,7 +191,7 @@ impl From<&UnadmittedView> for UnadmittedRow {
 }
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRow {
     /// The node.
@@ -209,7 +213,7 @@ pub struct NodeRow {
 }
 
 /// A workload on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeWorkload {
     /// The workload, `namespace/name`; absent for the sum of a team's workloads that the caller does not see by name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -246,7 +250,7 @@ impl NodeRow {
 }
 
 /// Identity and verdict of a workload, the first fields of [`WorkloadRow`] and [`WhatIfRow`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadHead {
     /// Its namespace.
@@ -290,7 +294,7 @@ fn nodes_of(admission: Option<&Admission>) -> BTreeMap<String, u32> {
 }
 
 /// A workload with its verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRow {
     /// `Job`, `Pod`, `PodGroup` or a custom kind.
@@ -303,6 +307,15 @@ pub struct WorkloadRow {
     pub user: Option<String>,
     /// The value of its PriorityClass.
     pub priority: i32,
+    /// The priority of its queue, which orders the workloads of a team before their PriorityClass does.
+    #[serde(default)]
+    pub queue_priority: i32,
+    /// Whether it may be preempted while it runs.
+    #[serde(default)]
+    pub preemptible: bool,
+    /// The GPUs of all its pods.
+    #[serde(default)]
+    pub gpus: Count,
     /// Number of pods it asks for.
     pub pods: u32,
     /// Requests of each pod.
@@ -325,7 +338,7 @@ pub struct WorkloadRow {
 }
 
 /// The what-if result of a Job: its state if it were submitted now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfRow {
     /// Identity and verdict; the state is `Running` if it would start at once.
@@ -342,6 +355,42 @@ pub struct WhatIfRow {
     pub borrowed: bool,
     /// The workloads it would evict or shrink.
     pub displaced: Vec<String>,
+    /// What would become of each of these.
+    #[serde(default)]
+    pub victims: Vec<VictimRow>,
+}
+
+/// A workload that would be evicted or shrunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VictimRow {
+    /// `namespace/name`.
+    pub workload: String,
+    /// `Evicted` or `Shrunk`.
+    pub fate: String,
+    /// The number of pods it would lose.
+    pub pods: u32,
+    /// The GPUs it would lose.
+    pub gpus: Count,
+    /// Seconds of work that each of these pods would lose, on average.
+    pub lost_seconds: u64,
+    /// When it would start again, with runs of the usual length; absent if that is not known, or it is shrunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<Timestamp>,
+}
+
+impl VictimRow {
+    fn new(engine: &Engine, id: &WorkloadId, fate: &forecast::Fate, accelerators: &Accelerators) -> Self {
+        let each = engine.workload(id).map(|workload| accelerators.amount(workload.requests()));
+        Self {
+            workload: eta::label(engine, id),
+            fate: if fate.keeps.is_some() { "Shrunk" } else { "Evicted" }.to_owned(),
+            pods: fate.pods,
+            gpus: each.map(|each| (each * fate.pods).into()).unwrap_or_default(),
+            lost_seconds: fate.lost.as_secs() / u64::from(fate.pods.max(1)),
+            back: fate.back.map(timestamp),
+        }
+    }
 }
 
 impl WhatIfRow {
@@ -356,6 +405,10 @@ impl WhatIfRow {
     ) -> Self {
         let admission = result.admission.as_ref();
         let forecast::Prospect { eta, grounds, place, .. } = result;
+        let listed = engine.resources_in_quotas();
+        let accelerators = Accelerators::default().with_quotas(listed.iter().map(|resource| &**resource));
+        let victims = result.displaced.iter().zip(&result.fates);
+        let victims = victims.map(|(id, fate)| VictimRow::new(engine, id, fate, &accelerators));
         Self {
             head: WorkloadHead::new(workload, queue, result.verdict.clone()),
             eta: EtaRow::new(engine, eta, grounds, place.as_ref(), at),
@@ -363,6 +416,7 @@ impl WhatIfRow {
             nodes: nodes_of(admission),
             borrowed: admission.is_some_and(|admission| admission.borrowed),
             displaced: result.displaced.iter().map(|id| eta::label(engine, id)).collect(),
+            victims: victims.collect(),
         }
     }
 }
@@ -376,7 +430,8 @@ impl WorkloadRow {
 
     /// The row of a workload of the engine, in the queue of this name.
     #[must_use]
-    pub fn new(engine: &Engine, workload: &Workload, queue: &str) -> Self {
+    pub fn new(engine: &Engine, workload: &Workload, queue: &str, accelerators: &Accelerators) -> Self {
+        let (queue_priority, preemptible) = engine.standing(&workload.id).unwrap_or_default();
         let admission = match &workload.state {
             Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
             _ => None,
@@ -386,6 +441,9 @@ impl WorkloadRow {
             head: WorkloadHead::new(workload, queue, engine.verdict(&workload.id)),
             user: workload.user.as_ref().map(ToString::to_string),
             priority: workload.priority,
+            queue_priority,
+            preemptible,
+            gpus: (accelerators.amount(workload.requests()) * workload.pods).into(),
             pods: workload.pods,
             requests: amounts(workload.requests()),
             nodes: nodes_of(admission),

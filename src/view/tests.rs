@@ -52,7 +52,7 @@ fn rows_of_workloads_are_flat_json() {
         "reason": "NoRoom", "message": "needs 2 GPUs",
     });
     let mut row = json!({
-        "kind": "Job", "priority": 0, "pods": 1, "requests": {}, "nodes": {}, "borrowed": false,
+        "kind": "Job", "priority": 0, "queuePriority": 0, "preemptible": true, "gpus": 2, "pods": 1, "requests": {}, "nodes": {}, "borrowed": false,
         "submitted": "2026-11-21T10:00:00Z",
     });
     json_patch::merge(&mut row, &head);
@@ -60,7 +60,7 @@ fn rows_of_workloads_are_flat_json() {
     assert_eq!(serde_json::to_value(&read).expect("JSON"), row);
     let mut row = json!({
         "eta": {"foretold": "2026-11-21T10:00:00Z", "basis": "NothingEnds", "message": "No estimate."},
-        "nodes": {}, "borrowed": false, "displaced": [],
+        "nodes": {}, "borrowed": false, "displaced": [], "victims": [],
     });
     json_patch::merge(&mut row, &head);
     let read: WhatIfRow = serde_json::from_value(row.clone()).expect("a row");

@@ -12,7 +12,7 @@ use crate::engine::types::amount::{Amount, ResourceList, describe};
 use crate::view::is_gpu;
 
 /// The annotations that users write, in the order of the checks.
-const ANNOTATIONS: [&str; 13] = [
+const ANNOTATIONS: [&str; 14] = [
     names::POOL,
     names::TIME_LIMIT,
     names::CHECKPOINT_INTERVAL,
@@ -25,6 +25,7 @@ const ANNOTATIONS: [&str; 13] = [
     names::PREEMPTIBLE,
     names::HOLD,
     names::ORDER,
+    names::TEAM_ORDER,
     names::REQUEUE,
 ];
 
@@ -67,7 +68,7 @@ fn check_one(view: &View<'_>, object: &Value, key: &str, text: &str) -> Result<(
                 .to_owned())
         }
         names::REQUEUE => instant(text),
-        names::ORDER => text
+        names::ORDER | names::TEAM_ORDER => text
             .parse::<i32>()
             .map(|_| ())
             .map_err(|_| format!("{text:?} is not a whole number such as 5 or -5; the highest comes first")),

@@ -270,13 +270,11 @@ fn check_update(context: &Context<'_>, target: &dyn Target) -> Result<(), String
     check_own_annotations(context, target)?;
     check_labels(context, target)?;
     // A workload that runs keeps the place it has started from.
-    if !same_annotation(context.old, context.object(), names::ORDER) && !is_waiting(target, context.object())
-    {
-        return Err(format!(
-            "annotation {} can be changed only while the {} waits",
-            names::ORDER,
-            target.kind()
-        ));
+    let reordered = [names::ORDER, names::TEAM_ORDER]
+        .into_iter()
+        .find(|key| !same_annotation(context.old, context.object(), key));
+    if let Some(key) = reordered.filter(|_| !is_waiting(target, context.object())) {
+        return Err(format!("annotation {key} can be changed only while the {} waits", target.kind()));
     }
     caps::check(context, |object| target.counts(object))?;
     target.check_update(context)

@@ -13,7 +13,7 @@ const SYSTEM: &str = "system-";
 /// # Errors
 /// One sentence with the field and the problem.
 pub fn check(template: &Value, field: &str) -> Result<(), String> {
-    let of_object = [names::GROUP_SIZE, names::HOLD, names::ORDER, names::REQUEUE];
+    let of_object = [names::GROUP_SIZE, names::HOLD, names::ORDER, names::TEAM_ORDER, names::REQUEUE];
     let own = names::OWN_ANNOTATIONS.into_iter().chain(of_object);
     if let Some(key) = own.into_iter().find(|key| annotation(template, key).is_some()) {
         return Err(format!("annotation {key} in {field} is not for pods of a workload; leave it out"));

@@ -1,5 +1,6 @@
 //! Sluice on a real control plane, from its users' side. Each test has a cluster of its own.
 
+mod answers;
 mod asked;
 mod attacks;
 mod boundaries;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sluice::api::names;
 use sluice_harness::{Cluster, Kubernetes, Options, User, World, eventually, patience};
 
+use crate::answers;
 use crate::command::{answered, comes_to_say, refused, sluice};
 use crate::support::{Job, SLUICE, nodes, running, team};
 use crate::verbs;
@@ -169,6 +170,7 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
             a_member_sees_its_own_namespace_by_name(member).await?;
         }
         filters_choose_by_user_and_state(&dora).await?;
+        answers::are_for_people_and_programs(world, &dora).await?;
         rights_decide(world, &dora).await?;
         no_caller_proves_itself(world).await?;
         what_if_is_a_right_of_its_own(world, &dora).await?;
@@ -191,7 +193,7 @@ async fn a_member_sees_its_own_namespace_by_name(member: &Path) -> Result<()> {
     for arguments in
         [&["queue"][..], &["explain", "job/mine"], &["explain", "a/mine"], &["teams"], &["nodes"]]
     {
-        for output in ["table", "json", "yaml"] {
+        for output in ["table", "wide", "json", "yaml", "csv", "name"] {
             let text = answered(member, &[arguments, &["--output", output]].concat()).await?;
             hidden(arguments[0], &text)?;
         }
@@ -214,7 +216,7 @@ async fn filters_choose_by_user_and_state(dora: &Path) -> Result<()> {
         (&["--state", "pending"], true),
         (&["--state", "Running,Held"], false),
         (&["--team", "a", "--queue", "default"], true),
-        (&["--team", "b"], false),
+        (&["--state", "Finished"], false),
     ] {
         ensure!(lists(arguments).await? == listed, "queue {arguments:?}");
     }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use sluice_harness::{User, World};
 
 use crate::command::{answered, comes_to_say, refused, sluice};
-use crate::support::{quota, team_of};
+use crate::support::{Job, quota, team_of};
 
 /// Job `mine` of namespace a waits for a Job of team b. `dora` may view namespace a, `erin` may edit it.
 pub async fn act(world: &World, dora: &Path, erin: &Path) -> Result<()> {
@@ -33,6 +33,16 @@ async fn waiting_work_is_held_and_ordered(world: &World, dora: &Path, erin: &Pat
     let order =
         ["get", "job", "mine", "--namespace=a", "-o", r"jsonpath={.metadata.annotations.sluice\.dev/order}"];
     ensure!(world.kubectl.ok(&order).await? == "6", "top is one above the highest order");
+    refused(erin, &["order", "7", "mine", "--across-users"], "needs the verb manage on the Team").await?;
+    let admin = world.cluster.kubeconfig(User::Admin);
+    answered(&admin, &["order", "7", "a/mine", "--across-users"]).await?;
+    refused(erin, &["order", "8", "mine", "--across-users"], "needs the verb manage on the Team").await?;
+    answered(erin, &["order", "6", "mine"]).await?;
+    ensure!(answered(erin, &["release", "mine"]).await? == "job a/mine is not on hold\n");
+    world.kubectl.apply(&Job::new("a", "none").spec("parallelism: 0").manifest()).await?;
+    comes_to_say(erin, &["explain", "none", "--output=json"], "\"HeldByUser\"").await?;
+    refused(erin, &["release", "none"], "asks for no pods, so there is nothing to release").await?;
+    world.kubectl.ok(&["delete", "job", "none", "--namespace=a"]).await?;
     let waits = sluice(erin, &["wait", "mine", "--timeout=1s"]).await?;
     ensure!(!waits.success && waits.stderr.contains("job a/mine still waits"), "{waits:?}");
     Ok(())

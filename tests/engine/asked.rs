@@ -258,6 +258,32 @@ fn no_wait_fails_while_it_is_on_hold_or_its_queue_is_paused() {
 }
 
 #[test]
+fn the_order_of_the_managers_comes_before_users_and_submission() {
+    let mut world = cluster(1);
+    let blocker = submit(&mut world, "cem", 1);
+    settle(&mut world);
+    let (a1, bob, a2) =
+        (submit(&mut world, "ann", 1), submit(&mut world, "bob", 1), submit(&mut world, "ann", 1));
+    let line = |world: &World| -> Vec<WorkloadId> {
+        let mut places: Vec<_> = world.engine.places().into_iter().collect();
+        places.sort_by_key(|(_, place)| place.position);
+        places.into_iter().map(|(id, _)| id).collect()
+    };
+    world.edit(&bob, |workload| workload.team_order = 1);
+    settle(&mut world);
+    assert_eq!(line(&world), [&bob, &a1, &a2].map(Clone::clone));
+    // The order of a user exchanges no place with work that the managers have moved.
+    world.edit(&a2, |workload| workload.team_order = 2);
+    world.edit(&a1, |workload| workload.order = 9);
+    settle(&mut world);
+    assert_eq!(line(&world), [&a2, &bob, &a1].map(Clone::clone));
+    assert!(runs(&world, &blocker), "nothing is preempted for it");
+    world.end(&blocker, Phase::Finished);
+    settle(&mut world);
+    assert!(runs(&world, &a2));
+}
+
+#[test]
 fn the_highest_order_has_the_first_place_of_its_user() {
     let mut world = cluster(1);
     let blocker = submit(&mut world, "cem", 1);

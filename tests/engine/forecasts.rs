@@ -2,7 +2,7 @@
 //! and no workload is submitted later, and asking for them changes nothing.
 
 use proptest::prelude::*;
-use sluice_engine::replay::forecast::{Bounds, Eta, Forecast, forecast, what_if};
+use sluice_engine::replay::forecast::{Bounds, Eta, Fate, Forecast, forecast, what_if};
 use sluice_engine::replay::grounds::{Basis, Grounds, Unbounded};
 use sluice_engine::types::{Queue, Time};
 use sluice_engine::types::{Reason, WorkloadId};
@@ -131,6 +131,20 @@ fn a_workload_that_waits_for_an_unknown_end_has_no_estimate() {
     let what_if = what_if(simulation.run.engine(), simulation.next(&spec), Time(0), Bounds::default());
     assert_eq!(what_if.verdict.map(|verdict| verdict.reason), Some(Reason::NoRoom));
     assert_eq!(what_if.admission, None);
+}
+
+#[test]
+fn a_what_if_result_says_what_becomes_of_its_victims() {
+    let mut simulation = Simulation::new(&[4], Queue::fallback());
+    let spec = |gpus, run| JobSpec { pause: 0, pods: 1, gpus, run, limit: Some(run) };
+    let victim = simulation.submit(&spec(4, 1_000));
+    simulation.advance_unjudged(Time(100_000));
+    let mut urgent = simulation.next(&spec(4, 50));
+    urgent.priority = 10;
+    let result = what_if(simulation.run.engine(), urgent, Time(100_000), Bounds::default());
+    assert_eq!(result.displaced, [victim]);
+    let lost = std::time::Duration::from_secs(100);
+    assert_eq!(result.fates, [Fate { keeps: None, pods: 1, lost, back: Some(Time(150_000)) }]);
 }
 
 /// A node of 4 GPUs on which `short` Jobs of one GPU have taken 14 s each, and then one of 4 GPUs has begun, with or

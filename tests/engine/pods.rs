@@ -66,6 +66,7 @@ fn pod(team: &str, name: &str, count: i64) -> Workload {
         evicted: None,
         hold: false,
         order: 0,
+        team_order: 0,
         requeue: None,
         state: Observed::Queued,
     }

@@ -1,12 +1,13 @@
 //! The outcome of a simulation as tables.
 
-use super::{right, shown, table, with_text};
-use crate::simulate::{Outcome, State, TeamRow, WorkloadRow, gpu_time, span};
+use super::rows::{right, shown, table, with_text};
+use crate::simulate::{Clock, Outcome, State, TeamRow, WorkloadRow, gpu_time, span};
 use crate::view::Accelerators;
 
 /// Workloads, teams, decisions if recorded, and a summary line.
-pub fn outcome(outcome: &Outcome) -> String {
-    let mut parts = vec![workloads(&outcome.workloads), teams(&outcome.teams, &outcome.accelerators)];
+pub fn outcome(outcome: &Outcome, summary_only: bool) -> String {
+    let mut parts = vec![workloads(&outcome.workloads, outcome.end); usize::from(!summary_only)];
+    parts.push(teams(&outcome.teams, &outcome.accelerators));
     if let Some(decisions) = &outcome.events {
         let mut rows = with_text(["TIME", "ACTION", "RULE", "WORKLOAD", "FOR", "MESSAGE"]);
         right(&mut rows, 0..1);
@@ -23,20 +24,21 @@ pub fn outcome(outcome: &Outcome) -> String {
     parts.join("\n\n")
 }
 
-fn workloads(workloads: &[WorkloadRow]) -> String {
+fn workloads(workloads: &[WorkloadRow], end: Clock) -> String {
     let mut rows = with_text([
         "WORKLOAD",
         "TEAM",
         "QUEUE",
         "STATE",
+        "GPUS",
         "SUBMITTED",
-        "FIRST START",
+        "WAIT",
         "ENDED",
         "EVICTIONS",
         "NODES",
         "REASON",
     ]);
-    right(&mut rows, 4..8);
+    right(&mut rows, 4..9);
     for row in workloads {
         let last = row.admissions.last();
         let nodes = last.filter(|_| row.state != State::Pending).map(|admission| {
@@ -55,8 +57,9 @@ fn workloads(workloads: &[WorkloadRow]) -> String {
             if row.is_managed() { row.team.clone() } else { "-".to_owned() },
             row.queue.clone(),
             row.state.to_string(),
+            if row.gpus.is_zero() { String::new() } else { row.gpus.to_string() },
             row.submitted.span(),
-            row.admissions.first().map(|admission| admission.at.span()).unwrap_or_default(),
+            if row.state == State::Held { String::new() } else { Clock(row.wait(end)).span() },
             row.finished.map(|at| at.span()).unwrap_or_default(),
             if evictions == 0 { String::new() } else { evictions.to_string() },
             nodes.unwrap_or_default(),
@@ -134,7 +137,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::simulate::{AdmissionRow, Clock, Summary, Timeline};
+    use crate::simulate::{AdmissionRow, Summary, Timeline};
 
     fn row(state: State, submitted: u64, admitted: Option<u64>) -> WorkloadRow {
         let admission = |at| AdmissionRow { at: Clock::seconds(at), ..AdmissionRow::default() };

@@ -2,7 +2,6 @@
 
 use std::io::{Write as _, stderr};
 
-use crate::cli::Invalid;
 use crate::cli::cluster;
 
 /// Cluster and output of a command that acts.
@@ -12,8 +11,8 @@ pub struct Options {
     /// Cluster and namespace.
     #[command(flatten)]
     pub cluster: cluster::Options,
-    /// Print the equivalent of each write for kubectl.
-    #[arg(long, short)]
+    /// Print each write as a command of kubectl.
+    #[arg(long, short, help_heading = crate::cli::COMMON)]
     pub verbose: bool,
 }
 
@@ -25,13 +24,5 @@ pub fn tell(options: &Options, arguments: &[&str]) {
             .map(|one| if one.contains(['{', ' ', '"']) { format!("'{one}'") } else { (*one).to_owned() });
         // The output of a command that acts may be read by a program, so this goes beside it.
         let _ = writeln!(stderr(), "kubectl {}", quoted.collect::<Vec<_>>().join(" "));
-    }
-}
-
-/// A refusal of the API server as one line.
-pub fn refused(label: &str, error: kube::Error) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) => Invalid(format!("{label}: {}", status.message)).into(),
-        other => anyhow::Error::new(other).context("cannot reach the cluster"),
     }
 }

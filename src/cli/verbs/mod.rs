@@ -8,14 +8,16 @@ mod queues;
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use jiff::Timestamp;
 
 pub use self::call::Options;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
-use super::ask::Filter;
-use super::cluster::{self, Cluster};
+use super::cluster::{self, Cluster, Page};
+use super::complete;
+use super::queue::Filter;
 use super::target::Target;
 use super::{Invalid, print};
 use crate::api::names;
@@ -30,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(2);
 #[group(skip)]
 pub struct Workloads {
     /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME.
-    #[arg(value_name = "WORKLOAD", required = true)]
+    #[arg(value_name = "WORKLOAD", required = true, add = complete::workloads())]
     workloads: Vec<String>,
 }
 
@@ -39,7 +41,7 @@ pub struct Workloads {
 #[group(skip)]
 pub struct Chosen {
     /// The workloads: NAME, KIND/NAME or NAMESPACE/NAME.
-    #[arg(value_name = "WORKLOAD")]
+    #[arg(value_name = "WORKLOAD", add = complete::workloads())]
     workloads: Vec<String>,
     /// The workloads to find where none is named.
     #[command(flatten)]
@@ -61,36 +63,43 @@ pub enum Until {
     End,
 }
 
-/// What Sluice says of each workload that is named.
-async fn find(options: &Options, cluster: &Cluster, words: &[String]) -> anyhow::Result<Vec<WorkloadRow>> {
-    let mut found = Vec::new();
-    for word in words {
-        let written = std::slice::from_ref(word);
-        let target = Target::read(written, options.cluster.namespace(), &cluster.namespace)?;
-        let mut rows = rows_of(cluster, &target).await?;
-        rows.retain(|row| target.may_be(&row.kind));
-        let (Some(row), true) = (rows.pop(), rows.is_empty()) else {
-            let label = target.label();
-            return Err(Invalid(if rows.is_empty() {
-                format!("Sluice manages no workload {label}")
-            } else {
-                format!(
-                    "{label} may be several objects; write the kind before the name, as in job/{}",
-                    target.name
-                )
-            })
-            .into());
-        };
-        found.push(row);
-    }
-    Ok(found)
+/// What Sluice says of a workload, and when.
+struct Found {
+    row: WorkloadRow,
+    at: Timestamp,
 }
 
-async fn rows_of(cluster: &Cluster, target: &Target) -> anyhow::Result<Vec<WorkloadRow>> {
+/// What Sluice says of each workload that is named.
+async fn find(options: &Options, cluster: &Cluster, words: &[String]) -> anyhow::Result<Vec<WorkloadRow>> {
+    let mut rows = Vec::new();
+    for word in words {
+        rows.push(found(options, cluster, word).await?.row);
+    }
+    Ok(rows)
+}
+
+/// The one workload of this name.
+async fn found(options: &Options, cluster: &Cluster, word: &String) -> anyhow::Result<Found> {
+    let target = Target::read(std::slice::from_ref(word), options.cluster.namespace(), &cluster.namespace)?;
+    let Page { mut rows, at, .. } = rows_of(cluster, &target).await?;
+    rows.retain(|row| target.may_be(&row.kind));
+    let label = target.label();
+    match (rows.pop(), rows.is_empty()) {
+        (Some(row), true) => Ok(Found { row, at: at.unwrap_or_else(Timestamp::now) }),
+        (None, _) => anyhow::bail!("Sluice manages no workload {label}"),
+        _ => anyhow::bail!(
+            "{label} may be several objects; write the kind before the name, as in job/{}",
+            target.name
+        ),
+    }
+}
+
+async fn rows_of(cluster: &Cluster, target: &Target) -> anyhow::Result<Page<WorkloadRow>> {
     let mut cluster = cluster.clone();
     (cluster.namespace, cluster.all) = (target.namespace.clone(), false);
     let explain = ExplainFilter { name: target.name.clone(), namespace: None };
-    cluster.ask(QuestionSpec { explain: Some(explain), ..QuestionSpec::default() }).await
+    let spec = QuestionSpec { explain: Some(explain), ..QuestionSpec::default() };
+    cluster.page(&spec).await?.context("unexpected answer of Sluice")
 }
 
 /// Writes one annotation of each workload, or removes it; then prints what that means.
@@ -122,21 +131,33 @@ pub fn release(options: &Options, Workloads { workloads }: &Workloads) -> anyhow
     cluster::with(&options.cluster, async |cluster| {
         for row in find(options, &cluster, workloads).await? {
             let object = Object::of(&row)?;
-            if row.head.reason == "HeldByUser" {
-                object.resume(&cluster, options).await?;
-            } else {
+            let label = object.label();
+            let annotated = object.has_annotation(&cluster, names::HOLD).await?;
+            if annotated {
                 object.annotate(&cluster, options, names::HOLD, None).await?;
             }
-            print::text(&format!("{} is released\n", object.label()))?;
+            match row.head.reason.as_str() {
+                "HeldByUser" if row.pods == 0 => {
+                    anyhow::bail!("{label} asks for no pods, so there is nothing to release; scale it up")
+                }
+                "HeldByUser" => object.resume(&cluster, options).await?,
+                _ if !annotated => {
+                    print::text(&format!("{label} is not on hold\n"))?;
+                    continue;
+                }
+                _ => {}
+            }
+            print::text(&format!("{label} is released\n"))?;
         }
         Ok(())
     })
 }
 
 /// `sluice order`.
-pub fn order(options: &Options, order: i32, workloads: &Workloads) -> anyhow::Result<()> {
-    let meaning = format!("has order {order} among the waiting work of its user");
-    annotate(options, workloads, names::ORDER, Some(order.to_string()), &meaning)
+pub fn order(options: &Options, order: i32, across_users: bool, workloads: &Workloads) -> anyhow::Result<()> {
+    let (key, whose) = if across_users { (names::TEAM_ORDER, "team") } else { (names::ORDER, "user") };
+    let meaning = format!("has order {order} among the waiting work of its {whose}");
+    annotate(options, workloads, key, Some(order.to_string()), &meaning)
 }
 
 /// `sluice top`: the order that is one above the highest of the same user's objects of that kind in the namespace.
@@ -153,23 +174,30 @@ pub fn top(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Re
     })
 }
 
-/// `sluice requeue`.
-pub fn requeue(options: &Options, workloads: &Workloads) -> anyhow::Result<()> {
-    let meaning = "is evicted once, and returns to its old place in the queue";
-    annotate(options, workloads, names::REQUEUE, Some(Timestamp::now().to_string()), meaning)
+/// `sluice requeue`: at the time of Sluice's clock, since that of the caller may be wrong.
+pub fn requeue(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
+    cluster::with(&options.cluster, async |cluster| {
+        for word in workloads {
+            let Found { row, at } = found(options, &cluster, word).await?;
+            let object = Object::of(&row)?;
+            object.annotate(&cluster, options, names::REQUEUE, Some(&at.to_string())).await?;
+            let label = object.label();
+            print::text(&format!("{label} is evicted once, and returns to its old place in the queue\n"))?;
+        }
+        Ok(())
+    })
 }
 
 /// `sluice cancel`.
 pub fn cancel(options: &Options, chosen: Chosen) -> anyhow::Result<()> {
     let Chosen { workloads, filter, dry_run, yes } = chosen;
     if workloads.is_empty() && !filter.chooses() {
-        let line =
-            "name the workloads to delete, or choose them with --me, --user, --team, --queue or --state";
+        let line = "name the workloads to delete, or choose them with --me, --user, --team, --queue, --state or --selector";
         return Err(Invalid(line.to_owned()).into());
     }
     cluster::with(&options.cluster, async |cluster| {
         let rows = if workloads.is_empty() {
-            cluster.ask(filter.question()).await?
+            filter.selected(&cluster, cluster.ask(filter.question(false)).await?).await?
         } else {
             find(options, &cluster, &workloads).await?
         };
@@ -224,7 +252,7 @@ pub fn wait(
             )?;
             let mut said = String::new();
             loop {
-                let now = rows_of(&cluster, &target).await?.into_iter().find(|one| one.kind == row.kind);
+                let now = rows_of(&cluster, &target).await?.rows.into_iter().find(|one| one.kind == row.kind);
                 let state = now.as_ref().map_or("Finished", |now| &now.head.state);
                 if state == "Finished" || until == Until::Start && state == "Running" {
                     let done = if state == "Finished" { "has ended" } else { "runs" };

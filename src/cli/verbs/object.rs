@@ -2,14 +2,13 @@
 
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use super::call::{Options, refused, tell};
+use super::call::{Options, tell};
 use crate::api::names;
-use crate::cli::Invalid;
 use crate::cli::cluster::Cluster;
-use crate::kinds::Kinds;
+use crate::cli::resources::{self, refused};
 use crate::view::WorkloadRow;
 
 /// A Job, a Pod, the pods of a group, or an object of a custom kind.
@@ -26,25 +25,9 @@ impl Object {
     /// The object of a row.
     ///
     /// # Errors
-    /// [`Invalid`] for a kind that this command does not know.
-    pub fn of(row: &WorkloadRow) -> Result<Self, Invalid> {
-        let known = |group: &str, kind: &str, plural: &str| {
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
-        };
-        let resource = match row.kind.as_str() {
-            "Job" => known("batch", "Job", "jobs"),
-            "Pod" | "PodGroup" => known("", "Pod", "pods"),
-            kind => {
-                let kinds = Kinds::default();
-                let watched = kinds.watched().iter().find(|one| one.resource.kind == kind);
-                watched.map(|one| one.resource.clone()).ok_or_else(|| {
-                    Invalid(format!(
-                        "{kind} {}: this command does not know the kind; use kubectl",
-                        row.head.name
-                    ))
-                })?
-            }
-        };
+    /// For a kind that this command does not know.
+    pub fn of(row: &WorkloadRow) -> anyhow::Result<Self> {
+        let resource = resources::of(&row.kind)?;
         let (namespace, name) = (row.head.namespace.clone(), row.head.name.clone());
         Ok(Self { resource, namespace, name, group: row.kind == "PodGroup" })
     }
@@ -97,11 +80,23 @@ impl Object {
         self.patch(cluster, &json!({"metadata": {"annotations": {key: value}}})).await
     }
 
+    /// Whether it has an annotation; of a group, any of its pods.
+    pub async fn has_annotation(&self, cluster: &Cluster, key: &str) -> anyhow::Result<bool> {
+        let api = self.api(cluster);
+        for name in self.names(&api).await? {
+            let object = api.get_metadata(&name).await.map_err(|error| refused(&self.label(), error))?;
+            if object.metadata.annotations.is_some_and(|notes| notes.contains_key(key)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes back the suspension by its user.
     pub async fn resume(&self, cluster: &Cluster, options: &Options) -> anyhow::Result<()> {
         if self.resource.kind != "Job" {
             let line = "it is suspended in its own spec, where only its user resumes it";
-            return Err(Invalid(format!("{}: {line}", self.label())).into());
+            anyhow::bail!("{}: {line}", self.label());
         }
         let patch = json!({"spec": {"suspend": false}});
         let text = patch.to_string();

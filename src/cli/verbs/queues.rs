@@ -4,19 +4,20 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::call::{Options, refused, tell};
+use super::call::{Options, tell};
 use crate::api::team::Team;
-use crate::cli::{Invalid, cluster, print};
+use crate::cli::resources::refused;
+use crate::cli::{cluster, complete, print};
 
 /// A queue.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct QueueArgument {
     /// The team.
-    #[arg(value_name = "TEAM")]
+    #[arg(value_name = "TEAM", add = complete::teams())]
     team: String,
     /// The queue; by default every queue of the team.
-    #[arg(value_name = "QUEUE")]
+    #[arg(value_name = "QUEUE", add = complete::queues())]
     queue: Option<String>,
 }
 
@@ -56,11 +57,12 @@ fn write(options: &Options, asked: &QueueArgument, value: &str, meaning: &str) -
             .collect();
         if chosen.is_empty() {
             let names: Vec<&str> = object.spec.queues.iter().map(|one| one.name.as_str()).collect();
-            return Err(Invalid(match queue {
-                Some(queue) => format!("{label} has no queue {queue}; it has: {}", names.join(", ")),
-                None => format!("{label}: spec.queues lists no queue, and only listed queues can be paused"),
-            })
-            .into());
+            match queue {
+                Some(queue) => anyhow::bail!("{label} has no queue {queue}; it has: {}", names.join(", ")),
+                None => {
+                    anyhow::bail!("{label}: spec.queues lists no queue, and only listed queues can be paused")
+                }
+            }
         }
         // Each change tests the name, so that a list that was edited meanwhile stays as it is.
         let changes: Vec<_> = (chosen.iter())

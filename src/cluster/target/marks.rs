@@ -120,6 +120,8 @@ pub struct Requests {
     pub hold: bool,
     /// Its order among the work of its user.
     pub order: i32,
+    /// Its order among the work of its team.
+    pub team_order: i32,
     /// When its user wants it back in the queue.
     pub requeue: Option<Time>,
 }
@@ -155,6 +157,7 @@ impl Requests {
             evicted: eviction.map(|eviction| time(eviction.at)),
             hold: of(names::HOLD) == Some("true"),
             order: of(names::ORDER).and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+            team_order: of(names::TEAM_ORDER).and_then(|text| text.trim().parse().ok()).unwrap_or(0),
             requeue: of(names::REQUEUE).and_then(instant),
         }
     }
@@ -191,6 +194,7 @@ impl Requests {
             evicted: self.evicted,
             hold: self.hold,
             order: self.order,
+            team_order: self.team_order,
             requeue: self.requeue,
             state,
         }

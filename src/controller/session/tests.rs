@@ -147,7 +147,10 @@ async fn questions_that_wait_for_a_plan_are_answered_when_the_replica_becomes_le
     let (to, mut answer) = oneshot::channel();
     let copy = || Some(Box::new(Engine::new()));
     assert!(
-        session.preview.hold(Question::Workloads(Choice::default(), to), copy).is_none(),
+        session
+            .preview
+            .hold(Question::Workloads(Choice::default(), crate::view::Accelerators::default(), to), copy)
+            .is_none(),
         "it waits for a plan"
     );
     let session = follow_leadership(&context, session);

@@ -3,7 +3,7 @@
 mod verdict;
 mod views;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cycle::events;
 use crate::cycle::{self, deadlines};
@@ -77,10 +77,27 @@ impl Engine {
         self.scheduler.state.get(id).filter(|info| !info.removed).map(|info| &info.workload)
     }
 
+    /// The priority of a workload's queue, and whether the workload may be preempted while it runs; `None` when the
+    /// workload or its queue is unknown.
+    #[must_use]
+    pub fn standing(&self, id: &WorkloadId) -> Option<(i32, bool)> {
+        let state = &self.scheduler.state;
+        let info = state.get(id).filter(|info| !info.removed)?;
+        Some((state.queue_of(info).ok()?.priority, state.preemptible(info)))
+    }
+
     /// Every team in every pool in which it has a quota or usage.
     #[must_use]
     pub fn teams(&self) -> Vec<TeamView> {
         views::teams(&self.scheduler.state)
+    }
+
+    /// The resources that the teams' quotas list.
+    #[must_use]
+    pub fn resources_in_quotas(&self) -> BTreeSet<Name> {
+        let teams = self.scheduler.state.quotas.teams().filter_map(|(_, info)| info.team.as_ref());
+        let quotas = teams.flat_map(|team| team.quotas.values());
+        quotas.flat_map(|quota| quota.guaranteed.keys().chain(quota.limit.keys())).cloned().collect()
     }
 
     /// Pods that were never admitted and are charged to their team, by team, pool, namespace and owner.

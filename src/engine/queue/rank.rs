@@ -1,5 +1,5 @@
-//! The order within a team (law 9): raised workloads first, then queue priority, then PriorityClass, then
-//! the smallest usage of the user where the team orders its users by usage, then submission order, in which a user may
+//! The order within a team (law 9): raised workloads first, then queue priority, then PriorityClass, then the order that
+//! the managers of the team give, then the smallest usage of the user where the team orders its users by usage, then submission order, in which a user may
 //! exchange the places of own workloads.
 //!
 //! A queue raises workloads that have waited for longer than it allows. An eviction does not change the
@@ -17,6 +17,8 @@ use crate::types::{Time, Workload, WorkloadId};
 pub struct Rank {
     raised: Reverse<bool>,
     priority: Reverse<Priority>,
+    /// The order that the managers of the team give.
+    team_order: Reverse<i32>,
     /// The usage of its user. Zero inside a class: its workloads have the same user.
     user_usage: UserShare,
     submission_order: SubmissionOrder,
@@ -33,6 +35,7 @@ impl Rank {
         Self {
             raised: Reverse(false),
             priority: Reverse(priority),
+            team_order: Reverse(workload.team_order),
             user_usage: 0,
             submission_order,
             id,
@@ -61,10 +64,11 @@ impl Rank {
         }
     }
 
-    /// Whether it comes before another rank whatever their users use, because it is raised or of higher priority.
+    /// Whether it comes before another rank whatever their users use, because it is raised, of higher priority or ordered
+    /// before it by the managers of the team.
     #[must_use]
     pub fn outranks(&self, other: &Self) -> bool {
-        (self.raised, self.priority) < (other.raised, other.priority)
+        (self.raised, self.priority, self.team_order) < (other.raised, other.priority, other.team_order)
     }
 
     /// The workload's identity.

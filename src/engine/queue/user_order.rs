@@ -15,8 +15,8 @@ use crate::types::ids::{Priority, TeamId};
 use crate::types::submission::SubmissionOrder;
 use crate::types::{Name, WorkloadId};
 
-/// Workloads that exchange places: those of a user, of equal priority, in one queue of a team.
-type Group = (TeamId, Name, Priority, bool, Name);
+/// Workloads that exchange places: those of a user, of equal priority and order in the team, in one queue of a team.
+type Group = (TeamId, Name, Priority, i32, bool, Name);
 
 /// The groups in which a workload has an order, and the places that it moves.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +129,7 @@ fn group_of(state: &ClusterState, info: &WorkloadInfo) -> Option<Group> {
     }
     let queue = state.queue_of(info).ok()?.name.clone();
     let user = info.workload.user.clone()?;
-    Some((info.team, queue, state.priority_of(info), info.raised, user))
+    Some((info.team, queue, state.priority_of(info), info.workload.team_order, info.raised, user))
 }
 
 /// The place of each waiting workload, and whether it is another than by submission.

@@ -72,10 +72,32 @@ pub struct Prospect {
     pub admission: Option<Admission>,
     /// The workloads that would be evicted or shrunk for it.
     pub displaced: Vec<WorkloadId>,
+    /// What would become of each of these, in the same order.
+    pub fates: Vec<Fate>,
     /// Its verdict at once.
     pub verdict: Option<Verdict>,
     /// The forecast was cut short by its [`Bounds`].
     pub cut: bool,
+}
+
+/// What becomes of a victim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// The number of pods that it keeps; `None` when it is evicted.
+    pub keeps: Option<u32>,
+    /// The number of pods that it loses.
+    pub pods: u32,
+    /// The work that these had done since they started or last saved it, summed over pods.
+    pub lost: Duration,
+    /// When an evicted one would start again, if runs are as usual.
+    pub back: Option<Time>,
+}
+
+/// A victim that was evicted or shrunk for a preemptor.
+struct Victim {
+    id: WorkloadId,
+    preemptor: WorkloadId,
+    fate: Fate,
 }
 
 /// How long runs are taken to be.
@@ -116,17 +138,21 @@ struct Play {
     waiting: BTreeSet<WorkloadId>,
     starts: BTreeMap<WorkloadId, Start>,
     ledger: Ledger,
+    /// The number of pods of each workload that runs.
+    sizes: BTreeMap<WorkloadId, u32>,
     /// Victims that were evicted or shrunk, each with its preemptor.
-    displaced: Vec<(WorkloadId, WorkloadId)>,
+    displaced: Vec<Victim>,
     cut: bool,
 }
 
 impl Play {
     fn new(engine: Engine, now: Time, case: Case) -> Self {
         let (mut lives, mut ledger) = (Vec::new(), Ledger::default());
-        let mut waiting = BTreeSet::new();
+        let (mut waiting, mut sizes) = (BTreeSet::new(), BTreeMap::new());
         for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
-            let started = timeline::running_admission(info).map(|admission| admission.at);
+            let admission = timeline::running_admission(info);
+            sizes.extend(admission.map(|admission| (info.workload.id.clone(), admission.pods)));
+            let started = admission.map(|admission| admission.at);
             let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
             let run_times = &engine.scheduler.prediction.run_times;
             let length = run_times.length_of_like(&engine.scheduler.state, info, elapsed);
@@ -141,18 +167,23 @@ impl Play {
         for (id, life) in lives {
             run.adopt(&id, life);
         }
-        Self { run, began: now, waiting, starts: BTreeMap::new(), ledger, displaced: Vec::new(), cut: false }
+        let (starts, displaced) = (BTreeMap::new(), Vec::new());
+        Self { run, began: now, waiting, starts, ledger, sizes, displaced, cut: false }
     }
 
     /// Plays up to an instant; false if `go_on` ended it before the decisions there were complete.
     fn step(&mut self, to: Time, go_on: &mut dyn FnMut() -> bool) -> Result<bool, NeverSettles> {
-        let Self { began, waiting, starts, ledger, displaced, .. } = self;
+        let Self { began, waiting, starts, ledger, displaced, sizes, .. } = self;
         let mut on = |at: Time, happening: &Happening| match happening {
             Happening::Admitted { id, admission, .. } => {
                 let basis = ledger.start(id, admission, at > *began);
+                sizes.insert(id.clone(), admission.pods);
                 if waiting.remove(id) {
                     starts.insert(id.clone(), Start { at, admission: admission.clone(), basis });
                 }
+                let gone =
+                    displaced.iter_mut().filter(|victim| victim.id == *id && victim.fate.keeps.is_none());
+                gone.for_each(|victim| victim.fate.back = victim.fate.back.or(Some(at)));
             }
             Happening::Failed { id, .. } => {
                 waiting.remove(id);
@@ -160,9 +191,22 @@ impl Play {
             }
             Happening::Finished { id, .. } => ledger.end(id),
             Happening::PodsGone { id } | Happening::PodsLost { id, .. } => ledger.gone(id),
-            Happening::Evicted { id, preemptor, .. } | Happening::Resized { id, preemptor, .. } => {
+            Happening::Evicted { id, preemptor, lost, .. } => {
                 ledger.gone(id);
-                displaced.extend(preemptor.iter().map(|preemptor| (id.clone(), preemptor.clone())));
+                let pods = sizes.remove(id).unwrap_or(0);
+                let fate = Fate { keeps: None, pods, lost: *lost, back: None };
+                let victim =
+                    |preemptor: &WorkloadId| Victim { id: id.clone(), preemptor: preemptor.clone(), fate };
+                displaced.extend(preemptor.as_ref().map(victim));
+            }
+            Happening::Resized { id, preemptor, admission, lost, .. } => {
+                ledger.gone(id);
+                let keeps = admission.pods;
+                let pods = sizes.insert(id.clone(), keeps).unwrap_or(keeps).saturating_sub(keeps);
+                let fate = Fate { keeps: Some(keeps), pods, lost: *lost, back: None };
+                let victim =
+                    |preemptor: &WorkloadId| Victim { id: id.clone(), preemptor: preemptor.clone(), fate };
+                displaced.extend(preemptor.as_ref().map(victim));
             }
         };
         self.run.reach(to, &mut on)?;
@@ -193,10 +237,35 @@ impl Play {
     }
 }
 
+impl Play {
+    /// Plays on until the victims of a preemptor have started again, as far as the bounds allow.
+    fn see_victims_back(
+        &mut self,
+        preemptor: &WorkloadId,
+        now: Time,
+        bounds: Bounds,
+        go_on: &mut dyn FnMut() -> bool,
+    ) {
+        let is_away = |victim: &Victim| {
+            victim.preemptor == *preemptor && victim.fate.keeps.is_none() && victim.fate.back.is_none()
+        };
+        for _ in 0..bounds.steps {
+            if !self.displaced.iter().any(is_away) {
+                return;
+            }
+            let next = self.run.next().filter(|next| *next <= now.after(bounds.ahead));
+            let Some(next) = next.filter(|_| go_on()) else { return };
+            if !self.step(next, go_on).is_ok_and(|rests| rests) {
+                return;
+            }
+        }
+    }
+}
+
 /// The result of a play.
 struct Played {
     starts: BTreeMap<WorkloadId, Start>,
-    displaced: Vec<(WorkloadId, WorkloadId)>,
+    displaced: Vec<Victim>,
     cut: bool,
     /// Why each of these has not started.
     unbounded: BTreeMap<WorkloadId, Unbounded>,
@@ -284,20 +353,24 @@ pub fn what_if_while(
         verdict = play.run.engine().verdict(&id);
         if rests.is_ok_and(|rests| rests) {
             play.finish(now, bounds, Some(&id), &mut || go_on(case));
+            if case == Case::Likely && !play.cut {
+                play.see_victims_back(&id, now, bounds, &mut || go_on(case));
+            }
         } else {
             play.cut = true;
         }
         play.end(case, Some(&id))
     });
     let usual = &plays[1];
-    let displaced = usual.displaced.iter().filter(|(_, preemptor)| *preemptor == id);
+    let victims = || usual.displaced.iter().filter(|victim| victim.preemptor == id);
     let (eta, grounds) = eta(&plays, &id);
     Prospect {
         eta,
         grounds,
         place: with.places().remove(&id),
         admission: usual.starts.get(&id).map(|start| start.admission.clone()),
-        displaced: displaced.map(|(who, _)| who.clone()).collect(),
+        displaced: victims().map(|victim| victim.id.clone()).collect(),
+        fates: victims().map(|victim| victim.fate.clone()).collect(),
         verdict,
         cut: plays.iter().any(|play| play.cut),
     }

@@ -149,6 +149,8 @@ pub struct Workload {
     pub hold: bool,
     /// Its order among the work of its user; the highest comes first.
     pub order: i32,
+    /// Its order among the work of its team, whatever the user; the highest comes first.
+    pub team_order: i32,
     /// The time at which its user wants it back in the queue, if it was admitted before.
     pub requeue: Option<Time>,
     /// Its state.
@@ -189,6 +191,7 @@ impl Workload {
             evicted: None,
             hold: false,
             order: 0,
+            team_order: 0,
             requeue: None,
             state: Observed::Queued,
         }

@@ -1,0 +1,161 @@
+//! `sluice teams`: quotas and queues.
+
+use crate::cli::grid::{self, Column, Form, Value};
+use crate::cli::screen::Screen;
+use crate::view::{Accelerators, Amounts, QueueRow, Teams};
+
+/// The quota of a team for one resource of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaLine {
+    /// The team.
+    pub team: String,
+    pool: String,
+    resource: String,
+    guaranteed: String,
+    limit: String,
+    used: String,
+    unadmitted: String,
+    borrowed: String,
+    lent: String,
+    fair_share: String,
+}
+
+const QUOTAS: [Column<QuotaLine>; 10] = [
+    Column { name: "team", title: "TEAM", form: Form::Cut(8), value: |row, _| Value::text(&row.team) },
+    Column { name: "pool", title: "POOL", form: Form::Cut(7), value: |row, _| Value::text(&row.pool) },
+    Column {
+        name: "resource",
+        title: "RESOURCE",
+        form: Form::Cut(8),
+        value: |row, _| Value::text(&row.resource),
+    },
+    Column {
+        name: "guaranteed",
+        title: "GUARANTEED",
+        form: Form::Right,
+        value: |row, _| Value::text(&row.guaranteed),
+    },
+    Column { name: "limit", title: "LIMIT", form: Form::Right, value: |row, _| Value::text(&row.limit) },
+    Column { name: "used", title: "USED", form: Form::Right, value: |row, _| Value::text(&row.used) },
+    Column {
+        name: "unadmitted",
+        title: "UNADMITTED",
+        form: Form::Right,
+        value: |row, _| Value::text(&row.unadmitted),
+    },
+    Column {
+        name: "borrowed",
+        title: "BORROWED",
+        form: Form::Right,
+        value: |row, _| Value::text(&row.borrowed),
+    },
+    Column { name: "lent", title: "LENT", form: Form::Right, value: |row, _| Value::text(&row.lent) },
+    Column {
+        name: "fair-share",
+        title: "FAIR SHARE",
+        form: Form::Right,
+        value: |row, _| Value::text(&row.fair_share),
+    },
+];
+
+const QUEUES: [Column<QueueRow>; 5] = [
+    Column { name: "team", title: "TEAM", form: Form::Cut(8), value: |row, _| Value::text(&row.team) },
+    Column { name: "queue", title: "QUEUE", form: Form::Cut(8), value: |row, _| Value::text(&row.queue) },
+    Column { name: "pending", title: "PENDING", form: Form::Right, value: |row, _| count(row.pending) },
+    Column { name: "running", title: "RUNNING", form: Form::Right, value: |row, _| count(row.running) },
+    Column {
+        name: "oldest",
+        title: "OLDEST",
+        form: Form::Right,
+        value: |row, screen| row.oldest.map_or(Value::None, |oldest| Value::Span(screen.since(oldest))),
+    },
+];
+
+fn count(number: usize) -> Value {
+    i64::try_from(number).map_or(Value::None, Value::Number)
+}
+
+/// The columns of quotas. Pods that were never admitted are rare, so their column appears with the first of them.
+pub fn columns(teams: &Teams) -> Vec<&'static Column<QuotaLine>> {
+    let with_unadmitted = teams.teams.iter().any(|row| !row.unadmitted.is_empty());
+    const { &QUOTAS }.iter().filter(|column| with_unadmitted || column.name != "unadmitted").collect()
+}
+
+/// The quotas, one line for each resource: GPUs always, others only if the quota lists them.
+pub fn lines(teams: &Teams, accelerators: &Accelerators) -> Vec<QuotaLine> {
+    let mut lines = Vec::new();
+    for row in &teams.teams {
+        let lists = [&row.guaranteed, &row.limit, &row.used, &row.borrowed, &row.lent, &row.fair_share];
+        let mut resources: Vec<&String> = lists.iter().flat_map(|list| list.keys()).collect();
+        resources.sort();
+        resources.dedup();
+        resources.retain(|resource| {
+            accelerators.contains(resource)
+                || row.guaranteed.contains_key(*resource)
+                || row.limit.contains_key(*resource)
+        });
+        let empty = QuotaLine {
+            team: row.team.clone(),
+            pool: row.pool.clone(),
+            resource: "-".to_owned(),
+            ..QuotaLine::default()
+        };
+        if resources.is_empty() {
+            lines.push(empty.clone());
+        }
+        lines.extend(resources.into_iter().map(|resource| {
+            let amount =
+                |list: &Amounts, none: &str| list.get(resource).map_or(none, String::as_str).to_owned();
+            QuotaLine {
+                resource: resource.clone(),
+                guaranteed: amount(&row.guaranteed, "0"),
+                limit: amount(&row.limit, "-"),
+                used: amount(&row.used, "0"),
+                unadmitted: amount(&row.unadmitted, "0"),
+                borrowed: amount(&row.borrowed, "0"),
+                lent: amount(&row.lent, "0"),
+                fair_share: amount(&row.fair_share, "0"),
+                ..empty.clone()
+            }
+        }));
+    }
+    lines
+}
+
+/// Teams and their queues.
+pub fn teams(teams: &Teams, lines: &[QuotaLine], screen: &Screen, headers: bool) -> String {
+    let queues: Vec<_> = const { &QUEUES }.iter().collect();
+    let quotas = grid::table(&columns(teams), lines, screen, headers);
+    let mut text = format!("{quotas}\n\n{}", grid::table(&queues, &teams.queues, screen, headers));
+    for over in &teams.overcommitments {
+        text.push_str(&format!("\n\nOvercommitted: {over}"));
+    }
+    for group in &teams.unadmitted {
+        text.push_str(&format!("\n\nNot admitted, charged to team {}: {}", group.team, group.message));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::TeamRow;
+
+    #[test]
+    fn accelerators_of_any_vendor_are_in_the_table() {
+        let amounts = |resource: &str| Amounts::from([(resource.to_owned(), "4".to_owned())]);
+        let row = |guaranteed, used| TeamRow { team: "a".into(), guaranteed, used, ..TeamRow::default() };
+        let rows = vec![
+            row(amounts("google.com/tpu"), Amounts::new()),
+            row(Amounts::new(), amounts("google.com/tpu")),
+            row(Amounts::new(), amounts("rdma/hca")),
+        ];
+        let answer = Teams { teams: rows, ..Teams::default() };
+        let accelerators = Accelerators::default().with_quotas(["google.com/tpu"]);
+        let screen = Screen { width: Some(80), ..Screen::new() };
+        let text = teams(&answer, &lines(&answer, &accelerators), &screen, true);
+        assert_eq!(text.matches("google.com/tpu").count(), 2, "{text}");
+        assert!(!text.contains("rdma/hca") && !text.contains("UNADMITTED"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}

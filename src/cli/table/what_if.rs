@@ -1,0 +1,88 @@
+//! `sluice what-if`: what would become of a workload.
+
+use super::explain::expected;
+use crate::cli::grid::{self, Column, Form, Value};
+use crate::cli::human::pods;
+use crate::cli::screen::Screen;
+use crate::view::{VictimRow, WhatIfRow};
+
+const fn column(name: &'static str, value: fn(&WhatIfRow, &Screen) -> Value) -> Column<WhatIfRow> {
+    Column { name, title: name, form: Form::Left, value }
+}
+
+/// The columns of CSV.
+pub const COLUMNS: [Column<WhatIfRow>; 8] = [
+    column("namespace", |row, _| Value::text(&row.head.namespace)),
+    column("name", |row, _| Value::text(&row.head.name)),
+    column("state", |row, _| Value::text(&row.head.state)),
+    column("reason", |row, _| Value::text(&row.head.reason)),
+    column("eta", |row, _| row.eta.likely.map_or(Value::None, Value::Until)),
+    column("pool", |row, _| Value::text(row.pool.clone().unwrap_or_default())),
+    column("nodes", |row, _| Value::text(row.nodes.keys().cloned().collect::<Vec<_>>().join(" "))),
+    column("preempts", |row, _| Value::text(row.displaced.join(" "))),
+];
+
+/// The columns of the workloads that would be evicted or shrunk.
+const VICTIMS: [Column<VictimRow>; 6] = [
+    Column {
+        name: "preempts",
+        title: "PREEMPTS",
+        form: Form::Cut(20),
+        value: |row, _| Value::text(&row.workload),
+    },
+    Column {
+        name: "fate",
+        title: "FATE",
+        form: Form::Left,
+        value: |row, _| Value::text(row.fate.to_lowercase()),
+    },
+    Column { name: "pods", title: "PODS", form: Form::Right, value: |row, _| Value::Number(row.pods.into()) },
+    Column { name: "gpus", title: "GPUS", form: Form::Right, value: |row, _| Value::Count(row.gpus) },
+    Column {
+        name: "lost",
+        title: "WORK LOST",
+        form: Form::Right,
+        value: |row, _| i64::try_from(row.lost_seconds).map_or(Value::None, Value::Span),
+    },
+    Column {
+        name: "back",
+        title: "BACK IN",
+        form: Form::Right,
+        value: |row, _| match row.back {
+            Some(back) => Value::Until(back),
+            None if row.fate == "Evicted" => Value::text("unknown"),
+            None => Value::None,
+        },
+    },
+];
+
+/// The what-if results of workloads.
+pub fn what_if(rows: &[WhatIfRow], screen: &Screen) -> String {
+    rows.iter().map(|row| one(row, screen)).collect::<Vec<_>>().join("\n\n")
+}
+
+fn one(row: &WhatIfRow, screen: &Screen) -> String {
+    let head = &row.head;
+    let mut lines = vec![
+        format!("Job {}/{} would be {}", head.namespace, head.name, head.state),
+        format!("  {}: {}", head.reason, head.message),
+        String::new(),
+        format!("  Team        {}", head.team),
+        format!("  Queue       {}", head.queue),
+    ];
+    lines.extend(expected(&row.eta, &head.team, screen));
+    if let Some(pool) = &row.pool {
+        let kind = if row.borrowed { "on borrowed quota" } else { "within guarantee" };
+        lines.push(format!("  Pool        {pool}, {kind}"));
+    }
+    lines.extend(row.nodes.iter().map(|(node, count)| format!("  Node        {node} ({})", pods(*count))));
+    if !row.victims.is_empty() {
+        let columns: Vec<_> = const { &VICTIMS }.iter().collect();
+        lines.extend([String::new(), grid::table(&columns, &row.victims, screen, true)]);
+    } else if row.nodes.is_empty() {
+        lines.extend(row.displaced.iter().map(|victim| format!("  Preempts    {victim}")));
+    } else {
+        lines.push("  Preempts    nothing".to_owned());
+    }
+    lines.join("\n")
+}
