@@ -29,6 +29,7 @@ use crate::forecast::Forecaster;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
+use crate::notify;
 use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
@@ -80,6 +81,9 @@ pub struct Options {
     /// Resources that count as GPUs.
     #[command(flatten)]
     pub accelerators: AcceleratorOptions,
+    /// Options of notifications.
+    #[command(flatten)]
+    pub notify: notify::Options,
 }
 
 /// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
@@ -117,6 +121,8 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         Arc::clone(&metrics),
         Arc::clone(&busy),
     );
+    let (notifier, deliveries) = notify::start(&options.notify, &metrics.registry, decisions.clone())
+        .context("cannot set up notifications")?;
     let (asker, questions) = Asker::new();
     let context = ControllerContext {
         client: client.clone(),
@@ -125,6 +131,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
+        notifier,
         busy,
         settings: options.scheduling.settings(),
         caps,
@@ -146,6 +153,8 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     deciding.spawn(report(client.clone(), leadership.clone(), asks, Arc::clone(&metrics), stop));
     deciding.spawn(until(decisions.clone(), publisher));
 
+    // Not among what the lease waits for: a slow endpoint delays no other replica.
+    let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
     let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
@@ -201,6 +210,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         tracing::warn!("the last writes got no answer; the lease expires by itself");
         election.abort();
     }
+    deliveries.await.context("the delivery of notifications ended in a panic")?;
     if behind_service && ended.is_ok() {
         tokio::time::sleep(ENDPOINTS).await;
     }

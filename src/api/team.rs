@@ -6,6 +6,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::notify::Endpoint;
 use super::schema;
 
 /// Quantities by resource name.
@@ -97,6 +98,10 @@ pub struct TeamSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub queues: Vec<TeamQueue>,
+    /// Endpoints that are notified when workloads of the team start, are evicted, fail by a rule, or wait for long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub notify: Vec<Endpoint>,
 }
 
 /// Quota of a team in one pool.

@@ -90,6 +90,7 @@ mod tests {
                 team,
                 classes: Vec::new(),
                 graces: Vec::new(),
+                notify: Vec::new(),
                 generation: Some(1),
                 version: 1,
                 past: None,

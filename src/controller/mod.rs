@@ -8,6 +8,8 @@
 
 mod context;
 mod decisions;
+mod long_waits;
+mod news;
 mod pod_groups;
 mod pod_placement;
 mod preview;

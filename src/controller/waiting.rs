@@ -8,11 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::news::{Fact, send, shown};
+use crate::api::notify::Transition;
 use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
 use crate::engine::types::{Event, Observed, Reason, State, Time, Verdict, Workload, WorkloadId};
 use crate::metrics::Metrics;
+use crate::notify::Notifier;
 
 /// The wait before the first look: what starts sooner needs no explanation.
 const DELAY: Duration = Duration::from_secs(3);
@@ -30,6 +33,30 @@ const BURST: u32 = 100;
 const REFILL: Duration = Duration::from_millis(200);
 /// The most pods of a group that get the event.
 const MOST_PODS: usize = 16;
+
+/// The reason of Events about work that can never start as it is.
+const CAN_NEVER_START: &str = "Unschedulable";
+/// How long before its term a leader takes work for new of which the leader before may not have said that it can never start.
+const OVERLAP: Duration = Duration::from_secs(15);
+
+/// Where it is published.
+pub struct Outlets<'a> {
+    /// Events.
+    pub notices: &'a Notices,
+    /// Metrics.
+    pub metrics: &'a Metrics,
+    /// Endpoints of teams.
+    pub notifier: &'a Notifier,
+    /// The beginning of this leader's term.
+    pub since: Time,
+}
+
+impl Outlets<'_> {
+    /// Whether a workload was submitted too late for the leader before to say anything about it.
+    fn is_new(&self, workload: &Workload) -> bool {
+        workload.submitted.after(OVERLAP) >= self.since
+    }
+}
 
 /// What was said about the workloads that wait.
 #[derive(Debug, Default)]
@@ -96,13 +123,7 @@ impl Waiting {
     }
 
     /// Looks at some of the workloads that are due, and publishes what is new about them.
-    pub fn report(
-        &mut self,
-        engine: &Engine,
-        mirror: &Mirror,
-        (notices, metrics): (&Notices, &Metrics),
-        now: Time,
-    ) {
+    pub fn report(&mut self, engine: &Engine, mirror: &Mirror, to: &Outlets<'_>, now: Time) {
         if self.next().is_none_or(|at| at > now) {
             return;
         }
@@ -115,7 +136,7 @@ impl Waiting {
             let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned() else { return };
             match engine.verdict(&id) {
                 Some(verdict) if matches!(verdict.state, State::Held | State::Pending) => {
-                    self.look(engine, mirror, (notices, metrics), (&id, &verdict), now);
+                    self.look(engine, mirror, to, (&id, &verdict), now);
                 }
                 // It is about to start, and its object says so soon.
                 Some(_) => self.look_at(&id, now.after(PERIOD)),
@@ -128,7 +149,7 @@ impl Waiting {
         &mut self,
         engine: &Engine,
         mirror: &Mirror,
-        (notices, metrics): (&Notices, &Metrics),
+        to: &Outlets<'_>,
         (id, verdict): (&WorkloadId, &Verdict),
         now: Time,
     ) {
@@ -152,13 +173,20 @@ impl Waiting {
                     Kind::Told { warning, reason } => {
                         let rollout = mirror.rollout(id).map(|text| format!("; {text}")).unwrap_or_default();
                         let place = place(engine, &managed.workload).unwrap_or_default();
-                        (warning, reason, format!("{code}: {}{rollout}{place}", verdict.message))
+                        (
+                            warning,
+                            reason,
+                            format!(
+                                "{code}: {}{rollout}{place}",
+                                shown(mirror, &managed.workload, &verdict.message)
+                            ),
+                        )
                     }
                     Kind::Silent => return,
                 };
                 if verdict.reason == Reason::WaitedTooLong && !released {
                     let labels = [&*managed.workload.team, &*mirror.queue_of(&managed.workload)];
-                    metrics.waited_too_long.with_label_values(&labels).inc();
+                    to.metrics.waited_too_long.with_label_values(&labels).inc();
                 }
                 let times = told.times;
                 told.times = times.saturating_add(1);
@@ -171,7 +199,16 @@ impl Waiting {
                     (true, times) => times.to_string(),
                     (false, times) => format!("{}{times}", code.to_lowercase()),
                 };
-                notices.publish_each(about, |about| Notice {
+                if reason == CAN_NEVER_START && (told.reason.is_some() || to.is_new(&managed.workload)) {
+                    let fact = Fact {
+                        transition: Transition::Failed,
+                        occasion: managed.workload.submitted.0,
+                        reason: code,
+                        message: &verdict.message,
+                    };
+                    send(to.notifier, mirror, &managed.workload, &fact, |_| true);
+                }
+                to.notices.publish_each(about, |about| Notice {
                     about,
                     warning,
                     reason,
@@ -230,7 +267,7 @@ fn kind_of(reason: Reason) -> Kind {
         | Reason::UnknownTeam
         | Reason::UnknownQueue
         | Reason::UnlikePods
-        | Reason::Uncounted => Kind::Told { warning: true, reason: "Unschedulable" },
+        | Reason::Uncounted => Kind::Told { warning: true, reason: CAN_NEVER_START },
         Reason::WaitedTooLong => Kind::Told { warning: true, reason: "WaitedTooLong" },
         _ => Kind::Told { warning: false, reason: "Waiting" },
     }

@@ -16,6 +16,7 @@ mod gpu_fractions;
 mod groups;
 mod kinds;
 mod limits;
+mod notifications;
 mod objects;
 mod older;
 mod one_plan;

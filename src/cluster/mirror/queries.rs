@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::super::events::reference;
 use super::super::fault::{Fault, fault};
-use super::super::reduce::team::{NamespaceSeen, PoolSeen};
+use super::super::reduce::team::{NamespaceSeen, PoolSeen, TeamSeen};
 use super::super::target::Managed;
 use super::super::target::pod::PodSeen;
 use super::Mirror;
@@ -240,6 +240,12 @@ impl Mirror {
         let first = || self.teams.get(&workload.team).and_then(|seen| seen.team.queues.first());
         let chosen = workload.queue.clone().or_else(|| first().map(|queue| queue.name.clone()));
         chosen.unwrap_or_else(|| "".into())
+    }
+
+    /// A team as its object says.
+    #[must_use]
+    pub fn team(&self, name: &Name) -> Option<&TeamSeen> {
+        self.teams.get(name)
     }
 
     /// The team of a namespace.

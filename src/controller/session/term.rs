@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::super::context::Context;
+use super::super::long_waits::LongWaits;
 use super::super::pod_placement::PodPlacement;
 use super::super::preview::Preview;
 use super::super::retries::Retries;
@@ -69,6 +70,9 @@ impl Session {
             ending: [].into(),
             placing: PodPlacement::default(),
             waiting: Waiting::default(),
+            long_waits: LongWaits::default(),
+            leads_since: None,
+            notifier: context.notifier.clone(),
             twins: Twins::new(
                 context.client.clone(),
                 context.leadership.clone(),
