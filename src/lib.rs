@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod controller;
 pub mod crds;
 pub mod directory;
+pub mod faults;
 pub mod forecast;
 pub mod http;
 pub mod kinds;

@@ -36,6 +36,7 @@ pub struct Endpoint {
     pub form: Form,
     /// The transitions to send. Started, Evicted. Failed: Sluice failed it by a rule of its queue, or it can never start as
     /// it is. WaitingTooLong: it has waited for longer than waitingLongerThan.
+    // Not `on`: kubectl reads YAML 1.1, in which that key means `true`.
     #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "set"))]
     pub transitions: Vec<Transition>,
     /// The wait after which WaitingTooLong is sent, e.g. 1h.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::allowance::Allowance;
 use super::news::{Fact, send, shown};
 use crate::api::notify::Transition;
 use crate::cluster::events::{Notice, Notices};
@@ -59,15 +60,20 @@ impl Outlets<'_> {
 }
 
 /// What was said about the workloads that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waiting {
     told: BTreeMap<WorkloadId, Told>,
     /// When to look at each workload next.
     due: BTreeSet<(Time, WorkloadId)>,
     last_pass: Option<Time>,
-    /// The events published since the allowance was full, and the time up to which they are taken off again.
-    spent: u32,
-    refilled: Time,
+    allowance: Allowance,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        let allowance = Allowance::new(BURST, REFILL);
+        Self { told: BTreeMap::new(), due: BTreeSet::new(), last_pass: None, allowance }
+    }
 }
 
 /// What was said about one workload.
@@ -128,9 +134,9 @@ impl Waiting {
             return;
         }
         self.last_pass = Some(now);
-        self.refill(now);
+        self.allowance.refill(now);
         for _ in 0..LOOKS {
-            if self.spent >= BURST {
+            if self.allowance.is_spent() {
                 return;
             }
             let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned() else { return };
@@ -192,7 +198,7 @@ impl Waiting {
                 told.times = times.saturating_add(1);
                 let mut about = mirror.references(&managed.workload);
                 about.truncate(MOST_PODS);
-                self.spent = self.spent.saturating_add(u32::try_from(about.len()).unwrap_or(u32::MAX));
+                self.allowance.spend(about.len());
                 let occasion = match (released, times) {
                     // The first event of a workload has one name on every replica.
                     (_, 0) => code.to_lowercase(),
@@ -235,15 +241,6 @@ impl Waiting {
     fn forget(&mut self, id: &WorkloadId) {
         if let Some(told) = self.told.remove(id) {
             self.due.remove(&(told.next, id.clone()));
-        }
-    }
-
-    /// Takes what time allows off the events published.
-    fn refill(&mut self, now: Time) {
-        let allowed = now.since(self.refilled).as_millis() / REFILL.as_millis();
-        if allowed > 0 {
-            self.spent = self.spent.saturating_sub(u32::try_from(allowed).unwrap_or(u32::MAX));
-            self.refilled = now;
         }
     }
 }
@@ -302,16 +299,5 @@ mod tests {
         assert_eq!(waiting.next(), Some(Time(4_000)));
         waiting.note(&Event::WorkloadRemoved(job("y", false).id), Time(2_000));
         assert_eq!((waiting.next(), waiting.told.len(), waiting.due.len()), (None, 0, 0));
-    }
-
-    #[test]
-    fn the_events_of_all_workloads_together_are_bounded() {
-        let mut waiting = Waiting { spent: BURST, ..Waiting::default() };
-        waiting.refill(Time(1_000));
-        assert_eq!(waiting.spent, BURST - 5);
-        waiting.refill(Time(1_100));
-        assert_eq!((waiting.spent, waiting.refilled), (BURST - 5, Time(1_000)));
-        waiting.refill(Time(3_600_000));
-        assert_eq!(waiting.spent, 0);
     }
 }

@@ -33,5 +33,6 @@ mod replicas;
 mod stories;
 mod support;
 mod takeover;
+mod teams;
 mod verbs;
 mod writes;

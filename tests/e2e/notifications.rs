@@ -16,6 +16,7 @@ use serde_json::Value;
 use sluice_harness::{Options, World, eventually, patience};
 
 use crate::support::{Job, SLUICE, nodes, queued, running, team, team_of};
+use crate::teams;
 
 const TOKEN: &str = "token-of-the-events";
 const CHAT: &str = "/chat/secret-of-the-chat";
@@ -123,7 +124,9 @@ async fn endpoints_of_a_team_are_notified_once_of_each_transition() -> Result<()
         world.apply(&format!("{}{}{}", nodes(1, 2), team_of("a", &[quota, &notify]), team("b", 1))).await?;
         transitions(world, &receiver).await?;
         secrets_are_secret(world, &receiver)?;
-        takeover(world, &receiver).await
+        takeover(world, &receiver).await?;
+        teams::say_what_cannot_be_right(world).await?;
+        teams::show_usage(world).await
     })
     .await;
     Ok(())

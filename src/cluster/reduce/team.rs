@@ -31,6 +31,8 @@ pub struct TeamSeen {
     pub classes: Vec<(Name, Name)>,
     /// The longest termination grace period of each queue that has its own.
     pub graces: Vec<(Name, Duration)>,
+    /// Its UID.
+    pub uid: Name,
     /// The endpoints that are notified.
     pub notify: Vec<Arc<Endpoint>>,
     /// The generation of its spec.
@@ -81,6 +83,7 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
             .map(grace)
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?,
+        uid: name(object.metadata.uid.as_ref()),
         notify: object.spec.notify.iter().cloned().map(Arc::new).collect(),
         generation: object.metadata.generation,
         version: version(&object.metadata),

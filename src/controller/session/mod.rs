@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::ending::Ending;
+use super::allowance::Allowance;
 use super::decisions::{
     Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
@@ -74,6 +75,8 @@ pub struct Session {
     notices: Notices,
     notifier: Notifier,
     long_waits: LongWaits,
+    /// Bounds the Events about starts.
+    starts: Allowance,
     /// The first decision of this term.
     leads_since: Option<Time>,
     watches: JoinSet<()>,

@@ -1,5 +1,8 @@
 //! Metrics and Kubernetes Events of decisions.
 
+use std::time::Duration;
+
+use super::super::allowance::Allowance;
 use super::super::decisions::{Decision, places};
 use super::super::news::{Fact, send, shown};
 use super::Session;
@@ -8,6 +11,16 @@ use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
 use crate::engine::types::{Action, EvictReason, ResizeCause};
 use crate::engine::types::{Observed, Reason, Workload, WorkloadId, WorkloadKind};
+
+/// The most Events at once that say that a workload has started, and the time in which one more is allowed. When many start
+/// at once the objects say so themselves, by their records; the Events of all would be as many writes again.
+const STARTS: u32 = 100;
+const START_EVERY: Duration = Duration::from_millis(100);
+
+/// The allowance of Events about starts.
+pub fn starts() -> Allowance {
+    Allowance::new(STARTS, START_EVERY)
+}
 
 impl Session {
     /// Counts a decision that has taken effect and publishes its event.
@@ -32,6 +45,11 @@ impl Session {
                     if admission.borrowed { Reason::Borrowed } else { Reason::Guaranteed }.code(),
                     &note,
                 );
+                self.starts.refill(now());
+                if self.starts.is_spent() {
+                    return;
+                }
+                self.starts.spend(about.len());
                 let note = shown(&self.mirror, workload, &note);
                 self.notices.publish_each(about, |about| Notice {
                     about,

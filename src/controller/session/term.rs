@@ -12,6 +12,7 @@ use super::super::pod_placement::PodPlacement;
 use super::super::preview::Preview;
 use super::super::retries::Retries;
 use super::super::waiting::Waiting;
+use super::reports;
 use super::{Arrival, CHANGES, Session};
 use crate::cluster::actuator::Actuator;
 use crate::cluster::catch_up::{Answer, CatchUp, Progress};
@@ -71,6 +72,7 @@ impl Session {
             placing: PodPlacement::default(),
             waiting: Waiting::default(),
             long_waits: LongWaits::default(),
+            starts: reports::starts(),
             leads_since: None,
             notifier: context.notifier.clone(),
             twins: Twins::new(
