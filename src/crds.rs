@@ -1,6 +1,8 @@
 //! The CustomResourceDefinitions, generated from the types.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 use kube::CustomResourceExt;
 
 use crate::api::node_pool::NodePool;
@@ -12,7 +14,22 @@ use crate::api::team::Team;
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut all = vec![Team::crd(), NodePool::crd()];
     all.extend(question::definitions());
+    for definition in &mut all {
+        for version in &mut definition.spec.versions {
+            let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+            schema.into_iter().for_each(describe_fields_once);
+        }
+    }
     all
+}
+
+/// Removes the descriptions of list entries: `kubectl explain` would add each to that of the list.
+fn describe_fields_once(schema: &mut JSONSchemaProps) {
+    if let Some(JSONSchemaPropsOrArray::Schema(entry)) = &mut schema.items {
+        entry.description = None;
+        describe_fields_once(entry);
+    }
+    schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).for_each(describe_fields_once);
 }
 
 /// All CustomResourceDefinitions as one YAML stream for `kubectl apply`.

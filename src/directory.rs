@@ -148,6 +148,12 @@ pub struct Directory {
     pub caps: Caps,
     /// The names of the node pools.
     pub pools: BTreeSet<Name>,
+    /// What the nodes of each pool that has nodes offer together.
+    pub offers: BTreeMap<Name, ResourceList>,
+    /// The pools with weights.
+    pub weighted: BTreeSet<Name>,
+    /// The teams that cannot be read.
+    pub unreadable_teams: BTreeSet<Name>,
     /// For each pool that offers GPU fractions, the part of a GPU that a unit of each resource stands for.
     pub shares: BTreeMap<Name, ResourceList>,
     /// The PriorityClasses; `None` where no kube-scheduler acts on them, so that pods keep theirs.

@@ -19,16 +19,18 @@ use crate::api::names;
 use crate::ask::{self, AskMetrics, AskState};
 use crate::certs::proof::{self, Proof};
 use crate::certs::{self, Certificates};
-use crate::cluster::events;
+use crate::cluster::events::{self, Notices};
 use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::{Report, Statuses};
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
 use crate::directory::{Directory, SharedDirectory};
+use crate::faults;
 use crate::forecast::Forecaster;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
+use crate::notify;
 use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
@@ -80,6 +82,9 @@ pub struct Options {
     /// Resources that count as GPUs.
     #[command(flatten)]
     pub accelerators: AcceleratorOptions,
+    /// Options of notifications.
+    #[command(flatten)]
+    pub notify: notify::Options,
 }
 
 /// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
@@ -117,7 +122,10 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         Arc::clone(&metrics),
         Arc::clone(&busy),
     );
+    let (notifier, deliveries) = notify::start(&options.notify, &metrics.registry, decisions.clone())
+        .context("cannot set up notifications")?;
     let (asker, questions) = Asker::new();
+    let events_of_teams = notices.clone();
     let context = ControllerContext {
         client: client.clone(),
         leadership: leadership.clone(),
@@ -125,6 +133,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         directory: directory.clone(),
         metrics: Arc::clone(&metrics),
         notices,
+        notifier,
         busy,
         settings: options.scheduling.settings(),
         caps,
@@ -142,10 +151,13 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         all_settled.store(known, Ordering::Relaxed);
         Ok(())
     });
-    let (asks, stop) = (asker.clone(), decisions.clone());
+    let asks = (asker.clone(), directory.clone(), events_of_teams);
+    let stop = decisions.clone();
     deciding.spawn(report(client.clone(), leadership.clone(), asks, Arc::clone(&metrics), stop));
     deciding.spawn(until(decisions.clone(), publisher));
 
+    // Not among what the lease waits for: a slow endpoint delays no other replica.
+    let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
     let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
@@ -201,6 +213,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         tracing::warn!("the last writes got no answer; the lease expires by itself");
         election.abort();
     }
+    deliveries.await.context("the delivery of notifications ended in a panic")?;
     if behind_service && ended.is_ok() {
         tokio::time::sleep(ENDPOINTS).await;
     }
@@ -273,11 +286,11 @@ fn identity(options: &Options) -> String {
 async fn report(
     client: Client,
     leadership: Leadership,
-    asker: Asker,
+    (asker, directory, notices): (Asker, SharedDirectory, Notices),
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut statuses = Statuses::default();
+    let mut statuses = Statuses::telling(notices.clone());
     let mut last: Option<Report> = None;
     let mut period = tokio::time::interval(STATUS_PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -286,10 +299,14 @@ async fn report(
             period.tick().await;
             if !leadership.holds() {
                 // Another leader may write statuses in the meantime.
-                (statuses, last) = (Statuses::default(), None);
+                (statuses, last) = (Statuses::telling(notices.clone()), None);
                 continue;
             }
-            if let Some(Some(report)) = asker.ask(Question::Report).await {
+            if let Some(Some(mut report)) = asker.ask(Question::Report).await {
+                let known = directory.load();
+                for (name, (_, fault)) in &mut report.teams {
+                    *fault = fault.take().or_else(|| faults::fault(name, &known));
+                }
                 last = Some(report.clone());
                 statuses.write(&client, &metrics, &report).await;
             }

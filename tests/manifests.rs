@@ -14,6 +14,8 @@ const MEMBERSHIP: &str = "sluice-namespace-team";
 const QUESTIONS: [&str; 2] = ["sluice-question", "sluice-question-proof"];
 /// The webhook that answers Questions.
 const ASK: &str = "questions.mutate.sluice.dev";
+/// The webhook that warns about Teams, which are in no namespace.
+const TEAMS: &str = "teams.validate.sluice.dev";
 
 /// All objects of the YAML files under `manifests/` and `policies/`.
 fn objects() -> Vec<(PathBuf, Value)> {
@@ -67,7 +69,10 @@ fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
     }
     for configuration in of_kind(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]) {
         for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
-            if webhook["name"] == ASK {
+            if webhook["name"] == TEAMS {
+                assert_eq!(webhook["failurePolicy"], "Ignore", "a Team can be written without Sluice");
+            }
+            if [ASK, TEAMS].iter().any(|name| webhook["name"] == *name) {
                 continue;
             }
             assert_labelled_only(&webhook["namespaceSelector"], &webhook["name"]);

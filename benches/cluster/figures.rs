@@ -92,7 +92,11 @@ impl fmt::Display for Report {
         row("create, p50 / p99", plain.to_string(), held.to_string(), String::new(), "");
         row("webhook, p50 / p99", String::new(), self.webhook.to_string(), String::new(), "p99 < 5 ms");
         for (what, per_job) in &self.writes {
-            let goal = if what == "patch jobs" { "1" } else { "" };
+            let goal = match what.as_str() {
+                "patch jobs" => "1",
+                "create events" => "<= 0.2",
+                _ => "",
+            };
             row(
                 &format!("writes per admitted Job: {what}"),
                 String::new(),
@@ -101,6 +105,13 @@ impl fmt::Display for Report {
                 goal,
             );
         }
+        row(
+            "writes per admitted Job with Events",
+            String::new(),
+            format!("{:.3}", self.writes.iter().map(|(_, per_job)| per_job).sum::<f64>()),
+            String::new(),
+            "",
+        );
         row(
             "resident memory, idle",
             String::new(),

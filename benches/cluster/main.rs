@@ -188,6 +188,22 @@ async fn open_raw(client: &Client, phase: &str, count: usize) -> Result<f64> {
     Ok(rate)
 }
 
+/// Waits until Sluice publishes no more Events: they follow the admissions, and all of them are to be counted.
+async fn all_events(cluster: &Cluster) -> Result<()> {
+    let events = || -> Result<usize> {
+        let writes = cluster.audit().by(names::ACCOUNT)?;
+        Ok(writes.iter().filter(|write| write.resource == "events").count())
+    };
+    let mut before = None;
+    loop {
+        let now = events()?;
+        if before.replace(now) == Some(now) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
 async fn open_sluice(cluster: &Cluster, client: &Client, count: usize) -> Result<(f64, Vec<(String, f64)>)> {
     load::create(client, "open", &TEAM, count, false, None).await?;
     let mut watch = Watch::start(client, "open", count).await?;
@@ -195,8 +211,7 @@ async fn open_sluice(cluster: &Cluster, client: &Client, count: usize) -> Result
     let began = Instant::now();
     set_limit(client, count).await?;
     let rate = per_second(count, watch.started(count).await? - began);
-    // Events follow the admissions; those of these admissions must be counted, too.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    all_events(cluster).await?;
     let mut writes: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     for write in cluster.audit().by(names::ACCOUNT)?.into_iter().skip(before) {
         *writes.entry(format!("{} {}", write.verb, write.resource)).or_default() += 1;

@@ -83,6 +83,10 @@ fn convert_team(name: &str, team: &Team) -> Result<types::Team, Problem> {
     if queues.is_empty() {
         queues.push(types::Queue::fallback());
     }
+    for (index, endpoint) in spec.notify.iter().enumerate() {
+        let problem = |problem| Problem::new(format!("spec.notify[{index}].waitingLongerThan"), problem);
+        endpoint.mark().map_err(problem)?;
+    }
     let weight =
         u32::try_from(spec.weight).map_err(|_| Problem::new("spec.weight", "must not be negative"))?;
     Ok(types::Team {

@@ -5,6 +5,7 @@ pub mod caps;
 pub mod convert;
 pub mod names;
 pub mod node_pool;
+pub mod notify;
 pub mod pod_group;
 pub mod priority;
 pub mod question;

@@ -70,6 +70,20 @@ pub fn dns_label(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": DNS_LABEL})
 }
 
+/// An https URL without user, query and fragment: none of them may hide a secret in a Team.
+pub fn https_url(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string", "nullable": true, "maxLength": 1024, "pattern": r"^https://[A-Za-z0-9.:\[\]-]+(/[^\s?#@]*)?$",
+    })
+}
+
+/// Short names of any form.
+pub fn names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array", "maxItems": 32, "items": {"type": "string", "minLength": 1, "maxLength": 253},
+    })
+}
+
 /// The name of a pool.
 pub fn pool(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = dns_label(generator);

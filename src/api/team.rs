@@ -6,6 +6,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::notify::Endpoint;
 use super::schema;
 
 /// Quantities by resource name.
@@ -40,34 +41,26 @@ pub const CONDITION_UNADMITTED: &str = "Unadmitted";
         description = "Workloads that wait for admission"
     ),
     printcolumn(
-        name = "Guaranteed",
+        name = "Usage",
         type_ = "string",
-        json_path = r".status.pools[*].guaranteed.nvidia\.com/gpu",
-        description = "Guaranteed GPUs in the first pool"
+        json_path = ".status.usage",
+        description = "Used of guaranteed, and in brackets the borrowed part"
     ),
     printcolumn(
-        name = "Used",
+        name = "Limit",
         type_ = "string",
-        json_path = r".status.pools[*].used.nvidia\.com/gpu",
-        description = "Used GPUs in the first pool"
-    ),
-    printcolumn(
-        name = "Borrowed",
-        type_ = "string",
-        json_path = r".status.pools[*].borrowed.nvidia\.com/gpu",
-        description = "Used GPUs beyond the guarantee in the first pool"
-    ),
-    printcolumn(
-        name = "Fair Share",
-        type_ = "string",
-        json_path = r".status.pools[*].fairShare.nvidia\.com/gpu",
-        description = "Fair share of the GPUs in the first pool at the present demand",
-        priority = 1
+        json_path = ".status.limit",
+        description = "The limit of each resource that has one"
     ),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Overcommitted",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Overcommitted")].status"#
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("!has(self.spec.parent) || self.spec.parent != self.metadata.name")
@@ -97,6 +90,10 @@ pub struct TeamSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub queues: Vec<TeamQueue>,
+    /// Endpoints that are notified when workloads of the team start, are evicted, fail by a rule, or wait for long.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub notify: Vec<Endpoint>,
 }
 
 /// Quota of a team in one pool.
@@ -279,6 +276,13 @@ pub struct TeamStatus {
     /// Number of workloads that wait for admission, in all pools.
     #[serde(default)]
     pub pending: i64,
+    /// Used of guaranteed amounts of every resource with a quota, and in brackets the borrowed part, e.g. 31/20 (+11). Names of
+    /// pools and resources where there are several.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub usage: String,
+    /// The limits, in the form of `usage`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limit: String,
     /// Usage in each pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]

@@ -1,11 +1,9 @@
 //! What a Question about one namespace shows of other namespaces: teams and numbers, never names of workloads.
-//!
-//! Sentences name workloads as `namespace/name`. Every word of that form is replaced unless it is of the own namespace,
-//! so a new sentence of the engine hides too much rather than too little.
 
 use std::collections::BTreeMap;
 
 use crate::directory::Directory;
+use crate::sentences;
 use crate::view::{Amounts, EtaRow, NodeRow, NodeWorkload, UnadmittedRow, WhatIfRow, WorkloadRow};
 
 /// What one namespace may see.
@@ -75,48 +73,11 @@ impl Sight<'_> {
 
     /// The sentence without names of workloads of other namespaces. `requests` have names of resources, which look alike.
     pub fn sentence(&self, text: &str, requests: &Amounts) -> String {
-        let mut shown = String::with_capacity(text.len());
-        let mut rest = text;
-        while !rest.is_empty() {
-            let word = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-            if word == 0 {
-                let next = rest.chars().next().map_or(rest.len(), char::len_utf8);
-                shown.push_str(&rest[..next]);
-                rest = &rest[next..];
-                continue;
-            }
-            // A dot at the end is the sentence's.
-            let name = rest[..word].trim_end_matches('.');
-            match self.hidden(name, requests) {
-                Some(instead) => shown.push_str(&instead),
-                None => shown.push_str(name),
-            }
-            shown.push_str(&rest[name.len()..word]);
-            rest = &rest[word..];
-        }
-        shown
+        let team_of = |namespace: &str| {
+            self.directory.namespaces.get(namespace).map(|membership| membership.team.clone())
+        };
+        sentences::shown_in(self.own, text, |word| requests.contains_key(word), team_of)
     }
-
-    /// What stands for a word that names a workload of another namespace.
-    fn hidden(&self, word: &str, requests: &Amounts) -> Option<String> {
-        let (namespace, name) = word.split_once('/')?;
-        // A namespace has no dot in its name; the prefix of a resource or label mostly has.
-        if namespace.is_empty() || name.is_empty() || namespace == self.own || namespace.contains('.') {
-            return None;
-        }
-        if requests.contains_key(word) {
-            return None;
-        }
-        Some(match self.directory.namespaces.get(namespace) {
-            Some(membership) => format!("a workload of team {}", membership.team),
-            None => "a workload of another namespace".to_owned(),
-        })
-    }
-}
-
-/// Whether a character may be part of `namespace/name`.
-fn is_part(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_' | ':')
 }
 
 #[cfg(test)]
@@ -147,6 +108,8 @@ mod tests {
             ),
             ("Needs 4 google.com/tpu; 2 rdma/hca are free.", "Needs 4 google.com/tpu; 2 rdma/hca are free."),
             ("Größe b/x", "Größe a workload of team blue"),
+            ("b/x goes first. b/y too.", "A workload of team blue goes first. A workload of team blue too."),
+            ("b/x", "a workload of team blue"),
             ("b/", "b/"),
             ("", ""),
         ] {

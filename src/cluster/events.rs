@@ -131,7 +131,8 @@ async fn wait_while_busy(busy: &AtomicUsize) {
 
 async fn send(client: &Client, identity: &str, notice: Notice) -> &'static str {
     let now = k8s_openapi::jiff::Timestamp::now();
-    let namespace = notice.about.namespace.clone().unwrap_or_default();
+    // The namespace of Events about objects that are in none.
+    let namespace = notice.about.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let event = Event {
         metadata: ObjectMeta {
             name: Some(notice.name()),

@@ -26,6 +26,7 @@ pub mod status;
 pub mod table;
 pub mod target;
 pub mod twins;
+pub mod usage;
 pub mod watch;
 mod watch_stream;
 pub mod wire;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
@@ -13,11 +14,13 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::fault::Fault;
+use super::events::{Notice, Notices};
+use super::usage::lines;
 use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
 use crate::engine::types::amount::{Amount, ResourceList};
+use crate::faults::Fault;
 use crate::metrics::{Figures, Metrics};
 
 /// The time limit of one call.
@@ -40,6 +43,8 @@ pub struct Report {
     pub figures: Figures,
     /// The generation of each team's spec, and its fault, if it has one.
     pub teams: BTreeMap<String, (Option<i64>, Option<Fault>)>,
+    /// The UID of each team.
+    pub uids: BTreeMap<String, String>,
     /// The generation of each pool's spec.
     pub pools: BTreeMap<String, Option<i64>>,
 }
@@ -54,9 +59,17 @@ pub struct Statuses {
     /// When the next of them is allowed.
     next: Option<Instant>,
     pools: BTreeMap<String, NodePoolStatus>,
+    /// Where Events of Teams are published.
+    notices: Option<Notices>,
 }
 
 impl Statuses {
+    /// Nothing written yet; Events of Teams go to `notices`.
+    #[must_use]
+    pub fn telling(notices: Notices) -> Self {
+        Self { notices: Some(notices), ..Self::default() }
+    }
+
     /// Writes the statuses that differ from `report`, of Teams the ones written longest ago first.
     pub async fn write(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
         self.write_teams(client, metrics, report, Occasion::Round).await;
@@ -71,7 +84,7 @@ impl Statuses {
     async fn write_teams(&mut self, client: &Client, metrics: &Metrics, report: &Report, occasion: Occasion) {
         let now = Time(k8s_openapi::jiff::Timestamp::from_millisecond(report.at).unwrap_or_default());
         self.teams.retain(|name, _| report.teams.contains_key(name));
-        let mut due: Vec<(u64, &String, TeamStatus)> = Vec::new();
+        let mut due: Vec<(u64, &String, TeamStatus, Option<String>)> = Vec::new();
         for (name, (generation, fault)) in &report.teams {
             let (last, before) =
                 self.teams.get(name).map_or((0, None), |(last, before)| (*last, Some(before)));
@@ -82,17 +95,23 @@ impl Statuses {
                 keep_decayed(&mut status, before);
             }
             if before != Some(&status) {
-                due.push((last, name, status));
+                let lowered = before.and_then(|before| lowered(before, &status));
+                due.push((last, name, status, lowered));
             }
         }
-        due.sort_by_key(|(last, _, _)| *last);
-        for (_, name, status) in due.into_iter().take(ROUND) {
+        due.sort_by_key(|(last, ..)| *last);
+        for (_, name, status, lowered) in due.into_iter().take(ROUND) {
             if let Some(next) = self.next {
                 sleep_until(next).await;
             }
             self.next = Some(Instant::now() + PAUSE);
             if apply::<Team>(client, metrics, name, &status).await {
                 self.written += 1;
+                if let (Some(note), Some(uid), Some(notices)) =
+                    (lowered, report.uids.get(name), &self.notices)
+                {
+                    notices.publish(borrows_more(name, uid, status.observed_generation, note));
+                }
                 self.teams.insert(name.clone(), (self.written, status));
             }
         }
@@ -182,15 +201,7 @@ fn team_status(
         .figures
         .overcommitments
         .iter()
-        .filter(|over| match &over.team {
-            Some(team) => &**team == name,
-            // An overcommitted pool affects every team with a guarantee in it.
-            None => report
-                .figures
-                .teams
-                .iter()
-                .any(|view| &*view.team == name && view.pool == over.pool && !view.guaranteed.is_empty()),
-        })
+        .filter(|over| over.at.iter().any(|team| **team == *name))
         .map(|over| over.message.as_str())
         .collect();
     let overcommitted = if over.is_empty() {
@@ -207,8 +218,11 @@ fn team_status(
         None => condition(team::CONDITION_READY, true, "InForce", "The quota is in effect."),
         Some(fault) => condition(team::CONDITION_READY, false, fault.reason, &fault.message),
     };
+    let (usage, limit) = lines(&pools.clone().collect::<Vec<_>>());
     TeamStatus {
         observed_generation: generation,
+        usage,
+        limit,
         pending: queues.map(|queue| i64::try_from(queue.pending).unwrap_or(i64::MAX)).sum(),
         pools: pools
             .clone()
@@ -228,6 +242,53 @@ fn team_status(
             .into_iter()
             .map(|new| since(new, generation, before, now))
             .collect(),
+    }
+}
+
+/// What of a team is borrowed now because its guarantee was lowered below its usage.
+fn lowered(before: &TeamStatus, now: &TeamStatus) -> Option<String> {
+    if before.observed_generation == now.observed_generation {
+        return None;
+    }
+    let of = |list: &Quantities, resource: &str| {
+        list.get(resource).and_then(|amount| Amount::parse(&amount.0).ok()).unwrap_or_default()
+    };
+    let mut parts = Vec::new();
+    for pool in &now.pools {
+        let Some(was) = before.pools.iter().find(|was| was.pool == pool.pool) else { continue };
+        for resource in was.guaranteed.keys() {
+            let [old, new] = [&was.guaranteed, &pool.guaranteed].map(|list| of(list, resource));
+            let borrowed = of(&pool.borrowed, resource);
+            if new < old && borrowed > of(&was.borrowed, resource) {
+                let [borrowed, used, new, old] =
+                    [borrowed, of(&pool.used, resource), new, old].map(|amount| amount.quantity(resource));
+                parts.push(format!(
+                    "{borrowed} of {used} {resource} in pool {} are now borrowed and may be preempted: the guarantee is {new} \
+                     and was {old}",
+                    pool.pool
+                ));
+            }
+        }
+    }
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+}
+
+/// The Event that says so.
+fn borrows_more(name: &str, uid: &str, generation: Option<i64>, note: String) -> Notice {
+    let about = ObjectReference {
+        api_version: Some(Team::api_version(&()).into()),
+        kind: Some(Team::kind(&()).into()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    };
+    Notice {
+        about,
+        warning: true,
+        reason: "GuaranteeLowered",
+        action: "Account",
+        occasion: generation.unwrap_or_default().to_string(),
+        note,
     }
 }
 
@@ -331,7 +392,7 @@ mod tests {
         let first = team_status("vision", Some(1), None, &report(None), None, &at(1));
         let again = team_status("vision", Some(1), None, &report(None), Some(&first), &at(2));
         assert_eq!(first, again, "nothing to write");
-        let over = Overcommitment { team: None, pool: "a100".into(), message: "too much".into() };
+        let over = over("vision");
         let third = team_status("vision", Some(1), None, &report(Some(over)), Some(&again), &at(3));
         let times: Vec<_> =
             third.conditions.iter().map(|c| (&*c.status, c.last_transition_time.clone())).collect();
@@ -343,10 +404,36 @@ mod tests {
         assert_eq!((ready.observed_generation, ready.last_transition_time.clone()), (Some(2), at(4)));
     }
 
+    fn over(team: &str) -> Overcommitment {
+        Overcommitment { team: None, pool: "a100".into(), at: vec![team.into()], message: "too much".into() }
+    }
+
     #[test]
-    fn an_overcommitted_pool_affects_only_teams_with_a_guarantee_in_it() {
-        let over = Overcommitment { team: None, pool: "h100".into(), message: "too much".into() };
-        let status = team_status("vision", None, None, &report(Some(over)), None, &Time(Default::default()));
+    fn an_event_says_what_a_lower_guarantee_makes_borrowed() {
+        let pool = |guaranteed: i64, borrowed: i64| PoolUsage {
+            pool: "default".into(),
+            guaranteed: [("nvidia.com/gpu".into(), Quantity(guaranteed.to_string()))].into(),
+            used: [("nvidia.com/gpu".into(), Quantity("18".into()))].into(),
+            borrowed: [("nvidia.com/gpu".into(), Quantity(borrowed.to_string()))].into(),
+            ..PoolUsage::default()
+        };
+        let status = |generation, pool| TeamStatus {
+            observed_generation: Some(generation),
+            pools: vec![pool],
+            ..TeamStatus::default()
+        };
+        let before = status(1, pool(20, 0));
+        let note = lowered(&before, &status(2, pool(5, 13))).expect("an Event");
+        assert!(note.starts_with("13 of 18 nvidia.com/gpu in pool default are now borrowed"), "{note}");
+        assert!(note.ends_with("the guarantee is 5 and was 20."), "{note}");
+        assert_eq!(lowered(&before, &status(1, pool(20, 3))), None, "work came, no spec changed");
+        assert_eq!(lowered(&before, &status(2, pool(19, 0))), None, "it still covers the usage");
+    }
+
+    #[test]
+    fn only_the_teams_at_fault_are_overcommitted() {
+        let status =
+            team_status("vision", None, None, &report(Some(over("other"))), None, &Time(Default::default()));
         assert_eq!(status.conditions[1].status, "False");
     }
 }

@@ -14,6 +14,7 @@ use crate::directory::SharedDirectory;
 use crate::engine::types::Settings;
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
+use crate::notify::Notifier;
 
 /// Handles and options, shared by all sessions.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// The queue of Kubernetes Events to publish.
     pub notices: Notices,
+    /// Takes the transitions that endpoints of Teams are notified of.
+    pub notifier: Notifier,
     /// The number of writes in flight.
     pub busy: Arc<AtomicUsize>,
     /// Scheduling options.

@@ -6,8 +6,11 @@
 //! shows every write of the previous leader ([`crate::cluster::catch_up`]), so no workload is admitted
 //! twice. Where that cannot be known it lists the cluster again and starts with an empty engine.
 
+mod allowance;
 mod context;
 mod decisions;
+mod long_waits;
+mod news;
 mod pod_groups;
 mod pod_placement;
 mod preview;

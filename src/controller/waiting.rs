@@ -8,11 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::allowance::Allowance;
+use super::news::{Fact, send, shown};
+use crate::api::notify::Transition;
 use crate::cluster::events::{Notice, Notices};
 use crate::cluster::mirror::Mirror;
 use crate::engine::Engine;
 use crate::engine::types::{Event, Observed, Reason, State, Time, Verdict, Workload, WorkloadId};
 use crate::metrics::Metrics;
+use crate::notify::Notifier;
 
 /// The wait before the first look: what starts sooner needs no explanation.
 const DELAY: Duration = Duration::from_secs(3);
@@ -31,16 +35,45 @@ const REFILL: Duration = Duration::from_millis(200);
 /// The most pods of a group that get the event.
 const MOST_PODS: usize = 16;
 
+/// The reason of Events about work that can never start as it is.
+const CAN_NEVER_START: &str = "Unschedulable";
+/// How long before its term a leader takes work for new of which the leader before may not have said that it can never start.
+const OVERLAP: Duration = Duration::from_secs(15);
+
+/// Where it is published.
+pub struct Outlets<'a> {
+    /// Events.
+    pub notices: &'a Notices,
+    /// Metrics.
+    pub metrics: &'a Metrics,
+    /// Endpoints of teams.
+    pub notifier: &'a Notifier,
+    /// The beginning of this leader's term.
+    pub since: Time,
+}
+
+impl Outlets<'_> {
+    /// Whether a workload was submitted too late for the leader before to say anything about it.
+    fn is_new(&self, workload: &Workload) -> bool {
+        workload.submitted.after(OVERLAP) >= self.since
+    }
+}
+
 /// What was said about the workloads that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waiting {
     told: BTreeMap<WorkloadId, Told>,
     /// When to look at each workload next.
     due: BTreeSet<(Time, WorkloadId)>,
     last_pass: Option<Time>,
-    /// The events published since the allowance was full, and the time up to which they are taken off again.
-    spent: u32,
-    refilled: Time,
+    allowance: Allowance,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        let allowance = Allowance::new(BURST, REFILL);
+        Self { told: BTreeMap::new(), due: BTreeSet::new(), last_pass: None, allowance }
+    }
 }
 
 /// What was said about one workload.
@@ -96,26 +129,20 @@ impl Waiting {
     }
 
     /// Looks at some of the workloads that are due, and publishes what is new about them.
-    pub fn report(
-        &mut self,
-        engine: &Engine,
-        mirror: &Mirror,
-        (notices, metrics): (&Notices, &Metrics),
-        now: Time,
-    ) {
+    pub fn report(&mut self, engine: &Engine, mirror: &Mirror, to: &Outlets<'_>, now: Time) {
         if self.next().is_none_or(|at| at > now) {
             return;
         }
         self.last_pass = Some(now);
-        self.refill(now);
+        self.allowance.refill(now);
         for _ in 0..LOOKS {
-            if self.spent >= BURST {
+            if self.allowance.is_spent() {
                 return;
             }
             let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned() else { return };
             match engine.verdict(&id) {
                 Some(verdict) if matches!(verdict.state, State::Held | State::Pending) => {
-                    self.look(engine, mirror, (notices, metrics), (&id, &verdict), now);
+                    self.look(engine, mirror, to, (&id, &verdict), now);
                 }
                 // It is about to start, and its object says so soon.
                 Some(_) => self.look_at(&id, now.after(PERIOD)),
@@ -128,7 +155,7 @@ impl Waiting {
         &mut self,
         engine: &Engine,
         mirror: &Mirror,
-        (notices, metrics): (&Notices, &Metrics),
+        to: &Outlets<'_>,
         (id, verdict): (&WorkloadId, &Verdict),
         now: Time,
     ) {
@@ -152,26 +179,42 @@ impl Waiting {
                     Kind::Told { warning, reason } => {
                         let rollout = mirror.rollout(id).map(|text| format!("; {text}")).unwrap_or_default();
                         let place = place(engine, &managed.workload).unwrap_or_default();
-                        (warning, reason, format!("{code}: {}{rollout}{place}", verdict.message))
+                        (
+                            warning,
+                            reason,
+                            format!(
+                                "{code}: {}{rollout}{place}",
+                                shown(mirror, &managed.workload, &verdict.message)
+                            ),
+                        )
                     }
                     Kind::Silent => return,
                 };
                 if verdict.reason == Reason::WaitedTooLong && !released {
                     let labels = [&*managed.workload.team, &*mirror.queue_of(&managed.workload)];
-                    metrics.waited_too_long.with_label_values(&labels).inc();
+                    to.metrics.waited_too_long.with_label_values(&labels).inc();
                 }
                 let times = told.times;
                 told.times = times.saturating_add(1);
                 let mut about = mirror.references(&managed.workload);
                 about.truncate(MOST_PODS);
-                self.spent = self.spent.saturating_add(u32::try_from(about.len()).unwrap_or(u32::MAX));
+                self.allowance.spend(about.len());
                 let occasion = match (released, times) {
                     // The first event of a workload has one name on every replica.
                     (_, 0) => code.to_lowercase(),
                     (true, times) => times.to_string(),
                     (false, times) => format!("{}{times}", code.to_lowercase()),
                 };
-                notices.publish_each(about, |about| Notice {
+                if reason == CAN_NEVER_START && (told.reason.is_some() || to.is_new(&managed.workload)) {
+                    let fact = Fact {
+                        transition: Transition::Failed,
+                        occasion: managed.workload.submitted.0,
+                        reason: code,
+                        message: &verdict.message,
+                    };
+                    send(to.notifier, mirror, &managed.workload, &fact, |_| true);
+                }
+                to.notices.publish_each(about, |about| Notice {
                     about,
                     warning,
                     reason,
@@ -200,15 +243,6 @@ impl Waiting {
             self.due.remove(&(told.next, id.clone()));
         }
     }
-
-    /// Takes what time allows off the events published.
-    fn refill(&mut self, now: Time) {
-        let allowed = now.since(self.refilled).as_millis() / REFILL.as_millis();
-        if allowed > 0 {
-            self.spent = self.spent.saturating_sub(u32::try_from(allowed).unwrap_or(u32::MAX));
-            self.refilled = now;
-        }
-    }
 }
 
 /// Whether a workload waits, also on hold.
@@ -230,7 +264,7 @@ fn kind_of(reason: Reason) -> Kind {
         | Reason::UnknownTeam
         | Reason::UnknownQueue
         | Reason::UnlikePods
-        | Reason::Uncounted => Kind::Told { warning: true, reason: "Unschedulable" },
+        | Reason::Uncounted => Kind::Told { warning: true, reason: CAN_NEVER_START },
         Reason::WaitedTooLong => Kind::Told { warning: true, reason: "WaitedTooLong" },
         _ => Kind::Told { warning: false, reason: "Waiting" },
     }
@@ -265,16 +299,5 @@ mod tests {
         assert_eq!(waiting.next(), Some(Time(4_000)));
         waiting.note(&Event::WorkloadRemoved(job("y", false).id), Time(2_000));
         assert_eq!((waiting.next(), waiting.told.len(), waiting.due.len()), (None, 0, 0));
-    }
-
-    #[test]
-    fn the_events_of_all_workloads_together_are_bounded() {
-        let mut waiting = Waiting { spent: BURST, ..Waiting::default() };
-        waiting.refill(Time(1_000));
-        assert_eq!(waiting.spent, BURST - 5);
-        waiting.refill(Time(1_100));
-        assert_eq!((waiting.spent, waiting.refilled), (BURST - 5, Time(1_000)));
-        waiting.refill(Time(3_600_000));
-        assert_eq!(waiting.spent, 0);
     }
 }

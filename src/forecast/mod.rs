@@ -21,7 +21,7 @@ use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{Bounds, Case, forecast_while, what_if_while};
-use crate::engine::types::Time;
+use crate::engine::types::{Reason, Time};
 use crate::view::{EtaRow, WhatIfRow, WorkloadRow};
 use crate::webhook::offline::stored;
 
@@ -98,7 +98,9 @@ impl Forecaster {
         let Some(starts) = self.newest().await else { return };
         for row in rows.iter_mut().filter(|row| row.waits()) {
             let key = (row.kind.clone(), row.head.namespace.clone(), row.head.name.clone());
-            row.eta = starts.etas.get(&key).cloned();
+            // What can never start has no start to expect.
+            let never = row.head.reason == Reason::NoNodeFits.code();
+            row.eta = starts.etas.get(&key).filter(|_| !never).cloned();
         }
     }
 

@@ -36,10 +36,17 @@ fn template() -> Value {
 
 /// A queued Job, or one that has been running for this long with this time limit.
 fn job(name: &str, runs: Option<(Duration, &str)>) -> Change {
+    job_with(name, runs, 1)
+}
+
+/// The same with pods of this many GPUs.
+fn job_with(name: &str, runs: Option<(Duration, &str)>, gpus: u32) -> Change {
+    let mut template = template();
+    template["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = gpus.to_string().into();
     let mut object = json!({
         "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": timestamp(now()).to_string(),
             "annotations": {names::HELD: "true"}},
-        "spec": {"suspend": runs.is_none(), "template": template()},
+        "spec": {"suspend": runs.is_none(), "template": template},
     });
     if let Some((ago, limit)) = runs {
         let since = timestamp(Time(now().0 - i64::try_from(ago.as_millis()).expect("not long ago")));
@@ -182,6 +189,19 @@ async fn without_a_time_limit_there_is_no_estimate() {
     assert!(eta["foretold"].is_string() && eta["likely"].is_null() && eta["late"].is_null(), "{rows}");
     assert_eq!(eta["basis"], "UnknownEnd");
     assert!(eta["message"].as_str().is_some_and(|message| message.contains("the run of a/runs")), "{eta}");
+}
+
+#[tokio::test]
+async fn what_can_never_start_has_no_expected_start() {
+    let running = job("runs", Some((Duration::ZERO, "1h")));
+    let cluster = Cluster::new(running, vec![job("waits", None), job_with("never", None, 50)]);
+    let rows = cluster.workloads().await;
+    let eta_of = |name: &str| {
+        let mut rows = rows.as_array().into_iter().flatten();
+        rows.find(|row| row["name"] == name).map(|row| row["eta"].clone()).expect("a row")
+    };
+    assert!(eta_of("waits").is_object(), "{rows}");
+    assert!(eta_of("never").is_null(), "{rows}");
 }
 
 #[tokio::test]

@@ -71,7 +71,12 @@ fn zero_amounts_and_overcommitment_have_series() {
     let figures = Figures {
         teams: vec![team("owner", gpus(8), ResourceList::new()), team("guest", ResourceList::new(), gpus(2))],
         oldest_within_guarantee: [("owner".into(), Time(1_000))].into(),
-        overcommitments: vec![Overcommitment { team: None, pool: "a100".into(), message: String::new() }],
+        overcommitments: vec![Overcommitment {
+            team: None,
+            pool: "a100".into(),
+            at: Vec::new(),
+            message: String::new(),
+        }],
         ..Figures::default()
     };
     let text = metrics.scrape(Some(&figures), Time(31_000)).expect("renders");

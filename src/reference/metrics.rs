@@ -10,6 +10,7 @@ use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Name, Time};
 use crate::engine::types::{NodeView, QueueView, TeamView};
 use crate::metrics::{Figures, Metrics};
+use crate::notify;
 use crate::webhook::WebhookMetrics;
 
 /// The value of every label that takes names of teams, queues, pools or resources.
@@ -31,6 +32,7 @@ pub fn page() -> prometheus::Result<String> {
     let metrics = Metrics::new()?;
     WebhookMetrics::new(&metrics.registry)?;
     AskMetrics::new(&metrics.registry)?;
+    notify::counter(&metrics.registry)?;
     metrics.scrape(Some(&figures()), Time(0))?;
     let rows = metrics.registry.gather();
     let rows = rows.iter().map(|family| {

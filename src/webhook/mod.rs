@@ -24,6 +24,7 @@ mod priority;
 mod requests;
 pub mod review;
 mod rules;
+mod team;
 mod template;
 #[cfg(test)]
 mod test_client;

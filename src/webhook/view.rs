@@ -10,6 +10,7 @@ use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{DEFAULT_POOL, Name, Team};
+use crate::faults::Fault;
 use crate::kinds::Kinds;
 
 /// What was not found.
@@ -47,6 +48,21 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn complete(&self) -> bool {
         self.directory.complete
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn directory(&self) -> &'a Directory {
+        self.directory
+    }
+
+    /// The faults of a Team. One may be that an object is missing which was created a moment ago.
+    pub fn faults_of(&self, find: impl Fn(&Directory) -> Vec<Fault>) -> Vec<Fault> {
+        let found = find(self.directory);
+        if found.iter().any(|fault| matches!(fault.reason, "ParentNotFound" | "PoolNotFound")) {
+            self.missed.set(self.missed.get().or(Some(Missed::Name)));
+        }
+        found
     }
 
     /// The custom kinds.

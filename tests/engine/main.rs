@@ -20,6 +20,7 @@ mod laws;
 mod misplaced;
 mod one_plan;
 mod ops;
+mod overcommitted;
 mod placement;
 mod pod_loss;
 mod pods;

@@ -143,9 +143,17 @@ impl Mirror {
                             let open = |node: Option<&Node>| node.is_some_and(|node| node.schedulable);
                             let closed = open(before.as_ref()) && !open(now);
                             let changed = now.filter(|node| before.as_ref() != Some(node));
+                            let same = |before: &Node, now: &Node| {
+                                before.labels == now.labels && before.allocatable == now.allocatable
+                            };
+                            self.directory_changed |= match (before.as_ref(), now) {
+                                (Some(before), Some(now)) => !same(before, now),
+                                _ => true,
+                            };
                             (closed, changed.map(|node| Event::NodeApplied(node.clone())))
                         }
                         Step::Gone(name, _) => {
+                            self.directory_changed = true;
                             self.dra.remove_node(&name);
                             (true, Some(Event::NodeRemoved(name)))
                         }

@@ -7,15 +7,18 @@ use std::mem::take;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::super::events::reference;
-use super::super::fault::{Fault, fault};
-use super::super::reduce::team::{NamespaceSeen, PoolSeen};
+use super::super::fault::unreadable;
+use super::super::reduce::team::{NamespaceSeen, PoolSeen, TeamSeen};
 use super::super::target::Managed;
 use super::super::target::pod::PodSeen;
 use super::Mirror;
 use super::fill::complete;
 use crate::api::priority::Class;
 use crate::directory::{Directory, Places};
+use crate::engine::types::DEFAULT_POOL;
+use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
+use crate::faults::Fault;
 
 impl Mirror {
     /// Whether every first list is complete.
@@ -59,6 +62,14 @@ impl Mirror {
                 })
                 .collect(),
             pools: self.pools.iter().map(|(name, _)| name.clone()).collect(),
+            offers: self.offers(),
+            weighted: self
+                .pools
+                .iter()
+                .filter(|(_, seen)| !seen.pool.weights.is_empty())
+                .map(|(name, _)| name.clone())
+                .collect(),
+            unreadable_teams: self.teams.flaws().map(|(name, _)| name.clone()).collect(),
             shares: self
                 .pools
                 .iter()
@@ -71,6 +82,25 @@ impl Mirror {
             kinds: self.ownership.kinds().clone(),
             pod_groups: self.pod_groups(),
         })
+    }
+
+    /// What the nodes of each pool offer together. A node belongs to the first pool by name that selects it.
+    fn offers(&self) -> BTreeMap<Name, ResourceList> {
+        let mut offers: BTreeMap<Name, ResourceList> = BTreeMap::new();
+        for (_, node) in self.nodes.iter() {
+            let selects = |seen: &PoolSeen| {
+                let selector = &seen.pool.node_selector;
+                !selector.is_empty()
+                    && selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+            };
+            let pool = self.pools.iter().find(|(_, seen)| selects(seen)).map(|(name, _)| name.clone());
+            let all = offers.entry(pool.unwrap_or_else(|| DEFAULT_POOL.into())).or_default();
+            for (resource, amount) in &node.allocatable {
+                let offered = all.entry(resource.clone()).or_default();
+                *offered = *offered + *amount;
+            }
+        }
+        offers
     }
 
     /// The PriorityClasses.
@@ -242,20 +272,29 @@ impl Mirror {
         chosen.unwrap_or_else(|| "".into())
     }
 
+    /// The UIDs of the teams.
+    pub fn uids_of_teams(&self) -> impl Iterator<Item = (String, String)> {
+        self.teams.iter().map(|(name, seen)| (name.to_string(), seen.uid.to_string()))
+    }
+
+    /// A team as its object says.
+    #[must_use]
+    pub fn team(&self, name: &Name) -> Option<&TeamSeen> {
+        self.teams.get(name)
+    }
+
     /// The team of a namespace.
     #[must_use]
     pub fn team_of(&self, namespace: &Name) -> Option<Name> {
         Some(self.namespaces.get(namespace)?.membership.as_ref()?.team.clone())
     }
 
-    /// The teams, including unreadable ones, with generation and fault.
+    /// The teams, including unreadable ones, with generation, and fault if they cannot be read.
     pub fn teams(&self) -> impl Iterator<Item = (&Name, Option<i64>, Option<Fault>)> {
         let sound = self.teams.iter().filter(|(name, _)| self.teams.flaw(name).is_none());
         let sound = sound.map(|(name, seen)| (name, seen.generation));
         let flawed = self.teams.flaws().map(|(name, flaw)| (name, flaw.generation));
-        sound
-            .chain(flawed)
-            .map(|(name, generation)| (name, generation, fault(name, &self.teams, &self.pools)))
+        sound.chain(flawed).map(|(name, generation)| (name, generation, unreadable(name, &self.teams)))
     }
 
     /// The node pools.

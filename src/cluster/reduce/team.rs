@@ -1,5 +1,6 @@
 //! Teams, pools and namespaces as the cache keeps them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -11,6 +12,7 @@ use super::{instant, label, name, version};
 use crate::api::convert::shares;
 use crate::api::names;
 use crate::api::node_pool::NodePool;
+use crate::api::notify::Endpoint;
 use crate::api::team;
 use crate::api::values::duration;
 use crate::directory::Membership;
@@ -29,6 +31,10 @@ pub struct TeamSeen {
     pub classes: Vec<(Name, Name)>,
     /// The longest termination grace period of each queue that has its own.
     pub graces: Vec<(Name, Duration)>,
+    /// Its UID.
+    pub uid: Name,
+    /// The endpoints that are notified.
+    pub notify: Vec<Arc<Endpoint>>,
     /// The generation of its spec.
     pub generation: Option<i64>,
     /// The version of the object.
@@ -77,6 +83,8 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
             .map(grace)
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?,
+        uid: name(object.metadata.uid.as_ref()),
+        notify: object.spec.notify.iter().cloned().map(Arc::new).collect(),
         generation: object.metadata.generation,
         version: version(&object.metadata),
         past: object.status.as_ref().and_then(|status| past_usage(object, status)),

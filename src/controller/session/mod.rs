@@ -12,16 +12,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::ending::Ending;
+use super::allowance::Allowance;
 use super::decisions::{
     Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
 };
+use super::long_waits::LongWaits;
 use super::pod_groups;
 use super::pod_placement::PodPlacement;
 use super::preview::{Planned, Preview};
 use super::queries::{Question, answer, copy};
 use super::retries::Retries;
-use super::waiting::Waiting;
+use super::waiting::{Outlets, Waiting};
 use crate::api::record::{Eviction, timestamp};
 use crate::cluster::actuator::{Actuator, End, Look, Outcome, Purpose, Task, Write};
 use crate::cluster::catch_up::{Answer, CatchUp};
@@ -36,6 +38,7 @@ use crate::engine::Engine;
 use crate::engine::types::Action;
 use crate::engine::types::{Event, Name, PodId, Time, WorkloadId, WorkloadKind};
 use crate::metrics::Metrics;
+use crate::notify::Notifier;
 
 /// The capacity of the watch channel; a full channel slows the watches, not the loop.
 const CHANGES: usize = 4096;
@@ -70,6 +73,12 @@ pub struct Session {
     twins: Twins,
     metrics: Arc<Metrics>,
     notices: Notices,
+    notifier: Notifier,
+    long_waits: LongWaits,
+    /// Bounds the Events about starts.
+    starts: Allowance,
+    /// The first decision of this term.
+    leads_since: Option<Time>,
     watches: JoinSet<()>,
 }
 
@@ -166,6 +175,7 @@ impl Session {
         }
         for event in events {
             self.waiting.note(&event, now);
+            self.long_waits.note(&event);
             self.engine.apply(event, now);
         }
     }
@@ -177,7 +187,8 @@ impl Session {
         }
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.waiting.next()];
-        deadlines.into_iter().chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
+        let deadlines = deadlines.into_iter().chain([self.long_waits.next()]);
+        deadlines.chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
     /// Runs one scheduling cycle and starts its writes, if this session decides.
@@ -214,7 +225,10 @@ impl Session {
         }
         self.restore(now);
         self.release(now);
-        self.waiting.report(&self.engine, &self.mirror, (&self.notices, &self.metrics), now);
+        let since = *self.leads_since.get_or_insert(now);
+        let to = Outlets { notices: &self.notices, metrics: &self.metrics, notifier: &self.notifier, since };
+        self.waiting.report(&self.engine, &self.mirror, &to, now);
+        self.long_waits.report(&self.engine, &self.mirror, &self.notifier, now);
     }
 
     /// Starts the write of a decision, against the current version of the object.

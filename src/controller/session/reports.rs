@@ -1,11 +1,26 @@
 //! Metrics and Kubernetes Events of decisions.
 
+use std::time::Duration;
+
+use super::super::allowance::Allowance;
 use super::super::decisions::{Decision, places};
+use super::super::news::{Fact, send, shown};
 use super::Session;
+use crate::api::notify::{Endpoint, Transition};
 use crate::cluster::clock::now;
 use crate::cluster::events::Notice;
-use crate::engine::types::{Action, ResizeCause};
-use crate::engine::types::{Observed, WorkloadId, WorkloadKind};
+use crate::engine::types::{Action, EvictReason, ResizeCause};
+use crate::engine::types::{Observed, Reason, Workload, WorkloadId, WorkloadKind};
+
+/// The most Events at once that say that a workload has started, and the time in which one more is allowed. When many start
+/// at once the objects say so themselves, by their records; the Events of all would be as many writes again.
+const STARTS: u32 = 100;
+const START_EVERY: Duration = Duration::from_millis(100);
+
+/// The allowance of Events about starts.
+pub fn starts() -> Allowance {
+    Allowance::new(STARTS, START_EVERY)
+}
 
 impl Session {
     /// Counts a decision that has taken effect and publishes its event.
@@ -24,6 +39,18 @@ impl Session {
                 }
                 let places = places(admission);
                 let note = format!("Started {places} in pool {} on {kind} quota: {message}", admission.pool);
+                self.notify(
+                    workload,
+                    (Transition::Started, admission.at.0),
+                    if admission.borrowed { Reason::Borrowed } else { Reason::Guaranteed }.code(),
+                    &note,
+                );
+                self.starts.refill(now());
+                if self.starts.is_spent() {
+                    return;
+                }
+                self.starts.spend(about.len());
+                let note = shown(&self.mirror, workload, &note);
                 self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: false,
@@ -37,6 +64,7 @@ impl Session {
                 if *cause == ResizeCause::Moved {
                     self.placing.moves(&workload.id);
                 }
+                let message = shown(&self.mirror, workload, message);
                 self.metrics.resized.with_label_values(&[team, cause.code()]).inc();
                 self.notices.publish_each(about, |about| Notice {
                     about,
@@ -51,6 +79,8 @@ impl Session {
             Action::EndPod { .. } => {}
             Action::Fail { reason, message, .. } => {
                 self.metrics.failed.with_label_values(&[team, reason.code()]).inc();
+                let occasion = workload.submitted.0;
+                self.notify(workload, (Transition::Failed, occasion), reason.code(), message);
                 if workload.kind == WorkloadKind::Job {
                     // The Job controller publishes an event with the same message.
                     return;
@@ -67,12 +97,26 @@ impl Session {
             Action::Evict { reason, message, .. } => {
                 self.metrics.evicted.with_label_values(&[team, reason.code()]).inc();
                 let mut occasion = String::new();
+                let mut run = workload.submitted.0;
                 if let Observed::Admitted(admission) = &workload.state {
                     let ran = now().since(admission.at).as_secs_f64();
                     self.metrics.evicted_after.with_label_values(&[team]).observe(ran);
                     occasion = format!("{:x}", admission.at.0);
+                    run = admission.at.0;
                 }
-                let note = format!("{}: {message}", reason.code());
+                self.notify(workload, (Transition::Evicted, run), reason.code(), message);
+                if *reason == EvictReason::NotReady {
+                    // Also a failure by a rule, for endpoints that do not get it as an eviction.
+                    let fact = Fact {
+                        transition: Transition::Failed,
+                        occasion: run,
+                        reason: reason.code(),
+                        message,
+                    };
+                    let chosen = |endpoint: &Endpoint| !endpoint.transitions.contains(&Transition::Evicted);
+                    send(&self.notifier, &self.mirror, workload, &fact, chosen);
+                }
+                let note = format!("{}: {}", reason.code(), shown(&self.mirror, workload, message));
                 self.notices.publish_each(about, |about| Notice {
                     about,
                     warning: true,
@@ -85,6 +129,18 @@ impl Session {
         }
     }
 
+    /// Sends a transition to the endpoints of the team.
+    fn notify(
+        &self,
+        workload: &Workload,
+        (transition, occasion): (Transition, i64),
+        reason: &str,
+        message: &str,
+    ) {
+        let fact = Fact { transition, occasion, reason, message };
+        send(&self.notifier, &self.mirror, workload, &fact, |_| true);
+    }
+
     /// Publishes an event for an eviction that the API server refused, once per run of the workload.
     pub(super) fn report_blocked_eviction(&self, id: &WorkloadId, message: &str) {
         let Some(decided) = self.decisions.get(id) else { return };
@@ -93,6 +149,7 @@ impl Session {
         else {
             return;
         };
+        let why = shown(&self.mirror, &decided.about, why);
         self.notices.publish_each(self.mirror.references(&decided.about), |about| Notice {
             about,
             warning: true,

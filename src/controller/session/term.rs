@@ -7,10 +7,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::super::context::Context;
+use super::super::long_waits::LongWaits;
 use super::super::pod_placement::PodPlacement;
 use super::super::preview::Preview;
 use super::super::retries::Retries;
 use super::super::waiting::Waiting;
+use super::reports;
 use super::{Arrival, CHANGES, Session};
 use crate::cluster::actuator::Actuator;
 use crate::cluster::catch_up::{Answer, CatchUp, Progress};
@@ -69,6 +71,10 @@ impl Session {
             ending: [].into(),
             placing: PodPlacement::default(),
             waiting: Waiting::default(),
+            long_waits: LongWaits::default(),
+            starts: reports::starts(),
+            leads_since: None,
+            notifier: context.notifier.clone(),
             twins: Twins::new(
                 context.client.clone(),
                 context.leadership.clone(),

@@ -9,6 +9,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::super::context::Context;
 use super::super::follow_leadership;
@@ -22,6 +23,7 @@ use crate::cluster::reduce::team::{namespace, team};
 use crate::cluster::table::Seen;
 use crate::cluster::target::job::job;
 use crate::engine::types::State;
+use crate::notify;
 
 /// A leader's context, with an API server that answers these paths, and nothing else ever.
 fn context(answers: Router) -> Context {
@@ -37,6 +39,9 @@ fn context(answers: Router) -> Context {
         Arc::clone(&metrics),
         Arc::clone(&busy),
     );
+    let options = notify::Options { notify_secrets: "/nowhere".into(), notify_ca: None };
+    let (notifier, _) =
+        notify::start(&options, &metrics.registry, CancellationToken::new()).expect("it starts");
     Context {
         client,
         leadership,
@@ -44,6 +49,7 @@ fn context(answers: Router) -> Context {
         directory: Default::default(),
         metrics,
         notices,
+        notifier,
         busy,
         settings: Default::default(),
         caps: Default::default(),

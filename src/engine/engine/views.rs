@@ -1,6 +1,6 @@
 //! Figures of the engine's state, for users, metrics and the status of objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::cluster::ClusterState;
 use crate::state::fair_share;
@@ -232,38 +232,81 @@ pub fn nodes(state: &ClusterState) -> Vec<NodeView> {
 pub fn overcommitments(state: &ClusterState) -> Vec<Overcommitment> {
     let mut found = Vec::new();
     for (pool_name, pool) in state.quotas.pools() {
-        let children_of = |parent: Option<TeamId>| {
-            let mut guaranteed = Vector::default();
-            for (team, info) in state.quotas.teams() {
-                if info.team.is_some() && info.path.get(1).copied() == parent {
-                    guaranteed.add(&state.quotas.quota_usage(pool, team).guaranteed, 1);
-                }
+        let mut members: BTreeMap<Option<TeamId>, Vec<TeamId>> = BTreeMap::new();
+        for (team, info) in state.quotas.teams().filter(|(_, info)| info.team.is_some()) {
+            members.entry(info.path.get(1).copied()).or_default().push(team);
+        }
+        for (parent, members) in members {
+            let usage = parent.map(|parent| state.quotas.quota_usage(pool, parent));
+            let known = parent.is_none_or(|parent| state.quotas.team(parent).team.is_some());
+            if !known || usage.is_some_and(|usage| !usage.has_guarantee()) {
+                continue;
             }
-            guaranteed
-        };
-        let mut compare = |team: Option<TeamId>, cover: &Vector, cover_is: &str| {
-            for (index, guaranteed) in children_of(team).nonzero() {
-                if guaranteed > cover.get(index) {
-                    let name = state.resources.name(index);
-                    let [guaranteed, cover] =
-                        [guaranteed, cover.get(index)].map(|milli| Amount::milli(milli).quantity(name));
-                    found.push(Overcommitment {
-                        team: team.map(|team| state.quotas.team(team).name.clone()),
-                        pool: pool_name.clone(),
-                        message: format!(
-                            "{guaranteed} {name} are guaranteed in pool {pool_name}, but {cover_is} {cover}"
-                        ),
-                    });
-                }
-            }
-        };
-        compare(None, state.quotas.capacity(pool), "the nodes offer");
-        for (team, info) in state.quotas.teams() {
-            let quota_usage = state.quotas.quota_usage(pool, team);
-            if info.team.is_some() && quota_usage.has_guarantee() {
-                compare(Some(team), &quota_usage.guaranteed, "the guarantee of the parent is");
-            }
+            let cover = usage.map_or_else(|| state.quotas.capacity(pool), |usage| &usage.guaranteed);
+            found.extend(uncovered(state, (pool_name, pool), (parent, &members), cover));
         }
     }
     found
+}
+
+/// The most teams that a sentence about their guarantees names.
+const NAMED: usize = 5;
+
+/// What the guarantees of some teams, those below a parent or those without one, are beyond their cover.
+fn uncovered(
+    state: &ClusterState,
+    (pool_name, pool): (&Name, PoolId),
+    (parent, members): (Option<TeamId>, &[TeamId]),
+    cover: &Vector,
+) -> Option<Overcommitment> {
+    let name = |team: TeamId| state.quotas.team(team).name.clone();
+    let (mut at, mut parts) = (BTreeSet::new(), Vec::new());
+    let mut all = Vector::default();
+    for member in members {
+        all.add(&state.quotas.quota_usage(pool, *member).guaranteed, 1);
+    }
+    for (index, sum) in all.nonzero().filter(|(index, sum)| *sum > cover.get(*index)) {
+        let covered = cover.get(index);
+        let of = |team: TeamId| state.quotas.quota_usage(pool, team).guaranteed.get(index);
+        let mut largest: Vec<(i64, TeamId)> =
+            members.iter().map(|team| (of(*team), *team)).filter(|(amount, _)| *amount > 0).collect();
+        largest.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| name(*left).cmp(&name(*right))));
+        let alone = largest.iter().take_while(|(amount, _)| *amount > covered).count();
+        let mut rest = sum;
+        for (taken, (amount, team)) in largest.iter().enumerate() {
+            if taken >= alone && (rest <= covered || parent.is_some()) {
+                break;
+            }
+            at.insert(name(*team));
+            rest = rest.saturating_sub(*amount);
+        }
+        if let Some(parent) = parent.filter(|_| rest > covered) {
+            at.insert(name(parent));
+        }
+        let resource = state.resources.name(index);
+        let text = |milli: i64| Amount::milli(milli).quantity(resource);
+        let mut teams: Vec<String> = largest
+            .iter()
+            .take(NAMED)
+            .map(|(amount, team)| format!("{} {}", name(*team), text(*amount)))
+            .collect();
+        if largest.len() > NAMED {
+            teams.push(format!("{} more teams", largest.len() - NAMED));
+        }
+        let part = format!("{} of {} {resource} ({})", text(sum), text(covered), teams.join(", "));
+        parts.push((i128::from(sum), i128::from(covered), part));
+    }
+    // By how many times the cover is exceeded.
+    parts.sort_by(|a, b| (b.0 * a.1).cmp(&(a.0 * b.1)));
+    let parts: Vec<String> = parts.into_iter().map(|(_, _, part)| part).collect();
+    let of = parent.map_or_else(
+        || "what the nodes offer".to_owned(),
+        |parent| format!("that of their parent {}", name(parent)),
+    );
+    (!parts.is_empty()).then(|| Overcommitment {
+        team: parent.map(name),
+        pool: pool_name.clone(),
+        at: at.into_iter().collect(),
+        message: format!("The guarantees in pool {pool_name} are beyond {of}: {}", parts.join("; ")),
+    })
 }

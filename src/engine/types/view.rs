@@ -167,7 +167,10 @@ pub struct Overcommitment {
     pub team: Option<Name>,
     /// The pool.
     pub pool: Name,
-    /// One sentence with the numbers.
+    /// The teams at fault: those with a guarantee beyond the cover alone; where these are not all of it, the parent, or without
+    /// one the fewest teams with the largest guarantees without which the rest is covered.
+    pub at: Vec<Name>,
+    /// One sentence with the numbers of all resources, the worst first.
     pub message: String,
 }
 
