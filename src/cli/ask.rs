@@ -11,6 +11,7 @@ use super::{Invalid, print, table};
 use crate::api::question::{
     ExplainFilter, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
+use crate::client;
 use crate::options::AcceleratorOptions;
 use crate::view::{Accelerators, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow};
 
@@ -161,15 +162,7 @@ fn in_quotas(options: &Options, teams: &Teams) -> Accelerators {
 fn read_job(file: &Path, namespace: Option<&str>, default: &str) -> anyhow::Result<Value> {
     let wrong = |problem: String| Invalid(format!("{}: {problem}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| wrong(error.to_string().lines().next().unwrap_or("it is not YAML").to_owned()))?;
-    documents.retain(|document| !document.is_null());
-    let (Some(mut object), true) = (documents.pop(), documents.is_empty()) else {
-        return Err(wrong("expected exactly one Job".to_owned()).into());
-    };
-    if !object.is_object() {
-        return Err(wrong("expected a Job".to_owned()).into());
-    }
+    let mut object = client::one_job(&text).map_err(wrong)?;
     let own = object.pointer("/metadata/namespace").and_then(Value::as_str).map(ToOwned::to_owned);
     match (own, namespace) {
         (Some(own), Some(given)) if own != given => {

@@ -346,7 +346,7 @@ mod tests {
             free: Amounts::new(),
             gpus: 5,
             gpus_free: 2,
-            workloads: Vec::new(),
+            ..NodeRow::default()
         };
         let text = nodes(&[node]);
         assert!(text.contains("■■■□□"), "{text}");
