@@ -94,14 +94,13 @@ impl Row {
         let (mut shared, scale) = (None::<(usize, f64)>, self.gpus.max(1));
         let place = |bar: &Bar| {
             let until = bar.to.unwrap_or(f64::INFINITY);
-            if bar.gpus < 0.95 {
-                if let Some((slot, used)) = shared
-                    && used + bar.gpus <= 1.01
-                {
-                    shared = Some((slot, used + bar.gpus));
-                    free_from[slot] = free_from[slot].max(until);
-                    return vec![slot];
-                }
+            if bar.gpus < 0.95
+                && let Some((slot, used)) = shared
+                && used + bar.gpus <= 1.01
+            {
+                shared = Some((slot, used + bar.gpus));
+                free_from[slot] = free_from[slot].max(until);
+                return vec![slot];
             }
             let wanted = units(bar.gpus, scale, free_from.len());
             let mut order: Slots = (0..free_from.len()).collect();
@@ -152,7 +151,7 @@ impl Gantt {
     /// The chart with its caption.
     #[must_use]
     pub fn draw(&self) -> Markup {
-        let unit = |row: &Row| if row.slots() > 8 { 3.0 } else { 4.0_f64.max(14.0 / float(row.slots())) };
+        let unit = |row: &Row| if row.slots() > 8 { 2.0 } else { 2.75_f64.max(14.0 / float(row.slots())) };
         let mut height = TOP;
         let tops: Vec<f64> = self
             .rows

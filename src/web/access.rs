@@ -7,7 +7,8 @@ use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderName, ORIGIN, REFERRER_POLICY,
     SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use maud::html;
@@ -99,10 +100,10 @@ pub struct Viewer {
 }
 
 impl Access {
-    fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, Response> {
+    fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, (StatusCode, &'static str)> {
         match &self.login {
             Login::Link(link) if link.knows(headers) => Ok(Viewer { bearer: None, key: [0; 32] }),
-            Login::Link(_) => Err(refused(
+            Login::Link(_) => Err((
                 StatusCode::FORBIDDEN,
                 "This page needs the link that `sluice web` printed. It works once: start `sluice web` again for a new one.",
             )),
@@ -112,7 +113,7 @@ impl Access {
                     bytes.len() > 7 && bytes[..7].eq_ignore_ascii_case(b"bearer ")
                 });
                 let Some(bearer) = bearer else {
-                    return Err(refused(
+                    return Err((
                         StatusCode::UNAUTHORIZED,
                         "This page needs a proxy in front of it that sends the token of its user as Authorization: Bearer.",
                     ));
@@ -127,10 +128,11 @@ impl Access {
     }
 
     /// Whether the request is for the page's own address, and from no other page.
-    fn is_own(&self, method: &Method, headers: &HeaderMap) -> bool {
+    fn is_own(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let own = |host: &str| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host));
-        if !text(&HOST).is_some_and(own) {
+        // Where HTTP/2 brings the request, its address is in the URI.
+        if !text(&HOST).or(uri.authority().map(Authority::as_str)).is_some_and(own) {
             return false;
         }
         let reads = *method == Method::GET || *method == Method::HEAD;
@@ -149,7 +151,7 @@ pub async fn guard(State(access): State<Arc<Access>>, mut request: Request, next
     let (probe, open) = (path == "/healthz", path.starts_with("/static/") || path.starts_with("/open/"));
     let mut response = if probe {
         next.run(request).await
-    } else if !access.is_own(request.method(), request.headers()) {
+    } else if !access.is_own(request.method(), request.uri(), request.headers()) {
         refused(
             StatusCode::FORBIDDEN,
             "This page answers its own address alone, and no requests of other pages.",
@@ -162,7 +164,7 @@ pub async fn guard(State(access): State<Arc<Access>>, mut request: Request, next
                 request.extensions_mut().insert(viewer);
                 next.run(request).await
             }
-            Err(refused) => refused,
+            Err((status, message)) => refused(status, message),
         }
     };
     let headers = response.headers_mut();
@@ -214,7 +216,16 @@ mod tests {
     #[test]
     fn only_requests_for_its_own_address_and_from_its_own_pages_are_answered() {
         let access = Access { hosts: vec!["127.0.0.1:7".to_owned()], login: Login::Forwarded };
-        let own = |method: &Method, pairs: &[(HeaderName, &str)]| access.is_own(method, &headers(pairs));
+        let own = |method: &Method, pairs: &[(HeaderName, &str)]| {
+            access.is_own(method, &Uri::from_static("/"), &headers(pairs))
+        };
+        let [named, other] = ["http://127.0.0.1:7/", "http://evil.example/"].map(Uri::from_static);
+        assert!(access.is_own(&Method::GET, &named, &HeaderMap::new()), "HTTP/2 has no Host");
+        assert!(!access.is_own(&Method::GET, &other, &HeaderMap::new()));
+        assert!(
+            !access.is_own(&Method::GET, &named, &headers(&[(HOST, "evil.example")])),
+            "both must be right"
+        );
         assert!(own(&Method::GET, &[(HOST, "127.0.0.1:7")]));
         assert!(!own(&Method::GET, &[]), "no address");
         assert!(!own(&Method::GET, &[(HOST, "evil.example:7")]), "a name that leads here");

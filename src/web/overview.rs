@@ -48,10 +48,25 @@ impl Seen {
         let spec = QuestionSpec { nodes: Some(NodesFilter::default()), ..QuestionSpec::default() };
         let (pages, _) = context.ask_all(spec, MOST_PAGES).await?;
         let mut nodes: Vec<NodeRow> = rows(&pages)?;
-        nodes.sort_by(|one, other| (&one.pool, &one.name).cmp(&(&other.pool, &other.name)));
+        nodes.sort_by_cached_key(|node| (node.pool.clone(), in_order(&node.name)));
         let palette = palette(&teams, &nodes);
         Ok(Self { nodes, teams, accelerators, palette })
     }
+}
+
+/// A name by its letters and numbers, so that `gpu-2` comes before `gpu-10`.
+fn in_order(name: &str) -> Vec<(String, u64, String)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (letters, after) = rest.split_at(digits);
+        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(end);
+        parts.push((letters.to_owned(), number.parse().unwrap_or(u64::MAX), number.to_owned()));
+        rest = after;
+    }
+    parts
 }
 
 /// How these teams look.
@@ -276,9 +291,12 @@ fn fit_table(fits: &[Fit]) -> Markup {
     let pods = |pool: &str, size: u32| fits.iter().find(|fit| fit.pool == pool && fit.size == size);
     html! {
         @if fits.is_empty() { p.empty { "There are no GPUs." } } @else {
+            p.soft {
+                "Pods that start together, by the GPUs of each: free GPUs of open nodes that are not reserved. Quotas, cpu and \
+                 memory may allow fewer."
+            }
             div.scroll tabindex="0" role="region" aria-label="What fits now" {
                 table.compact {
-                    caption.soft { "Pods that start together, by the GPUs of each: free GPUs of open nodes that are not reserved. Quotas, cpu and memory may allow fewer." }
                     thead { tr { th scope="col" { "Pool" } @for size in &sizes { th.number scope="col" { (gpus_of(f64::from(*size))) } } } }
                     tbody {
                         @for pool in pools {
@@ -399,6 +417,13 @@ mod tests {
         let fits = fits(&[node(Vec::new(), 8, 8), node(Vec::new(), 8, 3), closed]);
         let pods: Vec<(u32, u32)> = fits.iter().map(|fit| (fit.size, fit.pods)).collect();
         assert_eq!(pods, [(1, 11), (2, 5), (4, 2), (8, 1)]);
+    }
+
+    #[test]
+    fn nodes_are_in_the_order_of_their_numbers() {
+        let mut names = ["gpu-10", "gpu-2", "a-1", "gpu-2-b", "gpu-99999999999999999999"];
+        names.sort_by_key(|name| in_order(name));
+        assert_eq!(names, ["a-1", "gpu-2", "gpu-2-b", "gpu-10", "gpu-99999999999999999999"]);
     }
 
     #[test]

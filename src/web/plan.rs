@@ -22,56 +22,74 @@ use crate::view::{NodeRow, NodeWorkload, WorkloadRow};
 const NODES: usize = 60;
 /// The waiting workloads that are considered, the oldest first.
 const WAITING: i32 = 500;
-/// The farthest and the nearest end of the chart.
-const FARTHEST: f64 = 14.0 * DAY;
-const NEAREST: f64 = HOUR;
+/// How far ahead the chart may look: its parameter, its name, and its seconds.
+const AHEAD: [(&str, &str, f64); 6] = [
+    ("1", "1 hour", HOUR),
+    ("6", "6 hours", 6.0 * HOUR),
+    ("24", "1 day", DAY),
+    ("72", "3 days", 3.0 * DAY),
+    ("168", "7 days", 7.0 * DAY),
+    ("720", "30 days", 30.0 * DAY),
+];
 
 /// `GET …/plan`.
 pub async fn page(context: Context, RawQuery(query): RawQuery) -> Response {
-    let (mut pool, mut from) = (None, 0);
+    let mut choice = Choice::default();
     for (key, value) in pairs(&query.unwrap_or_default()) {
         match key.as_str() {
-            "pool" if !value.is_empty() => pool = Some(value),
-            "from" => from = value.parse().unwrap_or(0),
+            "pool" if !value.is_empty() => choice.pool = Some(value),
+            "from" => choice.from = value.parse().unwrap_or(0),
+            "ahead" => choice.ahead = AHEAD.into_iter().find(|(hours, ..)| *hours == value),
             _ => {}
         }
     }
-    let drawn = load(&context, pool, from).await;
+    let drawn = load(&context, choice).await;
     context.respond(Tab::Plan, drawn)
+}
+
+/// What the address of the page says.
+#[derive(Clone, Debug, Default)]
+struct Choice {
+    pool: Option<String>,
+    /// The first node.
+    from: usize,
+    ahead: Option<(&'static str, &'static str, f64)>,
+}
+
+impl Choice {
+    /// Its address.
+    fn path(&self, context: &Context) -> String {
+        let mut pairs: Vec<String> = self.pool.iter().map(|pool| format!("pool={}", escaped(pool))).collect();
+        pairs.extend((self.from > 0).then(|| format!("from={}", self.from)));
+        pairs.extend(self.ahead.map(|(hours, ..)| format!("ahead={hours}")));
+        context.path(&format!("plan?{}", pairs.join("&")))
+    }
 }
 
 async fn load(
     context: &Context,
-    pool: Option<String>,
-    from: usize,
+    choice: Choice,
 ) -> Result<impl FnOnce(&Context) -> (String, Markup), Problem> {
     let seen = Seen::ask(context).await?;
     let filter = QueueFilter { states: vec![Phase::Pending], ..QueueFilter::default() };
     let spec = QuestionSpec { queue: Some(filter), limit: Some(WAITING), ..QuestionSpec::default() };
     let answer = context.ask(&spec).await?;
     let (waiting, more): (Vec<WorkloadRow>, bool) = (answer.rows()?, answer.cursor.is_some());
-    Ok(move |context: &Context| {
-        ("Plan".to_owned(), draw(context, &seen, &waiting, more, pool.as_deref(), from))
-    })
+    Ok(move |context: &Context| ("Plan".to_owned(), draw(context, &seen, &waiting, more, &choice)))
 }
 
-fn draw(
-    context: &Context,
-    seen: &Seen,
-    waiting: &[WorkloadRow],
-    more: bool,
-    pool: Option<&str>,
-    from: usize,
-) -> Markup {
+fn draw(context: &Context, seen: &Seen, waiting: &[WorkloadRow], more: bool, choice: &Choice) -> Markup {
+    let (pool, from) = (choice.pool.as_deref(), choice.from);
     let mut pools: Vec<&str> = seen.nodes.iter().map(|node| &*node.pool).collect();
     pools.dedup();
     let of_pool: Vec<&NodeRow> =
         seen.nodes.iter().filter(|node| node.gpus > 0 && pool.is_none_or(|pool| pool == node.pool)).collect();
     let nodes = of_pool.get(from..).unwrap_or_default();
     let nodes = &nodes[..nodes.len().min(NODES)];
-    let address = |pool: Option<&str>, from: usize| {
-        let pool = pool.map(|pool| format!("pool={}&", escaped(pool))).unwrap_or_default();
-        context.path(&format!("plan?{pool}from={from}"))
+    let other = |change: &dyn Fn(&mut Choice)| {
+        let mut other = choice.clone();
+        change(&mut other);
+        other.path(context)
     };
     let expected: Vec<&WorkloadRow> =
         waiting.iter().filter(|row| row.eta.as_ref().is_some_and(|eta| eta.likely.is_some())).collect();
@@ -79,8 +97,18 @@ fn draw(
         h1 { "Plan" }
         @if pools.len() > 1 {
             p.pools { "Pool: "
-                a href=(context.path("plan")) aria-current=[pool.is_none().then_some("true")] { "all" }
-                @for name in &pools { " " a href=(address(Some(name), 0)) aria-current=[(pool == Some(*name)).then_some("true")] { (name) } }
+                a href=(other(&|choice| (choice.pool, choice.from) = (None, 0))) aria-current=[pool.is_none().then_some("true")] { "all" }
+                @for name in &pools {
+                    " " a href=(other(&|choice| (choice.pool, choice.from) = (Some((*name).to_owned()), 0)))
+                        aria-current=[(pool == Some(*name)).then_some("true")] { (name) }
+                }
+            }
+        }
+        p.pools { "Ahead: "
+            @let chosen = choice.ahead.map(|(hours, ..)| hours);
+            a href=(other(&|choice| choice.ahead = None)) aria-current=[chosen.is_none().then_some("true")] { "most ends" }
+            @for ahead in AHEAD {
+                " " a href=(other(&|choice| choice.ahead = Some(ahead))) aria-current=[(chosen == Some(ahead.0)).then_some("true")] { (ahead.1) }
             }
         }
         ul.legend aria-label="Legend" {
@@ -91,11 +119,11 @@ fn draw(
             li { "A pointed end is not known." }
         }
         @if nodes.is_empty() { p.empty { "There are no nodes with GPUs." } } @else {
-            (chart(context, seen, nodes, &expected))
+            (chart(context, seen, nodes, &expected, choice))
             p.pages {
-                @if from > 0 { a href=(address(pool, from.saturating_sub(NODES))) rel="prev" { "Previous nodes" } " " }
+                @if from > 0 { a href=(other(&|choice| choice.from = from.saturating_sub(NODES))) rel="prev" { "Previous nodes" } " " }
                 @if from + nodes.len() < of_pool.len() {
-                    a href=(address(pool, from + nodes.len())) rel="next" { "Next nodes" } " of " (of_pool.len())
+                    a href=(other(&|choice| choice.from = from + nodes.len())) rel="next" { "Next nodes" } " of " (of_pool.len())
                 }
             }
         }
@@ -110,7 +138,13 @@ fn ahead(at: Timestamp, now: Timestamp) -> f64 {
     float(at.as_second() - now.as_second()).max(0.0)
 }
 
-fn chart(context: &Context, seen: &Seen, nodes: &[&NodeRow], expected: &[&WorkloadRow]) -> Markup {
+fn chart(
+    context: &Context,
+    seen: &Seen,
+    nodes: &[&NodeRow],
+    expected: &[&WorkloadRow],
+    choice: &Choice,
+) -> Markup {
     let now = context.now;
     let mut rows: BTreeMap<&str, Row> = nodes
         .iter()
@@ -167,7 +201,7 @@ fn chart(context: &Context, seen: &Seen, nodes: &[&NodeRow], expected: &[&Worklo
         row.bars.sort_by(|one, other| one.from.total_cmp(&other.from));
         ends.extend(row.bars.iter().filter_map(|bar| bar.to));
     }
-    let end = ends.into_iter().fold(NEAREST, f64::max).min(FARTHEST) * 1.05;
+    let end = choice.ahead.map_or_else(|| far_enough(ends), |(.., seconds)| seconds);
     let ordered = nodes.iter().filter_map(|node| rows.remove(&*node.name)).collect();
     Gantt {
         title: "GPUs of each node from now on".to_owned(),
@@ -181,6 +215,14 @@ fn chart(context: &Context, seen: &Seen, nodes: &[&NodeRow], expected: &[&Worklo
         sign: "+",
     }
     .draw()
+}
+
+/// A time by which most of the ends have come: a few long runs must not press all others together.
+fn far_enough(mut ends: Vec<f64>) -> f64 {
+    ends.sort_by(f64::total_cmp);
+    let most = ends.get(ends.len() * 4 / 5).or(ends.last()).copied().unwrap_or(HOUR);
+    let times = AHEAD.map(|(.., seconds)| seconds);
+    times.into_iter().find(|seconds| *seconds >= most).unwrap_or(times[times.len() - 1])
 }
 
 /// Pods that run on a node.
@@ -269,5 +311,19 @@ fn next(context: &Context, seen: &Seen, waiting: &[WorkloadRow], expected: &[&Wo
             @if expected.len() > shown { p.soft { "and " (expected.len() - shown) " more" } }
         }
         @if unknown > 0 { p.soft { "The start of " (counted(unknown, "waiting workload")) " is not known: " a href=(context.path("queue?state=Pending")) { "their reasons" } "." } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_long_runs_do_not_press_the_others_together() {
+        assert!((far_enough(Vec::new()) - HOUR).abs() < 1.0);
+        let mut ends = vec![2.0 * HOUR; 9];
+        ends.push(20.0 * DAY);
+        assert!((far_enough(ends) - 6.0 * HOUR).abs() < 1.0);
+        assert!((far_enough(vec![90.0 * DAY]) - 30.0 * DAY).abs() < 1.0);
     }
 }

@@ -177,8 +177,7 @@ fn story(row: &WorkloadRow, events: &[Event], now: Timestamp) -> Markup {
             @for happened in &story {
                 li class=[happened.bad.then_some("bad")] {
                     time datetime=(seconds(happened.at)) title=(seconds(happened.at)) { (show::between(happened.at, now)) " ago" }
-                    " " strong { (happened.what) }
-                    @if !happened.why.is_empty() { " " span { (happened.why) } }
+                    span { strong { (happened.what) } @if !happened.why.is_empty() { " " (happened.why) } }
                 }
             }
             li.now { span.time { "now" } " " strong { (row.head.state) ": " (row.head.reason) } }

@@ -173,7 +173,7 @@ async fn a_page_in_the_cluster_forwards_the_token_of_each_viewer(world: &World, 
     // It has no kubeconfig, and so no rights of its own.
     let pages = Pages::start(&arguments, None).await?;
     let host = (HOST, "sluice.example.com");
-    ensure!(pages.get("/ns/a/queue", &[host.clone()]).await?.status == 401, "no token");
+    ensure!(pages.get("/ns/a/queue", std::slice::from_ref(&host)).await?.status == 401, "no token");
     let forged = [host.clone(), (AUTHORIZATION, "Bearer forged")];
     let refused = pages.get("/ns/a/queue", &forged).await?;
     ensure!(refused.status == 401 && !refused.text.contains("mine"), "{}: {}", refused.status, refused.text);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+
 use sluice_harness::{Options, User, World, patience};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -196,8 +196,7 @@ fn browse(profile: &Path, link: &str, base: &str) -> Result<Browser> {
         let is_error = entry["level"] == "error" && entry["source"] != "network";
         ensure!(!is_error && event["method"] != "Runtime.exceptionThrown", "the console says: {event}");
     }
-    let asked =
-        browser.events.iter().filter(|event| event["method"] == Value::from("Network.requestWillBeSent"));
+    let asked = browser.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
     ensure!(asked.count() > PAGES.len(), "the log of requests is empty");
     Ok(browser)
 }
