@@ -228,7 +228,7 @@ impl Gantt {
                     path class=(look) d=(path) {}
                     @if bar.borrowed { path d=(path) fill="url(#hatch)" {} }
                 }
-                @if let Some((first, length)) = widest.filter(|(_, length)| unit * float(*length) >= 10.0 && fits >= 3) {
+                @if let Some((first, length)) = widest.filter(|(_, length)| unit * float(*length) >= 13.0 && fits >= 3) {
                     text class=(on_page) x=(number(left + 4.0))
                         y=(number(top + unit * (float(first) + float(length) / 2.0) + 3.5)) { (clipped(&bar.label, fits)) }
                 }

@@ -280,7 +280,7 @@ impl<'a> NodeContext<'a> {
             pods,
             gpus: self.accelerators.count(known.requests()) * f64::from(pods),
             borrowed,
-            until: end.map(|end| timestamp(end.likely)),
+            until: end.map(|end| second(end.likely)),
         }
     }
 }
@@ -293,7 +293,7 @@ impl NodeRow {
         let reserved = context.reservations.iter().filter_map(|reservation| {
             let pods = reservation.nodes.get(&view.name)?;
             let owner = context.workload(&reservation.owner, *pods);
-            Some(NodeWorkload { until: reservation.start.map(timestamp), borrowed: false, ..owner })
+            Some(NodeWorkload { until: reservation.start.map(second), borrowed: false, ..owner })
         });
         Self {
             name: view.name.to_string(),
@@ -345,6 +345,11 @@ impl WorkloadHead {
             message: verdict.message,
         }
     }
+}
+
+/// An expected time, in whole seconds: it is no more exact than that.
+fn second(time: Time) -> Timestamp {
+    Timestamp::from_second(timestamp(time).as_second()).unwrap_or_default()
 }
 
 /// The admission of a workload that runs or leaves.
@@ -425,12 +430,12 @@ impl RunRow {
     #[must_use]
     pub fn to_come(run: &ExpectedRun) -> Self {
         let nodes = nodes_of(Some(&run.admission).filter(|admission| admission.nodes.len() <= MOST_NODES));
-        Self { likely_end: run.end.map(timestamp), nodes, ..Self::default() }
+        Self { likely_end: run.end.map(second), nodes, ..Self::default() }
     }
 
     fn going_on(end: RunEnd) -> Self {
         let RunEnd { likely, latest, limited } = end;
-        let [likely_end, latest_end] = [likely, latest].map(|end| Some(timestamp(end)));
+        let [likely_end, latest_end] = [likely, latest].map(|end| Some(second(end)));
         Self { likely_end, latest_end, limited, ..Self::default() }
     }
 }

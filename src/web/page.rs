@@ -184,7 +184,7 @@ impl Context {
         let main = html! {
             main #main tabindex="-1" data-version=[(tab != Tab::WhatIf).then_some(version)] {
                 (body)
-                p.as-of { "As of " time datetime=(seconds(at)) { (seconds(at)) } }
+                @if tab != Tab::WhatIf { p.as-of { "As of " time datetime=(seconds(at)) { (seconds(at)) } } }
             }
         };
         if self.part {

@@ -293,7 +293,6 @@ async fn large_clusters_make_small_pages() {
             .header(ACCEPT_ENCODING, "gzip");
         let got = send(&router, request.body(Body::empty()).expect("a request")).await;
         assert_eq!((got.status, got.headers[CONTENT_ENCODING].as_bytes()), (200, &b"gzip"[..]), "{path}");
-        println!("{path}: {} bytes", got.bytes);
         assert!(got.bytes < 300_000, "{path} has {} bytes", got.bytes);
     }
 }
