@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image image-test need packages
+        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image image-test need packages web-check
 
 # docker or podman
 CONTAINER ?= docker
@@ -67,6 +67,10 @@ cluster: need ## build the local control plane of both versions of Kubernetes (a
 e2e: cluster ## run the tests on a real control plane, two at a time
 	cargo test --test api_server --test e2e --test monitoring -- --test-threads=2
 	cargo test --package sluice-harness --test '*' -- --test-threads=1
+
+web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check
+	tests/harness/need.sh chromium
+	cargo test --test web -- --ignored
 
 cluster-up: need ## start a local control plane
 	@"$(cluster_tool)" up

@@ -4,7 +4,9 @@
 pub mod api;
 pub mod ask;
 pub mod certs;
+pub mod chart;
 pub mod cli;
+pub mod client;
 pub mod cluster;
 pub mod controller;
 pub mod crds;
@@ -23,6 +25,7 @@ pub mod sentences;
 pub mod serve;
 pub mod simulate;
 pub mod view;
+pub mod web;
 pub mod webhook;
 
 pub use sluice_engine as engine;

@@ -388,8 +388,7 @@ fn the_roles_of_users_create_questions_and_little_else() {
 
 #[test]
 fn the_network_reaches_the_webhook_and_metrics_and_nothing_else() {
-    let [deployment] = &of_kind(&["Deployment"])[..] else { panic!("one Deployment") };
-    let [policy] = &of_kind(&["NetworkPolicy"])[..] else { panic!("one NetworkPolicy") };
+    let [deployment, policy] = ["Deployment", "NetworkPolicy"].map(|kind| named(kind, names::NAME));
     let template = &deployment["spec"]["template"];
     assert_eq!(policy["spec"]["podSelector"]["matchLabels"], template["metadata"]["labels"]);
     assert_eq!(policy["spec"]["policyTypes"], serde_json::json!(["Ingress"]));
@@ -409,6 +408,52 @@ fn the_network_reaches_the_webhook_and_metrics_and_nothing_else() {
         .map(|rule| (rule["ports"][0]["port"].as_str().expect("a port by name"), rule["from"].is_array()))
         .collect();
     assert_eq!(rules, BTreeMap::from([("https", false), ("http", true)]));
+}
+
+/// The object of this kind and name.
+fn named(kind: &str, name: &str) -> Value {
+    let mut found = of_kind(&[kind]).into_iter().filter(|object| object["metadata"]["name"] == name);
+    let object = found.next().unwrap_or_else(|| panic!("no {kind} {name}"));
+    assert!(found.next().is_none(), "more than one {kind} {name}");
+    object
+}
+
+/// The page asks with the tokens of its viewers, so it has none of its own, and only the proxy may bring them.
+#[test]
+fn the_web_page_has_no_rights_and_only_its_proxy_reaches_it() {
+    let [deployment, policy, service] =
+        ["Deployment", "NetworkPolicy", "Service"].map(|kind| named(kind, "sluice-web"));
+    let pod = &deployment["spec"]["template"];
+    let labels = &pod["metadata"]["labels"];
+    assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+    assert!(pod["spec"]["serviceAccountName"].is_null(), "it needs no account");
+    for object in of_kind(&["RoleBinding", "ClusterRoleBinding"]) {
+        assert!(!object.to_string().contains("sluice-web"), "{object}");
+    }
+    let volumes = serde_json::json!([{"name": "authority", "configMap": {"name": "kube-root-ca.crt"}}]);
+    assert_eq!(pod["spec"]["volumes"], volumes, "no Secret, no token");
+    let container = &pod["spec"]["containers"][0];
+    let security = &container["securityContext"];
+    assert_eq!(
+        (&security["readOnlyRootFilesystem"], &security["allowPrivilegeEscalation"]),
+        (&true.into(), &false.into())
+    );
+    assert_eq!(pod["spec"]["securityContext"]["runAsNonRoot"], true);
+    let arguments: Vec<&str> =
+        container["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    assert!(arguments.contains(&"--forward-token") && arguments.iter().any(|one| one.starts_with("--host=")));
+    assert_eq!(
+        (&policy["spec"]["podSelector"]["matchLabels"], &service["spec"]["selector"]),
+        (labels, labels)
+    );
+    let [rule] = policy["spec"]["ingress"].as_array().map(Vec::as_slice).unwrap_or_default() else {
+        panic!("one rule")
+    };
+    assert!(
+        rule["from"]
+            .as_array()
+            .is_some_and(|from| from.iter().all(|peer| peer.to_string().contains("web-proxy")))
+    );
 }
 
 #[test]

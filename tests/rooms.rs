@@ -26,6 +26,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "tests/hostile", without: &[] },
     Crate { folder: "tests/monitoring", without: &[] },
     Crate { folder: "tests/scenarios", without: &[] },
+    Crate { folder: "tests/web", without: &[] },
     Crate { folder: "benches/cluster", without: &[] },
     Crate { folder: "benches/engine", without: &[] },
     Crate { folder: "benches/packing", without: &[] },

@@ -74,7 +74,7 @@ fn files() -> Vec<PathBuf> {
                 folders.extend((!skipped).then_some(path));
                 continue;
             }
-            let read = ["rs", "go", "md", "yaml", "yml", "json", "sh", "toml", "css"];
+            let read = ["rs", "go", "md", "yaml", "yml", "json", "sh", "toml", "css", "js"];
             let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned());
             let is_text = extension.is_some_and(|extension| read.contains(&extension.as_str()));
             if (is_text || name == "Makefile" || name == "Containerfile") && !path.ends_with("tests/words.rs")

@@ -42,19 +42,33 @@ impl Sight<'_> {
         }
     }
 
-    /// Sums the workloads of other namespaces on a node by team.
+    /// Sums the workloads of other namespaces on a node.
     pub fn node(&self, row: &mut NodeRow) {
-        let (own, others): (Vec<NodeWorkload>, Vec<NodeWorkload>) =
-            std::mem::take(&mut row.workloads).into_iter().partition(|workload| {
+        for workloads in [&mut row.workloads, &mut row.reserved] {
+            *workloads = self.summed(std::mem::take(workloads));
+        }
+    }
+
+    /// Workloads with those of other namespaces summed by team, by whether they borrow, and by when they end.
+    fn summed(&self, workloads: Vec<NodeWorkload>) -> Vec<NodeWorkload> {
+        let (mut own, others): (Vec<NodeWorkload>, Vec<NodeWorkload>) =
+            workloads.into_iter().partition(|workload| {
                 workload.workload.split_once('/').is_some_and(|(namespace, _)| namespace == self.own)
             });
-        let mut teams: BTreeMap<String, u32> = BTreeMap::new();
-        for workload in others {
-            let pods = teams.entry(workload.team).or_default();
-            *pods = pods.saturating_add(workload.pods);
+        let mut sums: BTreeMap<_, (u32, f64)> = BTreeMap::new();
+        for NodeWorkload { workload: _, team, pods, gpus, borrowed, until } in others {
+            let sum = sums.entry((team, borrowed, until)).or_default();
+            *sum = (sum.0.saturating_add(pods), sum.1 + gpus);
         }
-        let summed = |(team, pods)| NodeWorkload { workload: String::new(), team, pods };
-        row.workloads = own.into_iter().chain(teams.into_iter().map(summed)).collect();
+        own.extend(sums.into_iter().map(|((team, borrowed, until), (pods, gpus))| NodeWorkload {
+            workload: String::new(),
+            team,
+            pods,
+            gpus,
+            borrowed,
+            until,
+        }));
+        own
     }
 
     /// Hides the owner of pods of another namespace.
@@ -125,6 +139,8 @@ mod tests {
             workload: workload.to_owned(),
             team: team.to_owned(),
             pods,
+            gpus: f64::from(pods),
+            ..NodeWorkload::default()
         };
         let mut row = NodeRow {
             name: "n1".to_owned(),
@@ -139,8 +155,10 @@ mod tests {
                 workload("a/y", "red", 1),
                 workload("b/z", "blue", 3),
             ],
+            reserved: vec![workload("b/w", "blue", 4)],
         };
         sight.node(&mut row);
         assert_eq!(row.workloads, [workload("a/y", "red", 1), workload("", "blue", 5)]);
+        assert_eq!(row.reserved, [workload("", "blue", 4)]);
     }
 }

@@ -1,29 +1,23 @@
-//! Asks Sluice by Questions, as the user of the kubeconfig: each is created as a dry-run, and comes back with its answer.
+//! The cluster that commands talk to, as the user of the kubeconfig.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use kube::api::{Api, DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Invalid;
-use crate::api::names;
-use crate::api::question::{CLUSTER_KIND, KIND, QuestionSpec};
+use crate::api::question::QuestionSpec;
+use crate::client::{self, Scope, Unanswered};
 
 /// The longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest wait for an answer; the API server itself gives up earlier.
 const ANSWER: Duration = Duration::from_secs(40);
-/// How often a question is asked while no replica answers, as while one takes over.
-const ATTEMPTS: u32 = 5;
-/// The pause before a question is asked again.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// What is said of an answer that this version cannot read.
 const UNEXPECTED: &str = "unexpected answer of Sluice";
@@ -52,6 +46,25 @@ impl Options {
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
+
+    /// The name of the context that is used, if a kubeconfig says so.
+    #[must_use]
+    pub fn context_name(&self) -> Option<String> {
+        let read = || match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path).ok(),
+            None => Kubeconfig::read().ok(),
+        };
+        self.context.clone().or_else(|| read()?.current_context)
+    }
+}
+
+/// A connection that gives up in time.
+#[must_use]
+pub fn bounded(mut config: Config) -> Config {
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(ANSWER);
+    config.default_retry = false;
+    config
 }
 
 /// One page of an answer.
@@ -111,10 +124,8 @@ impl Cluster {
         Self::of(config, options)
     }
 
-    fn of(mut config: Config, options: &Options) -> anyhow::Result<Self> {
-        config.connect_timeout = Some(CONNECT);
-        config.read_timeout = Some(ANSWER);
-        config.default_retry = false;
+    fn of(config: Config, options: &Options) -> anyhow::Result<Self> {
+        let config = bounded(config);
         let namespace = options.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("cannot set up the connection to the cluster")?;
         Ok(Self { client, namespace, all: options.all_namespaces })
@@ -173,103 +184,15 @@ impl Cluster {
     }
 
     async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<Value> {
-        let (kind, plural) = if self.all { (CLUSTER_KIND, "clusterquestions") } else { (KIND, "questions") };
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("sluice.dev", "v1alpha1", kind), plural);
-        let api: Api<DynamicObject> = if self.all {
-            Api::all_with(self.client.clone(), &resource)
-        } else {
-            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        let scope = match self.all {
+            true => Scope::Cluster,
+            false => Scope::Namespace(self.namespace.clone()),
         };
-        // The name is free: nothing is stored.
-        let question = DynamicObject::new("sluice", &resource).data(json!({"spec": spec}));
-        let params = PostParams { dry_run: true, field_manager: Some(names::FIELD_MANAGER.to_owned()) };
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let error = match api.create(&params, &question).await {
-                Ok(mut asked) => return Ok(asked.data["answer"].take()),
-                Err(error) => error,
-            };
-            if attempt == ATTEMPTS || !is_passing(&error) {
-                return Err(self.reported(error));
+        client::ask(&self.client, None, &scope, spec).await.map_err(|unanswered| match unanswered {
+            Unanswered::OfUser { message, .. } | Unanswered::OfSluice { message, .. } => {
+                anyhow::anyhow!(message)
             }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// The error as one line that says what to do.
-    fn reported(&self, error: kube::Error) -> anyhow::Error {
-        let kube::Error::Api(status) = &error else {
-            return anyhow::Error::new(error).context("cannot reach the cluster");
-        };
-        anyhow::anyhow!(problem(status, self.all, &self.namespace))
-    }
-}
-
-/// Whether another replica, or the same one a moment later, may answer.
-fn is_passing(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status)
-        if status.code == 503 || (status.code == 500 && status.message.contains("failed calling webhook")))
-}
-
-/// A problem as one line.
-fn problem(status: &Status, all: bool, namespace: &str) -> String {
-    let message = status.message.as_str();
-    let by_webhook = message.split_once("sluice.dev\" denied the request: ");
-    if let Some((_, said)) = by_webhook.or_else(|| message.split_once("'sluice-question' denied request: ")) {
-        return said.to_owned();
-    }
-    match status.code {
-        403 if message.contains("cannot create resource") => {
-            let user = message.split('"').nth(1).unwrap_or("this account");
-            if all {
-                format!(
-                    "{user} may not ask about all namespaces: that needs the role sluice-manager (kubectl create \
-                     clusterrolebinding sluice-manager-{user} --clusterrole=sluice-manager --user={user})"
-                )
-            } else {
-                format!(
-                    "{user} may not ask about namespace {namespace}: that needs the role sluice-user there (kubectl -n \
-                     {namespace} create rolebinding sluice-user-{user} --clusterrole=sluice-user --user={user})"
-                )
-            }
-        }
-        404 if message.starts_with("namespaces ") => {
-            format!("there is no namespace {namespace}")
-        }
-        404 => "this cluster has no Questions: Sluice is not installed, or older".to_owned(),
-        401 => "the cluster does not accept the credentials of the kubeconfig".to_owned(),
-        _ if message.contains("failed calling webhook") => {
-            "Sluice does not answer: see `kubectl -n sluice-system get pods`".to_owned()
-        }
-        _ => message.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(code: u16, message: &str, all: bool) -> String {
-        let status = Status { code, message: message.to_owned(), ..Status::default() };
-        problem(&status, all, "a")
-    }
-
-    #[test]
-    fn a_problem_is_one_line_that_says_what_to_do() {
-        let rbac = r#"questions.sluice.dev is forbidden: User "alice" cannot create resource "questions" in API group "sluice.dev" in the namespace "a""#;
-        assert!(
-            line(403, rbac, false)
-                .starts_with("alice may not ask about namespace a: that needs the role sluice-user")
-        );
-        assert!(line(403, rbac, true).contains("sluice-manager"));
-        let webhook = r#"admission webhook "questions.mutate.sluice.dev" denied the request: no Job"#;
-        assert_eq!(line(422, webhook, false), "no Job");
-        let away = r#"Internal error occurred: failed calling webhook "questions.mutate.sluice.dev": connection refused"#;
-        assert!(line(500, away, false).starts_with("Sluice does not answer"));
-        assert!(
-            line(404, "the server could not find the requested resource", false).contains("not installed")
-        );
+            Unanswered::Unreachable(error) => anyhow::Error::new(error).context("cannot reach the cluster"),
+        })
     }
 }

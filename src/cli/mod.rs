@@ -17,6 +17,7 @@ mod simulate;
 mod table;
 mod target;
 mod verbs;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -135,6 +136,11 @@ enum Command {
         #[command(flatten)]
         options: ask::Options,
     },
+    /// Show what Sluice decides as pages in the browser: every GPU, the queue, the plan, shares, and why work waits.
+    ///
+    /// The pages ask as the user of the kubeconfig, and listen on this computer alone. The link that is printed works
+    /// once. In a cluster, `--forward-token` asks as the user that each request names by its token instead.
+    Web(Box<web::Options>),
     /// Hold waiting workloads: they keep their place in the queue, and do not start.
     Hold {
         /// The workloads.
@@ -299,6 +305,7 @@ impl Cli {
             Command::Queue { filter, look, options } => queue::run(&options, &filter, &look),
             Command::Explain { workload, options } => ask::explain(&options, &workload),
             Command::WhatIf { file, options } => ask::what_if(&options, &file),
+            Command::Web(options) => web::run(&options),
             Command::Hold { workloads, options } => verbs::hold(&options, &workloads),
             Command::Release { workloads, options } => verbs::release(&options, &workloads),
             Command::Top { workloads, options } => verbs::top(&options, &workloads),

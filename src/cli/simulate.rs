@@ -88,7 +88,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn report(options: &Options, file: &Path, outcome: &Outcome) -> anyhow::Result<()> {
-    let named = options.files.iter().chain(&options.snapshot).map(|file| file.display().to_string());
+    let named = options.files.iter().chain(&options.snapshot).map(|file| {
+        file.file_name().map_or_else(|| file.display().to_string(), |name| name.display().to_string())
+    });
     let page = simulate::report::page(outcome, &named.collect::<Vec<_>>().join(", "));
     let wrong = |error: std::io::Error| Invalid(format!("--report {}: {error}", file.display()));
     Ok(std::fs::write(file, page).map_err(wrong)?)

@@ -375,6 +375,8 @@ mod tests {
             lent: ResourceList::new(),
             fair_share: ResourceList::new(),
             past: ResourceList::new(),
+            weight: 1,
+            parent: None,
         };
         Report {
             figures: Figures {

@@ -71,6 +71,8 @@ mod tests {
         };
         TeamView {
             team: "vision".into(),
+            parent: None,
+            weight: 1,
             pool: pool.into(),
             guaranteed: list(guaranteed),
             limit: list(guaranteed),

@@ -1,7 +1,5 @@
 //! What people and monitoring ask, answered by the loop from what it knows at that moment.
 
-use std::collections::BTreeMap;
-
 use tokio::sync::{mpsc, oneshot};
 
 use super::preview::Preview;
@@ -13,7 +11,7 @@ use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Workload};
 use crate::metrics::Figures;
 use crate::view::{
-    Accelerators, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead, WorkloadRow,
+    Accelerators, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead, WorkloadRow,
 };
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them
@@ -109,10 +107,10 @@ impl Asker {
 /// Answers from the engine and the cache. A replica that does not lead has its verdicts from `preview`. It does not matter
 /// whether the caller still waits for the answer.
 pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Option<&Preview<Question>>) {
-    let leads = preview.is_none();
+    let (leads, at) = (preview.is_none(), now());
     let row = |workload: &Workload, accelerators: &Accelerators| {
         let queue = mirror.queue_of(workload);
-        let mut row = WorkloadRow::new(engine, workload, &queue, accelerators);
+        let mut row = WorkloadRow::new(engine, workload, &queue, accelerators, at);
         if let Some(verdict) = preview.and_then(|preview| preview.verdict(workload)) {
             row.head = WorkloadHead::new(workload, &queue, Some(verdict.clone()));
         }
@@ -126,9 +124,8 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
     match question {
         Question::Teams(to) => drop(to.send(teams(engine))),
         Question::Nodes(accelerators, to) => {
-            let accelerators = counted(&accelerators, engine);
-            let names: BTreeMap<&str, &Workload> = engine.workloads().map(|w| (&*w.id.0, w)).collect();
-            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &names, &accelerators)).collect();
+            let context = NodeContext::new(engine, counted(&accelerators, engine), at);
+            let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &context)).collect();
             drop(to.send(rows));
         }
         Question::Workloads(choice, accelerators, to) => {

@@ -22,7 +22,7 @@ use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{Bounds, Case, forecast_while, what_if_while};
 use crate::engine::types::{Reason, Time};
-use crate::view::{EtaRow, WhatIfRow, WorkloadRow};
+use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 use crate::webhook::offline::stored;
 
 /// The shortest time between two forecasts.
@@ -42,7 +42,7 @@ type Key = (String, String, String);
 /// The expected starts of one forecast.
 #[derive(Debug)]
 struct ExpectedStarts {
-    etas: BTreeMap<Key, EtaRow>,
+    etas: BTreeMap<Key, (EtaRow, Option<RunRow>)>,
     began: Instant,
     cost: Duration,
 }
@@ -100,7 +100,9 @@ impl Forecaster {
             let key = (row.kind.clone(), row.head.namespace.clone(), row.head.name.clone());
             // What can never start has no start to expect.
             let never = row.head.reason == Reason::NoNodeFits.code();
-            row.eta = starts.etas.get(&key).filter(|_| !never).cloned();
+            if let Some((eta, run)) = starts.etas.get(&key).filter(|_| !never).cloned() {
+                (row.eta, row.run) = (Some(eta), run);
+            }
         }
     }
 
@@ -164,14 +166,19 @@ impl Forecaster {
 }
 
 /// The expected start of each waiting workload.
-fn expected_starts(engine: &Engine, now: Time, stop: &CancellationToken) -> BTreeMap<Key, EtaRow> {
+fn expected_starts(
+    engine: &Engine,
+    now: Time,
+    stop: &CancellationToken,
+) -> BTreeMap<Key, (EtaRow, Option<RunRow>)> {
     let mut go_on = within_budget(stop);
     let forecast = forecast_while(engine, now, Bounds::default(), &mut |case| go_on(case));
     let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
         let (workload, grounds) = (engine.workload(id)?, forecast.grounds.get(id)?);
         let key = (workload.kind.to_string(), workload.namespace.to_string(), workload.name.to_string());
-        Some((key, EtaRow::new(engine, eta, grounds, places.get(id), now)))
+        let run = forecast.runs.get(id).map(RunRow::to_come);
+        Some((key, (EtaRow::new(engine, eta, grounds, places.get(id), now), run)))
     });
     rows.collect()
 }

@@ -67,6 +67,8 @@ fn zero_amounts_and_overcommitment_have_series() {
         lent: ResourceList::new(),
         fair_share: ResourceList::new(),
         past: ResourceList::new(),
+        weight: 1,
+        parent: None,
     };
     let figures = Figures {
         teams: vec![team("owner", gpus(8), ResourceList::new()), team("guest", ResourceList::new(), gpus(2))],
@@ -128,6 +130,8 @@ fn accelerators_of_any_vendor_are_counted() {
         lent: ResourceList::new(),
         fair_share: ResourceList::new(),
         past: ResourceList::new(),
+        weight: 1,
+        parent: None,
     };
     let figures = Figures { teams: vec![team], nodes: vec![mixed], ..Figures::default() };
     let scraped = |metrics: Metrics| metrics.scrape(Some(&figures), Time(0)).expect("renders");

@@ -76,6 +76,8 @@ fn figures() -> Figures {
         lent: one(NAME),
         fair_share: one(NAME),
         past: one(NAME),
+        weight: 1,
+        parent: None,
     };
     let queue =
         QueueView { team: name.clone(), queue: name.clone(), pending: 1, oldest: Some(Time(0)), running: 0 };

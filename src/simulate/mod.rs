@@ -17,17 +17,16 @@ mod simulation;
 mod snapshot;
 #[cfg(test)]
 mod tests;
-mod units;
 mod unmanaged;
 mod utilization;
 
 use std::time::Duration;
 
+pub use crate::chart::units::{gpu_time, span};
 pub use outcome::{
     AdmissionRow, Clock, Decision, EvictionRow, NodeRow, Outcome, Sample, State, Summary, TeamRow, Timeline,
     Usage, Waits, WorkloadRow,
 };
-pub use units::{gpu_time, span};
 
 pub use snapshot::Snapshot;
 

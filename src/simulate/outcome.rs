@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::units::{count, span};
+use crate::chart::units::{count, span};
 use crate::view::{Accelerators, Amounts, Count};
 
 /// A time since the start of the simulation, written in seconds: `90s`, `1.5s`.
@@ -157,6 +157,9 @@ pub struct WorkloadRow {
     /// Its expected start, if it waits and has an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta: Option<Clock>,
+    /// The GPUs of each pod; not part of the JSON.
+    #[serde(skip)]
+    pub gpus_per_pod: f64,
 }
 
 impl WorkloadRow {
@@ -227,12 +230,15 @@ pub struct TeamRow {
 }
 
 /// A node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeRow {
     /// Its name.
     pub name: String,
     /// Its free resources.
     pub free: Amounts,
+    /// Its GPUs; not part of the JSON.
+    #[serde(skip)]
+    pub gpus: f64,
 }
 
 /// Utilization, waits and evictions of the whole simulation.
@@ -290,13 +296,19 @@ pub struct Sample {
     pub teams: BTreeMap<(String, String), Usage>,
     /// Number of waiting workloads.
     pub waiting: usize,
+    /// The amount that the nodes offer.
+    pub capacity: f64,
 }
 
 /// Usage and guarantee of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Used amount.
+    /// Used amount, with that of the teams below it.
     pub used: f64,
+    /// The part of it beyond the guarantee.
+    pub borrowed: f64,
+    /// Used amount without that of the teams below it.
+    pub own: f64,
     /// Guaranteed amount.
     pub guaranteed: f64,
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::outcome::{AdmissionRow, Clock, Decision, EvictionRow, State, Summary, WorkloadRow};
-use super::units::count;
 use super::unmanaged::{self, UnmanagedWorkload, UnmanagedWorkloads};
 use crate::api::sizes::written;
+use crate::chart::units::count;
 use crate::engine::replay::{Happening, Run};
 use crate::engine::types::State as Phase;
 use crate::engine::types::amount::Amount;
@@ -398,7 +398,9 @@ impl Recorder {
             evictions: self.evictions,
             wasted_gpu_seconds: self.wasted,
         };
-        (self.entries.into_iter().map(|entry| entry.row).collect(), summary, self.decisions)
+        let rows =
+            self.entries.into_iter().map(|entry| WorkloadRow { gpus_per_pod: entry.gpus, ..entry.row });
+        (rows.collect(), summary, self.decisions)
     }
 }
 

@@ -365,7 +365,8 @@ impl Simulation {
             for resource in view.allocatable.keys() {
                 free.entry(resource.clone()).or_default();
             }
-            NodeRow { name: view.name.to_string(), free: amounts(&free) }
+            let gpus = accelerators.count(&view.allocatable);
+            NodeRow { name: view.name.to_string(), free: amounts(&free), gpus }
         });
         let (teams, nodes) = (teams.collect(), nodes.collect());
         let (workloads, mut summary, events) =

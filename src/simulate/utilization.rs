@@ -90,10 +90,21 @@ impl UtilizationMeter {
             if self.has_gpus { amounts.gpus } else { amounts.cpus }
         };
         let mut sample = Sample { at: Clock(now), ..Sample::default() };
-        for team in run.engine().teams() {
-            let usage = Usage { used: shown(&team.used), guaranteed: shown(&team.guaranteed) };
+        let teams = run.engine().teams();
+        for team in &teams {
+            let below = teams.iter().filter(|other| {
+                other.pool == team.pool && other.parent.as_ref().is_some_and(|parent| *parent == team.team)
+            });
+            let used = shown(&team.used);
+            let usage = Usage {
+                used,
+                borrowed: shown(&team.borrowed),
+                own: below.fold(used, |own, other| own - shown(&other.used)).max(0.0),
+                guaranteed: shown(&team.guaranteed),
+            };
             sample.teams.insert((team.team.to_string(), team.pool.to_string()), usage);
         }
+        sample.capacity = if self.has_gpus { self.capacity.gpus } else { self.capacity.cpus };
         sample.waiting = run.engine().queues().iter().map(|queue| queue.pending).sum();
         if let Some(timeline) = &mut self.timeline {
             timeline.add(sample);

@@ -1,6 +1,6 @@
 //! Resources that count as GPUs in views, metrics and commands, whatever their vendor calls them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::types::CURRENCY;
 use crate::engine::types::TeamView;
@@ -62,6 +62,14 @@ impl Accelerators {
     pub fn amount(&self, list: &ResourceList) -> Amount {
         let gpus = list.iter().filter(|(resource, _)| self.contains(resource));
         gpus.fold(Amount::ZERO, |sum, (_, amount)| sum + *amount)
+    }
+
+    /// How many GPUs amounts of an answer have, parts of one as fractions.
+    #[must_use]
+    pub fn count_amounts(&self, amounts: &BTreeMap<String, String>) -> f64 {
+        let gpus = amounts.iter().filter(|(resource, _)| self.contains(resource));
+        let each = gpus.filter_map(|(_, amount)| Amount::parse(amount).ok());
+        each.fold(Amount::ZERO, |sum, each| sum + each).as_units_lossy()
     }
 }
 

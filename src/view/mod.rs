@@ -13,10 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
 use crate::engine::Engine;
-use crate::engine::replay::forecast;
+use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
-use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, UnadmittedView, Verdict};
+use crate::engine::types::{
+    NodeView, QueueView, Reason, ReservationView, State, TeamView, UnadmittedView, Verdict,
+};
 
 pub use accelerators::{Accelerators, is_gpu};
 pub use count::Count;
@@ -31,6 +33,9 @@ pub type Amounts = BTreeMap<String, String>;
 pub struct TeamRow {
     /// The team.
     pub team: String,
+    /// The team above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// The pool.
     pub pool: String,
     /// Its guarantee.
@@ -49,12 +54,19 @@ pub struct TeamRow {
     /// Its fair share of the pool for the current demand.
     #[serde(default)]
     pub fair_share: Amounts,
+    /// What it borrowed in the past, decayed.
+    #[serde(default, skip_serializing_if = "Amounts::is_empty")]
+    pub past: Amounts,
+    /// Its share of the surplus among borrowers.
+    #[serde(default)]
+    pub weight: u32,
 }
 
 impl From<TeamView> for TeamRow {
     fn from(view: TeamView) -> Self {
         Self {
             team: view.team.to_string(),
+            parent: view.parent.map(|parent| parent.to_string()),
             pool: view.pool.to_string(),
             guaranteed: amounts(&view.guaranteed),
             limit: amounts(&view.limit),
@@ -63,6 +75,8 @@ impl From<TeamView> for TeamRow {
             borrowed: amounts(&view.borrowed),
             lent: amounts(&view.lent),
             fair_share: amounts(&view.fair_share),
+            past: amounts(&view.past),
+            weight: view.weight,
         }
     }
 }
@@ -191,7 +205,7 @@ impl From<&UnadmittedView> for UnadmittedRow {
 }
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRow {
     /// The node.
@@ -210,10 +224,13 @@ pub struct NodeRow {
     pub gpus_free: u32,
     /// Its workloads.
     pub workloads: Vec<NodeWorkload>,
+    /// The waiting workloads that have a reservation on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<NodeWorkload>,
 }
 
 /// A workload on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeWorkload {
     /// The workload, `namespace/name`; absent for the sum of a team's workloads that the caller does not see by name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -222,20 +239,66 @@ pub struct NodeWorkload {
     pub team: String,
     /// Number of its pods on the node.
     pub pods: u32,
+    /// The GPUs of these pods, parts of one as fractions.
+    #[serde(default)]
+    pub gpus: f64,
+    /// Whether it borrows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub borrowed: bool,
+    /// The expected end of a run of the usual length, or the expected start of a reservation's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// What rows of nodes say besides the node itself.
+#[derive(Debug)]
+pub struct NodeContext<'a> {
+    engine: &'a Engine,
+    accelerators: Accelerators,
+    reservations: Vec<ReservationView>,
+    now: Time,
+}
+
+impl<'a> NodeContext<'a> {
+    /// The context at `now`.
+    #[must_use]
+    pub fn new(engine: &'a Engine, accelerators: Accelerators, now: Time) -> Self {
+        Self { engine, accelerators, reservations: engine.reservations(), now }
+    }
+
+    /// This many pods of a workload on a node.
+    fn workload(&self, id: &WorkloadId, pods: u32) -> NodeWorkload {
+        let Some(known) = self.engine.workload(id) else {
+            return NodeWorkload { workload: id.to_string(), pods, ..NodeWorkload::default() };
+        };
+        // A pod that was never admitted is charged to its team, but is no workload that could be named.
+        let label = match id.unadmitted_pod() {
+            Some(_) => id.to_string(),
+            None => format!("{}/{}", known.namespace, known.name),
+        };
+        let borrowed = admission_of(known).is_some_and(|admission| admission.borrowed);
+        let end = forecast::expected_end(self.engine, id, self.now);
+        NodeWorkload {
+            workload: label,
+            team: known.team.to_string(),
+            pods,
+            gpus: self.accelerators.count(known.requests()) * f64::from(pods),
+            borrowed,
+            until: end.map(|end| second(end.likely)),
+        }
+    }
 }
 
 impl NodeRow {
-    /// The row of a node; `names` finds workloads by identity.
+    /// The row of a node.
     #[must_use]
-    pub fn new(view: &NodeView, names: &BTreeMap<&str, &Workload>, accelerators: &Accelerators) -> Self {
-        let workload = |(id, pods): &(WorkloadId, u32)| {
-            let known = names.get(&*id.0);
-            NodeWorkload {
-                workload: known.map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name)),
-                team: known.map(|workload| workload.team.to_string()).unwrap_or_default(),
-                pods: *pods,
-            }
-        };
+    pub fn new(view: &NodeView, context: &NodeContext<'_>) -> Self {
+        let accelerators = &context.accelerators;
+        let reserved = context.reservations.iter().filter_map(|reservation| {
+            let pods = reservation.nodes.get(&view.name)?;
+            let owner = context.workload(&reservation.owner, *pods);
+            Some(NodeWorkload { until: reservation.start.map(second), borrowed: false, ..owner })
+        });
         Self {
             name: view.name.to_string(),
             pool: view.pool.to_string(),
@@ -244,7 +307,8 @@ impl NodeRow {
             free: amounts(&view.free),
             gpus: whole(accelerators.count(&view.allocatable)),
             gpus_free: whole(accelerators.count(&view.free)),
-            workloads: view.workloads.iter().map(workload).collect(),
+            workloads: view.workloads.iter().map(|(id, pods)| context.workload(id, *pods)).collect(),
+            reserved: reserved.collect(),
         }
     }
 }
@@ -284,6 +348,19 @@ impl WorkloadHead {
             reason: verdict.reason.code().to_owned(),
             message: verdict.message,
         }
+    }
+}
+
+/// An expected time, in whole seconds: it is no more exact than that.
+fn second(time: Time) -> Timestamp {
+    Timestamp::from_second(timestamp(time).as_second()).unwrap_or_default()
+}
+
+/// The admission of a workload that runs or leaves.
+fn admission_of(workload: &Workload) -> Option<&Admission> {
+    match &workload.state {
+        Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
+        _ => None,
     }
 }
 
@@ -335,6 +412,45 @@ pub struct WorkloadRow {
     /// The expected start of a waiting workload and its place in the queue, if the last forecast covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<EtaRow>,
+    /// The run that is expected, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunRow>,
+}
+
+/// What is expected of a run: of one that goes on its end, of one to come its nodes too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRow {
+    /// The end, if it has the usual length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub likely_end: Option<Timestamp>,
+    /// The end, if it is long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_end: Option<Timestamp>,
+    /// Whether a time limit ends it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limited: bool,
+    /// Pods by node of a run to come; empty where they are on more than 64 nodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, u32>,
+}
+
+/// The most nodes of a run to come that an answer lists: 1,000 workloads have one.
+const MOST_NODES: usize = 64;
+
+impl RunRow {
+    /// The run of a waiting workload.
+    #[must_use]
+    pub fn to_come(run: &ExpectedRun) -> Self {
+        let nodes = nodes_of(Some(&run.admission).filter(|admission| admission.nodes.len() <= MOST_NODES));
+        Self { likely_end: run.end.map(second), nodes, ..Self::default() }
+    }
+
+    fn going_on(end: RunEnd) -> Self {
+        let RunEnd { likely, latest, limited } = end;
+        let [likely_end, latest_end] = [likely, latest].map(|end| Some(second(end)));
+        Self { likely_end, latest_end, limited, ..Self::default() }
+    }
 }
 
 /// The what-if result of a Job: its state if it were submitted now.
@@ -422,6 +538,12 @@ impl WhatIfRow {
 }
 
 impl WorkloadRow {
+    /// The GPUs of all its pods, parts of one as fractions.
+    #[must_use]
+    pub fn gpus(&self, accelerators: &Accelerators) -> f64 {
+        accelerators.count_amounts(&self.requests) * f64::from(self.pods)
+    }
+
     /// Whether it waits for admission, so that it has an expected start.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -430,12 +552,16 @@ impl WorkloadRow {
 
     /// The row of a workload of the engine, in the queue of this name.
     #[must_use]
-    pub fn new(engine: &Engine, workload: &Workload, queue: &str, accelerators: &Accelerators) -> Self {
+    pub fn new(
+        engine: &Engine,
+        workload: &Workload,
+        queue: &str,
+        accelerators: &Accelerators,
+        now: Time,
+    ) -> Self {
         let (queue_priority, preemptible) = engine.standing(&workload.id).unwrap_or_default();
-        let admission = match &workload.state {
-            Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission),
-            _ => None,
-        };
+        let admission = admission_of(workload);
+        let end = admission.and_then(|_| forecast::expected_end(engine, &workload.id, now));
         Self {
             kind: workload.kind.to_string(),
             head: WorkloadHead::new(workload, queue, engine.verdict(&workload.id)),
@@ -452,6 +578,7 @@ impl WorkloadRow {
             submitted: timestamp(workload.submitted),
             admitted: admission.map(|admission| timestamp(admission.at)),
             eta: None,
+            run: end.map(RunRow::going_on),
         }
     }
 }

@@ -18,11 +18,15 @@ fn node_view(resource: &str, all: i64, free: i64) -> NodeView {
 
 #[test]
 fn a_node_counts_the_accelerators_of_any_vendor() {
-    let accelerators = Accelerators::default().with_quotas(["google.com/tpu"]);
-    let row = NodeRow::new(&node_view("google.com/tpu", 8, 3), &BTreeMap::new(), &accelerators);
-    assert_eq!((row.gpus, row.gpus_free), (8, 3));
-    let row = NodeRow::new(&node_view("google.com/tpu", 8, 3), &BTreeMap::new(), &Accelerators::default());
-    assert_eq!((row.gpus, row.gpus_free), (0, 0), "in no quota and not configured");
+    let engine = Engine::new();
+    let row = |accelerators| {
+        let context = NodeContext::new(&engine, accelerators, Time(0));
+        NodeRow::new(&node_view("google.com/tpu", 8, 3), &context)
+    };
+    let counted = row(Accelerators::default().with_quotas(["google.com/tpu"]));
+    assert_eq!((counted.gpus, counted.gpus_free), (8, 3));
+    let unknown = row(Accelerators::default());
+    assert_eq!((unknown.gpus, unknown.gpus_free), (0, 0), "in no quota and not configured");
 }
 
 #[test]

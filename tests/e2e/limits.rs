@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use sluice::view::{EtaRow, WhatIfRow, WorkloadRow};
+use serde_json::json;
+use sluice::view::{EtaRow, NodeRow, WhatIfRow, WorkloadRow};
 use sluice_harness::{User, World, eventually, patience};
 use tokio::process::Command;
 
@@ -34,6 +35,22 @@ async fn expected(world: &World, name: &str) -> Result<EtaRow> {
     .await
 }
 
+/// Job `runs` holds both GPUs of the node until its limit, and Job `next` is expected there then.
+async fn the_run_in_the_way_has_an_end(world: &World, eta: &EtaRow) -> Result<()> {
+    let nodes: Vec<NodeRow> = serde_json::from_value(world.replicas[0].ask(json!({"nodes": {}})).await?)?;
+    let there = nodes.first().and_then(|node| node.workloads.first()).context("a workload on the node")?;
+    ensure!((there.workload.as_str(), there.gpus) == ("a/runs", 2.0) && !there.borrowed, "{nodes:?}");
+    let (until, start) = (there.until.context("its end")?, eta.likely.context("a start")?);
+    ensure!(
+        (until.as_second() - start.as_second()).abs() <= 10,
+        "ends at {until}, and the next starts at {start}"
+    );
+    let rows: Vec<WorkloadRow> = serde_json::from_value(world.replicas[0].workload("a", "next").await?)?;
+    let run = rows.first().and_then(|row| row.run.clone()).context("an expected run")?;
+    ensure!(run.nodes == [("gpu-0".to_owned(), 1)].into(), "{run:?}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
     World::run("limits", SLUICE, 1, async |world| {
@@ -46,6 +63,7 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         let next = Job::new("a", "next").gpus(2).lasts(Duration::from_secs(1)).queue("patient");
         world.kubectl.apply(&next.manifest()).await?;
         let eta = expected(world, "next").await?;
+        the_run_in_the_way_has_an_end(world, &eta).await?;
         let queue = says(world, &["queue"]).await?;
         ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
         let explained = says(world, &["explain", "a/next"]).await?;

@@ -36,4 +36,5 @@ mod support;
 mod takeover;
 mod teams;
 mod verbs;
+mod web;
 mod writes;

@@ -15,6 +15,7 @@ use crate::answers;
 use crate::command::{answered, comes_to_say, refused, sluice};
 use crate::support::{Job, SLUICE, nodes, running, team};
 use crate::verbs;
+use crate::web;
 
 /// `dora` and the account `robot` may view namespace a and ask there.
 const PEOPLE: &str = "
@@ -172,6 +173,7 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
         filters_choose_by_user_and_state(&dora).await?;
         answers::are_for_people_and_programs(world, &dora).await?;
         rights_decide(world, &dora).await?;
+        web::pages(world, &dora, &token).await?;
         no_caller_proves_itself(world).await?;
         what_if_is_a_right_of_its_own(world, &dora).await?;
         a_new_token_takes_effect(world, &dora).await?;

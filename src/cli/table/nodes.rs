@@ -59,7 +59,6 @@ mod tests {
     use super::*;
     use crate::cli::grid;
     use crate::cli::screen::Screen;
-    use crate::view::Amounts;
 
     #[test]
     fn gpus_are_shown_as_blocks() {
@@ -67,11 +66,9 @@ mod tests {
             name: "n1".into(),
             pool: "a100".into(),
             schedulable: true,
-            allocatable: Amounts::new(),
-            free: Amounts::new(),
             gpus: 5,
             gpus_free: 2,
-            workloads: Vec::new(),
+            ..NodeRow::default()
         };
         let columns: Vec<_> = COLUMNS.iter().collect();
         let text = grid::table(&columns, &[node], &Screen::new(), true);

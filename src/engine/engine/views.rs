@@ -43,6 +43,7 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
             }
             views.push(TeamView {
                 team: info.name.clone(),
+                parent: info.path.get(1).map(|parent| state.quotas.team(*parent).name.clone()),
                 pool: pool_name.clone(),
                 guaranteed: quota.map(|quota| quota.guaranteed.clone()).unwrap_or_default(),
                 limit: quota.map(|quota| quota.limit.clone()).unwrap_or_default(),
@@ -52,6 +53,7 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
                 lent: list(state, &lent),
                 fair_share: fair.get(&(pool, team)).map(|share| list(state, share)).unwrap_or_default(),
                 past: state.resources.list(quota_usage.past.amounts()),
+                weight: definition.weight,
             });
         }
     }

@@ -7,7 +7,7 @@
 //! estimate only if it starts in all three plays, so that something bounds it, and the estimate says what it rests on
 //! (law 14). The answer for the others names the run without a known end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::Engine;
@@ -46,6 +46,26 @@ pub struct Eta {
     pub late: Option<Time>,
 }
 
+/// A run that is expected, if runs are as usual.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpectedRun {
+    /// Its pool, and its pods by node.
+    pub admission: Admission,
+    /// Its end, where a limit or earlier runs of its kind bound it.
+    pub end: Option<Time>,
+}
+
+/// The expected end of a workload that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunEnd {
+    /// If runs are as usual.
+    pub likely: Time,
+    /// If runs are long; the time limit, where there is one.
+    pub latest: Time,
+    /// Whether a time limit ends it.
+    pub limited: bool,
+}
+
 /// The expected starts of waiting workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
@@ -55,6 +75,8 @@ pub struct Forecast {
     pub etas: BTreeMap<WorkloadId, Eta>,
     /// What each of these rests on, or why there is none.
     pub grounds: BTreeMap<WorkloadId, Grounds>,
+    /// The run of each that has an estimate.
+    pub runs: BTreeMap<WorkloadId, ExpectedRun>,
     /// It was cut short by its [`Bounds`]; those without an estimate may have one beyond.
     pub cut: bool,
 }
@@ -128,14 +150,15 @@ struct Start {
     at: Time,
     admission: Admission,
     basis: Basis,
+    length: Option<Duration>,
 }
 
 /// A copy of an engine that is played forward.
 struct Play {
     run: Run,
     began: Time,
-    /// Waiting workloads that have not started yet.
-    waiting: BTreeSet<WorkloadId>,
+    /// Waiting workloads that have not started yet, with the length of their run.
+    waiting: BTreeMap<WorkloadId, Option<Duration>>,
     starts: BTreeMap<WorkloadId, Start>,
     ledger: Ledger,
     /// The number of pods of each workload that runs.
@@ -148,7 +171,7 @@ struct Play {
 impl Play {
     fn new(engine: Engine, now: Time, case: Case) -> Self {
         let (mut lives, mut ledger) = (Vec::new(), Ledger::default());
-        let (mut waiting, mut sizes) = (BTreeSet::new(), BTreeMap::new());
+        let (mut waiting, mut sizes) = (BTreeMap::new(), BTreeMap::new());
         for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
             let admission = timeline::running_admission(info);
             sizes.extend(admission.map(|admission| (info.workload.id.clone(), admission.pods)));
@@ -160,7 +183,7 @@ impl Play {
             let run = length.map(|length| case.of(length));
             lives.push((info.workload.id.clone(), Life { run, ..Life::default() }));
             if info.phase == Phase::Pending && info.workload.pods > 0 {
-                waiting.insert(info.workload.id.clone());
+                waiting.insert(info.workload.id.clone(), run);
             }
         }
         let mut run = Run::new(engine, now);
@@ -178,8 +201,8 @@ impl Play {
             Happening::Admitted { id, admission, .. } => {
                 let basis = ledger.start(id, admission, at > *began);
                 sizes.insert(id.clone(), admission.pods);
-                if waiting.remove(id) {
-                    starts.insert(id.clone(), Start { at, admission: admission.clone(), basis });
+                if let Some(length) = waiting.remove(id) {
+                    starts.insert(id.clone(), Start { at, admission: admission.clone(), basis, length });
                 }
                 let gone =
                     displaced.iter_mut().filter(|victim| victim.id == *id && victim.fate.keeps.is_none());
@@ -223,7 +246,7 @@ impl Play {
         go_on: &mut dyn FnMut() -> bool,
     ) {
         let mut steps = 0;
-        while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains(id)) {
+        while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains_key(id)) {
             let Some(next) = self.run.next() else { return };
             let in_bounds =
                 steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
@@ -276,7 +299,7 @@ impl Play {
     /// workload alone.
     fn end(self, case: Case, only: Option<&WorkloadId>) -> Played {
         let Self { run, waiting, starts, ledger, displaced, cut, .. } = self;
-        let asked = waiting.iter().filter(|id| case == Case::Late && only.is_none_or(|only| only == *id));
+        let asked = waiting.keys().filter(|id| case == Case::Late && only.is_none_or(|only| only == *id));
         let endless = if cut { Endless::default() } else { ledger.endless(run.engine()) };
         let why = |id: &WorkloadId| match cut {
             true => Unbounded::Cut,
@@ -296,6 +319,17 @@ fn eta(plays: &[Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
     let times = || starts.iter().map(|start| start.at);
     let eta = Eta { early: times().min(), likely: Some(likely.at), late: times().max() };
     (eta, Ok(starts.iter().map(|start| start.basis).fold(Basis::AtOnce, Basis::and)))
+}
+
+/// The expected end of a workload that runs, by its limit or by runs of its own kind that have ended.
+pub fn expected_end(engine: &Engine, id: &WorkloadId, now: Time) -> Option<RunEnd> {
+    let scheduler = &engine.scheduler;
+    let info = scheduler.state.get(id)?;
+    let started = timeline::running_admission(info)?.at;
+    let run_times = &scheduler.prediction.run_times;
+    let length = run_times.length_of_like(&scheduler.state, info, now.since(started))?;
+    let [likely, latest] = [length.likely, length.late].map(|length| started.after(length));
+    Some(RunEnd { likely, latest, limited: length.limited })
 }
 
 /// The expected start of every waiting workload.
@@ -323,6 +357,11 @@ pub fn forecast_while(
     let mut forecast = Forecast { at: now, cut: plays.iter().any(|play| play.cut), ..Forecast::default() };
     for id in waiting.map(|info| &info.workload.id) {
         let (eta, grounds) = eta(&plays, id);
+        let usual = plays[1].starts.get(id).filter(|_| eta.likely.is_some());
+        forecast.runs.extend(usual.map(|start| {
+            let end = start.length.map(|length| start.at.after(length));
+            (id.clone(), ExpectedRun { admission: start.admission.clone(), end })
+        }));
         forecast.etas.insert(id.clone(), eta);
         forecast.grounds.insert(id.clone(), grounds);
     }

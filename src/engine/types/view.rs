@@ -12,6 +12,8 @@ use crate::types::workload::WorkloadId;
 pub struct TeamView {
     /// The team.
     pub team: Name,
+    /// The team above it.
+    pub parent: Option<Name>,
     /// The pool.
     pub pool: Name,
     /// Its guarantee.
@@ -30,6 +32,8 @@ pub struct TeamView {
     pub fair_share: ResourceList,
     /// What it borrowed in the past, decayed; empty where past usage does not count.
     pub past: ResourceList,
+    /// Its share of the surplus among borrowers.
+    pub weight: u32,
 }
 
 /// Pods of one owner in a team's namespace that were never admitted and are charged to the team.

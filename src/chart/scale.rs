@@ -1,6 +1,6 @@
 //! Marks on the axes of charts.
 
-use super::super::units::{DAY, HOUR, MINUTE};
+use super::units::{DAY, HOUR, MINUTE};
 
 /// Round steps of time, in seconds.
 const STEPS: [f64; 24] = [
@@ -62,7 +62,7 @@ fn marks(end: f64, step: f64) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::units::span;
+    use super::super::units::span;
     use super::*;
 
     #[test]

@@ -1,7 +1,10 @@
 //! Times and numbers as people write them.
 
+/// The seconds of a minute.
 pub const MINUTE: f64 = 60.0;
+/// The seconds of an hour.
 pub const HOUR: f64 = 60.0 * MINUTE;
+/// The seconds of a day.
 pub const DAY: f64 = 24.0 * HOUR;
 
 /// Seconds in their two largest units: `8s`, `20.5s`, `1m30s`, `2d3h`.
