@@ -14,6 +14,8 @@ const MEMBERSHIP: &str = "sluice-namespace-team";
 const QUESTIONS: [&str; 2] = ["sluice-question", "sluice-question-proof"];
 /// The webhook that answers Questions.
 const ASK: &str = "questions.mutate.sluice.dev";
+/// The webhook that is asked for verdicts at dry-run.
+const VERDICTS: &str = "verdicts.validate.sluice.dev";
 
 /// All objects of the YAML files under `manifests/` and `policies/`.
 fn objects() -> Vec<(PathBuf, Value)> {
@@ -70,7 +72,14 @@ fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
             if webhook["name"] == ASK {
                 continue;
             }
-            assert_labelled_only(&webhook["namespaceSelector"], &webhook["name"]);
+            let mut selector = webhook["namespaceSelector"].clone();
+            if webhook["name"] == VERDICTS {
+                let off = selector["matchExpressions"].as_array_mut().and_then(Vec::pop);
+                let expected =
+                    serde_json::json!({"key": names::VERDICT, "operator": "NotIn", "values": ["off"]});
+                assert_eq!(off, Some(expected));
+            }
+            assert_labelled_only(&selector, &webhook["name"]);
         }
     }
 }
@@ -157,6 +166,10 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
                 check(&webhook["matchConditions"], updates, &webhook["name"]);
             }
             assert!(!operations.contains(&"DELETE".into()), "{}", webhook["name"]);
+            if webhook["name"] == VERDICTS {
+                assert_eq!(webhook["failurePolicy"], "Ignore");
+                assert_eq!(webhook["matchConditions"][0]["expression"], "request.?dryRun.orValue(false)");
+            }
             if webhook["name"] == "pods.update.mutate.sluice.dev" {
                 // Only of pods with a twin, only where their class changes, and never in the way.
                 assert_eq!(operations, ["UPDATE"]);

@@ -2,6 +2,7 @@
 
 mod accelerators;
 mod eta;
+mod sentences;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::engine::types::{NodeView, QueueView, Reason, State, TeamView, Unadmit
 
 pub use accelerators::{Accelerators, is_gpu};
 pub use eta::{EtaRow, PlaceRow};
+pub use sentences::{counted, span, warning};
 
 /// Amounts by resource, as Kubernetes quantities.
 pub type Amounts = BTreeMap<String, String>;

@@ -33,4 +33,5 @@ mod stories;
 mod support;
 mod takeover;
 mod verbs;
+mod verdicts;
 mod writes;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub use outcome::outcome;
 
 use crate::engine::types::amount::Amount;
-use crate::view::{Accelerators, Amounts, EtaRow, NodeRow, Teams, WhatIfRow, WorkloadRow};
+use crate::view::{Accelerators, Amounts, EtaRow, NodeRow, Teams, WhatIfRow, WorkloadRow, counted, span};
 
 /// A table that does not wrap its cells.
 fn table(header: impl IntoIterator<Item = &'static str>) -> Table {
@@ -219,27 +219,12 @@ pub fn explain(found: &[WorkloadRow]) -> String {
     found.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }
 
-/// The what-if result of a Job.
+/// The what-if result of a workload, in the sentences of a request with dry-run.
 pub fn what_if(row: &WhatIfRow) -> String {
     let head = &row.head;
-    let mut lines = vec![
-        format!("Job {}/{} would be {}", head.namespace, head.name, head.state),
-        format!("  {}: {}", head.reason, head.message),
-        String::new(),
-        format!("  Team        {}", head.team),
-        format!("  Queue       {}", head.queue),
-    ];
-    lines.extend(expected(&row.eta, &head.team));
-    if let Some(pool) = &row.pool {
-        let kind = if row.borrowed { "borrowed" } else { "guaranteed" };
-        lines.push(format!("  Pool        {pool}, {kind}"));
-    }
-    for (node, pods) in &row.nodes {
-        lines.push(format!("  Node        {node} ({})", counted(*pods)));
-    }
-    for victim in &row.displaced {
-        lines.push(format!("  Preempts    {victim}"));
-    }
+    let mut lines =
+        vec![format!("{}/{}, in queue {} of team {}:", head.namespace, head.name, head.queue, head.team)];
+    lines.extend(row.sentences(Timestamp::now()).into_iter().map(|sentence| format!("  {sentence}")));
     lines.join("\n")
 }
 
@@ -257,7 +242,7 @@ fn time_to_start(eta: &EtaRow, now: Timestamp) -> String {
 
 /// The expected start of a workload of that team, what it rests on, and its place in the queue.
 fn expected(eta: &EtaRow, team: &str) -> Vec<String> {
-    let mut lines = vec![format!("  Expected    {}", expected_start(eta, Timestamp::now()))];
+    let mut lines = vec![format!("  Expected    {}", eta.sentence(Timestamp::now()))];
     if eta.likely.is_some() && !eta.message.is_empty() {
         lines.push(format!("              {}", eta.message));
     }
@@ -265,41 +250,11 @@ fn expected(eta: &EtaRow, team: &str) -> Vec<String> {
     lines
 }
 
-/// The expected start in one sentence, with the age of the estimate; or why there is none.
-fn expected_start(eta: &EtaRow, now: Timestamp) -> String {
-    let estimated = match now.as_second() - eta.foretold.as_second() {
-        age if age > 1 => format!(" (estimated {} ago)", span(age)),
-        _ => String::new(),
-    };
-    let when = |at: Timestamp| match at.as_second() - now.as_second() {
-        left if left > 0 => format!("in {}, at {}", span(left), seconds(at)),
-        _ => "at any moment".to_owned(),
-    };
-    let start = match (eta.early, eta.likely, eta.late) {
-        (Some(early), Some(likely), Some(late)) if early == late => format!("start {}", when(likely)),
-        (Some(early), Some(likely), Some(late)) => {
-            let (early, late) = (seconds(early), seconds(late));
-            format!("start {}; earliest {early}, latest {late}", when(likely))
-        }
-        _ => return eta.message.clone(),
-    };
-    format!("{start}{estimated}")
-}
-
-/// A time in whole seconds.
-fn seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
-}
-
 fn listed(amounts: &Amounts) -> String {
     if amounts.is_empty() {
         return "nothing".to_owned();
     }
     amounts.iter().map(|(resource, amount)| format!("{resource} {amount}")).collect::<Vec<_>>().join(", ")
-}
-
-fn counted(pods: u32) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 fn blocks(count: u32, block: char) -> String {
@@ -317,18 +272,6 @@ fn right(table: &mut Table, columns: std::ops::Range<usize>) {
 /// Time since then, in its two largest units.
 fn age(since: Timestamp) -> String {
     span(Timestamp::now().as_second().saturating_sub(since.as_second()))
-}
-
-/// Seconds in their two largest units.
-fn span(seconds: i64) -> String {
-    let seconds = seconds.max(0);
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
-        (0, ..) => format!("{hours}h{minutes}m"),
-        _ => format!("{days}d{hours}h"),
-    }
 }
 
 #[cfg(test)]
@@ -368,19 +311,16 @@ mod tests {
         };
         let exact = eta(1_090, 1_090, 1_090);
         assert_eq!(time_to_start(&exact, now), "1m30s");
-        assert_eq!(
-            expected_start(&exact, now),
-            "start in 1m30s, at 1970-01-01T00:18:10Z (estimated 10s ago)"
-        );
+        assert_eq!(exact.sentence(now), "start in 1m30s, at 1970-01-01T00:18:10Z (estimated 10s ago)");
         let range = eta(1_030, 1_090, 1_120);
         assert_eq!(time_to_start(&range, now), "1m30s (30s-2m0s)");
-        assert!(expected_start(&range, now).contains("earliest 1970-01-01T00:17:10Z"));
+        assert!(range.sentence(now).contains("earliest 1970-01-01T00:17:10Z"));
         let unknown =
             EtaRow { early: None, likely: None, late: None, message: "No estimate: why.".into(), ..range };
         assert_eq!(time_to_start(&unknown, now), "unknown");
-        assert_eq!(expected_start(&unknown, now), "No estimate: why.");
+        assert_eq!(unknown.sentence(now), "No estimate: why.");
         let past = eta(999, 999, 999);
-        assert!(expected_start(&past, now).contains("at any moment"));
+        assert!(past.sentence(now).contains("at any moment"));
     }
 
     #[test]

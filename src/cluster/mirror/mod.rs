@@ -134,6 +134,7 @@ impl Mirror {
                 }
             }
             Change::Node(seen) => {
+                self.directory_changed |= matches!(seen, Seen::ListEnds);
                 let seen = self.with_devices(seen);
                 for step in self.nodes.take(seen) {
                     let (closed, event) = match step {
@@ -143,9 +144,14 @@ impl Mirror {
                             let open = |node: Option<&Node>| node.is_some_and(|node| node.schedulable);
                             let closed = open(before.as_ref()) && !open(now);
                             let changed = now.filter(|node| before.as_ref() != Some(node));
+                            let size = |node: &Node| (node.allocatable.clone(), node.labels.clone());
+                            self.directory_changed |= changed.is_some_and(|node| {
+                                self.nodes.complete() && before.as_ref().map(size) != Some(size(node))
+                            });
                             (closed, changed.map(|node| Event::NodeApplied(node.clone())))
                         }
                         Step::Gone(name, _) => {
+                            self.directory_changed = true;
                             self.dra.remove_node(&name);
                             (true, Some(Event::NodeRemoved(name)))
                         }

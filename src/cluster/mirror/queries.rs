@@ -15,7 +15,8 @@ use super::Mirror;
 use super::fill::complete;
 use crate::api::priority::Class;
 use crate::directory::{Directory, Places};
-use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::Ceilings;
+use crate::engine::types::{Name, Node, Observed, Pool, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
 
 impl Mirror {
     /// Whether every first list is complete.
@@ -65,6 +66,10 @@ impl Mirror {
                 .filter(|(_, seen)| !seen.shares.is_empty())
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
+            ceilings: self.nodes.complete().then(|| {
+                let pools: Vec<&Pool> = self.pools.iter().map(|(_, seen)| &seen.pool).collect();
+                Ceilings::new(&pools, self.nodes.iter().map(|(_, node)| node))
+            }),
             classes: Some(self.classes.iter().map(|(name, class)| (name.clone(), class.clone())).collect()),
             graces: graces.collect(),
             caps: self.caps,
