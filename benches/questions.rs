@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sluice_harness::{User, World, eventually};
 use tokio::process::Command;
 
-use measures::{Quantiles, webhook_quantiles};
+use measures::{Quantiles, resident_megabytes, webhook_quantiles};
 
 /// Measures verdicts, Questions and `sluice queue` on a local control plane.
 #[derive(Parser)]
@@ -135,6 +135,13 @@ async fn main() -> Result<()> {
             ]);
         }
     }
+
+    let process = replica.process().context("Sluice has ended")?;
+    rows.push([
+        "resident memory of Sluice".into(),
+        format!("{:.0} MB", resident_megabytes(process)?),
+        String::new(),
+    ]);
 
     say("sluice queue");
     let began = Instant::now();

@@ -7,7 +7,7 @@ use crate::explain::names::with_unit;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::{DEFAULT_POOL, Name, Node, Pool, Queue, Team, Workload};
 
-/// The most sizes of nodes that are told apart in a pool; further ones count as large as the largest of them in each
+/// The most sizes of nodes that are kept apart in a pool; further ones count as large as the largest of them in each
 /// resource.
 const MOST_SIZES: usize = 64;
 /// The most teams on a path that are looked at.
@@ -48,7 +48,7 @@ impl Ceilings {
     }
 
     /// Why a new workload of this queue can never start while nodes, quotas and queues are as they are; `None` if that
-    /// cannot be told from their sizes. Cheap.
+    /// does not follow from their sizes. Cheap.
     #[must_use]
     pub fn never(&self, workload: &Workload, teams: &BTreeMap<Name, Team>) -> Option<String> {
         let pods = workload.min_pods.map_or(workload.pods, |fewest| fewest.min(workload.pods));
