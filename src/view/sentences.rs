@@ -28,7 +28,8 @@ impl WhatIfRow {
     pub fn sentences(&self, now: Timestamp) -> Vec<String> {
         let head = &self.head;
         let mut sentences = match head.state.as_str() {
-            "Running" => vec![format!("Would start now {}.", self.place())],
+            "Running" if self.displaced.is_empty() => vec![format!("Would start now {}.", self.place())],
+            "Running" => vec![format!("Would start once preempted work has stopped, {}.", self.place())],
             "Held" => vec![format!("Would not be in the queue. {}", head.message)],
             _ => {
                 let (start, basis) = (self.eta.sentence(now), &self.eta.message);

@@ -352,6 +352,9 @@ impl Submission {
         let Self { with, id, now, place, verdict, .. } = self;
         let plays = Case::ALL.map(|case| {
             let mut play = Play::new(with.clone(), *now, case);
+            if let Some(verdict) = verdict {
+                play.ledger.refused(id, verdict.reason);
+            }
             if play.step(*now, &mut || go_on(case)).is_ok_and(|rests| rests) {
                 play.finish(*now, bounds, Some(id), &mut || go_on(case));
             } else {
