@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-engine bench-packing bench-queueing crds reference image image-test need packages web-check
+        bench-cluster bench-placement bench-questions bench-engine bench-packing bench-queueing crds reference image image-test need packages web-check
 
 # docker or podman
 CONTAINER ?= docker
@@ -83,6 +83,9 @@ bench-cluster: need ## measure Sluice's effect on a control plane
 
 bench-placement: need ## measure delay and writes until every pod runs on its recorded node
 	cargo bench --bench placement -- $(ARGS)
+
+bench-questions: need ## measure what verdicts at dry-run, Questions and `sluice queue` cost
+	cargo bench --bench questions -- $(ARGS)
 
 bench-engine: ## measure the cost of a decision by nodes, teams and waiting workloads
 	cargo bench -p sluice-engine --bench engine -- $(ARGS)

@@ -14,6 +14,7 @@ use tokio::sync::futures::Notified;
 use crate::api::caps::Caps;
 use crate::api::priority::Class;
 use crate::api::seats::Seats;
+use crate::engine::Ceilings;
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{Name, Team};
 use crate::kinds::Kinds;
@@ -156,6 +157,8 @@ pub struct Directory {
     pub unreadable_teams: BTreeSet<Name>,
     /// For each pool that offers GPU fractions, the part of a GPU that a unit of each resource stands for.
     pub shares: BTreeMap<Name, ResourceList>,
+    /// The sizes of the nodes, once all are known.
+    pub ceilings: Option<Ceilings>,
     /// The PriorityClasses; `None` where no kube-scheduler acts on them, so that pods keep theirs.
     pub classes: Option<BTreeMap<Name, Class>>,
     /// The custom kinds: kinds besides Job and Pod with objects that are workloads.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::caps::Caps;
 use crate::api::names;
-use crate::ask::{self, AskMetrics, AskState};
+use crate::ask::{self, AskMetrics, AskState, VerdictMetrics, VerdictState};
 use crate::certs::proof::{self, Proof};
 use crate::certs::{self, Certificates};
 use crate::cluster::events::{self, Notices};
@@ -26,12 +26,13 @@ use crate::cluster::status::{Report, Statuses};
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
 use crate::directory::{Directory, SharedDirectory};
 use crate::faults;
-use crate::forecast::Forecaster;
+use crate::forecast::{Forecaster, Verdicts};
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::notify;
 use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
+use crate::webhook::body::Budget;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
 /// The interval between status writes.
@@ -160,6 +161,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
     let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
+    let verdicts = Verdicts::new(asker.clone(), decisions.clone());
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
     let (address, stop) = (options.http_address, listeners.clone());
     listening.spawn(async move {
@@ -182,8 +184,18 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         proof::keep(of, &namespace, kept, stop).await;
         Ok(())
     });
+    let verdicts = VerdictState {
+        verdicts,
+        directory: directory.clone(),
+        proof: proof.clone(),
+        ready: Arc::clone(&ready),
+        metrics: VerdictMetrics::new(&metrics.registry).context("cannot set up metrics")?,
+        budget: Budget::default(),
+    };
     let webhook_metrics = WebhookMetrics::new(&metrics.registry).context("cannot set up metrics")?;
-    let routes = webhook::router(WebhookState::new(directory, webhook_metrics)).merge(ask::router(asks));
+    let routes = webhook::router(WebhookState::new(directory, webhook_metrics))
+        .merge(ask::router(asks))
+        .merge(ask::verdict_router(verdicts));
     let ready_webhook = Arc::clone(&ready);
     let behind_service = options.certificates.webhook_url.is_none();
     listening.spawn(serve_webhook(

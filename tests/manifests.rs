@@ -16,6 +16,8 @@ const QUESTIONS: [&str; 2] = ["sluice-question", "sluice-question-proof"];
 const ASK: &str = "questions.mutate.sluice.dev";
 /// The webhook that warns about Teams, which are in no namespace.
 const TEAMS: &str = "teams.validate.sluice.dev";
+/// The webhook that is asked for verdicts at dry-run.
+const VERDICTS: &str = "verdicts.validate.sluice.dev";
 
 /// All objects of the YAML files under `manifests/` and `policies/`.
 fn objects() -> Vec<(PathBuf, Value)> {
@@ -75,7 +77,14 @@ fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
             if [ASK, TEAMS].iter().any(|name| webhook["name"] == *name) {
                 continue;
             }
-            assert_labelled_only(&webhook["namespaceSelector"], &webhook["name"]);
+            let mut selector = webhook["namespaceSelector"].clone();
+            if webhook["name"] == VERDICTS {
+                let off = selector["matchExpressions"].as_array_mut().and_then(Vec::pop);
+                let expected =
+                    serde_json::json!({"key": names::VERDICT, "operator": "NotIn", "values": ["off"]});
+                assert_eq!(off, Some(expected));
+            }
+            assert_labelled_only(&selector, &webhook["name"]);
         }
     }
 }
@@ -162,6 +171,10 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
                 check(&webhook["matchConditions"], updates, &webhook["name"]);
             }
             assert!(!operations.contains(&"DELETE".into()), "{}", webhook["name"]);
+            if webhook["name"] == VERDICTS {
+                assert_eq!(webhook["failurePolicy"], "Ignore");
+                assert_eq!(webhook["matchConditions"][0]["expression"], "request.?dryRun.orValue(false)");
+            }
             if webhook["name"] == "pods.update.mutate.sluice.dev" {
                 // Only of pods with a twin, only where their class changes, and never in the way.
                 assert_eq!(operations, ["UPDATE"]);
@@ -169,7 +182,7 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
                 assert_eq!(webhook["objectSelector"]["matchExpressions"][0]["key"], names::TWIN);
                 assert!(webhook["matchConditions"].to_string().contains("priorityClassName != oldObject"));
             } else if webhook["rules"].to_string().contains("\"pods\"") {
-                assert_eq!(operations, ["CREATE"], "{}", webhook["name"]);
+                assert!(operations.iter().all(|operation| operation == "CREATE"), "{}", webhook["name"]);
             }
             assert!(webhook["timeoutSeconds"].as_u64().is_some_and(|seconds| seconds <= 5));
             assert_eq!(webhook["sideEffects"], "None");

@@ -8,6 +8,8 @@
 
 mod figures;
 mod load;
+#[path = "../measures.rs"]
+mod measures;
 #[path = "../readme.rs"]
 mod readme;
 
@@ -23,8 +25,9 @@ use serde_json::json;
 use sluice::api::names;
 use sluice_harness::{Cluster, Options, Sluice, User, install};
 
-use figures::{Quantiles, Report, resident_megabytes, webhook_quantiles};
+use figures::Report;
 use load::{IN_FLIGHT, Seen, Watch};
+use measures::{Quantiles, resident_megabytes, webhook_quantiles};
 
 /// Measures Sluice on a local control plane.
 #[derive(Parser)]

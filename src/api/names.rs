@@ -4,6 +4,8 @@
 pub const TEAM: &str = "sluice.dev/team";
 /// Label with the queue of the team. On a namespace it sets the default.
 pub const QUEUE: &str = "sluice.dev/queue";
+/// Label on a namespace: `off` for no verdicts at dry-run. The API server reads it.
+pub const VERDICT: &str = "sluice.dev/verdict";
 
 /// Pools in order of preference, comma-separated.
 pub const POOL: &str = "sluice.dev/pool";
@@ -86,8 +88,8 @@ pub const OWN_ANNOTATIONS: [&str; 5] = [HELD, ADMISSION, EVICTION, USER_AFFINITY
 
 /// The prefix of all keys.
 pub const PREFIX: &str = "sluice.dev/";
-/// The labels of Jobs and Pods.
-pub const LABELS: [&str; 6] = [TEAM, QUEUE, GROUP, PLACED, OWN_AFFINITY, TWIN];
+/// The labels of namespaces, Jobs and Pods.
+pub const LABELS: [&str; 7] = [TEAM, QUEUE, VERDICT, GROUP, PLACED, OWN_AFFINITY, TWIN];
 /// The annotations of Jobs and Pods.
 pub const ANNOTATIONS: [&str; 23] = [
     POOL,

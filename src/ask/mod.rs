@@ -9,6 +9,7 @@ mod page;
 mod redact;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,8 @@ use tower_http::timeout::TimeoutLayer;
 pub use self::metrics::AskMetrics;
 use self::page::{Keyed, page};
 use self::redact::Sight;
+pub use self::verdict::router as verdict_router;
+pub use self::verdict::{VerdictMetrics, VerdictState};
 use crate::api::question::{
     CLUSTER_KIND, ExplainFilter, KIND, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter,
     WhatIfFilter,
@@ -307,7 +310,7 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
         } => in_turn(state, node_rows(state, &scope, &spec, nodes)).await,
         // The forecaster bounds these on its own.
         QuestionSpec { queue: None, explain: None, teams: None, nodes: None, what_if: Some(job), .. } => {
-            what_if(state, &scope, &spec, job).await
+            what_if(state, &scope, &spec, (job, &request.user_info.username)).await
         }
         _ => Err(Refusal::invalid("spec: ask exactly one of queue, explain, teams, nodes and whatIf")),
     }
@@ -462,7 +465,7 @@ async fn what_if(
     state: &AskState,
     scope: &Scope,
     spec: &QuestionSpec,
-    filter: WhatIfFilter,
+    (filter, user): (WhatIfFilter, &str),
 ) -> Result<Value, Refusal> {
     let WhatIfFilter { mut job } = filter;
     let named = job.pointer("/metadata/namespace").and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -470,7 +473,7 @@ async fn what_if(
         json_patch::merge(&mut job, &json!({"metadata": {"namespace": namespace}}));
     }
     let directory = state.directory.load();
-    let mut row = state.forecaster.what_if(&directory, job).await.map_err(|error| {
+    let mut row = state.forecaster.what_if(&directory, user, job).await.map_err(|error| {
         let message = error.to_string();
         match error {
             Unanswered::Refused(_) => Refusal::invalid(message),

@@ -15,10 +15,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::call::{Error, within};
+use super::proof::Proof;
 use crate::api::names;
 
 /// The path of the handler of Questions.
 const ASK: &str = "/ask";
+/// The path of the handler of verdicts, without its proof.
+const VERDICT: &str = "/verdict";
 
 /// The intended content of the webhook configurations.
 #[derive(Clone, Default)]
@@ -29,6 +32,15 @@ pub struct Announcement {
     pub url: Option<String>,
     /// The token that proves a Question, for a configuration with an annotation that asks for it in the path.
     pub proof: Option<String>,
+    /// The end of the path that proves a review that is asked for a verdict.
+    pub verdicts: Option<String>,
+}
+
+impl Announcement {
+    /// The proofs as this replica knows them.
+    pub fn of(proof: &Proof) -> Self {
+        Self { proof: proof.token(), verdicts: proof.path(), ..Self::default() }
+    }
 }
 
 /// Updates both configurations where they differ; returns true if both were up to date.
@@ -73,6 +85,18 @@ fn path_of_questions(configuration: &Value, announcement: &Announcement) -> Opti
     }
 }
 
+/// The path of a webhook, where it is one of its own; `None` inside while there is no token for it.
+fn own_path(webhook: &Value, configuration: &Value, announcement: &Announcement) -> Option<Option<String>> {
+    let name = webhook["name"].as_str()?;
+    if name.starts_with("questions.") {
+        Some(path_of_questions(configuration, announcement))
+    } else if name.starts_with("verdicts.") {
+        Some(announcement.verdicts.as_ref().map(|proof| format!("{VERDICT}/{proof}")))
+    } else {
+        None
+    }
+}
+
 /// The operations that update a configuration. Each is guarded by a test of the webhook's name.
 fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -> Vec<PatchOperation> {
     let mut operations = Vec::new();
@@ -81,12 +105,13 @@ fn corrections(configuration: &Value, announcement: &Announcement, path: &str) -
         if let Some(bundle) = &announcement.bundle {
             wanted["caBundle"] = json!(ByteString(bundle.clone().into_bytes()));
         }
-        let asks = webhook["name"].as_str().is_some_and(|name| name.starts_with("questions."));
-        let path = if asks { path_of_questions(configuration, announcement) } else { Some(path.to_owned()) };
+        let own = own_path(webhook, configuration, announcement);
+        let has_own = own.is_some();
+        let path = own.unwrap_or_else(|| Some(path.to_owned()));
         if let (Some(url), Some(path), Some(map)) = (&announcement.url, &path, wanted.as_object_mut()) {
             map.remove("service");
             map.insert("url".to_owned(), format!("{}{path}", url.trim_end_matches('/')).into());
-        } else if let (Some(path), Some(service), true) = (path, wanted["service"].as_object_mut(), asks) {
+        } else if let (Some(path), Some(service), true) = (path, wanted["service"].as_object_mut(), has_own) {
             service.insert("path".to_owned(), path.into());
         }
         if wanted != webhook["clientConfig"] {
@@ -138,10 +163,22 @@ mod tests {
                 "webhooks": [{"name": "questions.mutate.sluice.dev",
                     "clientConfig": {"service": {"name": "sluice", "path": "/ask"}}}],
             });
-            let announcement = Announcement { bundle: None, url, proof: proof.clone() };
+            let announcement = Announcement { url, proof: proof.clone(), ..Announcement::default() };
             let patch = JsonPatch(corrections(&configuration, &announcement, "/mutate"));
             json_patch::patch(&mut configuration, &patch).expect("the patch applies");
             assert_eq!(configuration["webhooks"][0]["clientConfig"], expected);
+        }
+    }
+
+    #[test]
+    fn the_proof_of_a_verdict_is_always_in_the_path() {
+        let mut configuration = json!({"webhooks": [{"name": "verdicts.jobs.validate.sluice.dev",
+            "clientConfig": {"service": {"name": "sluice", "path": "/verdict"}}}]});
+        for (verdicts, expected) in [(None, "/verdict"), (Some("ab".to_owned()), "/verdict/ab")] {
+            let announcement = Announcement { verdicts, ..Announcement::default() };
+            let patch = JsonPatch(corrections(&configuration, &announcement, "/validate"));
+            json_patch::patch(&mut configuration, &patch).expect("the patch applies");
+            assert_eq!(configuration["webhooks"][0]["clientConfig"]["service"]["path"], expected);
         }
     }
 }

@@ -52,7 +52,7 @@ pub async fn start(
     let task = tokio::spawn(async move {
         loop {
             let url = address.to_announce();
-            let announcement = Announcement { bundle: None, url: url.clone(), proof: proof.token() };
+            let announcement = Announcement { url: url.clone(), ..Announcement::of(&proof) };
             if url.is_some()
                 && let Err(error) = announce(&client, &announcement).await
             {

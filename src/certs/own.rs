@@ -151,8 +151,11 @@ impl Renewal {
         let stored = self.update_secret().await?;
         let tls = self.serve(&stored).await?;
         self.url = self.address.to_announce();
-        let announcement =
-            Announcement { bundle: Some(stored.bundle()), url: self.url.clone(), proof: self.proof.token() };
+        let announcement = Announcement {
+            bundle: Some(stored.bundle()),
+            url: self.url.clone(),
+            ..Announcement::of(&self.proof)
+        };
         match announce(&self.client, &announcement).await {
             Ok(true) if self.announced.as_ref().is_none_or(|(bundle, _)| *bundle != stored.bundle()) => {
                 self.announced = Some((stored.bundle(), Instant::now()));

@@ -1,8 +1,12 @@
-//! The proof that a Question came through the API server.
+//! The proof that a Question, or a review that asks for a verdict, came through the API server.
 //!
 //! A review proves nothing about its sender: any pod that reaches the webhook can post one with a user of its choice. A
 //! policy in the API server therefore writes the token of the Secret `sluice-proof` into each Question, over whatever
 //! its caller wrote. Every replica reads the Secret and accepts its two tokens.
+//!
+//! A policy cannot write into a Job without a trace: other webhooks, and with this webhook away the caller, would read the
+//! token. So a review that asks for a verdict is proved by its path, which only the webhook configuration has, and which
+//! changes with the token.
 //!
 //! The second token makes a rotation seamless: it is the next one until it takes the place of the first, and then the
 //! last one until every API server has seen the change. So a replica always knows a token before a review carries it.
@@ -19,6 +23,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use ring::hmac;
 use rustls::crypto::ring::default_provider;
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
@@ -76,6 +81,22 @@ impl Proof {
         bool::from(same(&tokens.token) | same(&tokens.other))
     }
 
+    /// Whether this is the path of a review that is asked for a verdict. It is made of a token of the Secret, and says
+    /// nothing about it: more accounts may read webhook configurations than Secrets.
+    #[must_use]
+    pub fn accepts_path(&self, given: &str) -> bool {
+        let tokens = self.0.load();
+        let Some(tokens) = tokens.as_deref() else { return false };
+        let same = |token: &String| path(token).as_bytes().ct_eq(given.as_bytes());
+        bool::from(same(&tokens.token) | same(&tokens.other))
+    }
+
+    /// The path that the API server is to send such reviews to, where this replica knows it.
+    #[must_use]
+    pub fn path(&self) -> Option<String> {
+        self.0.load().as_deref().map(|tokens| path(&tokens.token))
+    }
+
     /// The token that the API server is to write, where this replica knows it.
     #[must_use]
     pub fn token(&self) -> Option<String> {
@@ -93,6 +114,16 @@ impl Proof {
         };
         Self(Arc::new(ArcSwapOption::from_pointee(tokens)))
     }
+}
+
+/// The path that a token makes.
+fn path(token: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
+    hex(hmac::sign(&key, b"verdict").as_ref())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A token as a policy reads it from the data of the Secret.
@@ -177,7 +208,7 @@ fn fresh() -> Result<String, Error> {
     let mut bytes = [0_u8; BYTES];
     let filled = default_provider().secure_random.fill(&mut bytes);
     filled.map_err(|_| Error::Secret("the system has no random numbers".to_owned()))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }
 
 fn parse(secret: &Secret) -> Option<Tokens> {
@@ -244,10 +275,14 @@ mod tests {
         for (known, written) in [(&first, &first), (&first, &second), (&second, &first), (&second, &third)] {
             let proof = Proof(Arc::new(ArcSwapOption::from_pointee(known.clone())));
             assert!(proof.accepts(&base64(&written.token)));
+            assert!(proof.accepts_path(&path(&written.token)));
+            assert!(!proof.accepts_path(&written.token) && !proof.accepts(&path(&written.token)));
         }
         let proof = Proof(Arc::new(ArcSwapOption::from_pointee(third)));
         assert!(!proof.accepts(&base64(&first.token)), "a rotated token is worth nothing");
+        assert!(!proof.accepts_path(&path(&first.token)), "nor is its path");
         assert!(!proof.accepts("") && !Proof::default().accepts(""));
+        assert!(!proof.accepts_path("") && !Proof::default().accepts_path(""));
     }
 
     #[test]

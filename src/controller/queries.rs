@@ -32,8 +32,11 @@ pub enum Question {
     /// The engine as it stands, to be played forward elsewhere; `None` until the first lists are complete, and
     /// where it knows more than [`MOST_COPIED`] workloads.
     Engine(oneshot::Sender<Option<Box<Engine>>>),
-    /// The same, and what an object would be that has not been submitted.
-    Candidate(Box<Managed>, oneshot::Sender<Option<Candidate>>),
+    /// The same, and what an object would be that has not been submitted. Without the engine where that has changed so
+    /// often already.
+    Candidate(Box<Managed>, Option<u64>, oneshot::Sender<Option<Candidate>>),
+    /// How often the engine has changed.
+    Changes(oneshot::Sender<u64>),
     /// What the metrics are read off; `None` until the first lists are complete.
     Figures(oneshot::Sender<Option<Figures>>),
     /// What the statuses are made of; `None` unless this process leads.
@@ -69,8 +72,10 @@ impl Choice {
 /// A workload that is not there, and the engine that it would come to.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The engine as it stands.
-    pub engine: Box<Engine>,
+    /// The engine as it stands, unless it is known already.
+    pub engine: Option<Box<Engine>>,
+    /// How often that has changed.
+    pub changes: u64,
     /// The workload.
     pub workload: Workload,
     /// The name of the queue it would be in.
@@ -144,11 +149,18 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             drop(to.send(found.into_iter().map(|workload| row(workload, &accelerators)).collect()));
         }
         Question::Engine(to) => drop(to.send(copy(engine, mirror))),
-        Question::Candidate(managed, to) => {
+        Question::Candidate(managed, known, to) => {
             let workload = mirror.completed_workload(*managed);
             let queue = mirror.queue_of(&workload);
-            drop(to.send(copy(engine, mirror).map(|engine| Candidate { engine, workload, queue })));
+            let changes = engine.changes();
+            let candidate = |engine| Candidate { engine, changes, workload, queue };
+            drop(to.send(if known == Some(changes) {
+                Some(candidate(None))
+            } else {
+                copy(engine, mirror).map(|engine| candidate(Some(engine)))
+            }));
         }
+        Question::Changes(to) => drop(to.send(engine.changes())),
         Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
         Question::Report(to) => {
             let report = (leads && mirror.complete()).then(|| Report {

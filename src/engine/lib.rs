@@ -17,3 +17,4 @@ mod state;
 pub mod types;
 
 pub use engine::Engine;
+pub use explain::Ceilings;

@@ -4,6 +4,9 @@
 //! replays it forward within a time budget. A new copy is requested only when the last forecast has expired; the
 //! longer it took to make, the longer it is valid.
 
+mod candidate;
+mod verdicts;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +16,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::record::timestamp;
+pub use self::verdicts::{Foreseen, Said, Verdicts};
 use crate::cluster::clock::now;
-use crate::cluster::target::{self, Managed};
-use crate::cluster::wire;
 use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{Bounds, Case, forecast_while, what_if_while};
 use crate::engine::types::{Reason, Time};
 use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
-use crate::webhook::offline::stored;
 
 /// The shortest time between two forecasts.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -33,8 +33,6 @@ const VALIDITY: u32 = 20;
 const BUDGET: Duration = Duration::from_secs(2);
 /// How long an answer waits for a new forecast before it uses an older one.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The UID of a Job that does not exist.
-const WHAT_IF_UID: &str = "what-if";
 
 /// Kind, namespace and name of a workload.
 type Key = (String, String, String);
@@ -141,16 +139,24 @@ impl Forecaster {
         });
     }
 
-    /// The what-if result of a Job: its state, start and victims if it were submitted now to these teams.
+    /// The what-if result of a workload: its state, start and victims if `user` submitted it now to these teams.
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub async fn what_if(&self, directory: &Directory, object: Value) -> Result<WhatIfRow, Unanswered> {
-        let managed = converted(directory, object, now()).map_err(Unanswered::Refused)?;
+    pub async fn what_if(
+        &self,
+        directory: &Directory,
+        user: &str,
+        object: Value,
+    ) -> Result<WhatIfRow, Unanswered> {
+        let unsubmitted =
+            candidate::submitted(directory, user, object, now()).map_err(Unanswered::Refused)?;
         let asked = Arc::clone(&self.asked).try_acquire_owned().map_err(|_| Unanswered::Busy)?;
         let turn = Arc::clone(&self.what_ifs).acquire_owned().await.map_err(|_| Unanswered::Unknown)?;
-        let candidate = self.asker.ask(|to| Question::Candidate(managed, to)).await.flatten();
-        let Candidate { engine, workload, queue } = candidate.ok_or(Unanswered::Unknown)?;
+        let asked_for = |to| Question::Candidate(unsubmitted.managed, None, to);
+        let candidate = self.asker.ask(asked_for).await.flatten();
+        let Candidate { engine, workload, queue, .. } = candidate.ok_or(Unanswered::Unknown)?;
+        let engine = engine.ok_or(Unanswered::Unknown)?;
         let stop = self.stop.clone();
         let result = tokio::task::spawn_blocking(move || {
             // The replay goes on when its caller has gone, and so does its turn.
@@ -194,29 +200,6 @@ fn within_budget(stop: &CancellationToken) -> impl FnMut(Case) -> bool + use<'_>
         current = Some((case, began));
         began.elapsed() < BUDGET && !stop.is_cancelled()
     }
-}
-
-/// The workload that a Job submitted at `now` would become.
-fn converted(directory: &Directory, mut object: Value, now: Time) -> Result<Box<Managed>, String> {
-    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let [version, kind, namespace] = ["/apiVersion", "/kind", "/metadata/namespace"].map(text);
-    if (version.as_str(), kind.as_str()) != ("batch/v1", "Job") {
-        return Err(format!("expected a Job of batch/v1, got {kind:?} of {version:?}"));
-    }
-    if !directory.namespaces.contains_key(&*namespace) {
-        return Err(format!(
-            "namespace {namespace:?} belongs to no team, so Sluice does not queue its Jobs; label it sluice.dev/team"
-        ));
-    }
-    // A status would make it look like a Job that has run.
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
-    }
-    let (mut object, _) = stored(directory, "", None, object)?;
-    object["metadata"]["uid"] = WHAT_IF_UID.into();
-    object["metadata"]["creationTimestamp"] = timestamp(now).to_string().into();
-    let job: wire::Job = serde_path_to_error::deserialize(object).map_err(|error| error.to_string())?;
-    target::job::job(&job, now).managed.ok_or_else(|| "Sluice would not manage this Job".to_owned())
 }
 
 #[cfg(test)]

@@ -6,14 +6,16 @@ use serde_json::json;
 
 use super::*;
 use crate::api::names;
-use crate::api::record::time;
+use crate::api::record::{time, timestamp};
 use crate::cluster::dra;
 use crate::cluster::mirror::{Change, Mirror};
 use crate::cluster::reduce;
 use crate::cluster::reduce::team::NamespaceSeen;
 use crate::cluster::table::Seen;
+use crate::cluster::target;
 use crate::controller::{Choice, answer};
 use crate::directory::{Membership, SharedDirectory};
+use crate::kinds::Kinds;
 use crate::view::Accelerators;
 
 /// A cluster of one GPU and team `a`, with its control loop.
@@ -118,7 +120,7 @@ impl Cluster {
         let counted = Arc::clone(&copies);
         tokio::spawn(async move {
             while let Some(question) = questions.recv().await {
-                if matches!(question, Question::Engine(_)) {
+                if matches!(question, Question::Engine(_) | Question::Candidate(_, None, _)) {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
                 answer(question, &engine, &mirror, None);
@@ -149,7 +151,7 @@ impl Cluster {
     }
 
     async fn what_if(&self, object: &Value) -> Result<Value, Unanswered> {
-        let row = self.forecaster.what_if(&self.directory.load(), object.clone()).await?;
+        let row = self.forecaster.what_if(&self.directory.load(), "alice", object.clone()).await?;
         Ok(serde_json::to_value(row).expect("JSON"))
     }
 }
@@ -227,7 +229,7 @@ async fn one_what_if_runs_one_waits_and_a_third_is_refused() {
     let forecaster = Forecaster::new(asker, CancellationToken::new());
     let ask = || {
         let (forecaster, directory) = (forecaster.clone(), directory.clone());
-        tokio::spawn(async move { forecaster.what_if(&directory.load(), candidate()).await })
+        tokio::spawn(async move { forecaster.what_if(&directory.load(), "alice", candidate()).await })
     };
     let open = [ask(), ask()];
     while forecaster.asked.available_permits() > 0 {
@@ -255,7 +257,7 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
     // Nothing was submitted.
     assert_eq!(cluster.workloads().await.as_array().map(Vec::len), Some(1));
     for (path, value, problem) in [
-        ("/kind", json!("Pod"), "expected a Job"),
+        ("/kind", json!("Deployment"), "expected a Job"),
         ("/metadata/namespace", json!("unlabelled"), "belongs to no team"),
         ("/spec/template/spec/containers", json!("none"), "spec.template.spec.containers"),
     ] {
@@ -264,4 +266,104 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
         let error = cluster.what_if(&wrong).await.expect_err("it is wrong");
         assert!(matches!(error, Unanswered::Refused(_)) && error.to_string().contains(problem), "{error}");
     }
+}
+
+/// A Job of team `a` as it would be stored.
+fn held(name: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": "a", "uid": "made-up", "annotations": {names::HELD: "true"}},
+        "spec": {"suspend": true, "template": template()},
+    })
+}
+
+/// A time that is not reached while a test runs.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+fn row(said: Said) -> WhatIfRow {
+    match said {
+        Said::Row(foreseen) => foreseen.row.clone(),
+        other => panic!("no verdict: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_is_the_what_if_result_and_is_kept_while_nothing_changes() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, vec![job("waits", None)]);
+    let (verdicts, kinds) =
+        (Verdicts::new(cluster.asker.clone(), CancellationToken::new()), Kinds::default());
+    let first = row(verdicts.on(&kinds, "a", held("new"), later()).await);
+    let what_if = cluster.what_if(&candidate()).await.expect("a result");
+    let text = |row: &WhatIfRow| row.sentences(row.eta.foretold);
+    let what_if: WhatIfRow = serde_json::from_value(what_if).expect("a row");
+    assert_eq!(text(&first)[0], text(&what_if)[0]);
+    assert_eq!((&first.eta.basis, &first.eta.place), (&what_if.eta.basis, &what_if.eta.place));
+    assert!(text(&first)[2].contains("Position 2 of 2"), "{first:?}");
+    // The API server gives each dry-run another UID and time.
+    let mut again = held("new");
+    again["metadata"]["uid"] = "another".into();
+    assert_eq!(row(verdicts.on(&kinds, "a", again, later()).await), first);
+    let other = row(verdicts.on(&kinds, "a", held("other"), later()).await);
+    assert_eq!(other.head.name, "other");
+    assert_eq!(cluster.copies.load(Ordering::Relaxed), 2, "one for both verdicts, and one for what-if");
+    let unheld = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template()}});
+    assert!(matches!(verdicts.on(&kinds, "a", unheld, later()).await, Said::Nothing));
+}
+
+#[tokio::test]
+async fn a_pod_of_a_group_has_the_verdict_of_the_group() {
+    let cluster = Cluster::new(job("runs", Some((Duration::from_secs(600), "1h"))), Vec::new());
+    let verdicts = Verdicts::new(cluster.asker, CancellationToken::new());
+    let mut spec = template()["spec"].clone();
+    spec["schedulingGates"] = json!([{"name": names::GATE_ADMISSION}]);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": spec,
+        "metadata": {"name": "ring-0", "namespace": "a", "labels": {names::GROUP: "ring"},
+            "annotations": {names::GROUP_SIZE: "4"}},
+    });
+    let said = verdicts.on(&Kinds::default(), "a", pod, later()).await;
+    let Said::Row(foreseen) = said else { panic!("no verdict: {said:?}") };
+    assert_eq!(foreseen.group, Some(("ring".into(), 4)));
+    assert_eq!(foreseen.row.head.name, "ring");
+    assert!(foreseen.row.head.message.contains("at most 1 of its 4 pods"), "{foreseen:?}");
+}
+
+#[tokio::test]
+async fn two_verdicts_are_made_at_once_and_no_request_waits_for_its_turn() {
+    // A control loop that does not answer.
+    let (asker, questions) = Asker::new();
+    let verdicts = Verdicts::new(asker, CancellationToken::new());
+    let ask = |name: &str, until| {
+        let (verdicts, object) = (verdicts.clone(), held(name));
+        tokio::spawn(async move { verdicts.on(&Kinds::default(), "a", object, until).await })
+    };
+    let open = [ask("one", later()), ask("two", later())];
+    while verdicts.free_turns() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let third = ask("three", later()).await.expect("no panic");
+    assert!(matches!(third, Said::Busy), "{third:?}");
+    drop(questions);
+    for asked in open {
+        assert!(matches!(asked.await.expect("no panic"), Said::NotInTime));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_ends_with_its_time_and_all_of_them_have_a_share_of_a_processor() {
+    let (asker, _questions) = Asker::new();
+    let verdicts = Verdicts::new(asker, CancellationToken::new());
+    let on = async |until| verdicts.on(&Kinds::default(), "a", held("new"), until).await;
+    let until = Instant::now() + Duration::from_millis(700);
+    assert!(matches!(on(until).await, Said::NotInTime));
+    assert_eq!(Instant::now(), until);
+    verdicts.spend(Duration::from_secs(10));
+    assert!(matches!(on(later()).await, Said::Busy), "the time of all verdicts is used up");
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert!(matches!(on(later()).await, Said::Busy), "and more than that");
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert!(matches!(on(Instant::now()).await, Said::NotInTime), "there is some again");
 }

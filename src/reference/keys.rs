@@ -75,6 +75,8 @@ keys! {
         "The queue of workloads that name none, in place of the first queue of the team.";
     QUEUE: Label, "Job, Pod, custom kinds", UserOrWebhook,
         "The queue of the team. It can be changed while a Job waits.";
+    VERDICT: Label, "Namespace", Administrator,
+        "`off`: no verdict on new objects that are sent with dry-run.";
     POOL: Annotation, "Job, Pod, custom kinds", User,
         "NodePools in order of preference, separated by commas. Without it: `default`.";
     TIME_LIMIT: Annotation, "Job, Pod, custom kinds", User,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use prometheus::proto::MetricFamily;
 
 use super::markdown::{code, codes, head, sentence, table};
-use crate::ask::AskMetrics;
+use crate::ask::{AskMetrics, VerdictMetrics};
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Name, Time};
 use crate::engine::types::{NodeView, QueueView, TeamView};
@@ -33,6 +33,7 @@ pub fn page() -> prometheus::Result<String> {
     WebhookMetrics::new(&metrics.registry)?;
     AskMetrics::new(&metrics.registry)?;
     notify::counter(&metrics.registry)?;
+    VerdictMetrics::new(&metrics.registry)?;
     metrics.scrape(Some(&figures()), Time(0))?;
     let rows = metrics.registry.gather();
     let rows = rows.iter().map(|family| {

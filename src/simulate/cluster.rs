@@ -276,7 +276,7 @@ impl Cluster {
         }
         if let Some(directory) = self.mirror.directory() {
             // The simulator has no kube-scheduler that could preempt, and nothing makes twins.
-            self.directory = Directory { classes: None, ..directory };
+            self.directory = Directory { classes: None, ceilings: None, ..directory };
         }
         let id = Self::id(object);
         if self.in_snapshot.contains(&(object.kind, namespace.to_owned(), object.name.clone())) {

@@ -4,6 +4,7 @@ mod accelerators;
 pub mod answers;
 mod count;
 mod eta;
+mod sentences;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use crate::engine::types::{
 pub use accelerators::{Accelerators, is_gpu};
 pub use count::Count;
 pub use eta::{EtaRow, PlaceRow};
+pub use sentences::{counted, span, warning};
 
 /// Amounts by resource, as Kubernetes quantities.
 pub type Amounts = BTreeMap<String, String>;

@@ -16,6 +16,7 @@ mod gpu_fraction;
 mod hold_tests;
 mod job;
 mod mutate;
+mod never;
 mod object;
 pub mod offline;
 mod pod;

@@ -2,10 +2,10 @@
 
 use super::context::Context;
 use super::job::Jobs;
-use super::pod;
 use super::review::{Request, Verdict};
 use super::rules::{Target, check, edit};
 use super::view::View;
+use super::{never, pod};
 
 /// Answers `/mutate`.
 #[must_use]
@@ -26,5 +26,8 @@ fn workload(view: &View<'_>, request: &Request, target: &dyn Target) -> Verdict 
         return Verdict::pass();
     }
     let result = edit(&mut context, target).and_then(|()| check(&context, target));
+    if result.is_ok() && request.operation == "CREATE" {
+        context.warnings.extend(never::warning(&context));
+    }
     context.answer(result)
 }

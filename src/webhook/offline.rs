@@ -8,7 +8,7 @@ use super::validate::validate;
 use super::view::View;
 use crate::directory::Directory;
 
-/// The Job or Pod as it would be stored when `user` creates it or updates `before`, and the warnings.
+/// The object as it would be stored when `user` creates it or updates `before`, and the warnings.
 ///
 /// # Errors
 /// The refusal of the webhook.
@@ -19,9 +19,11 @@ pub fn stored(
     object: Value,
 ) -> Result<(Value, Vec<String>), String> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let group = version.split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     let mut request = Request {
-        kind: GroupKind { group: String::new(), kind },
+        kind: GroupKind { group, kind },
         name: text("name"),
         namespace: text("namespace"),
         operation: if before.is_some() { "UPDATE" } else { "CREATE" }.to_owned(),

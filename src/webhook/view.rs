@@ -9,7 +9,7 @@ use crate::api::priority::Class;
 use crate::api::seats::Seats;
 use crate::directory::{Directory, Membership};
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{DEFAULT_POOL, Name, Team};
+use crate::engine::types::{DEFAULT_POOL, Name, Team, Workload};
 use crate::faults::Fault;
 use crate::kinds::Kinds;
 
@@ -109,6 +109,12 @@ impl<'a> View<'a> {
     /// Whether there is a pool of that name.
     pub fn pool(&self, name: &str) -> bool {
         name == DEFAULT_POOL || self.recorded(self.directory.pools.get(name)).is_some()
+    }
+
+    /// Why a new workload can never start, where the sizes of nodes, quotas and queues tell.
+    #[must_use]
+    pub fn never(&self, workload: &Workload) -> Option<String> {
+        self.directory.ceilings.as_ref()?.never(workload, &self.directory.teams)
     }
 
     /// The devices that the nodes of a pool offer for a GPU fraction, each with its part of a GPU; often none.

@@ -36,5 +36,6 @@ mod support;
 mod takeover;
 mod teams;
 mod verbs;
+mod verdicts;
 mod web;
 mod writes;

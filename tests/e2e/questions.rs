@@ -284,7 +284,10 @@ async fn what_if_is_a_right_of_its_own(world: &World, dora: &Path) -> Result<()>
     let file = file.display().to_string();
     refused(&alice, &["what-if", "--file", &file], "questions/whatif").await?;
     let answer = answered(dora, &["what-if", "--file", &file]).await?;
-    ensure!(answer.starts_with("Job a/asked would be") && !answer.contains("secret"), "{answer}");
+    ensure!(
+        answer.starts_with("a/asked, in queue default of team a:\n  Would ") && !answer.contains("secret"),
+        "{answer}"
+    );
     Ok(())
 }
 

@@ -174,6 +174,11 @@ impl Job {
         &self.name
     }
 
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// The manifest as part of a scenario, with its copies.
     pub fn scenario(&self) -> String {
         let Self { namespace, name, gpus, .. } = self;

@@ -1,8 +1,8 @@
 //! `sluice what-if`: what would become of a workload.
 
-use super::explain::expected;
+use jiff::Timestamp;
+
 use crate::cli::grid::{self, Column, Form, Value};
-use crate::cli::human::pods;
 use crate::cli::screen::Screen;
 use crate::view::{VictimRow, WhatIfRow};
 
@@ -63,26 +63,12 @@ pub fn what_if(rows: &[WhatIfRow], screen: &Screen) -> String {
 
 fn one(row: &WhatIfRow, screen: &Screen) -> String {
     let head = &row.head;
-    let mut lines = vec![
-        format!("Job {}/{} would be {}", head.namespace, head.name, head.state),
-        format!("  {}: {}", head.reason, head.message),
-        String::new(),
-        format!("  Team        {}", head.team),
-        format!("  Queue       {}", head.queue),
-    ];
-    lines.extend(expected(&row.eta, &head.team, screen));
-    if let Some(pool) = &row.pool {
-        let kind = if row.borrowed { "on borrowed quota" } else { "within guarantee" };
-        lines.push(format!("  Pool        {pool}, {kind}"));
-    }
-    lines.extend(row.nodes.iter().map(|(node, count)| format!("  Node        {node} ({})", pods(*count))));
+    let mut lines =
+        vec![format!("{}/{}, in queue {} of team {}:", head.namespace, head.name, head.queue, head.team)];
+    lines.extend(row.sentences(Timestamp::now()).into_iter().map(|sentence| format!("  {sentence}")));
     if !row.victims.is_empty() {
         let columns: Vec<_> = const { &VICTIMS }.iter().collect();
         lines.extend([String::new(), grid::table(&columns, &row.victims, screen, true)]);
-    } else if row.nodes.is_empty() {
-        lines.extend(row.displaced.iter().map(|victim| format!("  Preempts    {victim}")));
-    } else {
-        lines.push("  Preempts    nothing".to_owned());
     }
     lines.join("\n")
 }

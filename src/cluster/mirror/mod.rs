@@ -134,6 +134,7 @@ impl Mirror {
                 }
             }
             Change::Node(seen) => {
+                self.directory_changed |= matches!(seen, Seen::ListEnds);
                 let seen = self.with_devices(seen);
                 for step in self.nodes.take(seen) {
                     let (closed, event) = match step {
@@ -146,10 +147,11 @@ impl Mirror {
                             let same = |before: &Node, now: &Node| {
                                 before.labels == now.labels && before.allocatable == now.allocatable
                             };
-                            self.directory_changed |= match (before.as_ref(), now) {
-                                (Some(before), Some(now)) => !same(before, now),
-                                _ => true,
-                            };
+                            self.directory_changed |= self.nodes.complete()
+                                && match (before.as_ref(), now) {
+                                    (Some(before), Some(now)) => !same(before, now),
+                                    _ => true,
+                                };
                             (closed, changed.map(|node| Event::NodeApplied(node.clone())))
                         }
                         Step::Gone(name, _) => {

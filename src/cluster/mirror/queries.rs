@@ -15,9 +15,10 @@ use super::Mirror;
 use super::fill::complete;
 use crate::api::priority::Class;
 use crate::directory::{Directory, Places};
+use crate::engine::Ceilings;
 use crate::engine::types::DEFAULT_POOL;
 use crate::engine::types::amount::ResourceList;
-use crate::engine::types::{Name, Node, Observed, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
+use crate::engine::types::{Name, Node, Observed, Pool, SETTLE, Time, Workload, WorkloadId, WorkloadKind};
 use crate::faults::Fault;
 
 impl Mirror {
@@ -76,6 +77,10 @@ impl Mirror {
                 .filter(|(_, seen)| !seen.shares.is_empty())
                 .map(|(name, seen)| (name.clone(), seen.shares.clone()))
                 .collect(),
+            ceilings: self.nodes.complete().then(|| {
+                let pools: Vec<&Pool> = self.pools.iter().map(|(_, seen)| &seen.pool).collect();
+                Ceilings::new(&pools, self.nodes.iter().map(|(_, node)| node))
+            }),
             classes: Some(self.classes.iter().map(|(name, class)| (name.clone(), class.clone())).collect()),
             graces: graces.collect(),
             caps: self.caps,

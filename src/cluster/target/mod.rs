@@ -18,6 +18,7 @@ pub mod job;
 mod marks;
 pub mod pod;
 pub mod pod_group;
+pub mod unsubmitted;
 
 use std::sync::Arc;
 

@@ -18,6 +18,7 @@ use crate::types::{
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     pub(crate) scheduler: Scheduler,
+    changes: u64,
 }
 
 impl Engine {
@@ -30,11 +31,12 @@ impl Engine {
     /// An engine with other settings than the default ones.
     #[must_use]
     pub fn with_settings(settings: Settings) -> Self {
-        Self { scheduler: Scheduler { settings, ..Scheduler::default() } }
+        Self { scheduler: Scheduler { settings, ..Scheduler::default() }, changes: 0 }
     }
 
     /// Records one change at time `now`. Cheap: the next plan works out what follows from it.
     pub fn apply(&mut self, event: Event, now: Time) {
+        self.changes += 1;
         events::apply(&mut self.scheduler, event, now);
     }
 
@@ -44,7 +46,15 @@ impl Engine {
     /// Work beyond the search budget is left for the next plan, which [`Engine::next_deadline`] then asks
     /// for at once: events of the meantime are decided first.
     pub fn plan(&mut self, now: Time) -> Plan {
-        cycle::run(&mut self.scheduler, now)
+        let plan = cycle::run(&mut self.scheduler, now);
+        self.changes += u64::from(!plan.actions.is_empty());
+        plan
+    }
+
+    /// The number of events and of plans with actions so far: while it stays the same, so do the answers at one time.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// When `plan` should be called again even if no event comes; `None` when only events matter.

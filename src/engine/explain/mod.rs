@@ -1,8 +1,11 @@
 //! Sentences for decisions: every one names the rule, the numbers and the workloads involved (law 14).
 
+mod ceilings;
 mod events;
 mod names;
 mod verdicts;
+
+pub use ceilings::Ceilings;
 
 pub use events::{
     broken_plan, ended_pod, evicted, grown, lost_pod, lost_pods, misplaced, not_ready, released, replaced,

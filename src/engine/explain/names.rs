@@ -22,18 +22,26 @@ pub fn amounts_of(state: &ClusterState, amount: &Vector, wanted: &Vector) -> Str
 
 /// An amount with its unit: `1 GPU`, `16 GPUs`, `2 CPUs`, `64Gi memory`, `4 google.com/tpu`.
 pub fn named(state: &ClusterState, index: usize, milli: i64) -> String {
-    format!("{} {}", quantity(state, index, milli), unit(state, index, milli))
+    with_unit(state.resources.name(index), Amount::milli(milli))
+}
+
+/// An amount of the resource of this name with its unit.
+pub fn with_unit(resource: &str, amount: Amount) -> String {
+    format!("{} {}", amount.quantity(resource), unit_of(resource, amount))
 }
 
 /// The unit of an amount of a resource.
 fn unit(state: &ClusterState, index: usize, milli: i64) -> String {
-    let name = state.resources.name(index);
-    let unit = match &**name {
+    unit_of(state.resources.name(index), Amount::milli(milli))
+}
+
+fn unit_of(resource: &str, amount: Amount) -> String {
+    let unit = match resource {
         "cpu" => "CPU",
         gpu if gpu.ends_with("/gpu") => "GPU",
         other => return other.to_owned(),
     };
-    if milli == 1_000 { unit.to_owned() } else { format!("{unit}s") }
+    if amount == Amount::units(1) { unit.to_owned() } else { format!("{unit}s") }
 }
 
 /// An amount of a resource without its name.

@@ -94,9 +94,9 @@ pub struct Prospect {
     pub admission: Option<Admission>,
     /// The workloads that would be evicted or shrunk for it.
     pub displaced: Vec<WorkloadId>,
-    /// What would become of each of these, in the same order.
+    /// What would become of each of these, in the same order; empty while that is not predicted.
     pub fates: Vec<Fate>,
-    /// Its verdict at once.
+    /// Its verdict at once; `None` if the decisions at once were not complete when they had to end.
     pub verdict: Option<Verdict>,
     /// The forecast was cut short by its [`Bounds`].
     pub cut: bool,
@@ -382,35 +382,117 @@ pub fn what_if_while(
     bounds: Bounds,
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Prospect {
-    let id = workload.id.clone();
-    let mut with = engine.clone();
-    with.apply(Event::WorkloadApplied(workload), now);
-    let mut verdict = None;
-    let plays = Case::ALL.map(|case| {
-        let mut play = Play::new(with.clone(), now, case);
-        let rests = play.step(now, &mut || go_on(case));
-        verdict = play.run.engine().verdict(&id);
-        if rests.is_ok_and(|rests| rests) {
-            play.finish(now, bounds, Some(&id), &mut || go_on(case));
-            if case == Case::Likely && !play.cut {
-                play.see_victims_back(&id, now, bounds, &mut || go_on(case));
+    let submitted = Submission::new(engine.clone(), workload, now, &mut || go_on(Case::Late));
+    submitted.foretold(bounds, go_on)
+}
+
+/// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
+pub struct Submission {
+    /// The engine with the workload, before any decision.
+    with: Engine,
+    id: WorkloadId,
+    now: Time,
+    place: Option<PlaceView>,
+    /// What is decided at once, while no run has ended.
+    verdict: Option<Verdict>,
+    admission: Option<Admission>,
+    displaced: Vec<WorkloadId>,
+}
+
+impl Submission {
+    /// Submits the workload at `now` and decides at once, as far as `go_on` allows each further plan.
+    pub fn new(mut with: Engine, workload: Workload, now: Time, go_on: &mut dyn FnMut() -> bool) -> Self {
+        let id = workload.id.clone();
+        with.apply(Event::WorkloadApplied(workload), now);
+        let (mut admission, mut displaced) = (None, Vec::new());
+        let mut on = |_: Time, happening: &Happening| match happening {
+            Happening::Admitted { id: admitted, admission: given, .. } if *admitted == id => {
+                admission = Some(given.clone());
             }
-        } else {
-            play.cut = true;
+            Happening::Evicted { id: victim, preemptor: Some(preemptor), .. }
+            | Happening::Resized { id: victim, preemptor: Some(preemptor), .. }
+                if *preemptor == id =>
+            {
+                displaced.push(victim.clone());
+            }
+            _ => {}
+        };
+        // Workloads that are not adopted run on.
+        let mut run = Run::new(with.clone(), now);
+        let rests = run.settle_while(&mut on, go_on).is_ok_and(|rests| rests);
+        let verdict = run.engine().verdict(&id).filter(|_| rests);
+        let place = with.places().remove(&id);
+        Self { with, id, now, place, verdict, admission, displaced }
+    }
+
+    /// The engine with the workload, before any decision.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.with
+    }
+
+    /// What is decided at once. Only a workload that starts at once has an expected start here.
+    #[must_use]
+    pub fn at_once(&self) -> Prospect {
+        let at = self.admission.as_ref().map(|_| self.now);
+        Prospect {
+            eta: Eta { early: at, likely: at, late: at },
+            grounds: if at.is_some() { Ok(Basis::AtOnce) } else { Err(Unbounded::Cut) },
+            place: self.place.clone(),
+            admission: self.admission.clone(),
+            displaced: self.displaced.clone(),
+            fates: Vec::new(),
+            verdict: self.verdict.clone(),
+            cut: at.is_none(),
         }
-        play.end(case, Some(&id))
-    });
-    let usual = &plays[1];
-    let victims = || usual.displaced.iter().filter(|victim| victim.preemptor == id);
-    let (eta, grounds) = eta(&plays, &id);
-    Prospect {
-        eta,
-        grounds,
-        place: with.places().remove(&id),
-        admission: usual.starts.get(&id).map(|start| start.admission.clone()),
-        displaced: victims().map(|victim| victim.id.clone()).collect(),
-        fates: victims().map(|victim| victim.fate.clone()).collect(),
-        verdict,
-        cut: plays.iter().any(|play| play.cut),
+    }
+
+    /// Whether it starts at once, so that there is nothing to predict.
+    #[must_use]
+    pub fn starts_at_once(&self) -> bool {
+        self.verdict.is_some() && self.admission.is_some()
+    }
+
+    /// The same with the expected start, as far as the three plays get while `go_on` allows each further plan.
+    pub fn foretold(&self, bounds: Bounds, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
+        if self.starts_at_once() && self.displaced.is_empty() {
+            return self.at_once();
+        }
+        let Self { with, id, now, place, verdict, .. } = self;
+        let plays = Case::ALL.map(|case| {
+            let mut play = Play::new(with.clone(), *now, case);
+            if let Some(verdict) = verdict {
+                play.ledger.refused(id, verdict.reason);
+            }
+            if play.step(*now, &mut || go_on(case)).is_ok_and(|rests| rests) {
+                play.finish(*now, bounds, Some(id), &mut || go_on(case));
+                if case == Case::Likely && !play.cut {
+                    play.see_victims_back(id, *now, bounds, &mut || go_on(case));
+                }
+            } else {
+                play.cut = true;
+            }
+            play.end(case, Some(id))
+        });
+        let usual = &plays[1];
+        let victims: Vec<&Victim> = usual.displaced.iter().filter(|victim| victim.preemptor == *id).collect();
+        if self.starts_at_once() {
+            let fate = |id: &WorkloadId| {
+                victims.iter().find(|victim| victim.id == *id).map(|victim| victim.fate.clone())
+            };
+            let fates: Option<Vec<Fate>> = self.displaced.iter().map(fate).collect();
+            return Prospect { fates: fates.unwrap_or_default(), ..self.at_once() };
+        }
+        let (eta, grounds) = eta(&plays, id);
+        Prospect {
+            eta,
+            grounds,
+            place: place.clone(),
+            admission: usual.starts.get(id).map(|start| start.admission.clone()),
+            displaced: victims.iter().map(|victim| victim.id.clone()).collect(),
+            fates: victims.iter().map(|victim| victim.fate.clone()).collect(),
+            verdict: verdict.clone(),
+            cut: plays.iter().any(|play| play.cut),
+        }
     }
 }

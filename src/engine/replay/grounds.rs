@@ -167,6 +167,13 @@ impl Ledger {
         self.sources.insert(info.workload.id.clone(), source);
     }
 
+    /// Notes why a workload waits that was not considered when it was taken in.
+    pub fn refused(&mut self, id: &WorkloadId, reason: Reason) {
+        if let Some(source) = self.sources.get_mut(id) {
+            source.lacks_quota = lacks_quota(reason);
+        }
+    }
+
     /// Notes a start, and returns what it rests on; `waited` when it did not start at the beginning of the play.
     pub fn start(&mut self, id: &WorkloadId, admission: &Admission, waited: bool) -> Basis {
         let Some(source) = self.sources.get_mut(id) else { return Basis::AtOnce };

@@ -26,6 +26,15 @@ pub struct Pool {
     pub weights: ResourceList,
 }
 
+impl Pool {
+    /// Whether its labels select a node. An object may describe the default pool; it selects no node and holds the rest.
+    #[must_use]
+    pub fn selects(&self, node: &Node) -> bool {
+        !self.node_selector.is_empty()
+            && self.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+    }
+}
+
 /// A node and its allocatable resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {

@@ -7,7 +7,7 @@ use super::object::{annotation, annotation_at, controlled_by, label_at};
 use super::review::{Request, Verdict};
 use super::rules::check_new_annotations;
 use super::view::View;
-use super::{caps, constraints, gang, gpu_fraction, pod_placement, priority, requests};
+use super::{caps, constraints, gang, gpu_fraction, never, pod_placement, priority, requests};
 use crate::api::names;
 use crate::kinds::Pointer;
 
@@ -109,6 +109,7 @@ fn check(context: &mut Context<'_>) -> Result<(), String> {
     requests::check(context.view, context.object())?;
     context.warnings = requests::warnings(context.object());
     context.warnings.extend(constraints::warnings(context.object(), &Pointer::to(["spec"])));
+    context.warnings.extend(never::warning(context));
     Ok(())
 }
 

@@ -48,11 +48,7 @@ impl ClusterState {
         let name = self
             .pools
             .values()
-            .find(|pool| {
-                // An object may describe the default pool; it selects no node and holds the rest.
-                !pool.node_selector.is_empty()
-                    && pool.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
-            })
+            .find(|pool| pool.selects(node))
             .map_or_else(|| DEFAULT_POOL.into(), |pool| pool.name.clone());
         self.quotas.intern_pool(&name)
     }

@@ -1,0 +1,339 @@
+//! What people's reading costs: verdicts at dry-run and Questions, by themselves and beside creates, and `sluice queue`, in a
+//! full cluster with a long queue.
+
+mod measures;
+mod readme;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Error, Result, ensure};
+use clap::Parser;
+use comfy_table::{Table, presets};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use sluice_harness::{User, World, eventually};
+use tokio::process::Command;
+
+use measures::{Quantiles, resident_megabytes, webhook_quantiles};
+
+/// Measures verdicts, Questions and `sluice queue` on a local control plane.
+#[derive(Parser)]
+struct Arguments {
+    /// Number of nodes with 8 GPUs.
+    #[arg(long, default_value_t = 1000)]
+    nodes: usize,
+    /// Number of Jobs that wait.
+    #[arg(long, default_value_t = 10_000)]
+    waiting: usize,
+    /// Number of verdicts, one after the other.
+    #[arg(long, default_value_t = 200)]
+    verdicts: usize,
+    /// Length of each phase of creates.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    seconds: u64,
+    /// Write the table into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// The teams, each with a tenth of the GPUs guaranteed and in use.
+const TEAMS: usize = 10;
+/// The requests at once while the cluster is filled.
+const IN_FLIGHT: usize = 16;
+/// Creates a second in each phase.
+const CREATES: u32 = 10;
+/// Dry-runs or Questions a second beside them.
+const BESIDE: u32 = 100;
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let world = World::up("bench-questions", env!("CARGO_BIN_EXE_sluice"), 1).await?;
+    say(&format!("{} nodes with 8 GPUs each, and Jobs on all of them", arguments.nodes));
+    world.apply(&setting(arguments.nodes)).await?;
+    let client = world.cluster.client(User::Raw).await?;
+    fill(&client, "runs", arguments.nodes, |_| (1, 8)).await?;
+    started(&world, arguments.nodes).await?;
+    say(&format!("{} Jobs that wait", arguments.waiting));
+    fill(&client, "waits", arguments.waiting, |at| (1 + at % 4, 1 + at % 8)).await?;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let replica = world.replicas.first().context("a replica")?;
+    let mut rows: Vec<[String; 3]> = Vec::new();
+
+    say("verdicts, one after the other");
+    let mut each = Vec::new();
+    for at in 0..arguments.verdicts {
+        let began = Instant::now();
+        create(&client, at, &job("asked", at, (1 + at % 4, 1 + at % 8)), true).await?;
+        each.push(began.elapsed());
+        // As people ask, and within the share of a processor that verdicts have.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    rows.push(["dry-run of a Job, p50 / p99".into(), Quantiles::of(&each).to_string(), "p99 < 1 s".into()]);
+    let outcomes = outcomes(&replica.get("/metrics").await?);
+    rows.push(["verdicts: answered, busy, late".into(), outcomes, String::new()]);
+
+    let question = |name: &str, spec: Value| {
+        json!({
+            "apiVersion": "sluice.dev/v1alpha1", "kind": "Question",
+            "metadata": {"name": name, "namespace": "team-0"}, "spec": spec,
+        })
+    };
+    let time = Duration::from_secs(arguments.seconds);
+    for (phase, goal) in
+        [("alone", ""), ("dry-runs", "p99 + 5 %"), ("questions", "p99 + 5 %"), ("alone again", "")]
+    {
+        say(&format!("creates: {phase}"));
+        let before = replica.get("/metrics").await?;
+        let creates = at_rate(CREATES, time, |at| {
+            let (client, job) =
+                (client.clone(), job(&format!("made-{}", phase.replace(' ', "-")), at, (1, 1)));
+            async move { create(&client, at, &job, false).await }
+        });
+        let beside = async {
+            match phase {
+                "dry-runs" => {
+                    at_rate(BESIDE, time, |at| {
+                        let (client, job) = (client.clone(), job("dry", at, (1 + at % 4, 1 + at % 8)));
+                        async move { create(&client, at, &job, true).await }
+                    })
+                    .await
+                }
+                "questions" => {
+                    at_rate(BESIDE, time, |at| {
+                        let (client, question) = (
+                            client.clone(),
+                            question(&format!("q-{at}"), json!({"queue": {}, "limit": 100})),
+                        );
+                        async move { ask(&client, &question).await.map(drop) }
+                    })
+                    .await
+                }
+                _ => (Vec::new(), 0),
+            }
+        };
+        let ((each, failed), (others, refused)) = tokio::join!(creates, beside);
+        ensure!(failed == 0, "{failed} creates failed");
+        let webhook = webhook_quantiles(&before, &replica.get("/metrics").await?);
+        rows.push([format!("create, {phase}, p50 / p99"), Quantiles::of(&each).to_string(), goal.into()]);
+        rows.push([format!("webhook, {phase}, p50 / p99"), webhook.to_string(), goal.into()]);
+        if !others.is_empty() {
+            let took = Quantiles::of(&others).to_string();
+            rows.push([
+                format!("{phase} themselves, p50 / p99, refused"),
+                format!("{took}, {refused}"),
+                String::new(),
+            ]);
+        }
+    }
+
+    let process = replica.process().context("Sluice has ended")?;
+    rows.push([
+        "resident memory of Sluice".into(),
+        format!("{:.0} MB", resident_megabytes(process)?),
+        String::new(),
+    ]);
+
+    say("sluice queue");
+    let began = Instant::now();
+    let answer = ask(
+        &client,
+        &json!({
+            "apiVersion": "sluice.dev/v1alpha1", "kind": "ClusterQuestion", "metadata": {"name": "first"},
+            "spec": {"queue": {"states": ["Pending"]}, "limit": 100},
+        }),
+    )
+    .await?;
+    let took = began.elapsed();
+    ensure!(answer["answer"]["rows"].as_array().map(Vec::len) == Some(100), "{answer}");
+    rows.push(["first 100 rows of the queue".into(), milliseconds(took), "< 300 ms".into()]);
+    let (took, megabytes, lines) = queue(&world).await?;
+    rows.push([format!("`sluice queue -A`, {lines} rows"), milliseconds(took), "< 1 s".into()]);
+    rows.push(["memory of the client".into(), format!("{megabytes:.0} MB"), "< 100 MB".into()]);
+
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(["figure", "measured", "goal"]);
+    for row in rows {
+        table.add_row(row);
+    }
+    println!("{table}");
+    if arguments.write {
+        readme::write("bench-questions", &table.to_string()).map_err(Error::msg)?;
+    }
+    Ok(())
+}
+
+fn say(what: &str) {
+    eprintln!("bench: {what}");
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}
+
+/// Nodes and teams; each team is guaranteed an equal part.
+fn setting(nodes: usize) -> String {
+    let mut text = format!(
+        "
+apiVersion: v1
+kind: Node
+metadata:
+  name: gpu
+  annotations: {{simulate.sluice.dev/count: \"{nodes}\"}}
+status:
+  capacity: &resources {{cpu: \"64\", memory: 512Gi, pods: \"110\", nvidia.com/gpu: \"8\"}}
+  allocatable: *resources
+"
+    );
+    for team in 0..TEAMS {
+        text += &format!(
+            "---
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: team-{team}}}
+spec:
+  quotas: [{{guaranteed: {{nvidia.com/gpu: {}}}}}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: team-{team}, labels: {{sluice.dev/team: team-{team}}}}}
+",
+            nodes * 8 / TEAMS
+        );
+    }
+    text
+}
+
+/// A Job of so many pods with so many GPUs each, which runs until it is deleted.
+fn job(phase: &str, at: usize, (pods, gpus): (usize, usize)) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": format!("{phase}-{at}"), "annotations": {"sluice.dev/time-limit": format!("{}h", 1 + at % 48)}},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [{
+            "name": "main", "image": "registry.example/bench",
+            "resources": {"limits": {"nvidia.com/gpu": gpus}},
+        }]}}},
+    })
+}
+
+async fn create(client: &Client, at: usize, job: &Value, dry_run: bool) -> Result<()> {
+    let api: Api<Job> = Api::namespaced(client.clone(), &format!("team-{}", at % TEAMS));
+    let params = PostParams { dry_run, ..PostParams::default() };
+    api.create(&params, &serde_json::from_value(job.clone())?).await?;
+    Ok(())
+}
+
+/// Creates so many Jobs.
+async fn fill(
+    client: &Client,
+    phase: &str,
+    count: usize,
+    size: impl Fn(usize) -> (usize, usize),
+) -> Result<()> {
+    let one = |at: usize| {
+        let (client, job) = (client.clone(), job(phase, at, size(at)));
+        async move { create(&client, at, &job, false).await }
+    };
+    stream::iter((0..count).map(one)).buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>().await?;
+    Ok(())
+}
+
+/// Waits until every node is in use.
+async fn started(world: &World, count: usize) -> Result<()> {
+    eventually("every Job runs", PATIENCE, async || {
+        let view = world.view().await.map_err(|error| format!("{error:#}"))?;
+        let running = view.jobs.iter().filter(|job| job.admitted()).count();
+        if running == count { Ok(()) } else { Err(format!("{running} run")) }
+    })
+    .await
+}
+
+/// Makes requests at this rate for so long, each when it is due; returns the time of each that succeeded, and how many
+/// failed.
+async fn at_rate<F: Future<Output = Result<()>> + Send + 'static>(
+    per_second: u32,
+    time: Duration,
+    request: impl Fn(usize) -> F,
+) -> (Vec<Duration>, usize) {
+    let (began, pause) = (tokio::time::Instant::now(), Duration::from_secs(1) / per_second);
+    let mut open = Vec::new();
+    while began.elapsed() < time {
+        let request = request(open.len());
+        open.push(tokio::spawn(async move {
+            let began = Instant::now();
+            request.await.map(|()| began.elapsed())
+        }));
+        tokio::time::sleep_until(began + pause * u32::try_from(open.len()).unwrap_or(u32::MAX)).await;
+    }
+    let (mut each, mut failed) = (Vec::new(), 0);
+    for one in open {
+        match one.await {
+            Ok(Ok(took)) => each.push(took),
+            _ => failed += 1,
+        }
+    }
+    (each, failed)
+}
+
+async fn ask(client: &Client, question: &Value) -> Result<Value> {
+    let object: DynamicObject = serde_json::from_value(question.clone())?;
+    let kind = question["kind"].as_str().unwrap_or_default();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("sluice.dev", "v1alpha1", kind));
+    let api: Api<DynamicObject> = match object.namespace() {
+        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &kind),
+        None => Api::all_with(client.clone(), &kind),
+    };
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    Ok(serde_json::to_value(api.create(&params, &object).await?)?)
+}
+
+/// How many verdicts ended how.
+fn outcomes(scrape: &str) -> String {
+    let counts: BTreeMap<&str, &str> = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("sluice_verdict_duration_seconds_count{outcome=\""))
+        .filter_map(|line| line.split_once("\"} "))
+        .collect();
+    ["answered", "busy", "late"].map(|outcome| counts.get(outcome).copied().unwrap_or("0")).join(", ")
+}
+
+/// Time, largest memory in MB and rows of `sluice queue`.
+async fn queue(world: &World) -> Result<(Duration, f64, usize)> {
+    let began = Instant::now();
+    let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["queue", "--all-namespaces"])
+        .env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
+        .stdout(std::process::Stdio::piped())
+        .spawn()?;
+    let process = child.id().context("it runs")?;
+    let largest = async {
+        let mut largest = 0.0_f64;
+        while let Some(now) = peak_megabytes(process) {
+            largest = largest.max(now);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        largest
+    };
+    let ended = async { anyhow::Ok((child.wait_with_output().await?, began.elapsed())) };
+    let (largest, ended) = tokio::join!(largest, ended);
+    let (output, took) = ended?;
+    ensure!(output.status.success(), "sluice queue failed");
+    Ok((took, largest, String::from_utf8_lossy(&output.stdout).lines().count().saturating_sub(1)))
+}
+
+/// The most memory that a process had so far, while it runs.
+fn peak_megabytes(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes / 1000.0)
+}

@@ -1,0 +1,56 @@
+//! An object that is not submitted, as a what-if question has it.
+
+use serde_json::Value;
+
+use crate::api::record::timestamp;
+use crate::cluster::target::unsubmitted::{self, Unsubmitted};
+use crate::directory::Directory;
+use crate::engine::types::Time;
+use crate::kinds::Kinds;
+use crate::webhook::offline::stored;
+
+/// The UID of an object that does not exist.
+const UID: &str = "what-if";
+
+/// The workload that an object would become if `user` submitted it at `now`.
+///
+/// # Errors
+/// One sentence for the author of the object.
+pub fn submitted(
+    directory: &Directory,
+    user: &str,
+    mut object: Value,
+    now: Time,
+) -> Result<Unsubmitted, String> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let [version, kind, namespace] = ["/apiVersion", "/kind", "/metadata/namespace"].map(text);
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let known = matches!((version.as_str(), kind.as_str()), ("batch/v1", "Job") | ("v1", "Pod"))
+        || directory.kinds.find(group, &kind).is_some();
+    if !known {
+        return Err(format!(
+            "expected a Job of batch/v1, a Pod of v1 or a custom kind that Sluice manages, got {kind:?} of {version:?}"
+        ));
+    }
+    if !directory.namespaces.contains_key(&*namespace) {
+        return Err(format!(
+            "namespace {namespace:?} belongs to no team, so Sluice does not queue its workloads; label it sluice.dev/team"
+        ));
+    }
+    // A status would make it look like an object that has run.
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    let (object, _) = stored(directory, user, None, object)?;
+    reviewed(&directory.kinds, object, now)?.ok_or_else(|| format!("Sluice would not manage this {kind}"))
+}
+
+/// The workload that an object would become that is stored at `now` as it is; `None` where it is none.
+///
+/// # Errors
+/// Which field cannot be read.
+pub fn reviewed(kinds: &Kinds, mut object: Value, now: Time) -> Result<Option<Unsubmitted>, String> {
+    object["metadata"]["uid"] = UID.into();
+    object["metadata"]["creationTimestamp"] = timestamp(now).to_string().into();
+    unsubmitted::read(kinds, &object, now)
+}

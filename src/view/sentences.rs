@@ -1,0 +1,218 @@
+//! A what-if result in sentences: the answer of `sluice what-if` and of a request with dry-run.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{EtaRow, WhatIfRow};
+
+/// The most nodes that a sentence names.
+const FEW: usize = 6;
+/// The most characters of a warning. The API server cuts longer answers, and headers have no line breaks.
+const LONGEST: usize = 200;
+/// What stands in place of an expected start that takes too long to predict.
+const NOT_NOW: &str =
+    "The start cannot be predicted now, in the time of a dry-run; `sluice what-if` takes the time.";
+
+impl WhatIfRow {
+    /// The same before its start is predicted.
+    #[must_use]
+    pub fn without_start(mut self) -> Self {
+        NOT_NOW.clone_into(&mut self.eta.message);
+        self
+    }
+
+    /// The result in at most four sentences: its state, its expected start, its place in the queue, and the work that
+    /// would have to go.
+    #[must_use]
+    pub fn sentences(&self, now: Timestamp) -> Vec<String> {
+        let head = &self.head;
+        let mut sentences = match head.state.as_str() {
+            "Running" if self.displaced.is_empty() => vec![format!("Would start now {}.", self.place())],
+            "Running" => vec![format!("Would start once preempted work has stopped, {}.", self.place())],
+            "Held" => vec![format!("Would not be in the queue. {}", head.message)],
+            _ => {
+                let (start, basis) = (self.eta.sentence(now), &self.eta.message);
+                let expected = match (self.eta.likely, &self.pool) {
+                    (Some(_), Some(_)) => format!("Expected {start}, {}. {basis}", self.place()),
+                    _ => start,
+                };
+                vec![format!("Would wait. {}: {}", head.reason, head.message), expected]
+            }
+        };
+        if let Some(place) = self.eta.place.as_ref().filter(|_| head.state == "Pending") {
+            sentences.push(format!("Position {}.", place.sentence(&head.team)));
+        }
+        sentences.extend(self.preempts());
+        sentences
+    }
+
+    /// The sentences as warnings of the API server.
+    #[must_use]
+    pub fn warnings(&self, now: Timestamp) -> Vec<String> {
+        self.sentences(now).iter().map(|sentence| warning(sentence)).collect()
+    }
+
+    /// Where it runs, and on which quota.
+    fn place(&self) -> String {
+        let kind = if self.borrowed { "on borrowed capacity" } else { "within the guarantee" };
+        let nodes = self.nodes.iter().take(FEW).map(|(node, pods)| format!("{node} ({})", counted(*pods)));
+        let nodes = nodes.collect::<Vec<_>>().join(", ");
+        let more = match self.nodes.len().saturating_sub(FEW) {
+            0 => String::new(),
+            more => format!(" and {more} more nodes"),
+        };
+        format!("{kind} of pool {} on {nodes}{more}", self.pool.as_deref().unwrap_or_default())
+    }
+
+    /// The work that would have to go; that of other namespaces is counted where its names are hidden.
+    fn preempts(&self) -> Option<String> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in &self.displaced {
+            *counts.entry(name).or_default() += 1;
+        }
+        let named = |(name, count): (&&str, &usize)| match name.strip_prefix("a workload of") {
+            Some(rest) if *count > 1 => format!("{count} workloads of{rest}"),
+            _ => (*name).to_owned(),
+        };
+        let named: Vec<String> = counts.iter().map(named).collect();
+        (!named.is_empty()).then(|| format!("Would preempt {}.", named.join(", ")))
+    }
+}
+
+impl EtaRow {
+    /// The expected start in one sentence, with the age of the estimate; or why there is none.
+    #[must_use]
+    pub fn sentence(&self, now: Timestamp) -> String {
+        let estimated = match now.as_second() - self.foretold.as_second() {
+            age if age > 1 => format!(" (estimated {} ago)", span(age)),
+            _ => String::new(),
+        };
+        let when = |at: Timestamp| match at.as_second() - now.as_second() {
+            left if left > 0 => format!("in {}, at {}", span(left), seconds(at)),
+            _ => "at any moment".to_owned(),
+        };
+        let start = match (self.early, self.likely, self.late) {
+            (Some(early), Some(likely), Some(late)) if early == late => {
+                format!("start {}", when(likely))
+            }
+            (Some(early), Some(likely), Some(late)) => {
+                let (early, late) = (seconds(early), seconds(late));
+                format!("start {}; earliest {early}, latest {late}", when(likely))
+            }
+            _ => return self.message.clone(),
+        };
+        format!("{start}{estimated}")
+    }
+}
+
+/// A sentence as a warning: one line of at most [`LONGEST`] characters.
+#[must_use]
+pub fn warning(sentence: &str) -> String {
+    let line: String =
+        format!("sluice: {sentence}").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() <= LONGEST {
+        return line;
+    }
+    let cut: String = line.chars().take(LONGEST - 3).collect();
+    let end = cut.rfind(' ').unwrap_or(cut.len());
+    format!("{}...", cut[..end].trim_end_matches([',', ';', '.']))
+}
+
+/// A time in whole seconds.
+fn seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+/// A number of pods.
+#[must_use]
+pub fn counted(pods: u32) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
+}
+
+/// Seconds in their two largest units.
+#[must_use]
+pub fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, ..) => format!("{hours}h{minutes}m"),
+        _ => format!("{days}d{hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-24T10:00:00Z".parse().expect("a time")
+    }
+
+    fn row(state: &str, more: Value) -> WhatIfRow {
+        let mut row = json!({
+            "namespace": "a", "name": "x", "team": "red", "queue": "work", "state": state, "reason": "NoRoom",
+            "message": "Needs 8 nvidia.com/gpu; 5 are free.", "nodes": {}, "borrowed": false, "displaced": [],
+            "eta": {"foretold": "2026-11-24T10:00:00Z", "basis": "NothingEnds", "message": "No estimate: why."},
+        });
+        json_patch::merge(&mut row, &more);
+        serde_json::from_value(row).expect("a row")
+    }
+
+    #[test]
+    fn what_starts_now_says_where_and_on_whose_quota() {
+        let nodes: Value = (0..8).map(|node| (format!("gpu-{node}"), json!(node + 1))).collect();
+        let few = row("Running", json!({"pool": "default", "nodes": {"gpu-0": 2, "gpu-1": 1}}));
+        let expected =
+            "Would start now within the guarantee of pool default on gpu-0 (2 pods), gpu-1 (1 pod).";
+        assert_eq!(few.sentences(now()), [expected]);
+        let many = row("Running", json!({"pool": "a100", "nodes": nodes, "borrowed": true}));
+        let said = many.sentences(now()).concat();
+        assert!(
+            said.starts_with("Would start now on borrowed capacity of pool a100 on gpu-0 (1 pod), "),
+            "{said}"
+        );
+        assert!(said.ends_with("gpu-5 (6 pods) and 2 more nodes."), "{said}");
+    }
+
+    #[test]
+    fn what_waits_says_why_for_how_long_and_behind_what() {
+        let eta = json!({
+            "likely": "2026-11-24T10:40:00Z", "early": "2026-11-24T10:25:00Z", "late": "2026-11-24T11:10:00Z",
+            "message": "Rests on time limits.",
+            "place": {"pool": "default", "position": 2, "waiting": 2, "inFront": ["a/y"], "teamsInFront": 0},
+        });
+        let hidden = "a workload of team blue";
+        let more = json!({
+            "eta": eta, "pool": "default", "nodes": {"gpu-3": 2}, "borrowed": true,
+            "displaced": [hidden, "a/z", hidden],
+        });
+        assert_eq!(
+            row("Pending", more).sentences(now()),
+            [
+                "Would wait. NoRoom: Needs 8 nvidia.com/gpu; 5 are free.",
+                "Expected start in 40m0s, at 2026-11-24T10:40:00Z; earliest 2026-11-24T10:25:00Z, latest \
+                 2026-11-24T11:10:00Z, on borrowed capacity of pool default on gpu-3 (2 pods). Rests on time limits.",
+                "Position 2 of 2 that wait for pool default in team red; in front of it: a/y.",
+                "Would preempt 2 workloads of team blue, a/z.",
+            ]
+        );
+        let unknown = row("Pending", json!({}));
+        assert_eq!(unknown.sentences(now())[1], "No estimate: why.");
+        assert_eq!(unknown.without_start().sentences(now())[1], NOT_NOW);
+        let held = row("Held", json!({"message": "On hold: suspended by its user."}));
+        assert_eq!(held.sentences(now()), ["Would not be in the queue. On hold: suspended by its user."]);
+    }
+
+    #[test]
+    fn a_warning_is_one_short_line() {
+        assert_eq!(warning("One\ntwo."), "sluice: One two.");
+        let long = warning(&"größe ".repeat(60));
+        assert!(long.chars().count() <= LONGEST && long.ends_with("größe..."), "{long}");
+        assert!(warning(&"x".repeat(300)).chars().count() <= LONGEST);
+    }
+}
