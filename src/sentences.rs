@@ -6,7 +6,7 @@
 use crate::engine::types::Name;
 
 /// The sentence without names of workloads of other namespaces. `is_resource` knows the resources that the workload
-/// requests, whose names look alike; `team_of` gives the team of a namespace.
+/// requests, because their names look alike; `team_of` gives the team of a namespace.
 pub fn shown_in(
     own: &str,
     text: &str,

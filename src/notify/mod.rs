@@ -2,8 +2,8 @@
 //!
 //! The decision loop puts a transition into a bounded channel and goes on. Each endpoint has a queue and a task of its own, so
 //! that a slow one delays no other. What an endpoint does not accept is sent again, with rising pauses and the same ID. What
-//! does not fit a queue is dropped and counted. Nothing here is a decision, and losing it changes none: a transition whose
-//! leader is killed before the endpoint has accepted it is lost.
+//! does not fit a queue is dropped and counted. Nothing here is a decision, and losing it changes none: a transition is
+//! lost if its leader is killed before the endpoint has accepted it.
 
 mod line;
 mod message;

@@ -245,7 +245,7 @@ async fn what_can_never_start_is_said_at_create(world: &World) -> Result<()> {
     world.kubectl.ok(&["delete", "jobs", "--all", "--namespace=a"]).await.map(drop)
 }
 
-/// A Job of team a takes from the borrowers of team c, whose names it does not learn.
+/// A Job of team a takes from the borrowers of team c, and does not learn their names.
 async fn names_of_others_are_hidden(world: &World) -> Result<()> {
     for name in ["secret-1", "secret-2", "secret-3", "secret-4"] {
         world.kubectl.apply(&Job::new("c", name).gpus(4).manifest()).await?;
