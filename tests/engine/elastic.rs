@@ -47,6 +47,8 @@ struct Taken {
     after: u32,
     /// Whether the preemptor is within guarantee.
     reclaimed: bool,
+    /// The GPUs with which workloads of its team started earlier in the plan.
+    started: i64,
 }
 
 fn taken(cluster: &Cluster, before: &BTreeMap<WorkloadId, u32>, began: usize) -> Vec<Taken> {
@@ -54,8 +56,14 @@ fn taken(cluster: &Cluster, before: &BTreeMap<WorkloadId, u32>, began: usize) ->
         by.as_ref().is_some_and(|by| cluster.objects[by].team != cluster.objects[id].team)
     };
     let mut taken = Vec::new();
+    let mut started: BTreeMap<&Name, i64> = BTreeMap::new();
     for action in &cluster.log[began..] {
         let (id, after, reclaimed) = match action {
+            Action::Admit { workload, admission, .. } => {
+                let of = &cluster.objects[workload].team;
+                *started.entry(of).or_default() += gpus(cluster, workload, admission.pods);
+                continue;
+            }
             Action::Evict { workload, preemptor, reason, .. }
                 if *reason != EvictReason::Moved && of_another(workload, preemptor) =>
             {
@@ -68,7 +76,8 @@ fn taken(cluster: &Cluster, before: &BTreeMap<WorkloadId, u32>, began: usize) ->
             }
             _ => continue,
         };
-        taken.push(Taken { id: id.clone(), before: before[id], after, reclaimed });
+        let started = started.get(&cluster.objects[id].team).copied().unwrap_or_default();
+        taken.push(Taken { id: id.clone(), before: before[id], after, reclaimed, started });
     }
     taken
 }
@@ -103,13 +112,13 @@ proptest! {
                 if victim.reclaimed && gpus(&cluster, &victim.id, least) > guarantee {
                     continue;
                 }
-                let left: i64 = used[team]
+                let left: i64 = used[team] + victim.started
                     - taken
                         .iter()
                         .filter(|other| cluster.objects[&other.id].team == *team)
                         .map(|other| gpus(&cluster, &other.id, other.before - other.after))
                         .sum::<i64>();
-                let shrunk = used[team] - gpus(&cluster, &victim.id, victim.before - least);
+                let shrunk = used[team] + victim.started - gpus(&cluster, &victim.id, victim.before - least);
                 prop_assert!(
                     victim.after > 0 || shrunk > guarantee,
                     "{} goes, though shrinking it leaves {} of {} GPUs: {:?}",
