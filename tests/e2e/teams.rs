@@ -73,6 +73,12 @@ pub async fn show_usage(world: &World) -> Result<()> {
         if a.contains("2/1 (+1)") && b.contains("0/1") { Ok(()) } else { Err(format!("{a}{b}")) }
     })
     .await?;
+    let used = world.kubectl.run(&["delete", "team", "a", "--dry-run=server"], None).await?;
+    ensure!(
+        used.stderr.contains("Team a is in use: used of guaranteed 2/1 (+1)"),
+        "a Team in use is deleted with a warning: {}",
+        used.stderr
+    );
     let lower = r#"{"spec":{"quotas":[{"guaranteed":{"nvidia.com/gpu":0},"limit":{"nvidia.com/gpu":2}}]}}"#;
     world.kubectl.ok(&["patch", "team", "a", "--type=merge", "-p", lower]).await?;
     let note = eventually("an Event of the Team", patience(), async || {
