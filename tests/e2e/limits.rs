@@ -8,7 +8,7 @@ use sluice::view::{EtaRow, NodeRow, WhatIfRow, WorkloadRow};
 use sluice_harness::{User, World, eventually, patience};
 use tokio::process::Command;
 
-use crate::support::{Job, SLUICE, complete, nodes, quota, running, team_of};
+use crate::support::{Job, SLUICE, complete, items, nodes, quota, running, team_of};
 
 /// Output of the command line for the administrator, about all namespaces unless the arguments name one.
 pub async fn says(world: &World, arguments: &[&str]) -> Result<String> {
@@ -25,8 +25,8 @@ pub async fn says(world: &World, arguments: &[&str]) -> Result<String> {
 async fn expected(world: &World, name: &str) -> Result<EtaRow> {
     eventually(&format!("{name} has an expected start"), patience(), async || {
         let text = says(world, &["explain", &format!("a/{name}"), "--output=json"]).await;
-        let rows: Vec<WorkloadRow> = serde_json::from_str(&text.map_err(|error| error.to_string())?)
-            .map_err(|error| error.to_string())?;
+        let rows: Vec<WorkloadRow> =
+            items(&text.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
         match rows.first().and_then(|row| row.eta.clone()) {
             Some(eta) if eta.late.is_some() => Ok(eta),
             _ => Err(format!("{rows:?}")),
@@ -64,8 +64,8 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         world.kubectl.apply(&next.manifest()).await?;
         let eta = expected(world, "next").await?;
         the_run_in_the_way_has_an_end(world, &eta).await?;
-        let queue = says(world, &["queue"]).await?;
-        ensure!(queue.lines().any(|line| line.contains("next") && line.ends_with('s')), "{queue}");
+        let queue = says(world, &["queue", "--columns=name,eta", "--no-headers"]).await?;
+        ensure!(queue.lines().any(|line| line.starts_with("next ") && line.ends_with('s')), "{queue}");
         let explained = says(world, &["explain", "a/next"]).await?;
         ensure!(explained.contains("Expected    start in"), "{explained}");
         let same = says(world, &["explain", "job/next", "-n", "a"]).await?;
@@ -79,7 +79,7 @@ async fn a_job_that_waits_or_runs_too_long_fails_with_a_reason() {
         std::fs::write(&file, another.manifest())?;
         let file = file.display().to_string();
         let answer = says(world, &["what-if", "--file", &file, "--output=json"]).await?;
-        let row: WhatIfRow = serde_json::from_str(&answer)?;
+        let row: WhatIfRow = items(&answer)?.pop().context("a row")?;
         ensure!(
             row.head.team == "a" && row.head.queue == "patient" && row.head.state == "Pending",
             "{answer}"

@@ -13,10 +13,11 @@ use kube::{Api, Client, ResourceExt as _};
 use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
 use sluice::scenario::Scenario;
+use sluice::view::WhatIfRow;
 use sluice_harness::{JobView, World};
 
 use crate::limits::says;
-use crate::support::{Job, SLUICE, nodes, running, team};
+use crate::support::{Job, SLUICE, items, nodes, running, team};
 
 /// The numbers of pods on the record of each Job in turn, and the evictions of each.
 #[derive(Clone, Debug, Default)]
@@ -96,11 +97,9 @@ async fn foretold(world: &World, job: &Job) -> Result<(BTreeMap<String, u32>, BT
     let file = world.cluster.scratch()?.join("asked.yaml");
     std::fs::write(&file, job.manifest())?;
     let answer = says(world, &["what-if", "--file", &file.display().to_string(), "--output=json"]).await?;
-    let answer: serde_json::Value = serde_json::from_str(&answer).context("what-if answers in JSON")?;
-    let nodes = serde_json::from_value(answer["nodes"].clone()).context("nodes")?;
-    let displaced: BTreeSet<String> =
-        serde_json::from_value(answer["displaced"].clone()).context("displaced")?;
-    Ok((nodes, displaced.iter().map(|label| label.trim_start_matches("a/").to_owned()).collect()))
+    let row: WhatIfRow = items(&answer)?.pop().context("what-if has an answer")?;
+    let victims = row.displaced.iter().map(|label| label.trim_start_matches("a/").to_owned());
+    Ok((row.nodes.clone(), victims.collect()))
 }
 
 /// The simulator's outcome for the same objects, each applied when the cluster admitted it, and the owner at that time.

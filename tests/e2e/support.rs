@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sluice_harness::{View, World};
 
 /// The program under test.
@@ -251,4 +253,10 @@ pub async fn queued(world: &World, namespace: &str, count: usize) -> Result<View
             if queued == count { Ok(()) } else { Err(view.summary(namespace)) }
         })
         .await
+}
+
+/// The items of a document that a command has printed.
+pub fn items<T: DeserializeOwned>(text: &str) -> serde_json::Result<Vec<T>> {
+    let mut document: Value = serde_json::from_str(text)?;
+    serde_json::from_value(document["items"].take())
 }

@@ -16,7 +16,7 @@ use sluice_harness::{Outcome, User, View, World, eventually, patience};
 
 use crate::command::answered;
 use crate::kinds::{definition, serve};
-use crate::support::{Job, SLUICE, namespace, nodes, quota, running, team, team_of};
+use crate::support::{Job, SLUICE, items, namespace, nodes, quota, running, team, team_of};
 
 /// The warnings of Sluice in the output of kubectl, without their beginning.
 fn warnings(outcome: &Outcome) -> Vec<String> {
@@ -44,7 +44,7 @@ async fn what_if(world: &World, file: &Path) -> Result<WhatIfRow> {
     let admin = world.cluster.kubeconfig(User::Admin);
     let file = file.display().to_string();
     let answer = answered(&admin, &["what-if", "--file", &file, "--output", "json"]).await?;
-    Ok(serde_json::from_str(&answer)?)
+    items(&answer)?.pop().context("what-if has an answer")
 }
 
 fn written(world: &World, job: &Job) -> Result<PathBuf> {
@@ -419,6 +419,6 @@ async fn predicted_and_seen(world: &World, job: &Job) -> Result<&'static str> {
 async fn explain(world: &World, (namespace, name): &(String, String)) -> Result<Option<WorkloadRow>> {
     let admin = world.cluster.kubeconfig(User::Admin);
     let answer = answered(&admin, &["explain", name, "--namespace", namespace, "--output", "json"]).await?;
-    let rows: Vec<WorkloadRow> = serde_json::from_str(&answer)?;
+    let rows: Vec<WorkloadRow> = items(&answer)?;
     Ok(rows.into_iter().next())
 }
