@@ -70,7 +70,7 @@ e2e: cluster ## run the tests on a real control plane, two at a time
 
 web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check
 	tests/harness/need.sh chromium
-	cargo test --test web -- --ignored
+	cargo test --test web
 
 cluster-up: need ## start a local control plane
 	@"$(cluster_tool)" up

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use jiff::Timestamp;
@@ -42,7 +42,7 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::forecast::{Forecaster, Unanswered};
 use crate::view::{Accelerators, TeamsRow, WorkloadRow};
 use crate::webhook::body::{self, Budget, Unread};
-use crate::webhook::review::{Request, ReviewRequest, ReviewResponse, Verdict};
+use crate::webhook::review::{Request, ReviewResponse, Verdict};
 
 /// The longest time for an answer; below `timeoutSeconds` of the webhook configuration. A what-if result takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(13);
@@ -126,15 +126,9 @@ async fn with_path(
 
 async fn reviewed(state: &AskState, path: Option<String>, request: HttpRequest) -> Json<ReviewResponse> {
     let began = Instant::now();
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let read = match body::read(request.into_body(), length, &state.turns.budget).await {
-        Ok(read) => read,
+    let (request, _read) = match body::review(request, &state.turns.budget).await {
+        Ok(review) => review,
         Err(unread) => return Json(undecoded(unread)),
-    };
-    let request = match serde_json::from_slice::<ReviewRequest>(&read.bytes) {
-        Ok(review) => review.request,
-        Err(error) => return Json(undecoded(body::undecoded(&read.bytes, &error))),
     };
     let uid = request.uid.clone();
     let user = request.user_info.username.clone();

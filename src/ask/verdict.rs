@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header;
 use axum::routing::post;
 use axum::{Json, Router};
 use jiff::Timestamp;
@@ -24,7 +23,7 @@ use crate::directory::{Directory, SharedDirectory};
 use crate::forecast::{Foreseen, Said, Verdicts};
 use crate::view::warning;
 use crate::webhook::body::{self, Budget, Unread};
-use crate::webhook::review::{Request, ReviewRequest, ReviewResponse, Verdict};
+use crate::webhook::review::{Request, ReviewResponse, Verdict};
 
 /// The longest time for a verdict; below `timeoutSeconds` of the webhook configuration.
 const TIMEOUT: Duration = Duration::from_millis(700);
@@ -99,15 +98,9 @@ async fn with_path(
 
 async fn reviewed(state: &VerdictState, path: &str, request: HttpRequest) -> Json<ReviewResponse> {
     let began = Instant::now();
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let read = match body::read(request.into_body(), length, &state.budget).await {
-        Ok(read) => read,
+    let (request, _read) = match body::review(request, &state.budget).await {
+        Ok(review) => review,
         Err(unread) => return Json(undecoded(unread)),
-    };
-    let request = match serde_json::from_slice::<ReviewRequest>(&read.bytes) {
-        Ok(review) => review.request,
-        Err(error) => return Json(undecoded(body::undecoded(&read.bytes, &error))),
     };
     let uid = request.uid.clone();
     let (outcome, warnings) = if state.proof.accepts_path(path) {

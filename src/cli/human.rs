@@ -2,6 +2,8 @@
 
 use crate::view::{Amounts, is_gpu};
 
+pub use crate::view::counted as pods;
+
 /// Seconds in their two largest units: `3d7h`.
 #[must_use]
 pub fn span(seconds: i64) -> String {
@@ -33,12 +35,6 @@ pub fn amounts(amounts: &Amounts) -> String {
     });
     let others = others.into_iter().map(|(resource, amount)| format!("{resource} {amount}"));
     gpus.chain(others).collect::<Vec<_>>().join(", ")
-}
-
-/// A number of pods: `1 pod`.
-#[must_use]
-pub fn pods(pods: u32) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 #[cfg(test)]

@@ -8,11 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
+use axum::extract::Request as HttpRequest;
+use axum::http::header;
 use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
+
+use super::review::{Request, ReviewRequest};
 
 /// The largest body in bytes. The API server accepts objects of 3 MiB; an update carries two, with the envelope.
 pub const BODY_LIMIT: usize = 7 << 20;
@@ -69,6 +73,28 @@ pub enum Unread {
     Undecoded(String, String),
     /// It ended early, or is no review.
     Broken(String, String),
+}
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// Why it is not to be decoded.
+pub async fn of(request: HttpRequest, budget: &Budget) -> Result<Read, Unread> {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    read(request.into_body(), length, budget).await
+}
+
+/// Reads and decodes the review in a request. Its share of the budget is held with the text.
+///
+/// # Errors
+/// Why there is none.
+pub async fn review(request: HttpRequest, budget: &Budget) -> Result<(Request, Read), Unread> {
+    let read = of(request, budget).await?;
+    match serde_json::from_slice::<ReviewRequest>(&read.bytes) {
+        Ok(review) => Ok((review.request, read)),
+        Err(error) => Err(undecoded(&read.bytes, &error)),
+    }
 }
 
 /// Reads a body of this length, if it states one.

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
@@ -182,9 +182,7 @@ async fn answer(
     request: HttpRequest,
     decide: fn(&View<'_>, &Request) -> Verdict,
 ) -> Answer {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let read = body::read(request.into_body(), length, &state.budget).await;
+    let read = body::of(request, &state.budget).await;
     let began = Instant::now();
     let (verdict, response) = match &read {
         Ok(read) => judged(state, review, &read.bytes, decide).await,

@@ -122,7 +122,6 @@ const PAGES: [(&str, &str); 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Chromium: make web-check"]
 async fn every_page_works_in_a_browser() {
     World::run_with("web-check", Options::new(SLUICE), 1, async |world| {
         world.apply(&load()).await?;
