@@ -238,6 +238,7 @@ mod tests {
             weight: 1,
             queues: Vec::new(),
             fair_users: false,
+            budget: None,
         }
     }
 

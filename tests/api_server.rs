@@ -338,6 +338,7 @@ impl Writer {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at: Time(1_800_000_000_000),
         };
         self.patch(&format!("job/{name}"), None, |managed, version| {

@@ -180,6 +180,7 @@ impl World {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at,
         };
         self.items.insert(number, Item { request, submitted: at, stage: Stage::Runs(admission) });
@@ -479,6 +480,7 @@ fn teams(size: Size) -> Vec<Team> {
             Queue { name: "batch".into(), min_runtime: Duration::from_secs(600), ..Queue::fallback() },
         ],
         fair_users: false,
+        budget: None,
     };
     let submitters = (0..size.teams).map(|index| {
         let group = index / SIBLINGS;

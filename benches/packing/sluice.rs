@@ -73,6 +73,7 @@ impl Sluice {
             // Running pods are not moved, as with all compared policies.
             queues: vec![Queue { preemptible: false, ..Queue::fallback() }],
             fair_users: false,
+            budget: None,
         };
         engine.apply(Event::TeamApplied(team), Time(0));
         engine.plan(Time(0));

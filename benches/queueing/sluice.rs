@@ -66,6 +66,7 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
             )]),
             weight: 1,
             fair_users: false,
+            budget: None,
             queues: vec![Queue {
                 min_runtime: choice.min_runtime,
                 fair_share_window: FairShareWindow::For(choice.window),

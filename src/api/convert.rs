@@ -11,7 +11,9 @@ use kube::ResourceExt;
 use thiserror::Error;
 
 use super::node_pool::NodePool;
-use super::team::{OnMaxWait, OnPodLoss, OnUnreachable, Paused, Quantities, Team, TeamQueue, TeamQuota};
+use super::team::{
+    BudgetPeriod, OnExhausted, OnMaxWait, OnPodLoss, OnUnreachable, Paused, Quantities, Team, TeamBudget, TeamQueue, TeamQuota,
+};
 use super::values::{duration, is_dns_label};
 use crate::engine::types;
 use crate::engine::types::amount::{Amount, ResourceList, ResourceName};
@@ -96,7 +98,29 @@ fn convert_team(name: &str, team: &Team) -> Result<types::Team, Problem> {
         weight,
         queues,
         fair_users: spec.fair_users,
+        budget: spec.budget.as_ref().map(convert_budget).transpose()?,
     })
+}
+
+fn convert_budget(budget: &TeamBudget) -> Result<types::Budget, Problem> {
+    let amount = Amount::parse(&budget.amount.0)
+        .map_err(|error| Problem::new("spec.budget.amount", error.to_string()))?;
+    if amount <= Amount::ZERO {
+        return Err(Problem::new("spec.budget.amount", "the amount must be more than 0"));
+    }
+    let period = match budget.period {
+        BudgetPeriod::Day => types::Period::Day,
+        BudgetPeriod::Week => types::Period::Week,
+        BudgetPeriod::Month => types::Period::Month,
+        BudgetPeriod::Quarter => types::Period::Quarter,
+        BudgetPeriod::Never => types::Period::Never,
+    };
+    let on_exhausted = match budget.on_exhausted {
+        OnExhausted::Notify => types::OnExhausted::Notify,
+        OnExhausted::BorrowOnly => types::OnExhausted::BorrowOnly,
+        OnExhausted::Hold => types::OnExhausted::Hold,
+    };
+    Ok(types::Budget { amount, period, on_exhausted })
 }
 
 fn convert_quota(path: &str, quota: &TeamQuota) -> Result<types::Quota, Problem> {

@@ -31,6 +31,9 @@ pub struct Record {
     /// Whether the workload is not evicted for the fair share of another team in this run, because its last run was.
     #[serde(default, skip_serializing_if = "is_false")]
     pub spared: bool,
+    /// Whether the workload started on idle capacity beyond the budget of a team, so that no guarantee protects it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unfunded: bool,
     /// The group of the pod, if it has one. The other fields then describe the whole group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
@@ -114,6 +117,7 @@ impl From<&Admission> for Record {
             wanted: None,
             share: admission.share.map(written),
             spared: admission.spared,
+            unfunded: admission.unfunded,
             group: None,
             done: None,
             failed: 0,
@@ -140,6 +144,7 @@ impl From<&Record> for Admission {
             borrowed: record.borrowed,
             share: record.share.as_deref().and_then(|share| Amount::parse(share).ok()),
             spared: record.spared,
+            unfunded: record.unfunded,
             at: time(record.at),
         }
     }

@@ -27,6 +27,16 @@ pub fn quantities(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// One quantity above 0. Numbers and strings are both accepted.
+pub fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "maxLength": 32, "pattern": QUANTITY})
+}
+
+/// A quantity that only Sluice writes, without bounds.
+pub fn shown_quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true})
+}
+
 /// Quantities that only Sluice writes, without bounds.
 pub fn shown_quantities(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}})
@@ -35,6 +45,11 @@ pub fn shown_quantities(_: &mut SchemaGenerator) -> Schema {
 /// The rule that no quantity is negative.
 pub fn not_negative() -> Rule {
     Rule::new("self.all(r, !string(self[r]).startsWith('-'))").message("a quantity must not be negative")
+}
+
+/// The rule that a quantity is above 0.
+pub fn above_zero() -> Rule {
+    Rule::new("quantity(string(self)).isGreaterThan(quantity('0'))").message("the amount must be more than 0")
 }
 
 /// The rule that every weight is above 0.

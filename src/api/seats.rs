@@ -63,6 +63,7 @@ mod tests {
             wanted: None,
             share: None,
             spared: false,
+            unfunded: false,
             group: None,
             done: done.map(Into::into),
             failed: 0,

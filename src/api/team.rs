@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::notify::Endpoint;
 use super::schema;
+use crate::engine::types::amount::Amount;
 
 /// Quantities by resource name.
 pub type Quantities = std::collections::BTreeMap<String, Quantity>;
@@ -18,6 +19,9 @@ pub const CONDITION_READY: &str = "Ready";
 pub const CONDITION_OVERCOMMITTED: &str = "Overcommitted";
 /// Condition that is true while pods that were never admitted are charged to the team.
 pub const CONDITION_UNADMITTED: &str = "Unadmitted";
+
+/// Condition of a team with a budget that is true while nothing is left of it.
+pub const CONDITION_EXHAUSTED: &str = "Exhausted";
 
 /// The quotas and queues of a team.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +57,13 @@ pub const CONDITION_UNADMITTED: &str = "Unadmitted";
         description = "The limit of each resource that has one"
     ),
     printcolumn(
+        name = "Budget",
+        type_ = "string",
+        json_path = ".status.budget.usage",
+        priority = 1,
+        description = "Used of the budget, in GPU-hours of the present period"
+    ),
+    printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#
@@ -86,6 +97,9 @@ pub struct TeamSpec {
     /// Fair sharing between users: among workloads of equal priority, the user with the least usage goes first.
     #[serde(default)]
     pub fair_users: bool,
+    /// What the team and the teams below it may use in a period, in GPU-hours. Running work is never ended for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<TeamBudget>,
     /// Queues of the team; the first is the default. Without a list the team has one preemptible queue "default".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -94,6 +108,53 @@ pub struct TeamSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub notify: Vec<Endpoint>,
+}
+
+/// What a team and the teams below it may use in a period.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TeamBudget {
+    /// GPU-hours: GPUs × hours of all that is charged to the team and to the teams below it. In a NodePool with weights their
+    /// worth in its currency counts, and without GPUs every other device.
+    #[schemars(schema_with = "schema::quantity")]
+    #[x_kube(validation = schema::above_zero())]
+    pub amount: Quantity,
+    /// The calendar period, in UTC, at whose start the budget is full again: Day, Week (from Monday), Month, Quarter, or Never.
+    #[serde(default)]
+    pub period: BudgetPeriod,
+    /// What follows for a workload that the rest of the budget does not cover; with a time limit, its GPUs × the limit must be
+    /// left. Notify: nothing but conditions, alerts and notifications. BorrowOnly: it starts only on idle capacity, after every
+    /// other borrower, and no guarantee protects it. Hold: it waits for the next period.
+    #[serde(default)]
+    pub on_exhausted: OnExhausted,
+}
+
+/// The period of a budget.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BudgetPeriod {
+    /// A day.
+    Day,
+    /// A week, from Monday.
+    Week,
+    /// A calendar month.
+    #[default]
+    Month,
+    /// Three calendar months, from January, April, July and October.
+    Quarter,
+    /// It is never full again.
+    Never,
+}
+
+/// What follows once a budget is spent.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnExhausted {
+    /// It is said.
+    #[default]
+    Notify,
+    /// Workloads start only on idle capacity.
+    BorrowOnly,
+    /// No workload starts.
+    Hold,
 }
 
 /// Quota of a team in one pool.
@@ -287,14 +348,51 @@ pub struct TeamStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["pool"]))]
     pub pools: Vec<PoolUsage>,
+    /// What was used of the budget, if the team has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetStatus>,
     /// The time up to which the pools' decayedUsage is decayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decayed_at: Option<Time>,
     /// Conditions. `Ready`: the configuration is valid. `Overcommitted`: guarantees exceed the capacity of a pool.
-    /// `Unadmitted`: pods that were never admitted are charged to the team.
+    /// `Unadmitted`: pods that were never admitted are charged to the team. `Exhausted`: nothing is left of its budget.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// What was used of a budget. Written when it has moved by a hundredth of the budget, after five minutes, with other changes of
+/// the status, and when a leader ends. Decisions count it, and what runs now since `at`.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetStatus {
+    /// Used of the amount, and its part, e.g. 1200.5/10000 (12 %).
+    #[serde(default)]
+    pub usage: String,
+    /// GPU-hours used since the start of the period.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::shown_quantity")]
+    pub used: Quantity,
+    /// GPU-hours that running work with time limits may still use.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::shown_quantity")]
+    pub committed: Quantity,
+    /// The start of the period. Not set for a budget that is never full again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_start: Option<Time>,
+    /// The end of the period, when the budget is full again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill: Option<Time>,
+    /// The time up to which was counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
+}
+
+/// GPU-hours as a quantity with a decimal point, which people read more easily than thousandths.
+#[must_use]
+pub fn hours(amount: Amount) -> String {
+    let (whole, part) = (amount.as_milli() / 1_000, (amount.as_milli() % 1_000).abs());
+    format!("{whole}.{part:03}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Quota and usage of a team in one pool.

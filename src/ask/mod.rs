@@ -409,6 +409,7 @@ async fn team_rows(
                 TeamsRow::Team(row) => row.team == team,
                 TeamsRow::Queue(row) => row.team == team,
                 TeamsRow::Unadmitted(row) => row.team == team,
+                TeamsRow::Budget(row) => row.team == team,
                 TeamsRow::Overcommitment { .. } => false,
             });
         }
@@ -426,6 +427,7 @@ async fn team_rows(
                 TeamsRow::Queue(row) => format!("2/{}/{}", row.team, row.queue),
                 TeamsRow::Overcommitment { .. } => format!("3/{at:08}"),
                 TeamsRow::Unadmitted(_) => format!("4/{at:08}"),
+                TeamsRow::Budget(row) => format!("5/{}", row.team),
             },
             row,
         });

@@ -227,6 +227,7 @@ mod tests {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at: Time(7),
         }
     }
@@ -257,6 +258,7 @@ mod tests {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at: Time(at),
         };
         let record = |at: i64| serde_json::to_string(&Record::from(&admission(at))).expect("a record");

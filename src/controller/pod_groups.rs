@@ -87,6 +87,7 @@ mod tests {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at: Time(7),
         };
         let action = Action::Admit { workload: group.workload.id.clone(), admission, message: "why".into() };

@@ -8,10 +8,10 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::status::Report;
 use crate::cluster::target::Managed;
 use crate::engine::Engine;
-use crate::engine::types::{Name, Observed, Workload};
+use crate::engine::types::{Name, Observed, Time, Workload};
 use crate::metrics::Figures;
 use crate::view::{
-    Accelerators, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead, WorkloadRow,
+    Accelerators, BudgetRow, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead, WorkloadRow,
 };
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them
@@ -127,7 +127,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
         row
     };
     match question {
-        Question::Teams(to) => drop(to.send(teams(engine))),
+        Question::Teams(to) => drop(to.send(teams(engine, at))),
         Question::Nodes(accelerators, to) => {
             let context = NodeContext::new(engine, counted(&accelerators, engine), at);
             let rows = engine.nodes().iter().map(|node| NodeRow::new(node, &context)).collect();
@@ -161,11 +161,11 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
             }));
         }
         Question::Changes(to) => drop(to.send(engine.changes())),
-        Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine)))),
+        Question::Figures(to) => drop(to.send(mirror.complete().then(|| figures(engine, at)))),
         Question::Report(to) => {
             let report = (leads && mirror.complete()).then(|| Report {
-                at: now().0,
-                figures: figures(engine),
+                at: at.0,
+                figures: figures(engine, at),
                 teams: mirror
                     .teams()
                     .map(|(name, generation, fault)| (name.to_string(), (generation, fault)))
@@ -190,7 +190,7 @@ fn counted(accelerators: &Accelerators, engine: &Engine) -> Accelerators {
     accelerators.with_quotas(listed.iter().map(|resource| &**resource))
 }
 
-fn figures(engine: &Engine) -> Figures {
+fn figures(engine: &Engine, now: Time) -> Figures {
     Figures {
         teams: engine.teams(),
         queues: engine.queues(),
@@ -198,10 +198,11 @@ fn figures(engine: &Engine) -> Figures {
         oldest_within_guarantee: engine.oldest_within_guarantee(),
         overcommitments: engine.overcommitments(),
         unadmitted: engine.unadmitted(),
+        budgets: engine.budgets(now),
     }
 }
 
-fn teams(engine: &Engine) -> Teams {
+fn teams(engine: &Engine, now: Time) -> Teams {
     let told = |over: crate::engine::types::Overcommitment| match over.team {
         Some(team) => format!("{team} in {}: {}", over.pool, over.message),
         None => format!("{}: {}", over.pool, over.message),
@@ -211,5 +212,6 @@ fn teams(engine: &Engine) -> Teams {
         queues: engine.queues().into_iter().map(QueueRow::from).collect(),
         overcommitments: engine.overcommitments().into_iter().map(told).collect(),
         unadmitted: engine.unadmitted().iter().map(UnadmittedRow::from).collect(),
+        budgets: engine.budgets(now).iter().map(BudgetRow::from).collect(),
     }
 }

@@ -10,7 +10,7 @@ use prometheus::{
 
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{
-    EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView, UnadmittedView,
+    BudgetView, EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView, UnadmittedView,
 };
 use crate::engine::types::{Name, Time};
 use crate::view::Accelerators;
@@ -36,6 +36,8 @@ pub struct Metrics {
     pub waited_too_long: IntCounterVec,
     /// Quota and usage of each team.
     pub team_resources: GaugeVec,
+    /// Budgets, and what is used of them.
+    pub team_budget: GaugeVec,
     /// Seconds from submission to first admission.
     pub time_to_start: HistogramVec,
     /// Seconds from admission to eviction.
@@ -136,6 +138,14 @@ impl Metrics {
                 Opts::new("sluice_team_resources", "Quota and usage of a team in a pool, in base units."),
                 &["team", "pool", "resource", "kind"],
             )?,
+            team_budget: GaugeVec::new(
+                Opts::new(
+                    "sluice_team_budget_gpu_hours",
+                    "Budget of a team for the present period, what is used of it, and what running work with time limits may \
+                     still use, in GPU-hours.",
+                ),
+                &["team", "kind"],
+            )?,
             time_to_start: HistogramVec::new(
                 HistogramOpts::new(
                     "sluice_time_to_start_seconds",
@@ -221,7 +231,7 @@ impl Metrics {
         let build =
             IntGaugeVec::new(Opts::new("sluice_build_info", "Version of this replica."), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 22] = [
+        let all: [Box<dyn Collector>; 23] = [
             Box::new(self.queue_depth.clone()),
             Box::new(self.queue_oldest_wait.clone()),
             Box::new(self.admitted.clone()),
@@ -230,6 +240,7 @@ impl Metrics {
             Box::new(self.failed.clone()),
             Box::new(self.waited_too_long.clone()),
             Box::new(self.team_resources.clone()),
+            Box::new(self.team_budget.clone()),
             Box::new(self.time_to_start.clone()),
             Box::new(self.evicted_after.clone()),
             Box::new(self.owed_oldest_wait.clone()),
@@ -284,6 +295,7 @@ impl Metrics {
         );
         self.read_queues(&figures.queues, now);
         self.read_teams(&figures.teams);
+        self.read_budgets(&figures.budgets);
         self.read_guarantees(figures, now);
         self.read_nodes(&figures.nodes, &self.accelerators.with_quotas_of(&figures.teams));
     }
@@ -317,6 +329,17 @@ impl Metrics {
                 for (resource, amount) in list {
                     set(kind, resource, amount.as_units_lossy());
                 }
+            }
+        }
+    }
+
+    fn read_budgets(&self, budgets: &[BudgetView]) {
+        self.team_budget.reset();
+        for view in budgets {
+            let amounts =
+                [("amount", view.budget.amount), ("used", view.used), ("committed", view.committed)];
+            for (kind, amount) in amounts {
+                self.team_budget.with_label_values(&[&*view.team, kind]).set(amount.as_units_lossy());
             }
         }
     }
@@ -462,6 +485,8 @@ pub struct Figures {
     pub overcommitments: Vec<Overcommitment>,
     /// Pods that were never admitted and are charged to their team.
     pub unadmitted: Vec<UnadmittedView>,
+    /// Every budget.
+    pub budgets: Vec<BudgetView>,
 }
 
 impl Figures {

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
-use crate::engine::types::amount::ResourceList;
+use crate::api::team::hours;
+use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
 use crate::engine::types::{
-    NodeView, QueueView, Reason, ReservationView, State, TeamView, UnadmittedView, Verdict,
+    BudgetView, NodeView, QueueView, Reason, ReservationView, State, TeamView, UnadmittedView, Verdict,
 };
 
 pub use accelerators::{Accelerators, is_gpu};
@@ -124,6 +125,9 @@ pub struct Teams {
     /// Pods that were never admitted and are charged to their team.
     #[serde(default)]
     pub unadmitted: Vec<UnadmittedRow>,
+    /// The budgets of the teams that have one.
+    #[serde(default)]
+    pub budgets: Vec<BudgetRow>,
 }
 
 /// One row of what is known about teams, so that an answer of many teams comes in parts.
@@ -141,17 +145,20 @@ pub enum TeamsRow {
     },
     /// Pods that were never admitted and are charged to their team.
     Unadmitted(UnadmittedRow),
+    /// A budget.
+    Budget(BudgetRow),
 }
 
 impl Teams {
     /// The rows, in the order of the fields.
     #[must_use]
     pub fn into_rows(self) -> Vec<TeamsRow> {
-        let Self { teams, queues, overcommitments, unadmitted } = self;
+        let Self { teams, queues, overcommitments, unadmitted, budgets } = self;
         let over = overcommitments.into_iter().map(|message| TeamsRow::Overcommitment { message });
         let queues = queues.into_iter().map(TeamsRow::Queue);
         let rows = teams.into_iter().map(TeamsRow::Team).chain(queues).chain(over);
-        rows.chain(unadmitted.into_iter().map(TeamsRow::Unadmitted)).collect()
+        let rows = rows.chain(unadmitted.into_iter().map(TeamsRow::Unadmitted));
+        rows.chain(budgets.into_iter().map(TeamsRow::Budget)).collect()
     }
 }
 
@@ -164,9 +171,56 @@ impl FromIterator<TeamsRow> for Teams {
                 TeamsRow::Queue(row) => all.queues.push(row),
                 TeamsRow::Overcommitment { message } => all.overcommitments.push(message),
                 TeamsRow::Unadmitted(row) => all.unadmitted.push(row),
+                TeamsRow::Budget(row) => all.budgets.push(row),
             }
         }
         all
+    }
+}
+
+/// The budget of a team.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BudgetRow {
+    /// The team.
+    pub team: String,
+    /// GPU-hours in a period.
+    pub amount: String,
+    /// The period: `Day`, `Week`, `Month`, `Quarter` or `Never`.
+    pub period: String,
+    /// What follows for work that the rest does not cover: `Notify`, `BorrowOnly` or `Hold`.
+    pub on_exhausted: String,
+    /// GPU-hours that the team and the teams below it used in the present period.
+    pub used: String,
+    /// GPU-hours that running work with time limits may still use.
+    pub committed: String,
+    /// What is used and committed, as parts of the amount in per cent.
+    pub used_percent: u32,
+    /// The part that is committed.
+    pub committed_percent: u32,
+    /// The day on which the budget is full again, in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refill: Option<String>,
+}
+
+impl From<&BudgetView> for BudgetRow {
+    fn from(view: &BudgetView) -> Self {
+        let amount = view.budget.amount;
+        let percent = |part: Amount| {
+            let percent = i128::from(part.as_milli()) * 100 / i128::from(amount.as_milli().max(1));
+            u32::try_from(percent).unwrap_or(u32::MAX)
+        };
+        Self {
+            team: view.team.to_string(),
+            amount: hours(amount),
+            period: view.budget.period.name().to_owned(),
+            on_exhausted: view.budget.on_exhausted.name().to_owned(),
+            used: hours(view.used),
+            committed: hours(view.committed),
+            used_percent: percent(view.used),
+            committed_percent: percent(view.committed),
+            refill: view.refill.clone(),
+        }
     }
 }
 

@@ -62,6 +62,7 @@ mod tests {
             weight: 1,
             queues: vec![Queue::fallback()],
             fair_users: false,
+            budget: None,
         };
         Directory {
             complete: true,

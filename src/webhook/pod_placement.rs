@@ -99,6 +99,7 @@ mod tests {
             wanted: None,
             share: None,
             spared: false,
+            unfunded: false,
             group: None,
             done: Some(String::new()),
             failed: 0,

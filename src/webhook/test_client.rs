@@ -36,6 +36,7 @@ pub(crate) fn directory() -> Directory {
                 weight: 1,
                 queues: vec![queue("training"), queue("serving")],
                 fair_users: false,
+                budget: None,
             },
         )]
         .into(),

@@ -73,6 +73,7 @@ fn after(world: &World, set: &[WorkloadId], preemptor: &Job, placement: &Placeme
         borrowed: false,
         share: None,
         spared: false,
+        unfunded: false,
         at: world.now,
     };
     let running = Job { phase: Phase::Running(admission), ..preemptor.clone() };

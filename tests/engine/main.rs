@@ -3,6 +3,7 @@
 
 mod asked;
 mod backfill;
+mod budgets;
 mod cases;
 mod constraints;
 mod currency;

@@ -140,6 +140,7 @@ fn a_job_of_no_pods_waits_for_its_user_to_scale_it_up() {
         borrowed: false,
         share: None,
         spared: false,
+        unfunded: false,
         at: Time(0),
     };
     let none = Admission { nodes: [].into(), pods: 0, ..admission.clone() };

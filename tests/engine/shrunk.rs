@@ -25,6 +25,7 @@ fn engine(ending: bool) -> (Engine, Pod) {
         borrowed: false,
         share: None,
         spared: false,
+        unfunded: false,
         at: Time(0),
     };
     let state = Observed::Admitted(admission);

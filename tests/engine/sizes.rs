@@ -45,6 +45,7 @@ fn team(name: &str, guaranteed: i64) -> Event {
         weight: 1,
         queues: vec![queue("train", 0, true), queue("first", 10, true), queue("stay", 0, false)],
         fair_users: false,
+        budget: None,
     })
 }
 

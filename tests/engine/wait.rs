@@ -29,6 +29,7 @@ fn admission(at: Time) -> Admission {
         borrowed: false,
         share: None,
         spared: false,
+        unfunded: false,
         at,
     }
 }

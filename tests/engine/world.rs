@@ -126,6 +126,7 @@ pub fn team(name: &str, parent: Option<&str>, guaranteed: i64, limit: Option<i64
         quotas: BTreeMap::from([("default".into(), quota)]),
         weight: 1,
         fair_users: false,
+        budget: None,
         queues: vec![
             Queue { name: "train".into(), ..always.clone() },
             Queue { name: "fixed".into(), preemptible: false, ..always.clone() },

@@ -228,6 +228,7 @@ fn directory(index: usize) -> Directory {
         weight: 1,
         queues: vec![queue("training"), queue("serving")],
         fair_users: false,
+        budget: None,
     };
     let class = |value, preempts, stands_for: Option<&str>| Class {
         uid: "c".into(),

@@ -223,6 +223,7 @@ fn the_template_pins_where_that_is_enough() {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at: Time(0),
         };
         pin(&mirror, &managed, &admission)

@@ -17,7 +17,7 @@ use crate::api::team;
 use crate::api::values::duration;
 use crate::directory::Membership;
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{Name, PastUsage, Pool, Team, Time};
+use crate::engine::types::{BudgetUsed, Name, PastUsage, Pool, Team, Time};
 
 /// The most resources of one pool that a status is read for.
 const MOST_RESOURCES: usize = 256;
@@ -41,6 +41,8 @@ pub struct TeamSeen {
     pub version: u64,
     /// What it borrowed in the past, as last written in its status.
     pub past: Option<PastUsage>,
+    /// What was used of its budget, as last written in its status.
+    pub budget: Option<BudgetUsed>,
 }
 
 /// A node pool.
@@ -88,6 +90,7 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
         generation: object.metadata.generation,
         version: version(&object.metadata),
         past: object.status.as_ref().and_then(|status| past_usage(object, status)),
+        budget: object.status.as_ref().and_then(|status| budget_used(object, status)),
     })
 }
 
@@ -105,6 +108,17 @@ fn past_usage(object: &team::Team, status: &team::TeamStatus) -> Option<PastUsag
         team: object.name_any().as_str().into(),
         pools: status.pools.iter().map(read).collect(),
         at,
+    })
+}
+
+/// What a status says was used of the budget. What cannot be read there counts as nothing.
+fn budget_used(object: &team::Team, status: &team::TeamStatus) -> Option<BudgetUsed> {
+    let budget = status.budget.as_ref()?;
+    Some(BudgetUsed {
+        team: object.name_any().as_str().into(),
+        used: Amount::parse(&budget.used.0).ok()?.max(Amount::ZERO),
+        since: budget.period_start.as_ref().map(instant),
+        at: instant(budget.at.as_ref()?),
     })
 }
 

@@ -36,6 +36,7 @@ fn record(nodes: &[&str]) -> Record {
         wanted: None,
         share: None,
         spared: false,
+        unfunded: false,
         group: None,
         done: None,
         failed: 0,

@@ -23,6 +23,9 @@ pub fn admit(
     let mut message = explain::admitted(&scheduler.state, waiting, pool, beyond);
     let less = scheduler.state.get(&waiting.id).map(|info| explain::less(info, waiting.share));
     message.push_str(&less.unwrap_or_default());
+    if waiting.unfunded {
+        message.push_str(explain::UNFUNDED);
+    }
     let nodes = placement.iter().map(|(node, pods)| (scheduler.state.nodes.name(*node).clone(), *pods));
     let admission = Admission {
         pool: scheduler.state.quotas.pool_name(pool).clone(),
@@ -30,6 +33,7 @@ pub fn admit(
         pods: placement.values().sum(),
         borrowed,
         share: waiting.share,
+        unfunded: waiting.unfunded,
         spared: scheduler.state.get(&waiting.id).is_some_and(|info| info.workload.evicted_for_fair_share),
         at: now,
     };

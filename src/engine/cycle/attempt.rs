@@ -20,6 +20,9 @@ struct Options {
     pools: Vec<(PoolId, Arc<[NodeId]>)>,
     /// The pools in which a reservation withholds free capacity, with the verdict that names it.
     withheld: BTreeMap<PoolId, Verdict>,
+    /// The pools in which a budget does not cover the workload, so that nothing is preempted for it, with the verdict that
+    /// names the budget.
+    unfunded: BTreeMap<PoolId, Verdict>,
 }
 
 /// Attempts a workload; `None` when it is admitted or capacity is nominated to it, else why it still waits.
@@ -78,6 +81,18 @@ fn start_now(
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
+        let (waiting, held) = match refusal::funded(&scheduler.state, waiting.into_owned(), pool) {
+            Ok(waiting) => (waiting, false),
+            Err((waiting, verdict)) => {
+                options.unfunded.insert(pool, verdict);
+                let held = !waiting.unfunded;
+                (waiting, held)
+            }
+        };
+        if held {
+            options.pools.push((pool, nodes));
+            continue;
+        }
         if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) {
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
             match reserve::admissible(scheduler, attempt, start) {
@@ -103,6 +118,9 @@ fn preempt_in_a_pool(
 ) -> bool {
     for (pool, nodes) in &options.pools {
         let pool = *pool;
+        if options.unfunded.contains_key(&pool) {
+            continue;
+        }
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let attempt = Attempt { waiting: &waiting, pool, nodes, now };
         // Most waiting workloads have nothing to preempt, which quota usage tells without a search.
@@ -138,11 +156,12 @@ fn refuse(
     options: Options,
     now: Time,
 ) -> Verdict {
-    let Options { pools, mut withheld } = options;
+    let Options { pools, mut withheld, mut unfunded } = options;
     let state = &scheduler.state;
     let verdict = |(pool, nodes): &(PoolId, Arc<[NodeId]>)| {
         let waiting = waiting.in_pool(state, *pool);
-        withheld.remove(pool).unwrap_or_else(|| refusal::in_pool(state, &waiting, *pool, nodes))
+        let known = unfunded.remove(pool).or_else(|| withheld.remove(pool));
+        known.unwrap_or_else(|| refusal::in_pool(state, &waiting, *pool, nodes))
     };
     let verdicts: Vec<Verdict> = pools.iter().map(verdict).collect();
     reserve::note_refusal(scheduler, waiting, &pools, &verdicts, now);

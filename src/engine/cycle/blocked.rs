@@ -12,7 +12,7 @@ use crate::queue::headroom::Headroom;
 use crate::queue::reclaimable::Reclaimable;
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Funding, Hypothetical};
 use crate::state::rules;
 use crate::types::WorkloadId;
 use crate::types::ids::PoolId;
@@ -39,10 +39,30 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
         conditions.push(Condition::Quota(pool, team));
+        let in_pool = waiting.in_pool(state, pool).into_owned();
+        let (held, at) = match in_pool.funding(state, pool) {
+            Funding::Funded => (false, None),
+            Funding::BorrowOnly(at) => (false, Some(at)),
+            Funding::Held(at) => (true, Some(at)),
+        };
+        let mut waiting = waiting.clone();
+        waiting.unfunded = at.is_some() && !held;
+        if let Some(at) = at {
+            // What needs more than the whole budget waits for another one, which is a change of its team.
+            let most = state.budget_need(info, pool, &in_pool.total).1;
+            let never = state.quotas.budgets.exceeds(at, most);
+            conditions.push(if never { Condition::Quota(pool, at) } else { Condition::Budget(at) });
+        }
+        if held {
+            continue;
+        }
         let Some(missing) = missing_for_start(state, headroom, &waiting, pool) else {
             return Blocked::Unknown;
         };
         conditions.extend(missing);
+        if at.is_some() {
+            continue;
+        }
         match missing_for_preemption(state, reclaimable, &waiting, pool) {
             Some(missing) => conditions.extend(missing),
             None => may_preempt = true,

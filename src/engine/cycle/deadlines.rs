@@ -23,8 +23,15 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
         release::next(scheduler),
         recall::next(scheduler),
         unreachable::next(scheduler),
+        refill(scheduler),
     ]
     .into_iter()
     .flatten()
     .min()
+}
+
+/// The next time at which a budget is full again that a workload waits for.
+fn refill(scheduler: &Scheduler) -> Option<Time> {
+    let budgets = &scheduler.state.quotas.budgets;
+    scheduler.queue.pending.budgets().filter_map(|team| budgets.refill(team)).min()
 }

@@ -6,12 +6,13 @@ use crate::scheduler::nominations::Change;
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
-    Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, Team, Time, Workload, WorkloadId,
+    BudgetUsed, Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, Team, Time, Workload, WorkloadId,
 };
 
 /// Records one change; the next cycle decides about it.
 pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
     accrue(scheduler, now);
+    pass_budgets(scheduler, now);
     if !is_echo(scheduler, &event) {
         scheduler.cursor.environment += 1;
         scheduler.cursor.latest_change = Some(change(&event));
@@ -25,6 +26,12 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
         Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event, now),
         Event::PastUsage(past) => return note_past_usage(scheduler, past, now),
+        Event::BudgetUsed(used) => {
+            scheduler.state.note_budget_used(used.clone());
+            // More or less may be left than was counted so far.
+            scheduler.cursor.generation += 1;
+            return;
+        }
         Event::WorkloadApplied(workload) => {
             pods_ready::clear_changed(scheduler, workload);
             Some(workload.id.clone())
@@ -62,6 +69,8 @@ pub fn advance(scheduler: &mut Scheduler, now: Time) {
     scheduler.cursor.planned = now;
     scheduler.cursor.has_planned = true;
     accrue(scheduler, now);
+    pass_budgets(scheduler, now);
+    scheduler.state.quotas.budgets.begin();
     if scheduler.state.settle(now) {
         scheduler.cursor.generation += 1;
     }
@@ -109,6 +118,13 @@ fn accrue(scheduler: &mut Scheduler, now: Time) {
     }
 }
 
+/// Lets time pass for budgets; at the start of a period more may start.
+fn pass_budgets(scheduler: &mut Scheduler, now: Time) {
+    if scheduler.state.pass_budgets(now) {
+        scheduler.cursor.generation += 1;
+    }
+}
+
 /// Takes note of the past usage in the status of a team: fair shares count what was last written, whoever wrote it. An
 /// engine that has not planned yet also goes on from it; later, its own value is the more precise one.
 fn note_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
@@ -144,7 +160,8 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         | Event::PodNotEnded(_)
         | Event::WriteFailed { .. }
         | Event::PodsReady(_)
-        | Event::PastUsage(_) => false,
+        | Event::PastUsage(_)
+        | Event::BudgetUsed(_) => false,
         Event::WorkloadRemoved(_)
         | Event::PodsMisplaced(_)
         | Event::TeamApplied(_)
@@ -160,7 +177,7 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
 fn is_echo(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
         Event::PodRemoved(pod) => scheduler.state.is_ending(pod),
-        Event::PodsReady(_) | Event::PastUsage(_) => true,
+        Event::PodsReady(_) | Event::PastUsage(_) | Event::BudgetUsed(_) => true,
         Event::WriteFailed { .. } | Event::PodNotEnded(_) => false,
         _ => !is_external(scheduler, event),
     }
@@ -171,7 +188,8 @@ fn change(event: &Event) -> Change {
     match event {
         Event::TeamApplied(Team { name, .. })
         | Event::TeamRemoved(name)
-        | Event::PastUsage(PastUsage { team: name, .. }) => Change::Team(name.clone()),
+        | Event::PastUsage(PastUsage { team: name, .. })
+        | Event::BudgetUsed(BudgetUsed { team: name, .. }) => Change::Team(name.clone()),
         Event::PoolApplied(Pool { name, .. }) | Event::PoolRemoved(name) => Change::Pool(name.clone()),
         Event::NodeApplied(Node { name, .. }) | Event::NodeRemoved(name) => Change::Node(name.clone()),
         Event::WorkloadApplied(Workload { id, .. })

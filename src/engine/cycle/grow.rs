@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cycle::evict::{Resize, resize};
-use crate::cycle::reserve;
+use crate::cycle::{refusal, reserve};
 use crate::placement::waiting::{Attempt, WaitingWorkload, fits_now};
 use crate::scheduler::Scheduler;
 use crate::state::cluster::ClusterState;
@@ -117,7 +117,7 @@ fn add_pod(scheduler: &mut Scheduler, id: &WorkloadId, admission: &mut Admission
     true
 }
 
-/// A running workload as one that asks for one pod more, with its pool; `None` at its queue's limit.
+/// A running workload as one that asks for one pod more, with its pool; `None` at its queue's limit, or beyond a budget.
 fn one_more(
     state: &ClusterState,
     id: &WorkloadId,
@@ -131,5 +131,10 @@ fn one_more(
         return None;
     }
     let pool = state.quotas.pool(&admission.pool)?;
-    Some((waiting.in_pool(state, pool).into_owned(), pool))
+    let waiting = waiting.in_pool(state, pool).into_owned();
+    // Beyond a budget grows only what no guarantee protects.
+    match refusal::funded(state, waiting, pool) {
+        Ok(waiting) => Some((waiting, pool)),
+        Err((waiting, _)) => (waiting.unfunded && admission.unfunded).then_some((waiting, pool)),
+    }
 }

@@ -4,7 +4,7 @@ use crate::explain;
 use crate::placement;
 use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
 use crate::state::cluster::ClusterState;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Funding, Hypothetical};
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::vector::UNOFFERED;
@@ -20,10 +20,49 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let waiting = WaitingWorkload::of(state, id)?;
     let names = pool_names(info);
     let verdicts = names.iter().filter_map(|name| find_pool(state, name)).map(|pool| {
+        if let Err((_, verdict)) = funded(state, waiting.in_pool(state, pool).into_owned(), pool) {
+            return verdict;
+        }
         let nodes = placement::eligible(state, &waiting.request(pool));
         in_pool(state, &waiting, pool, &nodes)
     });
     Some(across_pools(verdicts, &names))
+}
+
+/// The workload, if the budgets on its path cover its start in a pool.
+///
+/// # Errors
+/// The workload, marked if it may start on idle capacity all the same, and the verdict that names the budget.
+pub fn funded(
+    state: &ClusterState,
+    mut waiting: WaitingWorkload,
+    pool: PoolId,
+) -> Result<WaitingWorkload, (WaitingWorkload, Verdict)> {
+    let (at, may_borrow) = match waiting.funding(state, pool) {
+        Funding::Funded => return Ok(waiting),
+        Funding::BorrowOnly(at) => (at, true),
+        Funding::Held(at) => (at, false),
+    };
+    waiting.unfunded = may_borrow;
+    let verdict = explain::budget_spent(state, &waiting, pool, at, may_borrow);
+    Err((waiting, verdict))
+}
+
+/// Why no budget covers a waiting workload in any of its pools; `None` if the budgets cover it in one of them.
+#[must_use]
+pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
+    if state.quotas.budgets.is_empty() {
+        return None;
+    }
+    let info = state.get(id)?;
+    let waiting = WaitingWorkload::of(state, id)?;
+    let pools: Vec<PoolId> = pool_names(info).iter().filter_map(|name| find_pool(state, name)).collect();
+    let verdict = |pool: &PoolId| {
+        let waiting = waiting.in_pool(state, *pool).into_owned();
+        funded(state, waiting, *pool).err().map(|(_, verdict)| verdict)
+    };
+    let verdicts: Option<Vec<Verdict>> = pools.iter().map(verdict).collect();
+    verdicts?.into_iter().next()
 }
 
 /// Why a workload cannot start in any pool, if its queue is unknown or its queue's limit is reached.

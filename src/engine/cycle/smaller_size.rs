@@ -9,7 +9,7 @@
 //! without a class.
 
 use crate::cycle::admit::admit;
-use crate::cycle::reserve;
+use crate::cycle::{refusal, reserve};
 use crate::placement;
 use crate::placement::waiting::{Attempt, WaitingWorkload, find_pool, fits_now, pool_names};
 use crate::scheduler::Scheduler;
@@ -36,6 +36,11 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
         for name in &pools {
             let Some(pool) = find_pool(&scheduler.state, name) else { continue };
             let waiting = waiting.in_pool(&scheduler.state, pool);
+            let waiting = match refusal::funded(&scheduler.state, waiting.into_owned(), pool) {
+                Ok(waiting) => waiting,
+                Err((waiting, _)) if waiting.unfunded => waiting,
+                Err(_) => continue,
+            };
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
             let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };

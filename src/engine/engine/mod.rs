@@ -10,7 +10,7 @@ use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
 use crate::types::{
-    Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, Settings,
+    BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, Settings,
     TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
 };
 
@@ -31,7 +31,9 @@ impl Engine {
     /// An engine with other settings than the default ones.
     #[must_use]
     pub fn with_settings(settings: Settings) -> Self {
-        Self { scheduler: Scheduler { settings, ..Scheduler::default() }, changes: 0 }
+        let mut scheduler = Scheduler { settings, ..Scheduler::default() };
+        scheduler.state.quotas.budgets.set_calendar(settings.calendar);
+        Self { scheduler, changes: 0 }
     }
 
     /// Records one change at time `now`. Cheap: the next plan works out what follows from it.
@@ -100,6 +102,12 @@ impl Engine {
     #[must_use]
     pub fn teams(&self) -> Vec<TeamView> {
         views::teams(&self.scheduler.state)
+    }
+
+    /// Every team with a budget, with what is used of it at `now`.
+    #[must_use]
+    pub fn budgets(&self, now: Time) -> Vec<BudgetView> {
+        views::budgets(&self.scheduler.state, now)
     }
 
     /// The resources that the teams' quotas list.

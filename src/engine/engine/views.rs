@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::cluster::ClusterState;
 use crate::state::fair_share;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{BudgetFigures, Funding, Hypothetical};
 use crate::state::workload::Phase;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{
-    DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView, Time,
-    UnadmittedView,
+    BudgetView, DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView,
+    Time, UnadmittedView, date_of,
 };
 
 /// Every team in every pool in which it has a guarantee or usage.
@@ -178,6 +178,25 @@ pub fn queues(state: &ClusterState) -> Vec<QueueView> {
     views
 }
 
+/// Every team with a budget.
+pub fn budgets(state: &ClusterState, now: Time) -> Vec<BudgetView> {
+    let budgets = &state.quotas.budgets;
+    let view = |team| {
+        let BudgetFigures { budget, period, used, counted, written, committed } = budgets.figures(team, now)?;
+        Some(BudgetView {
+            team: state.quotas.team(team).name.clone(),
+            budget,
+            used,
+            counted,
+            written,
+            committed,
+            period,
+            refill: period.map(|(_, end)| date_of(budgets.on_calendar(end))),
+        })
+    };
+    budgets.teams().filter_map(view).collect()
+}
+
 /// The submission time of the oldest waiting workload within guarantee, by team: it should wait no longer than its
 /// victims take to end.
 pub fn oldest_within_guarantee(state: &ClusterState) -> BTreeMap<Name, Time> {
@@ -188,7 +207,9 @@ pub fn oldest_within_guarantee(state: &ClusterState) -> BTreeMap<Name, Time> {
         let asked = &info.workload.pools;
         let may = |name: &Name| if asked.is_empty() { &**name == DEFAULT_POOL } else { asked.contains(name) };
         let within_guarantee = state.quotas.pools().any(|(name, pool)| {
-            may(name) && state.quotas.within_guarantee(pool, team, &total, &Hypothetical::new())
+            may(name)
+                && state.quotas.within_guarantee(pool, team, &total, &Hypothetical::new())
+                && state.funding(info, pool, &total) == Funding::Funded
         });
         if within_guarantee && state.quotas.over_queue_limit(team, queue, &total, &state.resources).is_none()
         {

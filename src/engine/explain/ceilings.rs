@@ -222,6 +222,7 @@ mod tests {
                 queue("capped", true, gpus(2)),
             ],
             fair_users: false,
+            budget: None,
         };
         (team.name.clone(), team)
     }

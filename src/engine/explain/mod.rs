@@ -1,10 +1,12 @@
 //! Sentences for decisions: every one names the rule, the numbers and the workloads involved (law 14).
 
+mod budgets;
 mod ceilings;
 mod events;
 mod names;
 mod verdicts;
 
+pub use budgets::{UNFUNDED, budget_spent};
 pub use ceilings::Ceilings;
 
 pub use events::{

@@ -9,7 +9,7 @@ use crate::placement::search;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::nodes::Placement;
-use crate::state::quotas::Hypothetical;
+use crate::state::quotas::{Funding, Hypothetical};
 use crate::state::rules;
 use crate::state::sizes::SizedPod;
 use crate::state::users::UserOf;
@@ -48,6 +48,8 @@ pub struct WaitingWorkload {
     pub preemptible: bool,
     /// The GPU fraction of this size, if it is not the preferred size.
     pub share: Option<Amount>,
+    /// Whether a budget does not cover it, so that it may start on idle capacity only.
+    pub unfunded: bool,
     /// Its running pods, which these pods join.
     beside: Option<Placement>,
 }
@@ -71,6 +73,7 @@ impl WaitingWorkload {
             priority: state.priority_of(info),
             preemptible: state.preemptible(info),
             share: None,
+            unfunded: false,
             beside: None,
         })
     }
@@ -109,6 +112,11 @@ impl WaitingWorkload {
         Cow::Owned(other)
     }
 
+    /// Whether the budgets on its path cover its start in the pool, its need counted in the currency of that pool.
+    pub fn funding(&self, state: &ClusterState, pool: PoolId) -> Funding {
+        state.at(self.index).map_or(Funding::Funded, |info| state.funding(info, pool, &self.total))
+    }
+
     /// The placement request for a pool.
     pub fn request(&self, pool: PoolId) -> Request<'_> {
         Request {
@@ -126,6 +134,9 @@ impl WaitingWorkload {
     pub fn within_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
         // A workload that is larger than the guarantee does not grow within it.
         let grows = self.beside.is_some();
+        if self.unfunded {
+            return false;
+        }
         let oversize = grows && state.at(self.index).is_some_and(|info| !info.oversize.is_empty());
         !oversize && state.quotas.within_guarantee(pool, self.team, &self.total, &Hypothetical::new())
     }
@@ -133,7 +144,7 @@ impl WaitingWorkload {
     /// Whether its team may exceed the guarantee with it: it may be preempted itself, or it is covered by the guarantee
     /// beside all work of the team that may not.
     pub fn may_exceed_guarantee(&self, state: &ClusterState, pool: PoolId) -> bool {
-        self.preemptible || state.quotas.holds_fixed(pool, self.team, &self.total)
+        self.preemptible || !self.unfunded && state.quotas.holds_fixed(pool, self.team, &self.total)
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::state::cluster::ClusterState;
+use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Name, Time};
 
@@ -186,10 +187,7 @@ fn kinds(state: &ClusterState, info: &WorkloadInfo) -> [Kind; 3] {
 /// The time limit of a workload: its own or else its queue's default, but at most its queue's maximum run time.
 #[must_use]
 pub fn limit(state: &ClusterState, info: &WorkloadInfo) -> Option<Duration> {
-    let queue = state.queue_of(info).ok();
-    let own = info.workload.time_limit.or_else(|| queue.and_then(|queue| queue.default_time_limit));
-    let most = queue.and_then(|queue| queue.max_runtime);
-    [own, most].into_iter().flatten().min()
+    rules::time_limit(state, info)
 }
 
 /// The smallest of the sorted values that at least `numerator` of `denominator` values do not exceed.

@@ -57,6 +57,8 @@ pub enum Condition {
     Share(PoolId, Ratio),
     /// The usage of a queue must change.
     Queue(TeamId, Name),
+    /// More must be left of the budget of a team.
+    Budget(TeamId),
 }
 
 /// Why a waiting workload cannot start now.
@@ -109,10 +111,11 @@ impl Status {
         }
     }
 
-    /// Whether the class waits for quota and not for headroom.
+    /// Whether the class waits for quota, and not for headroom or a budget.
     pub(super) fn lacks_quota(&self) -> bool {
         let until = self.conditions();
-        !until.is_empty() && !until.iter().any(|condition| matches!(condition, Condition::Headroom(..)))
+        let other = |condition: &Condition| matches!(condition, Condition::Headroom(..) | Condition::Budget(_));
+        !until.is_empty() && !until.iter().any(other)
     }
 
     /// Whether the class may turn out to be within guarantee. A blocked class is known not to be.

@@ -17,6 +17,7 @@ pub struct Conditions {
     quotas: BTreeMap<(PoolId, TeamId), BTreeSet<ClassId>>,
     shares: BTreeMap<PoolId, BTreeSet<(Ratio, ClassId)>>,
     queues: BTreeMap<(TeamId, Name), BTreeSet<ClassId>>,
+    budgets: BTreeMap<TeamId, BTreeSet<ClassId>>,
     /// The classes blocked on quota and not on headroom, by team.
     limited: BTreeMap<TeamId, BTreeSet<First>>,
 }
@@ -31,6 +32,7 @@ impl Conditions {
             Condition::Queue(of, queue) => {
                 set_member(&mut self.queues, (*of, queue.clone()), class, blocked);
             }
+            Condition::Budget(of) => set_member(&mut self.budgets, *of, class, blocked),
             Condition::Headroom(shape, pods) => self.set_headroom(team, first, (*shape, *pods), blocked),
         }
     }
@@ -111,6 +113,16 @@ impl Conditions {
     /// The classes that are blocked on the usage of a queue.
     pub fn on_queue(&self, team: TeamId, queue: &Name) -> Vec<ClassId> {
         self.queues.get(&(team, queue.clone())).into_iter().flatten().copied().collect()
+    }
+
+    /// The classes that are blocked on the budget of a team.
+    pub fn on_budget(&self, team: TeamId) -> Vec<ClassId> {
+        self.budgets.get(&team).into_iter().flatten().copied().collect()
+    }
+
+    /// The teams with budgets that classes are blocked on.
+    pub fn budgets(&self) -> impl Iterator<Item = TeamId> + '_ {
+        self.budgets.keys().copied()
     }
 
     /// The classes that may preempt from a team with this share.

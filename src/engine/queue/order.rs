@@ -10,8 +10,9 @@ use crate::queue::headroom::Headroom;
 use crate::queue::pending::Pending;
 use crate::queue::rank::Rank;
 use crate::state::cluster::ClusterState;
-use crate::state::quotas::{Hypothetical, Share};
+use crate::state::quotas::{Funding, Hypothetical, Share};
 use crate::types::ids::{ClassId, PoolId, TeamId};
+use crate::types::ratio::Ratio;
 use crate::types::{Name, Time, WorkloadId};
 
 /// The position between teams of a waiting workload. The smaller position comes first.
@@ -48,6 +49,10 @@ impl Position {
             return Some(Self { key: (Reverse(false), Share::new(), age, name), peers: None });
         };
         let total = info.least_total();
+        // Beyond a budget, a workload comes after every other.
+        if matches!(state.funding(info, pool, &total), Funding::BorrowOnly(_)) {
+            return Some(Self { key: (Reverse(false), vec![Ratio::INFINITE], age, name), peers: None });
+        }
         if state.quotas.within_guarantee(pool, team, &total, &Hypothetical::new()) {
             return Some(Self {
                 key: (Reverse(true), state.quotas.share(pool, team), age, name),

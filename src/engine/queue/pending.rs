@@ -378,6 +378,16 @@ impl Pending {
         self.conditions.on_queue(team, queue)
     }
 
+    /// The classes that are blocked on the budget of a team.
+    pub fn blocked_on_budget(&self, team: TeamId) -> Vec<ClassId> {
+        self.conditions.on_budget(team)
+    }
+
+    /// The teams with budgets that classes are blocked on.
+    pub fn budgets(&self) -> impl Iterator<Item = TeamId> + '_ {
+        self.conditions.budgets()
+    }
+
     /// The blocked classes that may preempt from a team with this share.
     pub fn blocked_on_share(&self, pool: PoolId, share: Ratio) -> Vec<ClassId> {
         self.conditions.on_share(pool, share)

@@ -25,13 +25,13 @@ pub struct Bounds {
     pub steps: u32,
     /// The most starts of waiting workloads.
     pub starts: usize,
-    /// The farthest time ahead.
+    /// The farthest time ahead; a budget of a quarter is full again within 92 days.
     pub ahead: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { steps: 5_000, starts: 1_000, ahead: Duration::from_secs(60 * 24 * 3600) }
+        Self { steps: 5_000, starts: 1_000, ahead: Duration::from_secs(100 * 24 * 3600) }
     }
 }
 

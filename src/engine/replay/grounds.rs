@@ -25,6 +25,8 @@ pub enum Basis {
     /// No run has to end.
     #[default]
     AtOnce,
+    /// A budget that is full again at the start of its next period.
+    Refill,
     /// Pods that end within their grace period.
     EndingPods,
     /// Every run in the way has a time limit.
@@ -59,6 +61,7 @@ impl Basis {
     pub fn code(self) -> &'static str {
         match self {
             Self::AtOnce => "AtOnce",
+            Self::Refill => "BudgetRefill",
             Self::EndingPods => "EndingPods",
             Self::TimeLimits => "TimeLimits",
             Self::History { .. } => "History",
@@ -70,6 +73,7 @@ impl Basis {
     pub fn sentence(self) -> String {
         match self {
             Self::AtOnce => "No run has to end for it.".to_owned(),
+            Self::Refill => "Rests on the day on which a budget is full again.".to_owned(),
             Self::EndingPods => "Rests on the grace period of pods that end for it.".to_owned(),
             Self::TimeLimits => "Rests on the time limits of the runs in its way.".to_owned(),
             Self::History { runs } => format!(
@@ -139,6 +143,8 @@ struct Source {
     nodes: Vec<Name>,
     /// Whether it waits for quota rather than for nodes.
     lacks_quota: bool,
+    /// Whether it waits for a budget.
+    lacks_budget: bool,
 }
 
 /// Notes during a play what ends and starts rest on.
@@ -155,6 +161,7 @@ impl Ledger {
     pub fn enter(&mut self, engine: &Engine, info: &WorkloadInfo, length: Option<Length>) {
         let refusal = engine.scheduler.queue.pending.refusal(&info.workload.id);
         let lacks_quota = refusal.is_some_and(|(verdict, _)| lacks_quota(verdict.reason));
+        let lacks_budget = refusal.is_some_and(|(verdict, _)| verdict.reason == Reason::BudgetSpent);
         let admission = info.phase.admission();
         let source = Source {
             end: length.map(Basis::of),
@@ -163,6 +170,7 @@ impl Ledger {
             pool: admission.map_or_else(|| first_pool(info), |admission| admission.pool.clone()),
             nodes: admission.map(|admission| admission.nodes.keys().cloned().collect()).unwrap_or_default(),
             lacks_quota,
+            lacks_budget,
         };
         self.sources.insert(info.workload.id.clone(), source);
     }
@@ -171,6 +179,7 @@ impl Ledger {
     pub fn refused(&mut self, id: &WorkloadId, reason: Reason) {
         if let Some(source) = self.sources.get_mut(id) {
             source.lacks_quota = lacks_quota(reason);
+            source.lacks_budget = reason == Reason::BudgetSpent;
         }
     }
 
@@ -188,6 +197,7 @@ impl Ledger {
             Basis::AtOnce => root,
             found => found,
         };
+        let basis = if waited && source.lacks_budget { basis.and(Basis::Refill) } else { basis };
         source.start = basis;
         (source.pool, source.nodes) =
             (admission.pool.clone(), admission.nodes.keys().cloned().collect::<Vec<_>>());
@@ -293,7 +303,8 @@ fn stands_in_the_way(
 
 /// Whether a workload with this reason waits for quota.
 fn lacks_quota(reason: Reason) -> bool {
-    matches!(reason, Reason::TeamLimit | Reason::QueueLimit | Reason::NotPreemptibleOverGuarantee)
+    use Reason::{BudgetSpent, NotPreemptibleOverGuarantee, QueueLimit, TeamLimit};
+    matches!(reason, TeamLimit | QueueLimit | NotPreemptibleOverGuarantee | BudgetSpent)
 }
 
 /// The uppermost team on the path of a workload's team.

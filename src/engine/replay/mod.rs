@@ -36,7 +36,7 @@ use crate::replay::item::Item;
 use crate::replay::timers::{Due, Timer, Timers};
 use crate::state::workload::Phase;
 use crate::types::amount::ResourceList;
-use crate::types::{Action, Event, EvictReason, Name, Observed, PodId, Time, Workload, WorkloadId};
+use crate::types::{Action, BudgetUsed, Event, EvictReason, Name, Observed, PodId, Time, Workload, WorkloadId};
 
 pub use crate::replay::life::{Happening, Life};
 
@@ -351,6 +351,7 @@ impl Run {
 
     /// Plans once and carries out the actions; returns the workload of the last action, if any.
     fn decide(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Option<WorkloadId> {
+        self.write_budgets();
         let actions = self.engine.plan(self.now).actions;
         let last = actions.last().map(|action| action.workload().clone());
         for action in actions {
@@ -358,6 +359,17 @@ impl Run {
         }
         self.tell(on);
         last
+    }
+
+    /// Writes what is used of budgets into the statuses, as the leader does: what has ended is counted nowhere else.
+    fn write_budgets(&mut self) {
+        for view in self.engine.budgets(self.now) {
+            if (view.used - view.counted).as_milli().abs() > 1 {
+                let since = view.period.map(|(start, _)| start);
+                let used = BudgetUsed { team: view.team, used: view.used, since, at: self.now };
+                self.engine.apply(Event::BudgetUsed(used), self.now);
+            }
+        }
     }
 
     fn tell(&mut self, on: &mut dyn FnMut(Time, &Happening)) {

@@ -33,6 +33,7 @@ impl Run {
             borrowed,
             share: None,
             spared: false,
+            unfunded: false,
             at,
         };
         let item = self.items.get_mut(id).filter(|item| item.workload.state == Observed::Queued)?;

@@ -46,6 +46,7 @@ fn team(name: &str, guaranteed: i64) -> Event {
         weight: 1,
         queues: vec![Queue::fallback()],
         fair_users: false,
+        budget: None,
     })
 }
 

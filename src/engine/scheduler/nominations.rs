@@ -44,6 +44,8 @@ pub struct Nomination {
     pub need: Vector,
     /// The need of all pods.
     pub total: Vector,
+    /// What it may use of budgets by its time limit.
+    pub commitment: i128,
     /// The nominated nodes, with the number of pods on each.
     pub placement: Placement,
     /// The victims of its preemption; none where the capacity was being freed already.
@@ -87,6 +89,10 @@ impl Nomination {
             pods: waiting.pods,
             need: waiting.need.clone(),
             total: waiting.total.clone(),
+            commitment: state
+                .at(waiting.index)
+                .and_then(|info| state.budget_need(info, pool, &waiting.total).1)
+                .unwrap_or(0),
             placement,
             victims,
             message,
@@ -108,6 +114,8 @@ impl Nomination {
     /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.team, &self.total, times);
+        let path = state.quotas.team(self.team).path.clone();
+        state.quotas.budgets.commit(&path, self.commitment, times);
         state.quotas.hold_oversize(self.pool, &self.oversize, &self.total, times);
         if self.fixed {
             state.quotas.hold_fixed(self.pool, self.team, &self.total, times);

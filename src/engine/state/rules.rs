@@ -13,6 +13,15 @@ use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{Admission, FairShareWindow, Profile, Time};
 
+/// The time limit of a workload: its own or else its queue's default, but at most its queue's maximum run time.
+#[must_use]
+pub fn time_limit(state: &ClusterState, info: &WorkloadInfo) -> Option<Duration> {
+    let queue = state.queue_of(info).ok();
+    let own = info.workload.time_limit.or_else(|| queue.and_then(|queue| queue.default_time_limit));
+    let most = queue.and_then(|queue| queue.max_runtime);
+    [own, most].into_iter().flatten().min()
+}
+
 /// The time at which a workload that started at `started` completes the minimum run time of its queue.
 #[must_use]
 pub fn min_runtime_end(state: &ClusterState, info: &WorkloadInfo, started: Time) -> Time {
@@ -146,12 +155,15 @@ pub fn would_be_within_guarantee_again(
     state.quotas.within_guarantee(info.usage.pool, info.team, &amount, &hypothetical)
 }
 
-/// The levels of its team's path with guarantees in the pool that are smaller than a workload (law 2). None for work that is
-/// never preempted: what nothing can take back counts against the guarantee.
+/// The levels of its team's path with guarantees in the pool that do not count a workload: they are smaller than it (law 2), or
+/// it started beyond a budget. None for work that is never preempted: what nothing can take back counts against the guarantee.
 #[must_use]
 pub fn oversize_in(state: &ClusterState, info: &WorkloadInfo, pool: PoolId) -> Vec<TeamId> {
     if info.unadmitted.is_some() || !state.preemptible(info) {
         return Vec::new();
+    }
+    if info.phase.admission().is_some_and(|admission| admission.unfunded) {
+        return state.quotas.guaranteed_levels(pool, info.team);
     }
     state.quotas.smaller_than(pool, info.team, &info.smallest_total())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::capacity::devices::Holder;
 use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::nodes::{Hold, NodeTable};
-use crate::state::quotas::{Account, QuotaTree};
+use crate::state::quotas::{Account, Cost, QuotaTree};
 use crate::state::sizes::{SizedPod, granted};
 use crate::types::ids::{NodeId, PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
@@ -125,6 +125,8 @@ pub struct WorkloadInfo {
     /// The levels of its team's path that it is charged to without counting against their guarantees, because these are
     /// smaller than it (law 2).
     pub oversize: Vec<TeamId>,
+    /// What it was charged to budgets.
+    pub cost: Option<Cost>,
     /// The nodes where pods of it could not be started.
     pub avoided_nodes: Option<Box<AvoidedNodes>>,
     /// It is ordered before the others of its team because it waits too long, or it started for that reason.

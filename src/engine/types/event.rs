@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::types::amount::ResourceList;
+use crate::types::amount::{Amount, ResourceList};
 use crate::types::name::Name;
 use crate::types::node::{Node, Pool};
 use crate::types::profile::Profile;
@@ -21,6 +21,8 @@ pub enum Event {
     TeamRemoved(Name),
     /// The status of a team says what the team borrowed in the past.
     PastUsage(PastUsage),
+    /// The status of a team says what was used of its budget.
+    BudgetUsed(BudgetUsed),
     /// A node pool was created or changed.
     PoolApplied(Pool),
     /// A node pool was deleted; its nodes belong to another pool that selects them, or to the default pool.
@@ -61,6 +63,20 @@ pub struct PastUsage {
     /// The decayed usage by pool.
     pub pools: BTreeMap<Name, ResourceList>,
     /// The time up to which it was decayed.
+    pub at: Time,
+}
+
+/// What was used of the budget of a team, as its status has it. Decisions count it, and on top of it what workloads that run
+/// have used since, on every replica alike. An engine that has not planned yet also goes on from it for the next write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetUsed {
+    /// The team.
+    pub team: Name,
+    /// What it and the teams below it used, in GPU-hours.
+    pub used: Amount,
+    /// When the period began in which they used it; `None` for a budget without periods.
+    pub since: Option<Time>,
+    /// The time up to which it was counted.
     pub at: Time,
 }
 

@@ -2,6 +2,7 @@
 
 mod action;
 pub mod amount;
+mod calendar;
 mod event;
 pub(crate) mod ids;
 mod name;
@@ -20,6 +21,7 @@ mod view;
 mod workload;
 
 pub use action::*;
+pub use calendar::*;
 pub use event::*;
 pub use name::*;
 pub use node::*;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::types::time::Time;
+
 /// Cluster-wide scheduling options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -12,6 +14,9 @@ pub struct Settings {
     pub defragmentation: Option<Defragmentation>,
     /// How long a node may give no answer until it offers nothing and its pods are held nowhere.
     pub unreachable_after: Duration,
+    /// The time of the calendar at the time 0 of the engine, for the periods of budgets: 0 in a cluster, the date of the start in a
+    /// simulation.
+    pub calendar: Time,
 }
 
 /// The time after which Kubernetes itself ends the pods of a node that does not answer, unless they tolerate that for
@@ -20,7 +25,7 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(300);
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { usage_half_life: None, defragmentation: None, unreachable_after: UNREACHABLE_AFTER }
+        Self { usage_half_life: None, defragmentation: None, unreachable_after: UNREACHABLE_AFTER, calendar: Time(0) }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::types::amount::ResourceList;
+use crate::types::amount::{Amount, ResourceList};
+use crate::types::calendar::Period;
 use crate::types::name::Name;
 
 /// A team: its quotas and its queues.
@@ -21,6 +22,43 @@ pub struct Team {
     pub queues: Vec<Queue>,
     /// Whether its users take turns: at equal priority, the user with the least usage comes first.
     pub fair_users: bool,
+    /// What it and the teams below it may use in a period, if that is bounded.
+    pub budget: Option<Budget>,
+}
+
+/// What a team and the teams below it may use in a period: devices × time, in the currency of each pool where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// GPU-hours.
+    pub amount: Amount,
+    /// When it is full again.
+    pub period: Period,
+    /// What follows once it is spent. Running work goes on in every case.
+    pub on_exhausted: OnExhausted,
+}
+
+/// What follows once a budget does not cover a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnExhausted {
+    /// It is said, nothing else changes.
+    #[default]
+    Notify,
+    /// The workload starts only on idle capacity, after every other borrower, and no guarantee protects it.
+    BorrowOnly,
+    /// The workload does not start, and no running one is given more pods.
+    Hold,
+}
+
+impl OnExhausted {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Notify => "Notify",
+            Self::BorrowOnly => "BorrowOnly",
+            Self::Hold => "Hold",
+        }
+    }
 }
 
 /// The quota of a team in one pool.

@@ -65,6 +65,8 @@ pub enum Reason {
     QueueLimit,
     /// Its queue is paused.
     QueuePaused,
+    /// The budget of a team on its path does not cover it until the next period.
+    BudgetSpent,
     /// It is not preemptible and does not fit its team's guarantee.
     NotPreemptibleOverGuarantee,
     /// Other teams do not lend that much.
@@ -93,7 +95,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::HeldByUser,
         Self::OnHold,
         Self::Incomplete,
@@ -112,6 +114,7 @@ impl Reason {
         Self::TeamLimit,
         Self::QueueLimit,
         Self::QueuePaused,
+        Self::BudgetSpent,
         Self::NotPreemptibleOverGuarantee,
         Self::LendingLimit,
         Self::WaitingForEviction,
@@ -148,6 +151,7 @@ impl Reason {
             Self::TeamLimit => "TeamLimit",
             Self::QueueLimit => "QueueLimit",
             Self::QueuePaused => "QueuePaused",
+            Self::BudgetSpent => "BudgetSpent",
             Self::NotPreemptibleOverGuarantee => "NotPreemptibleOverGuarantee",
             Self::LendingLimit => "LendingLimit",
             Self::WaitingForEviction => "WaitingForEviction",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::types::amount::{Amount, ResourceList, describe};
 use crate::types::name::Name;
+use crate::types::team::Budget;
 use crate::types::time::Time;
 use crate::types::workload::WorkloadId;
 
@@ -34,6 +35,27 @@ pub struct TeamView {
     pub past: ResourceList,
     /// Its share of the surplus among borrowers.
     pub weight: u32,
+}
+
+/// The budget of one team, and what is used of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetView {
+    /// The team.
+    pub team: Name,
+    /// The budget.
+    pub budget: Budget,
+    /// What the team and those below it used since the start of the period, in GPU-hours.
+    pub used: Amount,
+    /// What decisions count of that: as last written in the status, and what has run since.
+    pub counted: Amount,
+    /// What was last written in the status for this period; `None` if nothing was.
+    pub written: Option<Amount>,
+    /// What running work with time limits, and work that is about to start, may still use, in GPU-hours.
+    pub committed: Amount,
+    /// The present period: its start and its end, on the clock of the engine. `None` if it never ends.
+    pub period: Option<(Time, Time)>,
+    /// The end of the period on the calendar, as a date; `None` if it never ends.
+    pub refill: Option<String>,
 }
 
 /// Pods of one owner in a team's namespace that were never admitted and are charged to the team.

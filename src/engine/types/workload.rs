@@ -304,6 +304,8 @@ pub struct Admission {
     pub share: Option<Amount>,
     /// Whether it is not evicted for the fair share of another team, because its last run was (law 5).
     pub spared: bool,
+    /// Whether it started on idle capacity beyond the budget of a team, so that no guarantee protects it.
+    pub unfunded: bool,
     /// The time of the decision.
     pub at: Time,
 }

@@ -276,6 +276,7 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
         borrowed: false,
         share: None,
         spared: false,
+        unfunded: false,
         at: facts.created,
     };
     let state = if seen.ending { Observed::Finished } else { Observed::Admitted(admission) };

@@ -23,6 +23,10 @@ pub fn waits(scheduler: &Scheduler, id: &WorkloadId) -> bool {
 /// would start in between without end.
 pub fn stands_before(scheduler: &Scheduler, waiting: &WaitingWorkload, reservation: &Reservation) -> bool {
     let (pending, state) = (&scheduler.queue.pending, &scheduler.state);
+    // Beyond a budget, a workload has the lowest claim.
+    if waiting.unfunded {
+        return false;
+    }
     let Some((rank, owner)) = pending.rank(&waiting.id).zip(pending.rank(&reservation.owner)) else {
         return false;
     };
@@ -48,7 +52,7 @@ pub fn is_before(
     let within = |team: TeamId, total: &Vector| state.quotas.own_guarantee_holds(pool, team, total);
     let owner = state.get(&reservation.owner);
     let owner_is_within = owner.is_some_and(|owner| within(owner.team, &owner.least_total()));
-    if within(waiting.team, &waiting.total) && !owner_is_within {
+    if !waiting.unfunded && within(waiting.team, &waiting.total) && !owner_is_within {
         return true;
     }
     // By age and not by fair share: shares change with every start, and two owners would put each other off without end.
@@ -68,7 +72,8 @@ pub fn binding<'a>(
 ) -> impl Iterator<Item = (&'a Reservation, &'a Slot)> {
     let state = &scheduler.state;
     // Guarantees above its own team's may be met by evicting borrowers.
-    let within_guarantee = state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
+    let within_guarantee =
+        !waiting.unfunded && state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total);
     let owner_within_guarantee = move |reservation: &Reservation| {
         let owner = state.get(&reservation.owner);
         owner.is_some_and(|owner| state.quotas.own_guarantee_holds(pool, owner.team, &owner.least_total()))

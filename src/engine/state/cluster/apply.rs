@@ -62,7 +62,8 @@ impl ClusterState {
             | Event::WriteFailed { .. }
             | Event::PodsMisplaced(_)
             | Event::PodsReady(_)
-            | Event::PastUsage(_) => Effect::Tighter,
+            | Event::PastUsage(_)
+            | Event::BudgetUsed(_) => Effect::Tighter,
         }
     }
 
@@ -91,12 +92,17 @@ impl ClusterState {
         let known = self.quotas.team(index).team.as_ref();
         let before = ownership(known);
         let unchanged = before.is_some() && before == ownership(team.as_ref());
+        let budget = |team: Option<&Team>| team.and_then(|team| team.budget);
+        let same_budget = budget(known) == budget(team.as_ref());
         let same_guarantees = guarantees(known) == guarantees(team.as_ref());
         self.quotas.set_team(name, team, &mut self.resources);
         self.recharge_loose();
         if unchanged {
             if !same_guarantees {
                 self.recharge_below(index);
+            }
+            if !same_budget {
+                self.count_budgets_again();
             }
             return Effect::Looser;
         }
@@ -123,6 +129,7 @@ impl ClusterState {
             totals.add(&contribution);
         }
         self.totals = totals;
+        self.count_budgets_again();
         Effect::RequeueAll
     }
 
@@ -174,6 +181,7 @@ impl ClusterState {
                     charged_queue: "".into(),
                     charged_fixed: false,
                     oversize: Vec::new(),
+                    cost: None,
                     raised: false,
                     avoided_nodes: None,
                     shape: Arc::clone(&shape),

@@ -24,6 +24,7 @@ impl ClusterState {
         if let Some(contribution) = self.contribution(id) {
             self.totals.remove(&contribution);
         }
+        self.uncharge_budgets(id);
         let Some(info) = self.workloads.get_mut(id) else { return };
         self.holders.remove(info, &mut self.nodes);
         charge_quotas(&mut self.quotas, info, -1);
@@ -84,6 +85,7 @@ impl ClusterState {
         update_membership(&mut self.first, id, first);
         let stopping = matches!(info.phase, Phase::Stopping(_) | Phase::Leaving { .. }) && !info.removed;
         update_membership(&mut self.stopping, id, stopping);
+        self.charge_budgets(id);
         if let Some(contribution) = self.contribution(id) {
             self.totals.add(&contribution);
         }

@@ -5,6 +5,7 @@
 //! new one, so totals are exact at any time.
 
 mod apply;
+mod budgets;
 mod charge;
 mod phases;
 mod pods;

@@ -66,6 +66,7 @@ fn admission(pods: u32, at: i64) -> Admission {
         borrowed: false,
         share: None,
         spared: false,
+        unfunded: false,
         at: Time(at),
     }
 }
@@ -104,6 +105,7 @@ fn carry_out(state: &mut ClusterState, step: Step, now: i64) {
                 weight: u32::from(team),
                 queues: vec![Queue { preemptible, ..Queue::fallback() }],
                 fair_users: false,
+                budget: None,
             }));
         }
         Step::Node { gpus: count } => {
@@ -269,6 +271,7 @@ fn sums_of_absurd_amounts_are_the_nearest_amount() {
                 quotas: BTreeMap::from([(DEFAULT_POOL.into(), quota)]),
                 weight: 1,
                 fair_users: false,
+                budget: None,
                 queues: vec![Queue { limit: all(), ..Queue::fallback() }],
             }),
             Time(0),
@@ -327,6 +330,7 @@ fn a_workload_that_asks_for_more_than_can_be_counted_waits_and_stops_no_other() 
             quotas,
             weight: 1,
             fair_users: false,
+            budget: None,
             queues: vec![Queue::fallback()],
         })
     };

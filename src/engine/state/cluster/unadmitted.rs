@@ -36,6 +36,7 @@ impl ClusterState {
             borrowed: false,
             share: None,
             spared: false,
+            unfunded: false,
             at: facts.created,
         };
         let mut requests = self.resources.list(&need);
@@ -66,6 +67,7 @@ impl ClusterState {
             charged_queue: "".into(),
             charged_fixed: false,
             oversize: Vec::new(),
+            cost: None,
             raised: false,
             avoided_nodes: None,
             unadmitted: Some(standing),

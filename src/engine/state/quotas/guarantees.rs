@@ -89,6 +89,7 @@ impl QuotaTree {
     ) -> bool {
         let own = &self.quota_usages[pool][team];
         own.governed().any(|(index, _)| amount.get(index) > 0)
+            && !self.is_spent(team)
             && self.teams[team].path.iter().all(|at| {
                 let quota_usage = &self.quota_usages[pool][*at];
                 quota_usage.governed().all(|(index, guaranteed)| {
@@ -105,6 +106,7 @@ impl QuotaTree {
     pub fn holds_fixed(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
         let own = &self.quota_usages[pool][team];
         own.governed().any(|(index, _)| amount.get(index) > 0)
+            && !self.is_spent(team)
             && self.teams[team].path.iter().all(|at| {
                 let quota_usage = &self.quota_usages[pool][*at];
                 quota_usage.governed().all(|(index, guaranteed)| {
@@ -114,11 +116,24 @@ impl QuotaTree {
             })
     }
 
+    /// Whether nothing is left of a budget of the team or of one above it: no guarantee counts for what starts then.
+    fn is_spent(&self, team: TeamId) -> bool {
+        self.budgets.is_spent(&self.teams[team].path)
+    }
+
+    /// The levels of a team's path with guarantees in the pool.
+    #[must_use]
+    pub fn guaranteed_levels(&self, pool: PoolId, team: TeamId) -> Vec<TeamId> {
+        let path = self.teams[team].path.iter().copied();
+        path.filter(|at| self.quota_usages[pool][*at].has_guarantee()).collect()
+    }
+
     /// Whether the team's own guarantee, without those above it, covers `amount` more.
     #[must_use]
     pub fn own_guarantee_holds(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
         let own = &self.quota_usages[pool][team];
         own.governed().any(|(index, _)| amount.get(index) > 0)
+            && !self.is_spent(team)
             && own.governed().all(|(index, guaranteed)| {
                 let more = amount.get(index);
                 more == 0 || own.counted(index, 0, more) <= guaranteed
@@ -137,6 +152,7 @@ impl QuotaTree {
         let asked = |index: usize| amount.get(index) > 0;
         let own = &self.quota_usages[pool][team];
         own.governed().any(|(index, _)| asked(index))
+            && !self.is_spent(team)
             && own.governed().filter(|(index, _)| asked(*index)).all(|(index, guaranteed)| {
                 counted(own, team, index, hypothetical).saturating_add(amount.get(index)) <= guaranteed
             })

@@ -4,6 +4,7 @@
 //! by the nodes alone. A team without a guarantee in a pool is guaranteed nothing there, and is skipped as a
 //! parent.
 
+mod budgets;
 mod guarantees;
 mod hypothetical;
 mod past;
@@ -11,5 +12,6 @@ mod shares;
 mod tree;
 mod usage;
 
+pub use crate::state::quotas::budgets::{BudgetFigures, Cost, Funding, hours};
 pub use crate::state::quotas::hypothetical::{Account, Hypothetical, Protection};
 pub use crate::state::quotas::tree::{QuotaTree, Share};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::state::quotas::budgets::Budgets;
 use crate::state::quotas::usage::QuotaUsage;
 use crate::state::users::{UserOf, Users};
 use crate::types::ids::{PoolId, TeamId};
@@ -60,6 +61,8 @@ pub struct QuotaTree {
     dirty_queues: BTreeSet<(TeamId, Name)>,
     /// The usage of users, in teams that rank their users.
     pub users: Users,
+    /// The budgets of teams, and what is used of them.
+    pub budgets: Budgets,
 }
 
 impl QuotaTree {
@@ -121,6 +124,10 @@ impl QuotaTree {
             }
             self.quota_usages[pool][index] = quota_usage;
             self.dirty.insert((pool, index));
+        }
+        self.budgets.define(index, team.as_ref().and_then(|team| team.budget));
+        if team.is_none() {
+            self.budgets.forget(index);
         }
         self.teams[index].team = team;
         self.relink();
