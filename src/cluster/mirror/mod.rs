@@ -216,16 +216,21 @@ impl Mirror {
         self.drain_events()
     }
 
-    /// Adds the events of a new or changed team. The leader writes its status often; of that only the past usage is news.
+    /// Adds the events of a new or changed team. The leader writes its status often; of that only the past usage and the
+    /// run lengths are news.
     fn team_put(&mut self, name: &Name, before: Option<TeamSeen>) {
         let Some(now) = self.teams.get(name) else { return };
         let past = now.past.clone().filter(|_| before.as_ref().is_none_or(|before| before.past != now.past));
-        let spec = |seen: &TeamSeen| TeamSeen { past: None, version: 0, ..seen.clone() };
+        let lengths = now.run_lengths.clone();
+        let lengths =
+            lengths.filter(|_| before.as_ref().is_none_or(|before| before.run_lengths != now.run_lengths));
+        let spec = |seen: &TeamSeen| TeamSeen { past: None, run_lengths: None, version: 0, ..seen.clone() };
         if before.as_ref().map(spec) != Some(spec(now)) {
             self.directory_changed = true;
             self.events.push(Event::TeamApplied(now.team.clone()));
         }
         self.events.extend(past.map(Event::PastUsage));
+        self.events.extend(lengths.map(Event::RunLengths));
     }
 
     /// Caches the answer to a write on a Job, as if the watch had sent it.

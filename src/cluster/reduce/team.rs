@@ -15,9 +15,10 @@ use crate::api::node_pool::NodePool;
 use crate::api::notify::Endpoint;
 use crate::api::team;
 use crate::api::values::duration;
+use crate::cluster::run_lengths;
 use crate::directory::Membership;
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{Name, PastUsage, Pool, Team, Time};
+use crate::engine::types::{Name, PastUsage, Pool, RunLengths, Team, Time};
 
 /// The most resources of one pool that a status is read for.
 const MOST_RESOURCES: usize = 256;
@@ -41,6 +42,8 @@ pub struct TeamSeen {
     pub version: u64,
     /// What it borrowed in the past, as last written in its status.
     pub past: Option<PastUsage>,
+    /// How long its runs took, as last written in its status.
+    pub run_lengths: Option<RunLengths>,
 }
 
 /// A node pool.
@@ -88,6 +91,7 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
         generation: object.metadata.generation,
         version: version(&object.metadata),
         past: object.status.as_ref().and_then(|status| past_usage(object, status)),
+        run_lengths: object.status.as_ref().and_then(|status| run_lengths::read(&object.name_any(), status)),
     })
 }
 

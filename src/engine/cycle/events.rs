@@ -1,12 +1,14 @@
 //! Records events: the cheap part of a decision, done as each event comes in.
 
 use crate::cycle::{misplaced, pods_ready, requeue, reserve};
+use crate::prediction::Prediction;
+use crate::prediction::run_times::Manner;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Change;
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
-    Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, Team, Time, Workload, WorkloadId,
+    Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, RunLengths, Team, Time, Workload, WorkloadId,
 };
 
 /// Records one change; the next cycle decides about it.
@@ -25,6 +27,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         Event::PodNotEnded(pod) => return scheduler.retries.ended.failed(pod, now),
         Event::TeamApplied(_) | Event::TeamRemoved(_) => return change_teams(scheduler, event, now),
         Event::PastUsage(past) => return note_past_usage(scheduler, past, now),
+        Event::RunLengths(lengths) => return note_run_lengths(scheduler, lengths),
         Event::WorkloadApplied(workload) => {
             pods_ready::clear_changed(scheduler, workload);
             Some(workload.id.clone())
@@ -50,9 +53,14 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         scheduler.retries.ended.gone(pod);
     }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
+    let submitted = before.is_none() && matches!(event, Event::WorkloadApplied(_));
     let effect = scheduler.state.apply(event);
     note(scheduler, effect);
     if let Some(id) = subject {
+        if let Some(info) = scheduler.state.get(&id).filter(|_| submitted) {
+            let manner = Manner::of(&scheduler.state, info);
+            scheduler.prediction.arrivals.note(&info.workload, manner, now);
+        }
         workload_changed(scheduler, &id, before.as_ref(), now);
     }
 }
@@ -91,7 +99,13 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
         && !info.removed
         && before != Some(&Phase::Finished)
     {
-        prediction.run_times.record(&scheduler.state, info, before, now);
+        let rebuilding = !scheduler.cursor.has_planned;
+        prediction.run_times.record(&scheduler.state, info, before, (now, rebuilding));
+    }
+    if let Some(Phase::Running(admission)) = scheduler.state.get(id).map(|info| &info.phase)
+        && matches!(before, None | Some(Phase::Pending | Phase::Starting(_)))
+    {
+        prediction.starts.note(id, admission.at);
     }
     drop_stale_nomination(scheduler, id);
     let prediction = &mut scheduler.prediction;
@@ -120,6 +134,18 @@ fn note_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
     scheduler.cursor.generation += 1;
 }
 
+/// Takes note of the run lengths in the status of a team: backfill and reservations rest on what was last written, whoever
+/// wrote it. An engine that has not planned yet also goes on from it.
+fn note_run_lengths(scheduler: &mut Scheduler, lengths: &RunLengths) {
+    let adopt = !scheduler.cursor.has_planned;
+    let Prediction { run_times, timeline, .. } = &mut scheduler.prediction;
+    if run_times.note_written(lengths, adopt) {
+        timeline.predict_again(&scheduler.state, run_times, &lengths.team);
+        // Another workload may backfill now.
+        scheduler.cursor.generation += 1;
+    }
+}
+
 /// Whether an event reports more than the engine's own decisions.
 fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
@@ -144,7 +170,8 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         | Event::PodNotEnded(_)
         | Event::WriteFailed { .. }
         | Event::PodsReady(_)
-        | Event::PastUsage(_) => false,
+        | Event::PastUsage(_)
+        | Event::RunLengths(_) => false,
         Event::WorkloadRemoved(_)
         | Event::PodsMisplaced(_)
         | Event::TeamApplied(_)
@@ -160,7 +187,7 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
 fn is_echo(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
         Event::PodRemoved(pod) => scheduler.state.is_ending(pod),
-        Event::PodsReady(_) | Event::PastUsage(_) => true,
+        Event::PodsReady(_) | Event::PastUsage(_) | Event::RunLengths(_) => true,
         Event::WriteFailed { .. } | Event::PodNotEnded(_) => false,
         _ => !is_external(scheduler, event),
     }
@@ -171,7 +198,8 @@ fn change(event: &Event) -> Change {
     match event {
         Event::TeamApplied(Team { name, .. })
         | Event::TeamRemoved(name)
-        | Event::PastUsage(PastUsage { team: name, .. }) => Change::Team(name.clone()),
+        | Event::PastUsage(PastUsage { team: name, .. })
+        | Event::RunLengths(RunLengths { team: name, .. }) => Change::Team(name.clone()),
         Event::PoolApplied(Pool { name, .. }) | Event::PoolRemoved(name) => Change::Pool(name.clone()),
         Event::NodeApplied(Node { name, .. }) | Event::NodeRemoved(name) => Change::Node(name.clone()),
         Event::WorkloadApplied(Workload { id, .. })

@@ -10,7 +10,7 @@ use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
 use crate::types::{
-    Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, Settings,
+    Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, RunLengths, Settings,
     TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
 };
 
@@ -100,6 +100,16 @@ impl Engine {
     #[must_use]
     pub fn teams(&self) -> Vec<TeamView> {
         views::teams(&self.scheduler.state)
+    }
+
+    /// How long the runs of each team took, to be written in its status.
+    pub fn run_lengths(&self) -> impl Iterator<Item = RunLengths> {
+        self.scheduler.prediction.run_times.summaries()
+    }
+
+    /// The latest starts, the oldest first.
+    pub fn latest_starts(&self) -> impl Iterator<Item = &(WorkloadId, Time)> {
+        self.scheduler.prediction.starts.latest()
     }
 
     /// The resources that the teams' quotas list.

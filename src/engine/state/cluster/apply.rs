@@ -62,7 +62,8 @@ impl ClusterState {
             | Event::WriteFailed { .. }
             | Event::PodsMisplaced(_)
             | Event::PodsReady(_)
-            | Event::PastUsage(_) => Effect::Tighter,
+            | Event::PastUsage(_)
+            | Event::RunLengths(_) => Effect::Tighter,
         }
     }
 
