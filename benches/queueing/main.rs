@@ -8,6 +8,7 @@
 mod baseline;
 mod cluster;
 mod gate;
+mod literature;
 mod outcome;
 #[path = "../readme.rs"]
 mod readme;
@@ -86,6 +87,9 @@ struct Arguments {
     /// Leave out the job with this number: the change of a figure shows how much of it is chance.
     #[arg(long, value_name = "JOB")]
     without: Option<usize>,
+    /// Only this percentage of the nodes, as a stand-in for a month of lasting overload.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100)]
+    nodes: u32,
     /// Sluice: days after its start during which a job is not evicted for fair shares. The default is longer
     /// than any job, so borrowers are evicted for owners only.
     #[arg(long, value_name = "DAYS", default_value_t = 365.0)]
@@ -100,7 +104,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     grace: u64,
     /// Sluice: hours of the trace between forecasts of all starts; 0 for none.
-    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    #[arg(long, value_name = "HOURS", default_value_t = 6)]
     forecast: u64,
     /// Write the tables of ITP and Philly into benches/README.md.
     #[arg(long)]
@@ -142,6 +146,7 @@ fn main() -> Result<ExitCode> {
             Which::Venus => trace::venus(&root),
         }?
         .within(arguments.until)
+        .on(arguments.nodes)
         .without(arguments.without);
         let alone = (trace.teams.len() > 1).then(|| private(&trace));
         let alone_waits = alone.as_ref().map(|outcome| waits(&trace, outcome));

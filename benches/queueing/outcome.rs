@@ -21,44 +21,91 @@ pub struct Run {
 pub const SIZES: [(&str, u32); 5] =
     [("1 GPU", 1), ("2 to 7", NODE - 1), ("8", NODE), ("9 to 31", 31), ("32 and more", u32::MAX)];
 
+/// What foretells how long runs take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predictor {
+    /// Sluice, as people are told.
+    Sluice,
+    /// The mean of the last two runs.
+    LastTwo,
+    /// The request.
+    Request,
+}
+
+impl Predictor {
+    /// All, in the order of the tables.
+    pub const ALL: [Self; 3] = [Self::Sluice, Self::LastTwo, Self::Request];
+
+    /// Name in the tables.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Sluice => "Sluice",
+            Self::LastTwo => "mean of the last two runs",
+            Self::Request => "request",
+        }
+    }
+}
+
 /// A forecast of a start, compared with the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Predicted {
+    /// What foretold it.
+    pub by: Predictor,
     /// How far the likely start was off, in seconds.
     pub error: i64,
     /// The wait that was left when the forecast was made, in seconds.
     pub left: i64,
     /// Whether the start lay between the earliest and the latest that was predicted.
     pub within: bool,
+    /// Whether the job was submitted at that time.
+    pub at_submission: bool,
 }
 
 /// How good the forecasts of starts were.
 #[derive(Clone, Copy, Debug)]
 pub struct Forecasts {
+    /// What foretold them.
+    pub by: Predictor,
+    /// Whether they were made at submission, and not of all that waited at that time.
+    pub at_submission: bool,
+    /// The number of forecasts.
+    pub count: usize,
     /// Error in seconds: median, 90th percentile.
     pub error: (i64, i64),
-    /// Median of the error as a part of the wait that was left, in per cent; of forecasts a minute or more ahead.
-    pub of_wait: i64,
+    /// Median and 90th percentile of the error as a part of the wait that was left, in per cent; of forecasts a minute or
+    /// more ahead.
+    pub of_wait: (i64, i64),
     /// Per cent of the starts within the range that was predicted.
     pub covered: f64,
 }
 
 impl Forecasts {
-    fn of(predicted: &[Predicted]) -> Option<Self> {
+    fn of(all: &[Predicted], by: Predictor, at_submission: bool) -> Option<Self> {
         let sorted = |values: &mut dyn Iterator<Item = i64>| {
             let mut values: Vec<i64> = values.collect();
             values.sort_unstable();
             values
         };
-        let errors = sorted(&mut predicted.iter().map(|predicted| predicted.error));
-        let ahead = predicted.iter().filter(|predicted| predicted.left >= 60);
+        let counts = |one: &&Predicted| one.by == by && (one.at_submission || !at_submission);
+        let predicted = || all.iter().filter(counts);
+        let errors = sorted(&mut predicted().map(|predicted| predicted.error));
+        let ahead = predicted().filter(|predicted| predicted.left >= 60);
         let parts = sorted(&mut ahead.map(|predicted| 100 * predicted.error / predicted.left));
-        let covered = predicted.iter().filter(|predicted| predicted.within).count();
+        let covered = predicted().filter(|predicted| predicted.within).count();
         (!errors.is_empty()).then(|| Self {
+            by,
+            at_submission,
+            count: errors.len(),
             error: (quantile(&errors, 50), quantile(&errors, 90)),
-            of_wait: quantile(&parts, 50),
-            covered: 100.0 * count(covered) / count(predicted.len()),
+            of_wait: (quantile(&parts, 50), quantile(&parts, 90)),
+            covered: 100.0 * count(covered) / count(errors.len()),
         })
+    }
+
+    /// By predictor, at submission and of all that waited.
+    fn all(predicted: &[Predicted]) -> Vec<Self> {
+        let both = [true, false].into_iter().flat_map(|sub| Predictor::ALL.map(|by| (by, sub)));
+        both.filter_map(|(by, at_submission)| Self::of(predicted, by, at_submission)).collect()
     }
 }
 
@@ -103,7 +150,7 @@ pub struct Figures {
     /// waiting jobs of the team: median, 99th percentile.
     pub guaranteed_wait: (i64, i64),
     /// How good the forecasts of starts were.
-    pub forecasts: Option<Forecasts>,
+    pub forecasts: Vec<Forecasts>,
 }
 
 /// The waits of all jobs in seconds, in the order of the trace; none for unfinished jobs.
@@ -156,7 +203,7 @@ pub fn figures(trace: &Trace, outcome: &Outcome, private: Option<&[Option<i64>]>
         jain: jain(&slowdowns),
         anomaly: private.map(|private| anomaly(&waits, private)),
         guaranteed_wait: (quantile(&within, 50), quantile(&within, 99)),
-        forecasts: Forecasts::of(&outcome.predicted),
+        forecasts: Forecasts::all(&outcome.predicted),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
 
-use super::outcome::{Figures, SIZES};
+use super::outcome::{Figures, Forecasts, Predictor, SIZES};
 use super::trace::Trace;
 
 /// One policy on one trace.
@@ -93,6 +93,10 @@ impl Report {
         let Some(section) = self.sections.last() else { return };
         println!("\n{}", section.title);
         println!("{}", main_table(section));
+        if section.rows.iter().any(|row| !row.figures.forecasts.is_empty()) {
+            println!("Forecasts of starts");
+            println!("{}", forecasts(section));
+        }
         if section.teams.len() > 1 {
             println!("Mean wait by team, seconds");
             println!("{}", waits(section, section.teams.iter().map(String::as_str), |f| &f.team_wait));
@@ -103,9 +107,19 @@ impl Report {
 
     /// The tables of `benches/README.md` by marker, of the traces with goals.
     pub fn summaries(&self) -> impl Iterator<Item = (String, Table)> {
-        self.sections.iter().filter_map(|section| {
+        let tables = self.sections.iter().filter_map(|section| {
             let goals = GOALS.iter().find(|goals| goals.trace == section.trace)?;
-            Some((format!("bench-queueing-{}", goals.trace), summary(section, goals)))
+            let marker = format!("bench-queueing-{}", goals.trace);
+            let forecasts = (format!("{marker}-forecasts"), forecasts(section));
+            Some([(marker, summary(section, goals)), forecasts])
+        });
+        tables.flatten()
+    }
+
+    fn forecasts(&self) -> impl Iterator<Item = (&Section, &Row, &Forecasts)> {
+        self.sections.iter().flat_map(|section| {
+            let rows = section.rows.iter();
+            rows.flat_map(move |row| row.figures.forecasts.iter().map(move |f| (section, row, f)))
         })
     }
 
@@ -136,10 +150,6 @@ impl Report {
             "worst_excess_s",
             "guaranteed_wait_p50_s",
             "guaranteed_wait_p99_s",
-            "forecast_error_p50_s",
-            "forecast_error_p90_s",
-            "forecast_error_of_wait_pct",
-            "forecast_covered_pct",
             "simulation_s",
             "team_mean_wait_s",
             "size_mean_wait_s",
@@ -158,12 +168,6 @@ impl Report {
                     text(f.anomaly, |a| a.1.to_string()),
                 ]);
                 fields.extend([f.guaranteed_wait.0.to_string(), f.guaranteed_wait.1.to_string()]);
-                fields.extend([
-                    text(f.forecasts, |f| f.error.0.to_string()),
-                    text(f.forecasts, |f| f.error.1.to_string()),
-                    text(f.forecasts, |f| f.of_wait.to_string()),
-                    text(f.forecasts, |f| format!("{:.1}", f.covered)),
-                ]);
                 fields.push(format!("{:.1}", row.took.as_secs_f64()));
                 fields.push(named(section.teams.iter().map(String::as_str), &f.team_wait));
                 fields.push(named(SIZES.iter().map(|(name, _)| *name), &f.size_wait));
@@ -172,6 +176,42 @@ impl Report {
         }
         writer.flush().with_context(context)?;
         println!("\nAll figures: {}", path.display());
+        self.write_forecasts()
+    }
+
+    /// Writes how good the forecasts were to `target/bench-queueing-forecasts.csv`.
+    fn write_forecasts(&self) -> Result<()> {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-queueing-forecasts.csv");
+        let context = || format!("cannot write {}", path.display());
+        let mut writer = csv::Writer::from_path(&path).with_context(context)?;
+        writer.write_record([
+            "trace",
+            "policy",
+            "predictor",
+            "made",
+            "forecasts",
+            "error_p50_s",
+            "error_p90_s",
+            "error_of_wait_p50_pct",
+            "error_of_wait_p90_pct",
+            "covered_pct",
+        ])?;
+        for (section, row, f) in self.forecasts() {
+            writer.write_record([
+                section.trace,
+                row.policy,
+                f.by.label(),
+                made(f),
+                &f.count.to_string(),
+                &f.error.0.to_string(),
+                &f.error.1.to_string(),
+                &f.of_wait.0.to_string(),
+                &f.of_wait.1.to_string(),
+                &format!("{:.1}", f.covered),
+            ])?;
+        }
+        writer.flush().with_context(context)?;
+        println!("Forecasts: {}", path.display());
         Ok(())
     }
 }
@@ -194,9 +234,6 @@ fn main_table(section: &Section) -> Table {
         "worst by s",
         "Jain",
         "guaranteed wait p50/p99 s",
-        "forecast error p50/p90 s",
-        "error / wait left",
-        "in range",
         "took s",
     ]);
     for row in &section.rows {
@@ -208,9 +245,6 @@ fn main_table(section: &Section) -> Table {
         cells.extend([text(f.anomaly, |a| format!("{:.3} %", a.0)), text(f.anomaly, |a| a.1.to_string())]);
         cells.push(format!("{:.3}", f.jain));
         cells.push(format!("{} / {}", f.guaranteed_wait.0, f.guaranteed_wait.1));
-        cells.push(text(f.forecasts, |f| format!("{} / {}", f.error.0, f.error.1)));
-        cells.push(text(f.forecasts, |f| format!("{} %", f.of_wait)));
-        cells.push(text(f.forecasts, |f| format!("{:.0} %", f.covered)));
         cells.push(format!("{:.1}", row.took.as_secs_f64()));
         table.add_row(cells);
     }
@@ -228,8 +262,6 @@ fn summary(section: &Section, goals: &Goals) -> Table {
         "evictions",
         "GPU-h lost",
         "worse",
-        "forecast error / wait left",
-        "starts in range",
     ]);
     for row in &section.rows {
         let f = &row.figures;
@@ -241,11 +273,47 @@ fn summary(section: &Section, goals: &Goals) -> Table {
             thousands(f.evictions as f64),
             thousands(f.lost),
             f.anomaly.map_or_else(String::new, |(percent, _)| format!("{percent:.3} %")),
-            f.forecasts.map_or_else(String::new, |f| format!("{} %", f.of_wait)),
-            f.forecasts.map_or_else(String::new, |f| format!("{:.0} %", f.covered)),
         ]);
     }
-    table.add_row(["goal", goals.wait, "", goals.by_gpus, "", goals.lost, goals.worse, "", ""]);
+    table.add_row(["goal", goals.wait, "", goals.by_gpus, "", goals.lost, goals.worse]);
+    table
+}
+
+/// When a forecast was made.
+fn made(forecasts: &Forecasts) -> &'static str {
+    if forecasts.at_submission { "at submission" } else { "while waiting" }
+}
+
+/// How good the forecasts were, by policy and predictor.
+fn forecasts(section: &Section) -> Table {
+    let mut table = markdown();
+    table.set_header([
+        "policy",
+        "made",
+        "run times by",
+        "forecasts",
+        "error p50 / p90 s",
+        "error / wait left, p50 / p90",
+        "starts in range",
+    ]);
+    for row in &section.rows {
+        for f in &row.figures.forecasts {
+            // A predictor of one length states no range.
+            let covered = match f.by {
+                Predictor::Sluice => format!("{:.0} %", f.covered),
+                Predictor::LastTwo | Predictor::Request => String::new(),
+            };
+            table.add_row([
+                row.policy.to_owned(),
+                made(f).to_owned(),
+                f.by.label().to_owned(),
+                thousands(f.count as f64),
+                format!("{} / {}", f.error.0, f.error.1),
+                format!("{} % / {} %", f.of_wait.0, f.of_wait.1),
+                covered,
+            ]);
+        }
+    }
     table
 }
 

@@ -4,19 +4,22 @@
 //! the engine learns them. A job larger than a node is a gang of equal pods.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Result;
 use sluice_engine::Engine;
-use sluice_engine::replay::forecast::{self, Bounds, Eta, Forecast};
+use sluice_engine::replay::calibration::Calibration;
+use sluice_engine::replay::forecast::{self, Bounds, Eta};
 use sluice_engine::replay::{Happening, Life, Run as Play};
 use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
-    DEFAULT_POOL, Event, FairShareWindow, Node, PodShape, Queue, Quota, Settings, Team, Time, Workload,
+    DEFAULT_POOL, Event, FairShareWindow, Node, Observed, PodShape, Queue, Quota, Settings, Team, Time, Workload,
     WorkloadId,
 };
 
-use super::outcome::{Outcome, Predicted, Run};
+use super::literature::Literature;
+use super::outcome::{Outcome, Predicted, Predictor, Run};
 use super::trace::{Job, NODE, Trace};
 
 const GPU: &str = "nvidia.com/gpu";
@@ -38,7 +41,7 @@ pub struct Choice {
 }
 
 /// Horizon of a forecast: the benchmark makes many of them on copies of a busy cluster.
-const BOUNDS: Bounds = Bounds { steps: 400, starts: 400, ahead: Duration::from_secs(7 * 86_400) };
+const BOUNDS: Bounds = Bounds { steps: 1_000, starts: 400, ahead: Duration::from_secs(7 * 86_400) };
 
 /// Runs the engine over a trace until every job has finished.
 ///
@@ -80,24 +83,35 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
     let mut forecast = trace.jobs.first().map_or(0, |job| job.submit);
     while let Some(now) = trace.jobs.get(next).map(|job| job.submit) {
         let mut on = |at: Time, happening: &Happening| {
-            log.note(at, happening);
+            log.note(trace, at, happening);
             progress(log.finished);
         };
         play.reach(time(now), &mut on)?;
+        let first = next;
         while let Some(job) = trace.jobs.get(next).filter(|job| job.submit == now) {
             let life = Life { run: Some(duration(job.duration)), completions: None, grace: choice.grace };
             play.submit(workload(trace, next, job), life);
             next += 1;
         }
         play.settle(&mut on)?;
-        if !choice.forecast_every.is_zero() && now >= forecast {
+        let submitted = first..next;
+        let one_waits = || {
+            let waits = |job: usize| {
+                let workload = play.engine().workload(&identity(job));
+                workload.is_some_and(|workload| workload.state == Observed::Queued)
+            };
+            submitted.clone().any(waits)
+        };
+        // At a submission if possible, so that there are forecasts at submission too.
+        let late = forecast + i64::try_from(choice.forecast_every.as_secs())? / 2;
+        if !choice.forecast_every.is_zero() && now >= forecast && (now >= late || one_waits()) {
             forecast = now + i64::try_from(choice.forecast_every.as_secs())?;
-            log.expect(&forecast::forecast(play.engine(), time(now), BOUNDS));
+            log.expect(play.engine(), trace, now, submitted);
         }
     }
     while let Some(at) = play.next() {
         play.advance(at, &mut |at, happening| {
-            log.note(at, happening);
+            log.note(trace, at, happening);
             progress(log.finished);
         })?;
     }
@@ -108,34 +122,60 @@ pub fn run(trace: &Trace, choice: Choice, progress: &dyn Fn(usize)) -> Result<Ou
 struct Log {
     /// Start of the current run of each job.
     starts: Vec<i64>,
-    /// The time of each forecast of each waiting job, and the start that it tells.
-    expected: BTreeMap<usize, Vec<(i64, Eta)>>,
+    /// The forecasts of each waiting job.
+    expected: BTreeMap<usize, Vec<Expected>>,
+    calibration: Calibration,
+    literature: Literature,
     outcome: Outcome,
     finished: usize,
 }
 
+/// A forecast of the start of one job.
+struct Expected {
+    asked: i64,
+    by: Predictor,
+    eta: Eta,
+    at_submission: bool,
+}
+
 impl Log {
-    /// Remembers a forecast, to compare it with the actual starts.
-    fn expect(&mut self, forecast: &Forecast) {
-        for (id, eta) in &forecast.etas {
-            if let (Ok(job), Some(_)) = (id.0.parse::<usize>(), eta.likely) {
-                self.expected.entry(job).or_default().push((forecast.at.0 / 1000, *eta));
+    /// Makes the forecasts of all predictors, to compare them with the actual starts.
+    fn expect(&mut self, engine: &Engine, trace: &Trace, now: i64, submitted: Range<usize>) {
+        let told = forecast::foretell(engine, time(now), BOUNDS, &mut self.calibration, &mut |_| true);
+        let mut by = vec![(Predictor::Sluice, told.etas)];
+        for predictor in [Predictor::LastTwo, Predictor::Request] {
+            let lengths = |workload: &Workload, elapsed: Duration| {
+                let job = workload.id.0.parse::<usize>().ok()?;
+                self.literature.length(predictor, trace, job, elapsed)
+            };
+            let starts = forecast::starts_by(engine, time(now), BOUNDS, &lengths);
+            let exactly = |at| Eta { early: Some(at), likely: Some(at), late: Some(at) };
+            by.push((predictor, starts.into_iter().map(|(id, at)| (id, exactly(at))).collect()));
+        }
+        for (by, etas) in by {
+            for (id, eta) in etas {
+                if let (Ok(job), Some(_)) = (id.0.parse::<usize>(), eta.likely) {
+                    let at_submission = submitted.contains(&job);
+                    let expected = Expected { asked: now, by, eta, at_submission };
+                    self.expected.entry(job).or_default().push(expected);
+                }
             }
         }
     }
 
-    fn note(&mut self, at: Time, happening: &Happening) {
+    fn note(&mut self, trace: &Trace, at: Time, happening: &Happening) {
         let Ok(job) = happening.workload().0.parse::<usize>() else { return };
         let now = at.0 / 1000;
         match happening {
             Happening::Admitted { .. } => {
                 self.starts[job] = now;
                 let expected = self.expected.remove(&job).unwrap_or_default();
-                let predicted = expected.into_iter().filter_map(|(asked, eta)| {
+                let predicted = expected.into_iter().filter_map(|Expected { asked, by, eta, at_submission }| {
                     let seconds = |time: Time| time.0 / 1000;
                     let within = eta.early.is_some_and(|early| seconds(early) <= now)
                         && eta.late.is_none_or(|late| now <= seconds(late));
-                    Some(Predicted { error: (now - seconds(eta.likely?)).abs(), left: now - asked, within })
+                    let error = (now - seconds(eta.likely?)).abs();
+                    Some(Predicted { by, error, left: now - asked, within, at_submission })
                 });
                 self.outcome.predicted.extend(predicted);
             }
@@ -144,6 +184,7 @@ impl Log {
             }
             Happening::Finished { .. } => {
                 self.finished += 1;
+                self.literature.ended(trace, job);
                 self.outcome.runs.push(Run { job, start: self.starts[job], end: now, finished: true });
             }
             _ => {}
@@ -151,12 +192,16 @@ impl Log {
     }
 }
 
+fn identity(job: usize) -> WorkloadId {
+    WorkloadId(format!("{job:06}").into())
+}
+
 fn workload(trace: &Trace, index: usize, job: &Job) -> Workload {
     let team = trace.teams[job.team].name.as_str();
     let pods = pods(job.gpus);
     let shape = PodShape { requests: gpus(job.gpus / pods), ..PodShape::default() };
     Workload {
-        id: WorkloadId(format!("{index:06}").into()),
+        id: identity(index),
         ..Workload::job(&team.into(), &format!("job-{index:06}").into(), pods, shape, time(job.submit))
     }
 }

@@ -86,6 +86,15 @@ impl Trace {
         self
     }
 
+    /// The same jobs on fewer nodes: `percent` of those of the cluster and of each team.
+    #[must_use]
+    pub fn on(mut self, percent: u32) -> Self {
+        let part = |nodes: u32| (nodes * percent).div_ceil(100);
+        self.nodes = part(self.nodes);
+        self.teams.iter_mut().for_each(|team| team.nodes = part(team.nodes));
+        self
+    }
+
     /// All jobs except the one with this index by submission.
     #[must_use]
     pub fn without(mut self, job: Option<usize>) -> Self {

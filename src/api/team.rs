@@ -354,6 +354,13 @@ pub struct TeamStatus {
     /// The time up to which the pools' decayedUsage is decayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decayed_at: Option<Time>,
+    /// How long runs of the team took, by queue and size. Backfill and reservations rest on it as it was last written. A new
+    /// leader goes on from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub run_lengths: Vec<RunLength>,
+    /// The time up to which ended runs are counted in `runLengths`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_lengths_at: Option<Time>,
     /// Conditions. `Ready`: the configuration is valid. `Overcommitted`: guarantees exceed the capacity of a pool.
     /// `Unadmitted`: pods that were never admitted are charged to the team. `Exhausted`: nothing is left of its budget.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -393,6 +400,30 @@ pub struct BudgetStatus {
 pub fn hours(amount: Amount) -> String {
     let (whole, part) = (amount.as_milli() / 1_000, (amount.as_milli() % 1_000).abs());
     format!("{whole}.{part:03}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// How long the latest runs of one class took.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunLength {
+    /// Name of the queue; absent where the runs of all queues are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Thousandths of devices of a run, over all its pods; absent where runs of all sizes are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub milli_devices: Option<i64>,
+    /// Number of runs, at most 64.
+    #[serde(default)]
+    pub runs: i64,
+    /// Quantiles of their lengths in seconds, at most 21.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seconds: Vec<i64>,
+    /// Number of runs with a time limit, at most 64.
+    #[serde(default)]
+    pub limited: i64,
+    /// Quantiles of the part of the time limit that these took, in thousandths, at most 21.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub per_mille_of_limit: Vec<i64>,
 }
 
 /// Quota and usage of a team in one pool.

@@ -21,6 +21,7 @@ pub mod pod_groups;
 mod ready_pods;
 pub mod reduce;
 pub mod replicas;
+mod run_lengths;
 mod start_time;
 pub mod status;
 pub mod table;

@@ -15,12 +15,14 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::events::{Notice, Notices};
+use super::run_lengths;
 use super::usage::lines;
 use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, BudgetStatus, PoolUsage, Quantities, Team, TeamStatus};
 use crate::engine::types::BudgetView;
 use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{Name, RunLengths};
 use crate::faults::Fault;
 use crate::metrics::{Figures, Metrics};
 
@@ -31,9 +33,9 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(500);
 /// The most Team statuses of one round; the rest, those written last, is left for the next.
 const ROUND: usize = 10;
-/// After this time the decayed usage is written also if it has hardly changed: what is read back is decayed from then on,
-/// as if the team had borrowed all the while what it borrows at that moment.
-const DECAYED_EVERY: Duration = Duration::from_secs(300);
+/// After this time the decayed usage and the run lengths are written also if they have hardly changed. Decayed usage that is
+/// read back is decayed from then on, as if the team had borrowed all the while what it borrows at that moment.
+const WRITTEN_EVERY: Duration = Duration::from_secs(300);
 
 /// The input of the statuses.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +46,8 @@ pub struct Report {
     pub figures: Figures,
     /// The generation of each team's spec, and its fault, if it has one.
     pub teams: BTreeMap<String, (Option<i64>, Option<Fault>)>,
+    /// How long the runs of each team took.
+    pub run_lengths: BTreeMap<Name, RunLengths>,
     /// The UID of each team.
     pub uids: BTreeMap<String, String>,
     /// The generation of each pool's spec.
@@ -77,7 +81,7 @@ impl Statuses {
         self.write_pools(client, metrics, report).await;
     }
 
-    /// Writes the decayed usage of the Teams, for the next leader.
+    /// Writes the decayed usage and the run lengths of the Teams, for the next leader.
     pub async fn hand_over(&mut self, client: &Client, metrics: &Metrics, report: &Report) {
         self.write_teams(client, metrics, report, Occasion::HandOver).await;
     }
@@ -90,9 +94,13 @@ impl Statuses {
             let (last, before) =
                 self.teams.get(name).map_or((0, None), |(last, before)| (*last, Some(before)));
             let mut status = team_status(name, *generation, fault.as_ref(), report, before, &now);
+            run_lengths::fill_in(&mut status, report.run_lengths.get(name.as_str()), &now);
             if let Some(before) = before {
                 if !occasion.writes_decayed(before, &status) {
                     keep_decayed(&mut status, before);
+                }
+                if !occasion.writes_run_lengths(before, &status) {
+                    run_lengths::keep(&mut status, before);
                 }
                 if !occasion.writes_budget(before, &status, budget_of(name, report)) {
                     // What was used is written with whatever else is, but for itself not yet.
@@ -159,9 +167,10 @@ impl Occasion {
         if self == Self::HandOver {
             return decayed(before) != decayed(now);
         }
-        let time = |status: &TeamStatus| status.decayed_at.as_ref().map(|time| time.0.as_millisecond());
-        let (Some(then), Some(at)) = (time(before), time(now)) else { return time(before) != time(now) };
-        let old = u128::from(at.saturating_sub(then).unsigned_abs()) >= DECAYED_EVERY.as_millis();
+        let (Some(then), Some(at)) = (&before.decayed_at, &now.decayed_at) else {
+            return before.decayed_at != now.decayed_at;
+        };
+        let old = is_old(then, at);
         let (mut was, is) = (decayed(before), decayed(now));
         let moved = is.iter().any(|(key, is)| {
             let was = was.remove(key).unwrap_or(0);
@@ -170,6 +179,21 @@ impl Occasion {
         });
         old || moved || !was.is_empty()
     }
+
+    /// The same for the run lengths.
+    fn writes_run_lengths(self, before: &TeamStatus, now: &TeamStatus) -> bool {
+        let (Some(then), Some(at)) = (&before.run_lengths_at, &now.run_lengths_at) else {
+            return before.run_lengths_at != now.run_lengths_at;
+        };
+        let differs = before.run_lengths != now.run_lengths;
+        differs && (self == Self::HandOver || is_old(then, at) || run_lengths::moved(before, now))
+    }
+}
+
+/// Whether so much time has passed between two that what is written less often is due.
+fn is_old(then: &Time, at: &Time) -> bool {
+    let passed = at.0.as_millisecond().saturating_sub(then.0.as_millisecond()).unsigned_abs();
+    u128::from(passed) >= WRITTEN_EVERY.as_millis()
 }
 
 impl Occasion {
@@ -187,7 +211,7 @@ impl Occasion {
         let time = |budget: &BudgetStatus| budget.at.as_ref().map_or(0, |at| at.0.as_millisecond());
         let age = u128::from(time(is).saturating_sub(time(was)).unsigned_abs());
         let amount = view.map_or(1, |view| view.budget.amount.as_milli()).unsigned_abs();
-        moved > 0 && (moved.saturating_mul(100) >= amount || age >= DECAYED_EVERY.as_millis())
+        moved > 0 && (moved.saturating_mul(100) >= amount || age >= WRITTEN_EVERY.as_millis())
     }
 }
 
@@ -302,6 +326,8 @@ fn team_status(
             .collect(),
         decayed_at: pools.clone().any(|view| !view.past.is_empty()).then(|| now.clone()),
         budget: budget.map(|view| budget_status(view, now)),
+        run_lengths: Vec::new(),
+        run_lengths_at: None,
         conditions: [ready, overcommitted, unadmitted(name, &report.figures)]
             .into_iter()
             .chain(budget.map(exhausted))

@@ -8,7 +8,7 @@ mod candidate;
 mod verdicts;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,7 +21,8 @@ use crate::cluster::clock::now;
 use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
-use crate::engine::replay::forecast::{Bounds, Case, forecast_while, what_if_while};
+use crate::engine::replay::calibration::Calibration;
+use crate::engine::replay::forecast::{Bounds, Case, foretell, what_if_told};
 use crate::engine::types::{Reason, Time};
 use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
@@ -56,6 +57,8 @@ impl ExpectedStarts {
 pub struct Forecaster {
     asker: Asker,
     newest: watch::Sender<Option<Arc<ExpectedStarts>>>,
+    /// How earlier forecasts came true.
+    calibration: Arc<Mutex<Calibration>>,
     /// One forecast at a time.
     forecasts: Arc<Semaphore>,
     /// One what-if replay at a time.
@@ -85,7 +88,8 @@ impl Forecaster {
     pub fn new(asker: Asker, stop: CancellationToken) -> Self {
         let permits = |count| Arc::new(Semaphore::new(count));
         let newest = watch::Sender::new(None);
-        Self { asker, newest, forecasts: permits(1), what_ifs: permits(1), asked: permits(2), stop }
+        let calibration = Arc::default();
+        Self { asker, newest, calibration, forecasts: permits(1), what_ifs: permits(1), asked: permits(2), stop }
     }
 
     /// Fills in the expected start of each waiting workload.
@@ -119,13 +123,20 @@ impl Forecaster {
     /// Starts a forecast unless one is under way.
     fn refresh(&self) {
         let Ok(permit) = Arc::clone(&self.forecasts).try_acquire_owned() else { return };
-        let Self { asker, newest, stop, .. } = self.clone();
+        let Self { asker, newest, calibration, stop, .. } = self.clone();
         tokio::spawn(async move {
             let began = Instant::now();
             let made = match asker.ask(Question::Engine).await.flatten() {
                 Some(engine) => {
-                    let made =
-                        tokio::task::spawn_blocking(move || expected_starts(&engine, now(), &stop)).await;
+                    let made = tokio::task::spawn_blocking(move || {
+                        let known = || calibration.lock().unwrap_or_else(PoisonError::into_inner);
+                        // What-if questions read it meanwhile.
+                        let mut learned = known().clone();
+                        let starts = expected_starts(&engine, now(), &mut learned, &stop);
+                        *known() = learned;
+                        starts
+                    })
+                    .await;
                     made.inspect_err(|error| tracing::error!(%error, "forecast failed")).ok()
                 }
                 None => None,
@@ -157,14 +168,16 @@ impl Forecaster {
         let candidate = self.asker.ask(asked_for).await.flatten();
         let Candidate { engine, workload, queue, .. } = candidate.ok_or(Unanswered::Unknown)?;
         let engine = engine.ok_or(Unanswered::Unknown)?;
-        let stop = self.stop.clone();
+        let (stop, calibration) = (self.stop.clone(), Arc::clone(&self.calibration));
         let result = tokio::task::spawn_blocking(move || {
             // The replay goes on when its caller has gone, and so does its turn.
             let _held = (asked, turn);
             let at = now();
+            let corrections = calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(at);
             let mut go_on = within_budget(&stop);
+            let bounds = Bounds::default();
             let result =
-                what_if_while(&engine, workload.clone(), at, Bounds::default(), &mut |case| go_on(case));
+                what_if_told(&engine, workload.clone(), at, bounds, &corrections, &mut |case| go_on(case));
             WhatIfRow::new(&engine, &workload, &queue, &result, at)
         });
         result.await.map_err(|_| Unanswered::Unknown)
@@ -175,10 +188,11 @@ impl Forecaster {
 fn expected_starts(
     engine: &Engine,
     now: Time,
+    calibration: &mut Calibration,
     stop: &CancellationToken,
 ) -> BTreeMap<Key, (EtaRow, Option<RunRow>)> {
     let mut go_on = within_budget(stop);
-    let forecast = forecast_while(engine, now, Bounds::default(), &mut |case| go_on(case));
+    let forecast = foretell(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
     let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
         let (workload, grounds) = (engine.workload(id)?, forecast.grounds.get(id)?);

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use sluice_engine::replay::forecast::{Bounds, Eta, Fate, Forecast, forecast, what_if};
 use sluice_engine::replay::grounds::{Basis, Grounds, Unbounded};
-use sluice_engine::types::{Queue, Time};
+use sluice_engine::types::{Likeness, Queue, Time};
 use sluice_engine::types::{Reason, WorkloadId};
 
 use super::reservations::{JobSpec, Simulation};
@@ -202,7 +202,7 @@ fn law_14_an_estimate_rests_on_runs_like_the_one_in_the_way() {
     simulation.advance_unjudged(Time(2_000_000));
     let (eta, grounds) = start_of(&simulation, &id);
     assert_eq!((eta.likely, eta.late), (Some(Time(2_300_000)), Some(Time(2_500_000))));
-    assert_eq!(grounds, Ok(Basis::History { runs: 5 }));
+    assert_eq!(grounds, Ok(Basis::History { runs: 5, like: Likeness::Size }));
     // It has run longer than all but three of them: these are too few.
     simulation.advance_unjudged(Time(2_250_000));
     let (eta, grounds) = start_of(&simulation, &id);

@@ -216,19 +216,29 @@ impl Mirror {
         self.drain_events()
     }
 
-    /// Adds the events of a new or changed team. The leader writes its status often; of that only past usage and what was used of
-    /// the budget are news.
+    /// Adds the events of a new or changed team. The leader writes its status often; of that only past usage, what was used of
+    /// the budget and run lengths are news.
     fn team_put(&mut self, name: &Name, before: Option<TeamSeen>) {
         let Some(now) = self.teams.get(name) else { return };
         let past = now.past.clone().filter(|_| before.as_ref().is_none_or(|before| before.past != now.past));
         let used = now.budget.clone().filter(|_| before.as_ref().is_none_or(|before| before.budget != now.budget));
-        let spec = |seen: &TeamSeen| TeamSeen { past: None, budget: None, version: 0, ..seen.clone() };
+        let lengths = now.run_lengths.clone();
+        let lengths =
+            lengths.filter(|_| before.as_ref().is_none_or(|before| before.run_lengths != now.run_lengths));
+        let spec = |seen: &TeamSeen| TeamSeen {
+            past: None,
+            budget: None,
+            run_lengths: None,
+            version: 0,
+            ..seen.clone()
+        };
         if before.as_ref().map(spec) != Some(spec(now)) {
             self.directory_changed = true;
             self.events.push(Event::TeamApplied(now.team.clone()));
         }
         self.events.extend(past.map(Event::PastUsage));
         self.events.extend(used.map(Event::BudgetUsed));
+        self.events.extend(lengths.map(Event::RunLengths));
     }
 
     /// Caches the answer to a write on a Job, as if the watch had sent it.

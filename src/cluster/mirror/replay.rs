@@ -12,6 +12,8 @@ impl Mirror {
         events.extend(self.teams.iter().map(|(_, seen)| Event::TeamApplied(seen.team.clone())));
         events.extend(self.teams.iter().filter_map(|(_, seen)| seen.past.clone()).map(Event::PastUsage));
         events.extend(self.teams.iter().filter_map(|(_, seen)| seen.budget.clone()).map(Event::BudgetUsed));
+        let lengths = self.teams.iter().filter_map(|(_, seen)| seen.run_lengths.clone());
+        events.extend(lengths.map(Event::RunLengths));
         events.extend(self.nodes.iter().map(|(_, node)| Event::NodeApplied(node.clone())));
         let workloads = self.workloads().filter(|workload| !workload.team.is_empty());
         events.extend(workloads.cloned().map(Event::WorkloadApplied));

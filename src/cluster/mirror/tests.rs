@@ -353,7 +353,8 @@ fn a_succeeded_pod_counts_before_the_status_of_its_job_shows_it() {
 
 #[test]
 fn a_replay_has_the_last_event_of_everything_in_a_team() {
-    let status = json!({"decayedAt": "2026-11-21T08:00:00Z",
+    let status = json!({"decayedAt": "2026-11-21T08:00:00Z", "runLengthsAt": "2026-11-21T08:00:00Z",
+        "runLengths": [{"queue": "train", "milliDevices": 8000, "runs": 2, "seconds": [60, 90]}],
         "pools": [{"pool": "p", "decayedUsage": {"nvidia.com/gpu": "3"}}]});
     let vision = json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "Team",
         "metadata": {"name": "vision"}, "spec": {}, "status": status});
@@ -379,7 +380,7 @@ fn a_replay_has_the_last_event_of_everything_in_a_team() {
             last.insert(format!("{:?}", std::mem::discriminant(&event)), event);
         }
     }
-    assert_eq!(last.len(), 6, "team, past usage, node, Job, pod and ready pods: {last:?}");
+    assert_eq!(last.len(), 7, "team, past usage, run lengths, node, Job, pod and ready pods: {last:?}");
     let replayed = mirror.replay();
     assert_eq!(replayed.len(), last.len(), "{replayed:?}");
     let text = |event: &Event| format!("{event:?}");

@@ -15,9 +15,10 @@ use crate::api::node_pool::NodePool;
 use crate::api::notify::Endpoint;
 use crate::api::team;
 use crate::api::values::duration;
+use crate::cluster::run_lengths;
 use crate::directory::Membership;
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{BudgetUsed, Name, PastUsage, Pool, Team, Time};
+use crate::engine::types::{BudgetUsed, Name, PastUsage, Pool, RunLengths, Team, Time};
 
 /// The most resources of one pool that a status is read for.
 const MOST_RESOURCES: usize = 256;
@@ -43,6 +44,8 @@ pub struct TeamSeen {
     pub past: Option<PastUsage>,
     /// What was used of its budget, as last written in its status.
     pub budget: Option<BudgetUsed>,
+    /// How long its runs took, as last written in its status.
+    pub run_lengths: Option<RunLengths>,
 }
 
 /// A node pool.
@@ -91,6 +94,7 @@ pub fn team(object: &team::Team) -> Result<TeamSeen, String> {
         version: version(&object.metadata),
         past: object.status.as_ref().and_then(|status| past_usage(object, status)),
         budget: object.status.as_ref().and_then(|status| budget_used(object, status)),
+        run_lengths: object.status.as_ref().and_then(|status| run_lengths::read(&object.name_any(), status)),
     })
 }
 

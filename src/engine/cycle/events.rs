@@ -1,12 +1,15 @@
 //! Records events: the cheap part of a decision, done as each event comes in.
 
 use crate::cycle::{misplaced, pods_ready, requeue, reserve};
+use crate::prediction::Prediction;
+use crate::prediction::run_times::Manner;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Change;
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
-    BudgetUsed, Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, Team, Time, Workload, WorkloadId,
+    BudgetUsed, Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, RunLengths, Team, Time, Workload,
+    WorkloadId,
 };
 
 /// Records one change; the next cycle decides about it.
@@ -32,6 +35,7 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
             scheduler.cursor.generation += 1;
             return;
         }
+        Event::RunLengths(lengths) => return note_run_lengths(scheduler, lengths),
         Event::WorkloadApplied(workload) => {
             pods_ready::clear_changed(scheduler, workload);
             Some(workload.id.clone())
@@ -57,9 +61,14 @@ pub fn apply(scheduler: &mut Scheduler, event: Event, now: Time) {
         scheduler.retries.ended.gone(pod);
     }
     let before = subject.as_ref().and_then(|id| scheduler.state.get(id)).map(|info| info.phase.clone());
+    let submitted = before.is_none() && matches!(event, Event::WorkloadApplied(_));
     let effect = scheduler.state.apply(event);
     note(scheduler, effect);
     if let Some(id) = subject {
+        if let Some(info) = scheduler.state.get(&id).filter(|_| submitted) {
+            let manner = Manner::of(&scheduler.state, info);
+            scheduler.prediction.arrivals.note(&info.workload, manner, now);
+        }
         workload_changed(scheduler, &id, before.as_ref(), now);
     }
 }
@@ -100,7 +109,13 @@ fn workload_changed(scheduler: &mut Scheduler, id: &WorkloadId, before: Option<&
         && !info.removed
         && before != Some(&Phase::Finished)
     {
-        prediction.run_times.record(&scheduler.state, info, before, now);
+        let rebuilding = !scheduler.cursor.has_planned;
+        prediction.run_times.record(&scheduler.state, info, before, (now, rebuilding));
+    }
+    if let Some(Phase::Running(admission)) = scheduler.state.get(id).map(|info| &info.phase)
+        && matches!(before, None | Some(Phase::Pending | Phase::Starting(_)))
+    {
+        prediction.starts.note(id, admission.at);
     }
     drop_stale_nomination(scheduler, id);
     let prediction = &mut scheduler.prediction;
@@ -136,6 +151,18 @@ fn note_past_usage(scheduler: &mut Scheduler, past: &PastUsage, now: Time) {
     scheduler.cursor.generation += 1;
 }
 
+/// Takes note of the run lengths in the status of a team: backfill and reservations rest on what was last written, whoever
+/// wrote it. An engine that has not planned yet also goes on from it.
+fn note_run_lengths(scheduler: &mut Scheduler, lengths: &RunLengths) {
+    let adopt = !scheduler.cursor.has_planned;
+    let Prediction { run_times, timeline, .. } = &mut scheduler.prediction;
+    if run_times.note_written(lengths, adopt) {
+        timeline.predict_again(&scheduler.state, run_times, &lengths.team);
+        // Another workload may backfill now.
+        scheduler.cursor.generation += 1;
+    }
+}
+
 /// Whether an event reports more than the engine's own decisions.
 fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
@@ -161,7 +188,8 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
         | Event::WriteFailed { .. }
         | Event::PodsReady(_)
         | Event::PastUsage(_)
-        | Event::BudgetUsed(_) => false,
+        | Event::BudgetUsed(_)
+        | Event::RunLengths(_) => false,
         Event::WorkloadRemoved(_)
         | Event::PodsMisplaced(_)
         | Event::TeamApplied(_)
@@ -177,7 +205,7 @@ fn is_external(scheduler: &Scheduler, event: &Event) -> bool {
 fn is_echo(scheduler: &Scheduler, event: &Event) -> bool {
     match event {
         Event::PodRemoved(pod) => scheduler.state.is_ending(pod),
-        Event::PodsReady(_) | Event::PastUsage(_) | Event::BudgetUsed(_) => true,
+        Event::PodsReady(_) | Event::PastUsage(_) | Event::BudgetUsed(_) | Event::RunLengths(_) => true,
         Event::WriteFailed { .. } | Event::PodNotEnded(_) => false,
         _ => !is_external(scheduler, event),
     }
@@ -189,7 +217,8 @@ fn change(event: &Event) -> Change {
         Event::TeamApplied(Team { name, .. })
         | Event::TeamRemoved(name)
         | Event::PastUsage(PastUsage { team: name, .. })
-        | Event::BudgetUsed(BudgetUsed { team: name, .. }) => Change::Team(name.clone()),
+        | Event::BudgetUsed(BudgetUsed { team: name, .. })
+        | Event::RunLengths(RunLengths { team: name, .. }) => Change::Team(name.clone()),
         Event::PoolApplied(Pool { name, .. }) | Event::PoolRemoved(name) => Change::Pool(name.clone()),
         Event::NodeApplied(Node { name, .. }) | Event::NodeRemoved(name) => Change::Node(name.clone()),
         Event::WorkloadApplied(Workload { id, .. })

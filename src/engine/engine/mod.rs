@@ -10,7 +10,8 @@ use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
 use crate::types::{
-    BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, Settings,
+    BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, RunLengths,
+    Settings,
     TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
 };
 
@@ -108,6 +109,16 @@ impl Engine {
     #[must_use]
     pub fn budgets(&self, now: Time) -> Vec<BudgetView> {
         views::budgets(&self.scheduler.state, now)
+    }
+
+    /// How long the runs of each team took, to be written in its status.
+    pub fn run_lengths(&self) -> impl Iterator<Item = RunLengths> {
+        self.scheduler.prediction.run_times.summaries()
+    }
+
+    /// The latest starts, the oldest first.
+    pub fn latest_starts(&self) -> impl Iterator<Item = &(WorkloadId, Time)> {
+        self.scheduler.prediction.starts.latest()
     }
 
     /// The resources that the teams' quotas list.

@@ -16,7 +16,7 @@ use crate::state::freed::Freed;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
-use crate::types::{Admission, Node, Time, WorkloadId};
+use crate::types::{Admission, Name, Node, Time, WorkloadId};
 
 /// The timeline's record of a running workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,17 @@ impl Timeline {
         self.set(id, Record { end: expected(state, run_times, info, &known, Duration::ZERO), ..known });
     }
 
+    /// Predicts the ends of a team's running workloads again, from their starts.
+    pub fn predict_again(&mut self, state: &ClusterState, run_times: &RunTimes, team: &Name) {
+        let of_team = |id: &WorkloadId| state.get(id).filter(|info| info.workload.team == *team);
+        let ids: Vec<WorkloadId> = self.known.keys().filter(|id| of_team(id).is_some()).cloned().collect();
+        for id in &ids {
+            if let (Some(info), Some(known)) = (of_team(id), self.known.get(id).copied()) {
+                self.set(id, Record { end: expected(state, run_times, info, &known, Duration::ZERO), ..known });
+            }
+        }
+    }
+
     fn set(&mut self, id: &WorkloadId, known: Record) {
         self.forget(id);
         if let Some((index, end)) = self.index(&known) {
@@ -107,9 +118,10 @@ impl Timeline {
         };
         while let Some(id) = overdue(&self.certain).or_else(|| overdue(&self.estimated)) {
             let Some(known) = self.known.get(&id).copied() else { return };
-            let elapsed = now.since(known.started);
+            // Step by step from the start, so that the result does not depend on when it was asked for (law 11).
+            let elapsed = known.end.unwrap_or(now).since(known.started);
             let end = state.get(&id).and_then(|info| expected(state, run_times, info, &known, elapsed));
-            let end = end.filter(|end| *end >= now);
+            let end = end.filter(|end| Some(*end) > known.end);
             self.set(&id, Record { end, ..known });
         }
     }

@@ -2,20 +2,24 @@
 //! submitted yet.
 //!
 //! A copy of the engine is played forward three times: with short, usual and long runs (see
-//! [`crate::prediction::run_times`]). No further workload is submitted in it. A run is bounded by its time limit, or by
+//! [`crate::prediction::run_times`]). What people are told rests besides on the submissions of the last day, which come
+//! again in the play with long runs, and on how earlier forecasts came true ([`crate::replay::calibration`]). A run is bounded by its time limit, or by
 //! runs of the same team, queue and size that have ended; a run without either goes on for ever. A workload has an
 //! estimate only if it starts in all three plays, so that something bounds it, and the estimate says what it rests on
 //! (law 14). The answer for the others names the run without a known end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::prediction::run_times::Length;
+use crate::prediction::Prediction;
+use crate::prediction::arrivals::ToCome;
+use crate::prediction::run_times::{Length, Manner};
 use crate::prediction::timeline;
+use crate::replay::calibration::{Calibration, Corrections};
 use crate::replay::grounds::{Basis, Endless, Grounds, Ledger, Unbounded};
 use crate::replay::{Happening, Life, NeverSettles, Run};
-use crate::state::workload::Phase;
+use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, Event, PlaceView, Time, Verdict, Workload, WorkloadId};
 
 /// How far a forecast looks.
@@ -28,6 +32,9 @@ pub struct Bounds {
     /// The farthest time ahead; a budget of a quarter is full again within 92 days.
     pub ahead: Duration,
 }
+
+/// The most submissions of a day that are taken to come again.
+const MOST_TO_COME: usize = 128;
 
 impl Default for Bounds {
     fn default() -> Self {
@@ -136,10 +143,11 @@ pub enum Case {
 impl Case {
     const ALL: [Self; 3] = [Self::Early, Self::Likely, Self::Late];
 
-    fn of(self, length: Length) -> Duration {
+    /// The length of the run with this number among similar ones.
+    fn of(self, length: Length, number: usize) -> Duration {
         match self {
             Self::Early => length.early,
-            Self::Likely => length.likely,
+            Self::Likely => length.usual(number),
             Self::Late => length.late,
         }
     }
@@ -152,6 +160,9 @@ struct Start {
     basis: Basis,
     length: Option<Duration>,
 }
+
+/// The length of the run of a workload that has been running for some time.
+type Lengths<'a> = &'a dyn Fn(&Engine, &WorkloadInfo, Duration) -> Option<Length>;
 
 /// A copy of an engine that is played forward.
 struct Play {
@@ -166,21 +177,34 @@ struct Play {
     /// Victims that were evicted or shrunk, each with its preemptor.
     displaced: Vec<Victim>,
     cut: bool,
+    /// Submissions to come, the next first.
+    to_come: VecDeque<ToCome>,
+    case: Case,
 }
 
 impl Play {
     fn new(engine: Engine, now: Time, case: Case) -> Self {
+        Self::with_lengths(engine, now, case, &|engine, info, elapsed| {
+            let run_times = &engine.scheduler.prediction.run_times;
+            run_times.told_length(&engine.scheduler.state, info, elapsed)
+        })
+    }
+
+    /// A play in which the lengths of runs are given.
+    fn with_lengths(engine: Engine, now: Time, case: Case, lengths: Lengths<'_>) -> Self {
         let (mut lives, mut ledger) = (Vec::new(), Ledger::default());
-        let (mut waiting, mut sizes) = (BTreeMap::new(), BTreeMap::new());
+        let (mut waiting, mut sizes, mut similar) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
             let admission = timeline::running_admission(info);
             sizes.extend(admission.map(|admission| (info.workload.id.clone(), admission.pods)));
             let started = admission.map(|admission| admission.at);
             let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
-            let run_times = &engine.scheduler.prediction.run_times;
-            let length = run_times.length_of_like(&engine.scheduler.state, info, elapsed);
+            let length = lengths(&engine, info, elapsed);
             ledger.enter(&engine, info, length);
-            let run = length.map(|length| case.of(length));
+            let class = Manner::of(&engine.scheduler.state, info).class().cloned();
+            let number = similar.entry(class).or_insert(0_usize);
+            let run = length.map(|length| case.of(length, *number));
+            *number += 1;
             lives.push((info.workload.id.clone(), Life { run, ..Life::default() }));
             if info.phase == Phase::Pending && info.workload.pods > 0 {
                 waiting.insert(info.workload.id.clone(), run);
@@ -191,7 +215,17 @@ impl Play {
             run.adopt(&id, life);
         }
         let (starts, displaced) = (BTreeMap::new(), Vec::new());
-        Self { run, began: now, waiting, starts, ledger, sizes, displaced, cut: false }
+        let to_come = VecDeque::new();
+        Self { run, began: now, waiting, starts, ledger, sizes, displaced, cut: false, to_come, case }
+    }
+
+    /// Lets the submissions of the last day come again, where runs are long: the play for the latest start.
+    fn with_arrivals(mut self, bounds: Bounds) -> Self {
+        if self.case == Case::Late {
+            let Prediction { run_times, arrivals, .. } = &self.run.engine().scheduler.prediction;
+            self.to_come = arrivals.to_come(run_times, self.began, bounds.ahead, MOST_TO_COME).into();
+        }
+        self
     }
 
     /// Plays up to an instant; false if `go_on` ended it before the decisions there were complete.
@@ -233,6 +267,10 @@ impl Play {
             }
         };
         self.run.reach(to, &mut on)?;
+        while let Some(next) = self.to_come.pop_front_if(|next| next.at <= to) {
+            let run = Some(self.case.of(next.length, 0));
+            self.run.submit(next.workload, Life { run, ..Life::default() });
+        }
         self.run.settle_while(&mut on, go_on)
     }
 
@@ -248,6 +286,7 @@ impl Play {
         let mut steps = 0;
         while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains_key(id)) {
             let Some(next) = self.run.next() else { return };
+            let next = self.to_come.front().map_or(next, |to_come| to_come.at.min(next));
             let in_bounds =
                 steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
             // Decisions without a fixed point say nothing about starts.
@@ -327,28 +366,60 @@ pub fn expected_end(engine: &Engine, id: &WorkloadId, now: Time) -> Option<RunEn
     let info = scheduler.state.get(id)?;
     let started = timeline::running_admission(info)?.at;
     let run_times = &scheduler.prediction.run_times;
-    let length = run_times.length_of_like(&scheduler.state, info, now.since(started))?;
+    let length = run_times.told_length(&scheduler.state, info, now.since(started))?;
     let [likely, latest] = [length.likely, length.late].map(|length| started.after(length));
     Some(RunEnd { likely, latest, limited: length.limited })
 }
 
-/// The expected start of every waiting workload.
+/// The expected start of every waiting workload, if no other workload is submitted.
 pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
-    forecast_while(engine, now, bounds, &mut |_| true)
+    forecast_of(engine, now, Case::ALL.map(|case| {
+        let mut play = Play::new(engine.clone(), now, case);
+        play.finish(now, bounds, None, &mut || true);
+        play.end(case, None)
+    }))
 }
 
-/// The expected start of every waiting workload, as far as the three plays get while `go_on` allows each further plan.
-pub fn forecast_while(
+/// The expected start of every waiting workload as it is told: the submissions of the last day come again, and earlier
+/// forecasts correct this one. The plays go on while `go_on` allows each further plan.
+pub fn foretell(
     engine: &Engine,
     now: Time,
     bounds: Bounds,
+    calibration: &mut Calibration,
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Forecast {
-    let plays = Case::ALL.map(|case| {
-        let mut play = Play::new(engine.clone(), now, case);
+    calibration.learn(engine);
+    let mut forecast = forecast_of(engine, now, Case::ALL.map(|case| {
+        let mut play = Play::new(engine.clone(), now, case).with_arrivals(bounds);
         play.finish(now, bounds, None, &mut || go_on(case));
         play.end(case, None)
+    }));
+    let corrections = calibration.corrections(now);
+    for (id, eta) in &mut forecast.etas {
+        calibration.remember(id, *eta, now);
+        *eta = corrections.told(*eta, now);
+    }
+    forecast
+}
+
+/// The start of every waiting workload that starts in a play where each run takes as long as `lengths` says of its workload
+/// and the time that it has been running, and no other workload is submitted: to compare predictors.
+pub fn starts_by(
+    engine: &Engine,
+    now: Time,
+    bounds: Bounds,
+    lengths: &dyn Fn(&Workload, Duration) -> Option<Duration>,
+) -> BTreeMap<WorkloadId, Time> {
+    let mut play = Play::with_lengths(engine.clone(), now, Case::Likely, &|_, info, elapsed| {
+        lengths(&info.workload, elapsed).map(Length::exactly)
     });
+    play.finish(now, bounds, None, &mut || true);
+    play.starts.into_iter().map(|(id, start)| (id, start.at)).collect()
+}
+
+/// The forecast of three plays.
+fn forecast_of(engine: &Engine, now: Time, plays: [Played; 3]) -> Forecast {
     let waiting = engine
         .scheduler
         .state
@@ -386,6 +457,22 @@ pub fn what_if_while(
     submitted.foretold(bounds, go_on)
 }
 
+/// The same as it is told: see [`foretell`].
+pub fn what_if_told(
+    engine: &Engine,
+    workload: Workload,
+    now: Time,
+    bounds: Bounds,
+    corrections: &Corrections,
+    go_on: &mut dyn FnMut(Case) -> bool,
+) -> Prospect {
+    let mut submitted = Submission::new(engine.clone(), workload, now, &mut || go_on(Case::Late));
+    submitted.with_arrivals = true;
+    let mut prospect = submitted.foretold(bounds, go_on);
+    prospect.eta = corrections.told(prospect.eta, now);
+    prospect
+}
+
 /// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
 pub struct Submission {
     /// The engine with the workload, before any decision.
@@ -397,6 +484,8 @@ pub struct Submission {
     verdict: Option<Verdict>,
     admission: Option<Admission>,
     displaced: Vec<WorkloadId>,
+    /// Whether the submissions of the last day come again.
+    with_arrivals: bool,
 }
 
 impl Submission {
@@ -422,7 +511,7 @@ impl Submission {
         let rests = run.settle_while(&mut on, go_on).is_ok_and(|rests| rests);
         let verdict = run.engine().verdict(&id).filter(|_| rests);
         let place = with.places().remove(&id);
-        Self { with, id, now, place, verdict, admission, displaced }
+        Self { with, id, now, place, verdict, admission, displaced, with_arrivals: false }
     }
 
     /// The engine with the workload, before any decision.
@@ -461,6 +550,9 @@ impl Submission {
         let Self { with, id, now, place, verdict, .. } = self;
         let plays = Case::ALL.map(|case| {
             let mut play = Play::new(with.clone(), *now, case);
+            if self.with_arrivals {
+                play = play.with_arrivals(bounds);
+            }
             if let Some(verdict) = verdict {
                 play.ledger.refused(id, verdict.reason);
             }

@@ -14,7 +14,7 @@ use crate::state::cluster::ClusterState;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::TeamId;
-use crate::types::{Admission, DEFAULT_POOL, Name, Reason, Time, WorkloadId};
+use crate::types::{Admission, DEFAULT_POOL, Likeness, Name, Reason, Time, WorkloadId};
 
 /// The most runs without a foreseeable end that are looked at for one waiting workload.
 const MOST_LOOKED_AT: usize = 16;
@@ -35,6 +35,8 @@ pub enum Basis {
     History {
         /// The fewest such runs.
         runs: usize,
+        /// What they have in common with it, at least.
+        like: Likeness,
     },
 }
 
@@ -42,15 +44,15 @@ impl Basis {
     /// What the end of a run of that length rests on.
     #[must_use]
     pub fn of(length: Length) -> Self {
-        if length.limited { Self::TimeLimits } else { Self::History { runs: length.runs } }
+        if length.limited { Self::TimeLimits } else { Self::History { runs: length.runs, like: length.like } }
     }
 
     /// What a start rests on that needs both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::History { runs }, Self::History { runs: others }) => {
-                Self::History { runs: runs.min(others) }
+            (Self::History { runs, like }, Self::History { runs: others, like: theirs }) => {
+                Self::History { runs: runs.min(others), like: like.max(theirs) }
             }
             _ => self.max(other),
         }
@@ -76,11 +78,21 @@ impl Basis {
             Self::Refill => "Rests on the day on which a budget is full again.".to_owned(),
             Self::EndingPods => "Rests on the grace period of pods that end for it.".to_owned(),
             Self::TimeLimits => "Rests on the time limits of the runs in its way.".to_owned(),
-            Self::History { runs } => format!(
-                "Rests on how long runs took that are like those in its way, of the same team, queue and size, where \
-                 these have no time limit: at least {runs} of each; one run in ten takes longer."
+            Self::History { runs, like } => format!(
+                "Rests on how long runs took that are like those in its way, of the same {}, where these have no time \
+                 limit: at least {runs} of each; one run in ten takes longer.",
+                in_common(like)
             ),
         }
+    }
+}
+
+/// The properties that runs share.
+fn in_common(like: Likeness) -> &'static str {
+    match like {
+        Likeness::Name => "team, queue, size, user and name, numbers aside",
+        Likeness::User => "team, queue, size and user",
+        Likeness::Size => "team, queue and size",
     }
 }
 

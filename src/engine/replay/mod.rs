@@ -15,6 +15,7 @@
 //! changes calls [`Run::advance`].
 
 mod busy;
+pub mod calibration;
 pub mod forecast;
 pub mod grounds;
 mod item;

@@ -23,6 +23,8 @@ pub enum Event {
     PastUsage(PastUsage),
     /// The status of a team says what was used of its budget.
     BudgetUsed(BudgetUsed),
+    /// The status of a team says how long its runs took.
+    RunLengths(RunLengths),
     /// A node pool was created or changed.
     PoolApplied(Pool),
     /// A node pool was deleted; its nodes belong to another pool that selects them, or to the default pool.
@@ -78,6 +80,48 @@ pub struct BudgetUsed {
     pub since: Option<Time>,
     /// The time up to which it was counted.
     pub at: Time,
+}
+
+/// The most runs that stand for all runs of a class in a status.
+pub const QUANTILES: usize = 21;
+
+/// How long the runs of a team took, as its status has it: a bounded summary. Decisions rest on it on every replica. An
+/// engine that has not planned yet also goes on from it; one that has keeps its own value for the next write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunLengths {
+    /// The team.
+    pub team: Name,
+    /// By queue and size, and for all sizes and all queues; the class whose last run ended first at the front.
+    pub classes: Vec<ClassLengths>,
+}
+
+/// How long the runs of one class took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassLengths {
+    /// The queue; `None` means any.
+    pub queue: Option<Name>,
+    /// Thousandths of devices, over all pods; `None` means any number.
+    pub devices: Option<i64>,
+    /// The number of runs.
+    pub runs: usize,
+    /// At most [`QUANTILES`] of them in milliseconds, the shortest first.
+    pub lengths: Vec<u64>,
+    /// The number of runs with a time limit.
+    pub limited: usize,
+    /// At most [`QUANTILES`] of these in millionths of the limit, the shortest first.
+    pub fractions: Vec<u64>,
+}
+
+/// What the runs behind an estimate have in common with the run in question, the most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Likeness {
+    /// Team, queue, size, user, and the name without its numbers.
+    Name,
+    /// Team, queue, size and user.
+    User,
+    /// Team, queue and size.
+    #[default]
+    Size,
 }
 
 /// A pod that is charged: scheduled or about to be, and not in a terminal phase.

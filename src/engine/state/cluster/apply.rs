@@ -63,7 +63,8 @@ impl ClusterState {
             | Event::PodsMisplaced(_)
             | Event::PodsReady(_)
             | Event::PastUsage(_)
-            | Event::BudgetUsed(_) => Effect::Tighter,
+            | Event::BudgetUsed(_)
+            | Event::RunLengths(_) => Effect::Tighter,
         }
     }
 
