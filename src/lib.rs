@@ -10,6 +10,7 @@ pub mod client;
 pub mod cluster;
 pub mod controller;
 pub mod crds;
+pub mod dates;
 pub mod directory;
 pub mod faults;
 pub mod forecast;

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod accounts;
 mod ask;
 mod cluster;
 mod columns;
@@ -132,6 +133,30 @@ enum Command {
         /// File with workloads, as for `kubectl apply`; `-` is standard input.
         #[arg(long, short, value_name = "FILE", required = true)]
         file: Vec<PathBuf>,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: ask::Options,
+    },
+    /// Show the runs of a workload, also of one that has long been deleted; without a name those of the namespace, the newest
+    /// first: submission, wait, run, nodes, end, and for evictions their rule, the preemptor and the work that was lost.
+    #[command(after_help = EXIT_CODES)]
+    History {
+        /// The runs.
+        #[command(flatten)]
+        filter: accounts::HistoryFilter,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: ask::Options,
+    },
+    /// Sum up the past: GPU-hours used within guarantee and borrowed, lent, lost to evictions and waited for, by team, user,
+    /// pool or queue; waits; evictions.
+    ///
+    /// A run counts with the part of it that lies within the bounds, so days add up to their month. Times are those of the
+    /// local time zone. `--output json` has exact GPU-seconds, `--output csv` GPU-hours.
+    Report {
+        /// The report.
+        #[command(flatten)]
+        report: accounts::ReportOptions,
         /// Cluster and output.
         #[command(flatten)]
         options: ask::Options,
@@ -305,6 +330,8 @@ impl Cli {
             Command::Queue { filter, look, options } => queue::run(&options, &filter, &look),
             Command::Explain { workload, options } => ask::explain(&options, &workload),
             Command::WhatIf { file, options } => ask::what_if(&options, &file),
+            Command::History { filter, options } => accounts::history(&options, &filter),
+            Command::Report { report, options } => accounts::report(&options, &report),
             Command::Web(options) => web::run(&options),
             Command::Hold { workloads, options } => verbs::hold(&options, &workloads),
             Command::Release { workloads, options } => verbs::release(&options, &workloads),
