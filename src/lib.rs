@@ -13,6 +13,7 @@ pub mod crds;
 pub mod directory;
 pub mod faults;
 pub mod forecast;
+pub mod history;
 pub mod http;
 pub mod kinds;
 pub mod listener;
