@@ -14,6 +14,7 @@ pub mod dates;
 pub mod directory;
 pub mod faults;
 pub mod forecast;
+pub mod history;
 pub mod http;
 pub mod kinds;
 pub mod listener;
