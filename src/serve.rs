@@ -27,6 +27,7 @@ use crate::controller::{self, Asker, Context as ControllerContext, Question, Rea
 use crate::directory::{Directory, SharedDirectory};
 use crate::faults;
 use crate::forecast::{Forecaster, Verdicts};
+use crate::history::query::Reader;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
@@ -160,7 +161,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     // Not among what the lease waits for: a slow endpoint delays no other replica.
     let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
-    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
+    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()), Reader::new(None));
     let verdicts = Verdicts::new(asker.clone(), decisions.clone());
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
     let (address, stop) = (options.http_address, listeners.clone());

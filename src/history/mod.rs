@@ -6,6 +6,7 @@
 
 pub mod generate;
 mod merge;
+pub mod query;
 pub mod record;
 pub mod store;
 
