@@ -5,6 +5,7 @@ mod ask;
 mod cluster;
 mod columns;
 mod complete;
+mod export;
 mod grid;
 mod human;
 mod log_limit;
@@ -262,6 +263,10 @@ enum Command {
         #[command(flatten)]
         options: verbs::Options,
     },
+    /// Write a table of the history as CSV or Parquet.
+    ///
+    /// It reads the store itself, not through the cluster: a file of SQLite, or a PostgreSQL server.
+    Export(export::Options),
     /// Print the JSON Schema of the documents that `--output json` prints.
     Schema {
         /// The kind of document, such as WorkloadList; by default all.
@@ -349,6 +354,7 @@ impl Cli {
                 verbs::pause(&options, &queue, paused)
             }
             Command::Resume { queue, options } => verbs::resume(&options, &queue),
+            Command::Export(options) => export::run(&options),
             Command::Schema { kind } => manual::schema(kind),
             Command::Completion { shell } => manual::completion(&shell),
             Command::Man { folder } => manual::pages(Self::command(), folder.as_deref()),

@@ -7,8 +7,6 @@ mod choice;
 mod periods;
 mod report;
 mod runs;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

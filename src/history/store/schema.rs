@@ -163,5 +163,27 @@ pub const SIGHTINGS: Table = Table {
     ),
 };
 
+/// The columns with texts; the others have numbers.
+pub const TEXTS: [&str; 15] = [
+    "uid",
+    "namespace",
+    "name",
+    "kind",
+    "team",
+    "queue",
+    "pool",
+    "username",
+    "ending",
+    "reason",
+    "for_workload",
+    "nodes",
+    "resource",
+    "transition",
+    "message",
+];
+
+/// The columns that may have no value.
+pub const OPTIONAL: [&str; 4] = ["queued_at", "ended_at", "stopped_at", "saved_at"];
+
 /// The tables that people read.
 pub const PUBLISHED: [&Table; 4] = [&RUNS, &SEGMENTS, &TRANSITIONS, &SAMPLES];

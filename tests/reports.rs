@@ -1,17 +1,20 @@
-//! Queries on random runs, against a computation that looks at every run in every period.
+//! Reports and lists of random runs, from SQLite and from a real PostgreSQL, against a computation that looks at every run in
+//! every period.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::*;
-use crate::api::accounts::{ReportFilter, ReportKind, RunState};
-use crate::history::generate::{Past, facts};
-use crate::history::merge;
-use crate::history::record::{DEVICES, Ending, Fact, Run, Sample};
-use crate::view::Accelerators;
-use crate::view::accounts::{EvictionsRow, GpuTime, UsageRow, WaitsRow};
+use sluice::api::accounts::{HistoryFilter, ReportFilter, ReportKind, RunState};
+use sluice::history::generate::{Past, facts};
+use sluice::history::merge;
+use sluice::history::query::{Choice, Periods, Place, Reader, Unread, report, runs};
+use sluice::history::record::{DEVICES, Ending, Fact, Run, Sample};
+use sluice::history::store::{Location, Store};
+use sluice::view::Accelerators;
+use sluice::view::accounts::{EvictionsRow, GpuTime, HistoryRow, ReportRow, UsageRow, WaitsRow};
+use sluice_harness::Postgres;
 
 const HOUR: i64 = 3_600_000;
 /// 2026-11-01 00:00 UTC.
@@ -23,17 +26,16 @@ struct World {
     runs: Vec<Run>,
     samples: Vec<Sample>,
     store: Store,
-    folder: tempfile::TempDir,
 }
 
-fn world(seed: u64, count: usize) -> World {
+/// A world in a file, which goes with the folder.
+fn world(seed: u64, count: usize) -> (World, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let location = Location::File(folder.path().join("history.db"));
-    let store = Store::open(&location).expect("a store");
-    filled(seed, count, store, folder)
+    (filled(seed, count, Store::open(&location).expect("a store")), folder)
 }
 
-fn filled(seed: u64, count: usize, mut store: Store, folder: tempfile::TempDir) -> World {
+fn filled(seed: u64, count: usize, mut store: Store) -> World {
     let past = Past { seed, runs: count, from: BEGIN, millis: 72 * HOUR };
     let (mut all, mut runs) = (Vec::new(), Vec::new());
     for (at, mut fact) in facts(past).enumerate() {
@@ -68,7 +70,7 @@ fn filled(seed: u64, count: usize, mut store: Store, folder: tempfile::TempDir) 
         .collect();
     all.extend(samples.iter().cloned().map(Fact::Sample));
     store.write(&all).expect("facts are written");
-    World { runs, samples, store, folder }
+    World { runs, samples, store }
 }
 
 fn time(millis: i64) -> Timestamp {
@@ -272,13 +274,13 @@ proptest! {
         seed in any::<u64>(), count in 0_usize..80, begin in -10_i64..70, hours in 1_i64..90,
         cuts in proptest::collection::vec(1_i64..90 * HOUR, 0..12),
     ) {
-        let mut world = world(seed, count);
+        let (mut world, _folder) = world(seed, count);
         holds(&mut world, BEGIN + begin * HOUR + 1_234, hours, &cuts);
     }
 
     #[test]
     fn days_add_up_to_their_month(seed in any::<u64>(), cuts in proptest::collection::vec(1_i64..90 * HOUR, 1..40)) {
-        let mut world = world(seed, 60);
+        let (mut world, _folder) = world(seed, 60);
         for kind in KINDS {
             let mut sums: BTreeMap<[String; 4], [GpuTime; 6]> = BTreeMap::new();
             let mut whole = sums.clone();
@@ -297,7 +299,7 @@ proptest! {
 
     #[test]
     fn runs_are_listed_once_the_newest_first(seed in any::<u64>(), most in 1_usize..30, from in 0_i64..72, state in 0_usize..7) {
-        let mut world = world(seed, 60);
+        let (mut world, _folder) = world(seed, 60);
         let state = RunState::ALL[state];
         for filter in [
             HistoryFilter::default(),
@@ -337,7 +339,7 @@ proptest! {
 
 #[test]
 fn a_price_is_that_of_the_hours_that_were_used() {
-    let mut world = world(1, 50);
+    let (mut world, _folder) = world(1, 50);
     let mut choice = choice(ReportKind::Teams, BEGIN, 90, &[24 * HOUR, 48 * HOUR]);
     choice.prices = [(GPU.to_owned(), "2.50".to_owned()), ("cpu".to_owned(), "1".to_owned())].into();
     for row in used(&report(&mut world.store, &choice).expect("a report")).values() {
@@ -356,7 +358,37 @@ async fn a_history_that_is_off_or_gone_is_a_sentence() {
         let said = asked(gone.clone()).await.expect_err("there is no such file").to_string();
         assert_eq!(said, "the history cannot be read: its store does not answer");
     }
-    let world = world(3, 20);
-    let reader = Reader::new(Some(Location::File(world.folder.path().join("history.db"))));
+    let (_, folder) = world(3, 20);
+    let reader = Reader::new(Some(Location::File(folder.path().join("history.db"))));
     assert_eq!(asked(reader).await.map(|rows| rows.len()), Ok(10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_answers_as_a_plain_computation() {
+    let server = Postgres::start("reports").await.expect("a server");
+    let location = Location::parse(&server.url()).expect("a URL");
+    tokio::task::spawn_blocking(move || {
+        for seed in 0..6 {
+            let mut store = Store::open(&location).expect("a store");
+            for table in ["runs", "segments", "transitions", "samples", "sightings"] {
+                store.query(&format!("DELETE FROM {table}"), &[]).expect("an empty table");
+            }
+            let mut world = filled(seed, 70, store);
+            let begin = i64::try_from(seed).expect("a small number") * 7;
+            holds(&mut world, BEGIN + begin * HOUR + 77, 50, &[HOUR, 24 * HOUR, 25 * HOUR + 1, 49 * HOUR]);
+            holds(&mut world, BEGIN - 10 * HOUR, 200, &[]);
+            let mut priced = choice(ReportKind::Users, BEGIN, 90, &[24 * HOUR]);
+            priced.prices = [(GPU.to_owned(), "2.50".to_owned())].into();
+            for row in used(&report(&mut world.store, &priced).expect("a report")).values() {
+                let cost = row.cost.expect("a cost");
+                assert!((cost - row.used_gpu_seconds.hours() * 2.5).abs() < 1e-6, "{cost}");
+            }
+            let filter = HistoryFilter { states: vec![RunState::Running, RunState::Evicted], ..HistoryFilter::default() };
+            let listed = runs(&mut world.store, &filter, None, 1_000).expect("runs");
+            let is = |run: &&Run| run.end.as_ref().is_none_or(|end| end.how == Ending::Evicted);
+            assert_eq!(listed.len(), world.runs.iter().filter(is).count());
+        }
+    })
+    .await
+    .expect("no panic");
 }
