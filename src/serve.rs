@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -23,10 +23,13 @@ use crate::cluster::events::{self, Notices};
 use crate::cluster::heartbeat::Heartbeat;
 use crate::cluster::leader::{Candidate, Leadership, campaign};
 use crate::cluster::status::{Report, Statuses};
-use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness};
+use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness, Recorder};
 use crate::directory::{Directory, SharedDirectory};
 use crate::faults;
 use crate::forecast::{Forecaster, Verdicts};
+use crate::history;
+use crate::history::query::Reader;
+use crate::history::store::Location;
 use crate::http::{self, HttpState};
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
@@ -86,6 +89,9 @@ pub struct Options {
     /// Options of notifications.
     #[command(flatten)]
     pub notify: notify::Options,
+    /// Options of the history.
+    #[command(flatten)]
+    pub history: history::Options,
 }
 
 /// Serves until SIGTERM or SIGINT. `kinds` are the custom kinds to manage besides Jobs and Pods.
@@ -119,12 +125,17 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     let (notices, publisher) = events::publisher(
         client.clone(),
         leadership.clone(),
-        identity,
+        identity.clone(),
         Arc::clone(&metrics),
         Arc::clone(&busy),
     );
     let (notifier, deliveries) = notify::start(&options.notify, &metrics.registry, decisions.clone())
         .context("cannot set up notifications")?;
+    let location = options.history.location().map_err(anyhow::Error::msg)?;
+    let reader = Reader::new(location.clone());
+    let (historian, recording) = record(location, &options, &metrics)?;
+    let session = history::session(&identity, jiff::Timestamp::now().as_millisecond());
+    let recorder = Recorder::new(session, historian, accelerators.clone());
     let (asker, questions) = Asker::new();
     let events_of_teams = notices.clone();
     let context = ControllerContext {
@@ -135,6 +146,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         notices,
         notifier,
+        recorder: Arc::new(Mutex::new(recorder)),
         busy,
         settings: options.scheduling.settings(),
         caps,
@@ -160,7 +172,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     // Not among what the lease waits for: a slow endpoint delays no other replica.
     let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
-    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()));
+    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()), reader);
     let verdicts = Verdicts::new(asker.clone(), decisions.clone());
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
     let (address, stop) = (options.http_address, listeners.clone());
@@ -226,12 +238,27 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         election.abort();
     }
     deliveries.await.context("the delivery of notifications ended in a panic")?;
+    tokio::task::spawn_blocking(|| recording.finish()).await.context("the history ended in a panic")?;
     if behind_service && ended.is_ok() {
         tokio::time::sleep(ENDPOINTS).await;
     }
     listeners.cancel();
     while listening.join_next().await.is_some() {}
     ended
+}
+
+/// Starts to write the history.
+fn record(
+    location: Option<Location>,
+    options: &Options,
+    metrics: &Metrics,
+) -> anyhow::Result<(history::Historian, history::Recording)> {
+    match &location {
+        Some(location) => tracing::info!(store = %location, "keeping a history"),
+        None => tracing::info!("keeping no history; see --history"),
+    }
+    let counts = history::counts(&metrics.registry).context("cannot set up metrics")?;
+    history::start(location, options.history.history_keep, counts).context("cannot start the history")
 }
 
 /// Serves admission reviews and Questions once there is a certificate.

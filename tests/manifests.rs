@@ -391,12 +391,14 @@ fn the_roles_of_users_create_questions_and_little_else() {
         let role = roles.iter().find(|role| role["metadata"]["name"] == name);
         role.unwrap_or_else(|| panic!("no role {name}"))["rules"].clone()
     };
-    let asks = serde_json::json!([{"apiGroups": ["sluice.dev"], "resources": ["questions", "questions/whatif"],
-        "verbs": ["create"]}]);
+    let asks = serde_json::json!([{"apiGroups": ["sluice.dev"], "resources":
+        ["questions", "questions/history", "questions/whatif"], "verbs": ["create"]}]);
     assert_eq!(rules("sluice-user"), asks);
     for role in ["sluice-manager", "sluice-admin"] {
         let rules = rules(role);
-        assert!(rules.to_string().contains("clusterquestions/whatif"), "{role}");
+        for right in ["clusterquestions/history", "clusterquestions/whatif"] {
+            assert!(rules.to_string().contains(right), "{role}");
+        }
         for rule in rules.as_array().into_iter().flatten() {
             assert_eq!(rule["apiGroups"], serde_json::json!(["sluice.dev"]), "{role}");
             assert!(!rule.to_string().contains('*'), "{role}");

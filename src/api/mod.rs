@@ -1,5 +1,6 @@
 //! Sluice's part of the Kubernetes API: kinds, labels, annotations and records.
 
+pub mod accounts;
 pub mod affinity;
 pub mod caps;
 pub mod convert;

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::accounts::{HistoryFilter, ReportFilter};
 use super::schema;
 
 /// API group and version of both kinds.
@@ -24,7 +25,7 @@ pub const MOST_ROWS: usize = 1_000;
 /// The most bytes of the rows of one answer.
 pub const MOST_BYTES: usize = 512 << 10;
 
-/// What is asked: exactly one of `queue`, `explain`, `teams`, `nodes` and `whatIf`.
+/// What is asked: exactly one of `queue`, `explain`, `teams`, `nodes`, `history`, `report` and `whatIf`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "sluice.dev",
@@ -34,8 +35,8 @@ pub const MOST_BYTES: usize = 512 << 10;
     namespaced,
     derive = "PartialEq",
     doc = "A question to Sluice about one namespace. It is created with dryRun=All, as by `kubectl create --dry-run=server -o yaml`: the object that comes back has the answer, and nothing is stored. Work of other namespaces is in the answer as numbers, not by name.",
-    validation = Rule::new("[has(self.spec.queue), has(self.spec.explain), has(self.spec.teams), has(self.spec.nodes), has(self.spec.whatIf)].exists_one(asked, asked)")
-        .message("a Question asks exactly one of queue, explain, teams, nodes and whatIf")
+    validation = Rule::new("[has(self.spec.queue), has(self.spec.explain), has(self.spec.teams), has(self.spec.nodes), has(self.spec.history), has(self.spec.report), has(self.spec.whatIf)].exists_one(asked, asked)")
+        .message("a Question asks exactly one of queue, explain, teams, nodes, history, report and whatIf")
         .field_path(".spec")
 )]
 #[serde(rename_all = "camelCase")]
@@ -52,6 +53,12 @@ pub struct QuestionSpec {
     /// Nodes, their devices and the teams that use them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodesFilter>,
+    /// Runs, also of workloads that have been deleted, the newest first. Needs the right to create `questions/history`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryFilter>,
+    /// Sums over the runs of a time. Needs the right to create `questions/history`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportFilter>,
     /// When and where a Job would start if it were submitted now. Needs the right to create `questions/whatif`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIfFilter>,
@@ -226,7 +233,7 @@ mod tests {
             let properties = schema.and_then(|schema| schema.properties).expect("properties");
             assert_eq!(properties["answer"].x_kubernetes_preserve_unknown_fields, Some(true));
             let spec = properties["spec"].properties.as_ref().expect("the spec has fields");
-            assert!(spec.contains_key("proof") && spec.contains_key("whatIf"));
+            assert!(spec.contains_key("proof") && spec.contains_key("report"));
         }
     }
 }

@@ -5,12 +5,15 @@
 
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::json;
 
 /// A Kubernetes quantity. A CEL rule checks the sign, because its message is clearer.
 const QUANTITY: &str =
     r"^[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{1,2})?$";
 /// A non-negative Go duration such as `90s` or `1h30m`.
 const DURATION: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$";
+/// A price.
+const PRICE: &str = r"^[0-9]{1,12}(\.[0-9]{1,3})?$";
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 
@@ -35,6 +38,13 @@ pub fn quantity(_: &mut SchemaGenerator) -> Schema {
 /// A quantity that only Sluice writes, without bounds.
 pub fn shown_quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true})
+}
+
+/// Prices by resource name, as quantities.
+pub fn prices(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = quantities(generator);
+    schema.insert("additionalProperties".to_owned(), json!({"type": "string", "maxLength": 32, "pattern": PRICE}));
+    schema
 }
 
 /// Quantities that only Sluice writes, without bounds.

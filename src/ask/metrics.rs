@@ -22,7 +22,7 @@ impl AskMetrics {
         )
         .buckets(vec![1e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
         let duration = HistogramVec::new(options, &["question", "outcome"])?;
-        for question in ["queue", "explain", "teams", "nodes", "whatIf", "none"] {
+        for question in ["queue", "explain", "teams", "nodes", "history", "report", "whatIf", "none"] {
             for outcome in ["answered", "refused"] {
                 // A labelled series exists only after its first use.
                 let _ = duration.with_label_values(&[question, outcome]);

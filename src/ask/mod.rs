@@ -4,6 +4,7 @@
 //! that it has. Every replica answers from what its own control loop knows. Nothing is stored, no call is made, and no
 //! decision waits for an answer: questions, their waits and their sizes are bounded.
 
+mod history;
 mod metrics;
 mod page;
 mod redact;
@@ -40,6 +41,7 @@ use crate::certs::proof::{self, Proof};
 use crate::controller::{Asker, Choice, Question, Readiness};
 use crate::directory::{Directory, SharedDirectory};
 use crate::forecast::{Forecaster, Unanswered};
+use crate::history::query::Reader;
 use crate::view::{Accelerators, TeamsRow, WorkloadRow};
 use crate::webhook::body::{self, Budget, Unread};
 use crate::webhook::review::{Request, ReviewResponse, Verdict};
@@ -52,7 +54,7 @@ const AT_ONCE: usize = 4;
 const MOST_WAITING: usize = 60;
 
 /// The state of the handler.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AskState {
     /// Questions to the control loop.
     pub asker: Asker,
@@ -66,6 +68,8 @@ pub struct AskState {
     pub proof: Proof,
     /// Whether the first lists are complete.
     pub ready: Arc<Readiness>,
+    /// The past.
+    pub history: Reader,
     /// Durations of the answers.
     pub metrics: AskMetrics,
     turns: Turns,
@@ -85,7 +89,7 @@ impl AskState {
     /// The state of a replica.
     #[must_use]
     pub fn new(
-        (asker, forecaster): (Asker, Forecaster),
+        (asker, forecaster, history): (Asker, Forecaster, Reader),
         accelerators: Accelerators,
         directory: SharedDirectory,
         proof: Proof,
@@ -95,7 +99,7 @@ impl AskState {
         let permits = |count| Arc::new(Semaphore::new(count));
         let turns =
             Turns { budget: Budget::default(), open: permits(AT_ONCE), all: permits(AT_ONCE + MOST_WAITING) };
-        Self { asker, forecaster, accelerators, directory, proof, ready, metrics, turns }
+        Self { asker, forecaster, accelerators, directory, proof, ready, history, metrics, turns }
     }
 }
 
@@ -231,6 +235,8 @@ fn asked_for(spec: &Value) -> &'static str {
         ("explain", "explain"),
         ("teams", "teams"),
         ("nodes", "nodes"),
+        ("history", "history"),
+        ("report", "report"),
         ("whatIf", "whatIf"),
     ];
     fields.into_iter().find_map(asked).unwrap_or("none")
@@ -272,10 +278,15 @@ async fn answered(
 
 fn no_proof(asked: &str) -> String {
     let mut message = "this Question carries no proof that it came through the API server".to_owned();
-    if asked == "whatIf" {
-        message +=
-            "; a what-if question needs the right to create questions/whatif, or clusterquestions/whatif";
-    }
+    message += match asked {
+        "whatIf" => {
+            "; a what-if question needs the right to create questions/whatif, or clusterquestions/whatif"
+        }
+        "history" | "report" => {
+            "; the history needs the right to create questions/history, or clusterquestions/history"
+        }
+        _ => "",
+    };
     message
 }
 
@@ -289,26 +300,42 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
     let _all = state.turns.all.try_acquire().map_err(|_| {
         Refusal::busy("too many questions are being answered at once; try again in a few seconds")
     })?;
+    let asked = [
+        spec.queue.is_some(),
+        spec.explain.is_some(),
+        spec.teams.is_some(),
+        spec.nodes.is_some(),
+        spec.history.is_some(),
+        spec.report.is_some(),
+        spec.what_if.is_some(),
+    ];
+    let user = request.user_info.username.as_str();
     match spec.clone() {
-        QuestionSpec {
-            queue: Some(queue), explain: None, teams: None, nodes: None, what_if: None, ..
-        } => in_turn(state, workloads(state, &scope, &spec, queue, &request.user_info.username)).await,
-        QuestionSpec {
-            queue: None, explain: Some(explain), teams: None, nodes: None, what_if: None, ..
-        } => in_turn(state, explained(state, &scope, &spec, explain)).await,
-        QuestionSpec {
-            queue: None, explain: None, teams: Some(teams), nodes: None, what_if: None, ..
-        } => in_turn(state, team_rows(state, &scope, &spec, teams)).await,
-        QuestionSpec {
-            queue: None, explain: None, teams: None, nodes: Some(nodes), what_if: None, ..
-        } => in_turn(state, node_rows(state, &scope, &spec, nodes)).await,
-        // The forecaster bounds these on its own.
-        QuestionSpec { queue: None, explain: None, teams: None, nodes: None, what_if: Some(job), .. } => {
-            what_if(state, &scope, &spec, (job, &request.user_info.username)).await
+        _ if asked.into_iter().filter(|asked| *asked).count() != 1 => Err(Refusal::invalid(ONE)),
+        QuestionSpec { queue: Some(queue), .. } => {
+            in_turn(state, workloads(state, &scope, &spec, queue, user)).await
         }
-        _ => Err(Refusal::invalid("spec: ask exactly one of queue, explain, teams, nodes and whatIf")),
+        QuestionSpec { explain: Some(explain), .. } => {
+            in_turn(state, explained(state, &scope, &spec, explain)).await
+        }
+        QuestionSpec { teams: Some(teams), .. } => {
+            in_turn(state, team_rows(state, &scope, &spec, teams)).await
+        }
+        QuestionSpec { nodes: Some(nodes), .. } => {
+            in_turn(state, node_rows(state, &scope, &spec, nodes)).await
+        }
+        // The readers of the history and the forecaster bound these on their own.
+        QuestionSpec { history: Some(filter), .. } => {
+            history::runs(state, &scope, &spec, (filter, user)).await
+        }
+        QuestionSpec { report: Some(filter), .. } => history::report(state, &scope, &spec, filter).await,
+        QuestionSpec { what_if: Some(job), .. } => what_if(state, &scope, &spec, (job, user)).await,
+        _ => Err(Refusal::invalid(ONE)),
     }
 }
+
+/// How many things a Question asks.
+const ONE: &str = "spec: ask exactly one of queue, explain, teams, nodes, history, report and whatIf";
 
 async fn in_turn(
     state: &AskState,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::directory::Directory;
 use crate::sentences;
+use crate::view::accounts::HistoryRow;
 use crate::view::{Amounts, EtaRow, NodeRow, NodeWorkload, UnadmittedRow, WhatIfRow, WorkloadRow};
 
 /// What one namespace may see.
@@ -22,6 +23,13 @@ impl Sight<'_> {
         if let Some(eta) = &mut row.eta {
             self.eta(eta, &row.requests);
         }
+    }
+
+    /// Hides the names in a run of the own namespace.
+    pub fn run(&self, row: &mut HistoryRow) {
+        let none = Amounts::new();
+        row.evicted_for = self.sentence(&row.evicted_for, &none);
+        row.message = self.sentence(&row.message, &none);
     }
 
     /// Hides the names in a what-if result.

@@ -13,7 +13,7 @@ fn state(asker: Asker) -> AskState {
     ready.lists_complete();
     ready.webhook_serves();
     AskState::new(
-        (asker.clone(), Forecaster::new(asker, CancellationToken::new())),
+        (asker.clone(), Forecaster::new(asker, CancellationToken::new()), Reader::new(None)),
         Accelerators::default(),
         SharedDirectory::default(),
         Proof::of(TOKEN),

@@ -47,6 +47,12 @@ impl Options {
         self.namespace.as_deref()
     }
 
+    /// Whether all namespaces are asked about.
+    #[must_use]
+    pub fn all(&self) -> bool {
+        self.all_namespaces
+    }
+
     /// The name of the context that is used, if a kubeconfig says so.
     #[must_use]
     pub fn context_name(&self) -> Option<String> {

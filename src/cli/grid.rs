@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::human;
 use super::screen::Screen;
 use crate::view::Count;
+use crate::view::accounts::GpuTime;
 
 /// The value of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub enum Value {
     Span(i64),
     /// A point in time that is to come: people read how long that takes.
     Until(Timestamp),
+    /// A point in time.
+    At(Timestamp),
+    /// GPU time: people read hours, programs seconds.
+    GpuTime(GpuTime),
 }
 
 impl Value {
@@ -45,6 +50,8 @@ impl Value {
             Self::Count(count) => count.to_string(),
             Self::Span(seconds) => human::span(*seconds),
             Self::Until(at) => human::span(at.as_second() - screen.now.as_second()),
+            Self::At(at) => screen.time(*at),
+            Self::GpuTime(time) => human::hours(*time),
         }
     }
 
@@ -55,7 +62,8 @@ impl Value {
             Self::Text(text) | Self::State(text) => text.clone(),
             Self::Number(number) | Self::Span(number) => number.to_string(),
             Self::Count(count) => count.to_string(),
-            Self::Until(at) => at.to_string(),
+            Self::Until(at) | Self::At(at) => at.to_string(),
+            Self::GpuTime(time) => time.to_string(),
         }
     }
 
@@ -65,7 +73,8 @@ impl Value {
             (Self::Text(one) | Self::State(one), Self::Text(other) | Self::State(other)) => one.cmp(other),
             (Self::Number(one) | Self::Span(one), Self::Number(other) | Self::Span(other)) => one.cmp(other),
             (Self::Count(one), Self::Count(other)) => one.cmp(other),
-            (Self::Until(one), Self::Until(other)) => one.cmp(other),
+            (Self::Until(one), Self::Until(other)) | (Self::At(one), Self::At(other)) => one.cmp(other),
+            (Self::GpuTime(one), Self::GpuTime(other)) => one.cmp(other),
             (one, other) => (*one == Self::None).cmp(&(*other == Self::None)),
         }
     }
@@ -195,10 +204,10 @@ fn shortened(name: &str, width: usize) -> String {
 fn color(value: &Value) -> Option<Color> {
     let Value::State(state) = value else { return None };
     match state.as_str() {
-        "Running" => Some(Color::Green),
+        "Running" | "Completed" => Some(Color::Green),
         "Pending" => Some(Color::Yellow),
         "Held" => Some(Color::Cyan),
-        "Evicting" => Some(Color::Red),
+        "Evicting" | "Evicted" | "Failed" => Some(Color::Red),
         _ => None,
     }
 }

@@ -1,5 +1,6 @@
 //! Numbers and amounts as people read them.
 
+use crate::view::accounts::GpuTime;
 use crate::view::{Amounts, is_gpu};
 
 pub use crate::view::counted as pods;
@@ -19,6 +20,16 @@ pub fn span(seconds: i64) -> String {
 
 fn two(large: i64, unit: &str, small: i64, smaller: &str) -> String {
     if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{smaller}") }
+}
+
+/// GPU time in hours: `12.5`, and `<0.1` where one decimal would show none.
+#[must_use]
+pub fn hours(time: GpuTime) -> String {
+    match time.hours() {
+        hours if hours <= 0.0 => "0".to_owned(),
+        hours if hours < 0.05 => "<0.1".to_owned(),
+        hours => format!("{hours:.1}"),
+    }
 }
 
 /// Amounts in a row: `4 GPUs, cpu 8`.
@@ -47,6 +58,13 @@ mod tests {
             [(0, "0s"), (-5, "0s"), (59, "59s"), (60, "1m"), (90, "1m30s"), (7_200, "2h"), (287_174, "3d7h")]
         {
             assert_eq!(span(seconds), shown);
+        }
+    }
+
+    #[test]
+    fn gpu_time_is_in_hours() {
+        for (micro, shown) in [(0, "0"), (1, "<0.1"), (3_600_000_000, "1.0"), (4_500_000_000_000, "1250.0")] {
+            assert_eq!(hours(GpuTime::of_micro(micro)), shown);
         }
     }
 

@@ -23,6 +23,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const BURST: u32 = 20;
 /// The time in which it may write one more.
 const REFILL: Duration = Duration::from_secs(2);
+/// The same for decisions, each of which is a line: what a busy cluster decides, and a bound on the rest.
+const DECISIONS: &str = "sluice::decisions";
+const BURST_OF_DECISIONS: u32 = 2000;
+const REFILL_OF_DECISIONS: Duration = Duration::from_millis(10);
 /// The number of different lines that are remembered; the oldest is forgotten first.
 const REMEMBERED: usize = 512;
 /// The most bytes of a line.
@@ -67,7 +71,8 @@ where
             let mut content = Content::default();
             event.record(&mut content);
             let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-            match limits.admit(&metadata.callsite(), content.0.finish(), Instant::now()) {
+            let bound = if metadata.target() == DECISIONS { OF_DECISIONS } else { OF_OTHERS };
+            match limits.admit((&metadata.callsite(), bound), content.0.finish(), Instant::now()) {
                 Some(before) => left_out = before,
                 None => return Ok(()),
             }
@@ -114,6 +119,12 @@ struct Limits {
     order: VecDeque<Key>,
 }
 
+/// How many different lines a place in the code may write at once, and the time in which it may write one more.
+type Bound = (u32, Duration);
+
+const OF_OTHERS: Bound = (BURST, REFILL);
+const OF_DECISIONS: Bound = (BURST_OF_DECISIONS, REFILL_OF_DECISIONS);
+
 /// A place in the code, and a hash of the values.
 type Key = (usize, u64);
 
@@ -135,15 +146,25 @@ struct Place {
 
 impl Limits {
     /// Whether an event is written now, and what was left out before it.
-    fn admit(&mut self, callsite: &Identifier, content: u64, now: Instant) -> Option<LeftOut> {
+    fn admit(
+        &mut self,
+        (callsite, bound): (&Identifier, Bound),
+        content: u64,
+        now: Instant,
+    ) -> Option<LeftOut> {
         // A callsite is a static, of which there is a fixed number.
         let mut hasher = DefaultHasher::new();
         callsite.hash(&mut hasher);
         let place = usize::try_from(hasher.finish() & u64::from(u32::MAX)).unwrap_or_default();
-        self.admit_at(place, content, now)
+        self.admit_at((place, bound), content, now)
     }
 
-    fn admit_at(&mut self, place: usize, content: u64, now: Instant) -> Option<LeftOut> {
+    fn admit_at(
+        &mut self,
+        (place, (burst, refill)): (usize, Bound),
+        content: u64,
+        now: Instant,
+    ) -> Option<LeftOut> {
         let key = (place, content);
         if let Some(line) = self.lines.get_mut(&key) {
             let since = now.saturating_duration_since(line.written);
@@ -157,14 +178,14 @@ impl Limits {
             return Some(LeftOut { lines: std::mem::take(&mut line.left_out), within: since });
         }
         let budget = self.places.entry(place).or_insert(Place {
-            left: BURST,
+            left: burst,
             refilled: now,
             left_out: 0,
             written: now,
         });
-        let refills = now.saturating_duration_since(budget.refilled).as_millis() / REFILL.as_millis();
+        let refills = now.saturating_duration_since(budget.refilled).as_millis() / refill.as_millis();
         if refills > 0 {
-            budget.left = budget.left.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST);
+            budget.left = budget.left.saturating_add(u32::try_from(refills).unwrap_or(burst)).min(burst);
             budget.refilled = now;
         }
         if budget.left == 0 {
@@ -240,12 +261,12 @@ mod tests {
     use super::*;
 
     /// The times, in milliseconds from the start, at which equal lines of one place are written, of one each 10 ms.
-    fn written(millis: u64, content: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
+    fn written(millis: u64, bound: Bound, content: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
         let (start, mut limits) = (Instant::now(), Limits::default());
         let mut at = Vec::new();
         for time in (0..millis).step_by(10) {
             let now = start + Duration::from_millis(time);
-            if let Some(left_out) = limits.admit_at(1, content(time), now) {
+            if let Some(left_out) = limits.admit_at((1, bound), content(time), now) {
                 at.push((time, left_out.lines));
             }
         }
@@ -254,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_line_that_repeats_is_written_at_growing_intervals_with_the_number_left_out() {
-        let lines = written(300_000, |_| 7);
+        let lines = written(300_000, OF_OTHERS, |_| 7);
         let seconds: Vec<u64> = lines.iter().map(|(time, _)| time / 1000).collect();
         assert_eq!(seconds, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
         let left_out: Vec<u64> = lines.iter().map(|(_, left_out)| *left_out).collect();
@@ -267,16 +288,28 @@ mod tests {
 
     #[test]
     fn different_lines_of_one_place_have_a_budget() {
-        let lines = written(60_000, |time| time);
+        let lines = written(60_000, OF_OTHERS, |time| time);
         assert_eq!(lines.len(), 20 + 29, "a burst, and one more each 2 s");
         assert_eq!(lines[20], (2_000, 180));
+    }
+
+    #[test]
+    fn decisions_are_lines_of_their_own_up_to_a_hundred_a_second() {
+        let lines = written(60_000, OF_DECISIONS, |time| time);
+        assert_eq!(lines.len(), 6_000);
+        let start = Instant::now();
+        let mut limits = Limits::default();
+        let mut at_once = |count: u64| {
+            (0..count).filter(|one| limits.admit_at((1, OF_DECISIONS), *one, start).is_some()).count()
+        };
+        assert_eq!(at_once(10_000), 2_000);
     }
 
     #[test]
     fn after_a_quiet_time_everything_is_written_again() {
         let (start, mut limits) = (Instant::now(), Limits::default());
         let mut at = |seconds: u64, place: usize| {
-            limits.admit_at(place, 7, start + Duration::from_secs(seconds)).is_some()
+            limits.admit_at((place, OF_OTHERS), 7, start + Duration::from_secs(seconds)).is_some()
         };
         assert!(at(0, 1) && !at(0, 1) && at(0, 2), "another place has limits of its own");
         assert!(at(1, 1) && !at(2, 1) && at(3, 1) && !at(6, 1));
@@ -288,7 +321,7 @@ mod tests {
         let mut limits = Limits::default();
         let start = Instant::now();
         for one in 0..100_000 {
-            limits.admit_at(1, one, start + REFILL * u32::try_from(one).expect("a number"));
+            limits.admit_at((1, OF_OTHERS), one, start + REFILL * u32::try_from(one).expect("a number"));
         }
         assert_eq!((limits.lines.len(), limits.order.len()), (REMEMBERED, REMEMBERED));
     }

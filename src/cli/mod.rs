@@ -1,9 +1,11 @@
 //! The command line.
 
+mod accounts;
 mod ask;
 mod cluster;
 mod columns;
 mod complete;
+mod export;
 mod grid;
 mod human;
 mod log_limit;
@@ -136,6 +138,30 @@ enum Command {
         #[command(flatten)]
         options: ask::Options,
     },
+    /// Show the runs of a workload, also of one that has long been deleted; without a name those of the namespace, the newest
+    /// first: submission, wait, run, nodes, end, and for evictions their rule, the preemptor and the work that was lost.
+    #[command(after_help = EXIT_CODES)]
+    History {
+        /// The runs.
+        #[command(flatten)]
+        filter: accounts::HistoryFilter,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: ask::Options,
+    },
+    /// Sum up the past: GPU-hours used within guarantee and borrowed, lent, lost to evictions and waited for, by team, user,
+    /// pool or queue; waits; evictions.
+    ///
+    /// A run counts with the part of it that lies within the bounds, so days add up to their month. Times are those of the
+    /// local time zone. `--output json` has exact GPU-seconds, `--output csv` GPU-hours.
+    Report {
+        /// The report.
+        #[command(flatten)]
+        report: accounts::ReportOptions,
+        /// Cluster and output.
+        #[command(flatten)]
+        options: ask::Options,
+    },
     /// Show what Sluice decides as pages in the browser: every GPU, the queue, the plan, shares, and why work waits.
     ///
     /// The pages ask as the user of the kubeconfig, and listen on this computer alone. The link that is printed works
@@ -237,6 +263,10 @@ enum Command {
         #[command(flatten)]
         options: verbs::Options,
     },
+    /// Write a table of the history as CSV or Parquet.
+    ///
+    /// It reads the store itself, not through the cluster: a file of SQLite, or a PostgreSQL server.
+    Export(export::Options),
     /// Print the JSON Schema of the documents that `--output json` prints.
     Schema {
         /// The kind of document, such as WorkloadList; by default all.
@@ -305,6 +335,8 @@ impl Cli {
             Command::Queue { filter, look, options } => queue::run(&options, &filter, &look),
             Command::Explain { workload, options } => ask::explain(&options, &workload),
             Command::WhatIf { file, options } => ask::what_if(&options, &file),
+            Command::History { filter, options } => accounts::history(&options, &filter),
+            Command::Report { report, options } => accounts::report(&options, &report),
             Command::Web(options) => web::run(&options),
             Command::Hold { workloads, options } => verbs::hold(&options, &workloads),
             Command::Release { workloads, options } => verbs::release(&options, &workloads),
@@ -322,6 +354,7 @@ impl Cli {
                 verbs::pause(&options, &queue, paused)
             }
             Command::Resume { queue, options } => verbs::resume(&options, &queue),
+            Command::Export(options) => export::run(&options),
             Command::Schema { kind } => manual::schema(kind),
             Command::Completion { shell } => manual::completion(&shell),
             Command::Man { folder } => manual::pages(Self::command(), folder.as_deref()),

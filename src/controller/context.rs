@@ -1,11 +1,12 @@
 //! The handles and options of the controller.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 use kube::Client;
 
 use super::readiness::Readiness;
+use super::recorder::Recorder;
 use crate::api::caps::Caps;
 use crate::cluster::events::Notices;
 use crate::cluster::heartbeat::Heartbeat;
@@ -33,6 +34,8 @@ pub struct Context {
     pub notices: Notices,
     /// Takes the transitions that endpoints of Teams are notified of.
     pub notifier: Notifier,
+    /// Tells the history and the log of decisions.
+    pub recorder: Arc<Mutex<Recorder>>,
     /// The number of writes in flight.
     pub busy: Arc<AtomicUsize>,
     /// Scheduling options.

@@ -16,6 +16,7 @@ mod pod_placement;
 mod preview;
 mod queries;
 mod readiness;
+mod recorder;
 mod retries;
 mod session;
 mod waiting;
@@ -31,6 +32,7 @@ pub use context::Context;
 pub use queries::answer;
 pub use queries::{Asker, Candidate, Choice, Question};
 pub use readiness::Readiness;
+pub use recorder::Recorder;
 use session::Session;
 
 use crate::cluster::catch_up::Progress;
@@ -77,12 +79,14 @@ pub async fn run(
                 tracing::info!("the first lists are complete; ready");
             }
             session.decide(now());
+            session.record(now());
             if worked && session.decides() {
                 context.metrics.decision.observe(began.elapsed().as_secs_f64());
             }
         }
     }
     context.metrics.leader.set(0);
+    session.hand_over(now());
     session.finish(DRAIN).await
 }
 

@@ -9,6 +9,7 @@ use crate::ask::{AskMetrics, VerdictMetrics};
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Name, Time};
 use crate::engine::types::{NodeView, QueueView, TeamView};
+use crate::history;
 use crate::metrics::{Figures, Metrics};
 use crate::notify;
 use crate::webhook::WebhookMetrics;
@@ -33,6 +34,7 @@ pub fn page() -> prometheus::Result<String> {
     WebhookMetrics::new(&metrics.registry)?;
     AskMetrics::new(&metrics.registry)?;
     notify::counter(&metrics.registry)?;
+    history::counts(&metrics.registry)?;
     VerdictMetrics::new(&metrics.registry)?;
     metrics.scrape(Some(&figures()), Time(0))?;
     let rows = metrics.registry.gather();

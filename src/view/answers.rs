@@ -5,6 +5,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::accounts::{HistoryRow, ReportRow};
 use super::{Count, NodeRow, Teams, TeamsRow, WhatIfRow, WorkloadRow};
 
 /// The version of the documents. Fields may be added within a version; none goes, and none changes its meaning.
@@ -23,6 +24,10 @@ pub enum Kind {
     NodeList,
     /// Of `sluice what-if`.
     WhatIfList,
+    /// Of `sluice history`.
+    HistoryList,
+    /// Of `sluice report`.
+    ReportList,
     /// Of `sluice version`.
     Version,
 }
@@ -60,8 +65,16 @@ pub struct Version {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::WorkloadList, Self::GroupList, Self::Teams, Self::NodeList, Self::WhatIfList, Self::Version];
+    pub const ALL: [Self; 8] = [
+        Self::WorkloadList,
+        Self::GroupList,
+        Self::Teams,
+        Self::NodeList,
+        Self::WhatIfList,
+        Self::HistoryList,
+        Self::ReportList,
+        Self::Version,
+    ];
 
     /// Its name in documents.
     #[must_use]
@@ -72,6 +85,8 @@ impl Kind {
             Self::Teams => "Teams",
             Self::NodeList => "NodeList",
             Self::WhatIfList => "WhatIfList",
+            Self::HistoryList => "HistoryList",
+            Self::ReportList => "ReportList",
             Self::Version => "Version",
         }
     }
@@ -85,6 +100,8 @@ impl Kind {
             Self::Teams => &["sluice teams"],
             Self::NodeList => &["sluice nodes"],
             Self::WhatIfList => &["sluice what-if"],
+            Self::HistoryList => &["sluice history"],
+            Self::ReportList => &["sluice report"],
             Self::Version => &["sluice version"],
         }
     }
@@ -119,6 +136,8 @@ impl Kind {
             Self::GroupList => list::<GroupRow>(&mut generator),
             Self::NodeList => list::<NodeRow>(&mut generator),
             Self::WhatIfList => list::<WhatIfRow>(&mut generator),
+            Self::HistoryList => list::<HistoryRow>(&mut generator),
+            Self::ReportList => list::<ReportRow>(&mut generator),
             Self::Teams => generator.root_schema_for::<Teams>().to_value(),
             Self::Version => generator.root_schema_for::<Version>().to_value(),
         };
@@ -170,7 +189,7 @@ pub fn schemas() -> Value {
 
 /// The schemas of the rows of answers to Questions, by the field of `spec` that asks for them.
 #[must_use]
-pub fn of_questions() -> [(&'static str, Value); 4] {
+pub fn of_questions() -> [(&'static str, Value); 6] {
     fn rows<T: JsonSchema>() -> Value {
         generator().into_root_schema_for::<T>().to_value()
     }
@@ -178,6 +197,8 @@ pub fn of_questions() -> [(&'static str, Value); 4] {
         ("queue, explain", rows::<WorkloadRow>()),
         ("teams", rows::<TeamsRow>()),
         ("nodes", rows::<NodeRow>()),
+        ("history", rows::<HistoryRow>()),
+        ("report", rows::<ReportRow>()),
         ("whatIf", rows::<WhatIfRow>()),
     ]
 }

@@ -1,6 +1,7 @@
 //! Rows of the answers to Questions, which the command line prints.
 
 mod accelerators;
+pub mod accounts;
 pub mod answers;
 mod count;
 mod eta;

@@ -16,6 +16,8 @@ pub enum Tab {
     Plan,
     /// Shares of teams.
     Fairness,
+    /// What was used.
+    Reports,
     /// What a Job would come to.
     WhatIf,
     /// A page that is reached from others.
@@ -23,7 +25,8 @@ pub enum Tab {
 }
 
 impl Tab {
-    const LISTED: [Self; 5] = [Self::Overview, Self::Queue, Self::Plan, Self::Fairness, Self::WhatIf];
+    const LISTED: [Self; 6] =
+        [Self::Overview, Self::Queue, Self::Plan, Self::Fairness, Self::Reports, Self::WhatIf];
 
     fn name(self) -> &'static str {
         match self {
@@ -31,6 +34,7 @@ impl Tab {
             Self::Queue => "Queue",
             Self::Plan => "Plan",
             Self::Fairness => "Fairness",
+            Self::Reports => "Reports",
             Self::WhatIf => "What if",
             Self::Other => "",
         }
@@ -43,6 +47,7 @@ impl Tab {
             Self::Queue => "queue",
             Self::Plan => "plan",
             Self::Fairness => "fairness",
+            Self::Reports => "reports",
             Self::WhatIf => "what-if",
         }
     }

@@ -11,9 +11,11 @@ mod fairness;
 mod layout;
 mod overview;
 mod page;
+mod past;
 mod plan;
 mod query;
 mod queue;
+mod reports;
 mod show;
 mod team;
 #[cfg(test)]
@@ -106,6 +108,8 @@ fn pages(workload: &str) -> Router<Arc<Web>> {
         .route("/queue", get(queue::page))
         .route("/plan", get(plan::page))
         .route("/fairness", get(fairness::page))
+        .route("/reports", get(reports::page))
+        .route("/reports.csv", get(reports::file))
         .route("/what-if", get(what_if::page).post(what_if::asked))
         .route("/team/{team}", get(team::page))
         .route(workload, get(workload::page))

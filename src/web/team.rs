@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::Path;
+use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -11,6 +11,8 @@ use super::answers::Problem;
 use super::layout::Tab;
 use super::overview::palette;
 use super::page::{Context, rows};
+use super::past::{self, TeamPast};
+use super::query;
 use super::queue;
 use super::show::{self, counted, gpus};
 use crate::api::question::{QuestionSpec, QueueFilter};
@@ -23,13 +25,23 @@ const MOST_PAGES: usize = 5;
 const LISTED: usize = 50;
 
 /// `GET …/team/{team}`.
-pub async fn page(context: Context, Path(path): Path<BTreeMap<String, String>>) -> Response {
+pub async fn page(
+    context: Context,
+    Path(path): Path<BTreeMap<String, String>>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let team = path.get("team").cloned().unwrap_or_default();
-    let drawn = load(&context, team).await;
+    let pairs = query::pairs(&query.unwrap_or_default());
+    let past = pairs.into_iter().find(|(key, _)| key == "past").map(|(_, value)| value);
+    let drawn = load(&context, team, &past.unwrap_or_default()).await;
     context.respond(Tab::Other, drawn)
 }
 
-async fn load(context: &Context, team: String) -> Result<impl FnOnce(&Context) -> (String, Markup), Problem> {
+async fn load(
+    context: &Context,
+    team: String,
+    past: &str,
+) -> Result<impl FnOnce(&Context) -> (String, Markup) + use<>, Problem> {
     let (teams, accelerators) = context.teams().await?;
     let known =
         teams.teams.iter().any(|row| row.team == team) || teams.queues.iter().any(|row| row.team == team);
@@ -40,8 +52,10 @@ async fn load(context: &Context, team: String) -> Result<impl FnOnce(&Context) -
     let spec = QuestionSpec { queue: Some(filter), ..QuestionSpec::default() };
     let (pages, more) = context.ask_all(spec, MOST_PAGES).await?;
     let workloads: Vec<WorkloadRow> = rows(&pages)?;
+    let past = past::of_team(context, &team, past).await;
     Ok(move |context: &Context| {
-        (format!("Team {team}"), draw(context, &team, &teams, &workloads, more, &accelerators))
+        let body = draw(context, &team, &teams, (&workloads, more), &past, &accelerators);
+        (format!("Team {team}"), body)
     })
 }
 
@@ -49,8 +63,8 @@ fn draw(
     context: &Context,
     team: &str,
     teams: &Teams,
-    workloads: &[WorkloadRow],
-    more: bool,
+    (workloads, more): (&[WorkloadRow], bool),
+    past: &TeamPast,
     accelerators: &Accelerators,
 ) -> Markup {
     let palette = palette(teams, &[]);
@@ -68,6 +82,8 @@ fn draw(
         h2 { "Quota" }
         @if own.is_empty() { p.empty { "It has no quota: its work runs on what others leave." } }
         @for row in &own { (quota(row, &palette.class(team), accelerators)) }
+        h2 { "Past" }
+        (past.draw(context, team, &palette.class(team)))
         h2 { "Queues" }
         (queues(context, team, teams))
         h2 { "Users" }
@@ -175,7 +191,7 @@ fn users(context: &Context, workloads: &[WorkloadRow], accelerators: &Accelerato
             ul.users {
                 @for (user, (used, running, waiting)) in users.into_iter().take(most) {
                     li {
-                        a href=(context.path(&format!("queue?user={}", super::query::escaped(user)))) { (user) } ": "
+                        a href=(context.path(&format!("queue?user={}", query::escaped(user)))) { (user) } ": "
                         (gpus(used)) " GPUs in " (counted(running, "workload")) ", " (waiting) " waiting"
                     }
                 }

@@ -30,8 +30,29 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
         let message = r#"questions.sluice.dev is forbidden: User "dora" cannot create resource "questions""#;
         return (403, json!({"kind": "Status", "status": "Failure", "message": message, "code": 403}));
     }
+    if path.contains("/without/") && (spec["report"].is_object() || spec["history"].is_object()) {
+        let message =
+            r#"admission webhook "questions.mutate.sluice.dev" denied the request: the history is off: Sluice"#;
+        return (501, json!({"kind": "Status", "status": "Failure", "message": message, "code": 501}));
+    }
     let of = |at: usize| if at.is_multiple_of(2) { "red" } else { "blue" };
-    let rows: Vec<Value> = if spec["nodes"].is_object() {
+    let rows: Vec<Value> = if spec["report"].is_object() {
+        let begins = spec["report"]["cuts"].as_array().cloned().unwrap_or_default();
+        let begins = std::iter::once(spec["report"]["from"].clone()).chain(begins);
+        let usage = |(at, from)| {
+            json!({"about": "Usage", "from": from, "to": spec["report"]["to"], "team": of(at), "runs": 2, "usedGpuSeconds": 900_000,
+                "guaranteedGpuSeconds": 720_000, "borrowedGpuSeconds": 180_000, "lostGpuSeconds": 3_600,
+                "waitedGpuSeconds": 0, "lentGpuSeconds": 7_200, "availableGpuSeconds": 1_440_000})
+        };
+        begins.enumerate().map(usage).collect()
+    } else if spec["history"].is_object() {
+        let run = json!({"kind": "Job", "namespace": "a", "name": "job-1", "uid": "1", "team": "red", "queue": "default",
+            "pool": "default", "state": "Evicted", "gpus": 4, "pods": 2, "submitted": "2026-11-24T08:00:00Z",
+            "admitted": "2026-11-24T08:30:00Z", "ended": "2026-11-24T10:30:00Z", "waitedSeconds": 1_800, "gpuSeconds": 28_800,
+            "lostGpuSeconds": 14_400, "reason": "Reclaimed", "evictedFor": "a workload of team blue",
+            "message": "Preempted for a workload of team <blue>.", "nodes": {"gpu-0000": 2}});
+        if spec["history"]["name"] == "nothing" { Vec::new() } else { vec![run] }
+    } else if spec["nodes"].is_object() {
         let node = |at: usize| {
             json!({"name": format!("gpu-{at:04}"), "pool": "default", "schedulable": at % 10 != 9, "allocatable": {},
             "free": {}, "gpus": 8, "gpusFree": 3, "workloads": [
@@ -49,7 +70,7 @@ fn answer(count: usize, path: &str, spec: &Value) -> (u16, Value) {
                 "used": gpus(10), "borrowed": {}, "lent": gpus(10), "fairShare": gpus(10), "weight": 2}),
             json!({"about": "Queue", "team": "red", "queue": "default", "pending": count, "running": 3}),
         ]
-    } else if spec["explain"]["name"] == "nothing" {
+    } else if spec["explain"]["name"] == "nothing" || spec["explain"]["name"] == "deleted" {
         Vec::new()
     } else if spec["whatIf"].is_object() {
         vec![json!({"namespace": "a", "name": "x", "team": "red", "queue": "default", "state": "Running",
@@ -104,7 +125,7 @@ async fn get_page(router: &Router, path: &str) -> Got {
     send(router, request.body(Body::empty()).expect("a request")).await
 }
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 13] = [
     "/ns/a/",
     "/ns/a/queue",
     "/ns/a/queue?state=Pending&team=red",
@@ -112,6 +133,9 @@ const PAGES: [&str; 10] = [
     "/ns/a/fairness",
     "/ns/a/what-if",
     "/ns/a/team/red",
+    "/ns/a/reports",
+    "/ns/without/reports",
+    "/ns/a/workload/deleted",
     "/ns/a/workload/job-1",
     "/all/workload/a/job-1",
     "/all/",
@@ -186,13 +210,32 @@ async fn pages_show_what_the_answers_say() {
         ),
         ("/ns/a/fairness", &["Pool default", "next", "+5"]),
         ("/ns/a/team/red", &["It borrows", "30 GPUs used of 20 guaranteed", "dora"]),
-        ("/ns/a/workload/job-1", &["Submitted by dora", "sluice explain job/job-1 -n a"]),
+        ("/ns/a/workload/job-1", &["Submitted by dora", "sluice explain job/job-1 -n a", "Reclaimed", "team &lt;blue&gt;"]),
+        ("/ns/a/workload/deleted", &["has been deleted", "30m", "Preempted for", "gpu-0000"]),
+        ("/ns/without/workload/job-1", &["Submitted by dora", "the history is off"]),
+        ("/ns/without/team/red", &["It borrows", "the history is off"]),
+        ("/ns/without/reports", &["the history is off", "About"]),
+        ("/ns/a/team/red?past=24h", &["GPUs used against the guarantee", "on borrowed capacity", "past=90d"]),
+        ("/ns/a/reports?about=teams&from=7d", &["GPU-hours of each period", "250", "50 %", "reports.csv?about=teams&amp;from=7d"]),
+        ("/ns/a/reports?from=soon", &["expected a day (2026-11-01)"]),
     ] {
         let Got { text, .. } = get_page(&router, path).await;
         for expected in texts {
             assert!(text.contains(expected), "{path} does not say {expected:?}: {text}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_report_comes_as_csv() {
+    let router = forwarding(3);
+    let Got { status, headers, text, .. } = get_page(&router, "/ns/a/reports.csv?from=2026-11-01&to=2026-11-02&by=none").await;
+    assert_eq!((status, &headers["content-type"]), (200, &"text/csv; charset=utf-8".parse().expect("a value")));
+    assert!(headers["content-disposition"].to_str().is_ok_and(|how| how.contains("sluice-teams.csv")));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("from,to,team,") && lines[1].contains(",250.0000,"), "{text}");
+    assert_eq!(get_page(&router, "/ns/a/reports.csv?from=soon").await.status, 400);
+    assert_eq!(get_page(&router, "/ns/without/reports.csv").await.status, 501);
 }
 
 #[tokio::test]

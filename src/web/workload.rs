@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::answers::Problem;
 use super::layout::Tab;
 use super::page::{Context, seconds};
+use super::past;
 use super::show;
 use crate::api::question::{ExplainFilter, QuestionSpec};
 use crate::client::Scope;
@@ -73,8 +74,9 @@ async fn load(
     let explain = ExplainFilter { name: name.clone(), namespace: in_scope };
     let spec = QuestionSpec { explain: Some(explain), ..QuestionSpec::default() };
     let found: Vec<WorkloadRow> = context.ask(&spec).await?.rows()?;
-    if found.is_empty() {
-        let message = format!("Sluice manages no Job or Pod {namespace}/{name}; it may have been deleted");
+    let runs = past::of_workload(context, &namespace, &name).await;
+    if found.is_empty() && runs.as_ref().map_or(true, Vec::is_empty) {
+        let message = format!("Sluice manages no Job or Pod {namespace}/{name}, and the history has no run of it");
         return Err(Problem::new(StatusCode::NOT_FOUND, message));
     }
     let (_, accelerators) = context.teams().await?;
@@ -84,7 +86,15 @@ async fn load(
         Err(_) => Vec::new(),
     };
     Ok(move |context: &Context| {
-        let body = html! { @for row in &found { (draw(context, row, &events, &accelerators)) } };
+        let body = html! {
+            @for row in &found { (draw(context, row, &events, &accelerators)) }
+            @if found.is_empty() {
+                h1 { span.soft { (namespace) "/" } (name) }
+                p.verdict { "Its object has been deleted. The history has its runs." }
+            }
+            h2 { "Runs" }
+            (past::runs(context, &runs))
+        };
         (format!("{namespace}/{name}"), body)
     })
 }

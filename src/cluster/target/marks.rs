@@ -77,6 +77,7 @@ impl Marks {
             failure: None,
             deleting: metadata.deletion_timestamp.is_some(),
             whole_device: None,
+            past: None,
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::api::names;
 use crate::api::record::{Eviction, Record};
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
-use crate::engine::types::{Name, Workload};
+use crate::engine::types::{Name, Time, Workload};
 use crate::kinds::Kind;
 
 /// A workload that Sluice manages, with the facts that its patches need.
@@ -82,6 +82,19 @@ pub struct Facts {
     pub deleting: bool,
     /// The device and amount that a GPU fraction stands for: kube-scheduler counts these.
     pub whole_device: Option<(Name, Amount)>,
+    /// What it leaves once it has ended, for the history.
+    pub past: Option<Box<Past>>,
+}
+
+/// What the object of a workload that has ended says of its last run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// The requests of each pod.
+    pub requests: Box<[(Name, Amount)]>,
+    /// When it ended, if the object says so.
+    pub ended: Option<Time>,
+    /// Whether it succeeded; `None` if it was deleted before it ended.
+    pub succeeded: Option<bool>,
 }
 
 /// A workload by its kind, with the facts that only this kind has.

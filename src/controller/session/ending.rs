@@ -55,6 +55,7 @@ impl Session {
     /// Publishes the event of a pod that was ended.
     fn report_ended_pod(&self, workload: &WorkloadId, pod: &PodId, message: &str) {
         let Some((managed, _)) = self.mirror.subject(workload) else { return };
+        self.recorder().ended_pod(&managed.workload, &self.mirror, message, now());
         self.notices.publish_each(self.mirror.references(&managed.workload), |about| Notice {
             about,
             warning: true,

@@ -5,7 +5,7 @@ mod reports;
 mod term;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -22,6 +22,7 @@ use super::pod_groups;
 use super::pod_placement::PodPlacement;
 use super::preview::{Planned, Preview};
 use super::queries::{Question, answer, copy};
+use super::recorder::Recorder;
 use super::retries::Retries;
 use super::waiting::{Outlets, Waiting};
 use crate::api::record::{Eviction, timestamp};
@@ -74,6 +75,7 @@ pub struct Session {
     metrics: Arc<Metrics>,
     notices: Notices,
     notifier: Notifier,
+    recorder: Arc<Mutex<Recorder>>,
     long_waits: LongWaits,
     /// Bounds the Events about starts.
     starts: Allowance,
@@ -471,6 +473,22 @@ impl Session {
     fn give(&self, question: Question) {
         let preview = (!self.decides()).then_some(&self.preview);
         answer(question, &self.engine, &self.mirror, preview);
+    }
+
+    /// Tells the history and the log of decisions what has changed.
+    pub fn record(&mut self, now: Time) {
+        let leads = self.decides();
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        recorder.follow(&mut self.engine, &self.mirror, leads, now);
+    }
+
+    /// Writes what goes on to the history, before this process ends.
+    pub fn hand_over(&self, now: Time) {
+        self.recorder().hand_over(now);
+    }
+
+    fn recorder(&self) -> MutexGuard<'_, Recorder> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the writes in flight; false when the outcome of some is unknown.

@@ -25,6 +25,7 @@ pub fn starts() -> Allowance {
 impl Session {
     /// Counts a decision that has taken effect and publishes its event.
     pub(super) fn report(&mut self, decided: &Decision) {
+        self.recorder().decided(decided, &self.mirror, now());
         let workload = &decided.about;
         let team = &*workload.team;
         let queue = self.mirror.queue_of(workload);

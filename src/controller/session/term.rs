@@ -1,6 +1,6 @@
 //! How a session follows leadership: it begins, takes over from another leader, and stands down.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -52,8 +52,10 @@ impl Session {
             Arc::clone(&context.busy),
             outcomes_in,
         );
+        let mut engine = Engine::with_settings(context.settings);
+        context.recorder.lock().unwrap_or_else(PoisonError::into_inner).begin(&mut engine);
         Self {
-            engine: Engine::with_settings(context.settings),
+            engine,
             mirror: view.mirror,
             changes: view.changes,
             outcomes,
@@ -75,6 +77,7 @@ impl Session {
             starts: reports::starts(),
             leads_since: None,
             notifier: context.notifier.clone(),
+            recorder: Arc::clone(&context.recorder),
             twins: Twins::new(
                 context.client.clone(),
                 context.leadership.clone(),

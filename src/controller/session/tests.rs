@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::context::Context;
 use super::super::follow_leadership;
 use super::super::queries::{Choice, Question};
+use super::super::recorder::Recorder;
 use super::*;
 use crate::cluster::dra::News;
 use crate::cluster::events;
@@ -23,7 +24,9 @@ use crate::cluster::reduce::team::{namespace, team};
 use crate::cluster::table::Seen;
 use crate::cluster::target::job::job;
 use crate::engine::types::State;
+use crate::history;
 use crate::notify;
+use crate::view::Accelerators;
 
 /// A leader's context, with an API server that answers these paths, and nothing else ever.
 fn context(answers: Router) -> Context {
@@ -42,7 +45,10 @@ fn context(answers: Router) -> Context {
     let options = notify::Options { notify_secrets: "/nowhere".into(), notify_ca: None };
     let (notifier, _) =
         notify::start(&options, &metrics.registry, CancellationToken::new()).expect("it starts");
+    let historian = history::Historian::off(history::counts(&metrics.registry).expect("distinct names"));
+    let recorder = Recorder::new(1, historian, Accelerators::default());
     Context {
+        recorder: Arc::new(Mutex::new(recorder)),
         client,
         leadership,
         heart: Default::default(),

@@ -9,6 +9,7 @@ use crate::cycle::events;
 use crate::cycle::{self, deadlines};
 use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
+use crate::types::amount::ResourceList;
 use crate::types::{
     BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, RunLengths,
     Settings,
@@ -119,6 +120,22 @@ impl Engine {
     /// The latest starts, the oldest first.
     pub fn latest_starts(&self) -> impl Iterator<Item = &(WorkloadId, Time)> {
         self.scheduler.prediction.starts.latest()
+    }
+
+    /// Notes from now on which workloads are charged again, for [`Engine::take_recharged`].
+    pub fn note_charges(&mut self) {
+        self.scheduler.state.recharged.get_or_insert_default();
+    }
+
+    /// Takes the workloads that were charged again since the last call. What they are charged may be the same.
+    pub fn take_recharged(&mut self) -> BTreeSet<WorkloadId> {
+        self.scheduler.state.recharged.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What a workload is charged now: its record or its pods, whichever is more (law 16). Empty when it is unknown.
+    #[must_use]
+    pub fn charge_of(&self, id: &WorkloadId) -> ResourceList {
+        views::charge_of(&self.scheduler.state, id)
     }
 
     /// The resources that the teams' quotas list.

@@ -10,8 +10,8 @@ use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{
-    BudgetView, DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView,
-    Time, UnadmittedView, date_of,
+    BudgetView, DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView, Time,
+    UnadmittedView, WorkloadId, date_of,
 };
 
 /// Every team in every pool in which it has a guarantee or usage.
@@ -58,6 +58,11 @@ pub fn teams(state: &ClusterState) -> Vec<TeamView> {
         }
     }
     views
+}
+
+/// What a workload is charged.
+pub fn charge_of(state: &ClusterState, id: &WorkloadId) -> ResourceList {
+    state.get(id).map(|info| list(state, &info.held())).unwrap_or_default()
 }
 
 /// The usage that was never admitted, by pool and team, with that of the teams below: pods of no known workload, pods

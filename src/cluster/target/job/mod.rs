@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::super::reduce::claims::{Claims, claims};
 use super::super::reduce::counts::counts;
 use super::super::reduce::profile::profile;
-use super::super::reduce::shape::shape;
+use super::super::reduce::shape::{requests, shape};
 use super::super::reduce::{annotation, controller, instant, label, uid, version};
 use super::super::wire;
 use super::gpu_fraction::{Sizes, request_gpu, take_fraction};
 use super::marks::{Marks, Requests, Stage};
-use super::{JobSeen, Managed, Target, gates};
+use super::{JobSeen, Managed, Past, Target, gates};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::pod_group::is_own;
@@ -154,6 +154,7 @@ impl Reading<'_> {
             Claims::of_template(&common.namespace, vec![claims(spec, None)], &shape.requests, &sizes);
         let profile = if gone { Arc::default() } else { self.profile(user_affinity.as_deref()) };
         let ran = self.marks.record.as_ref().filter(|_| over).and_then(|_| ran(self.job));
+        facts.past = self.marks.record.as_ref().filter(|_| over).map(|record| Box::new(self.past(record)));
         Managed {
             claims: claims.filter(|_| !gone),
             own_queue: label(metadata, names::QUEUE),
@@ -196,6 +197,29 @@ impl Reading<'_> {
             gang: gang(job, self.parallelism).filter(|_| !over),
             gates: self.gates,
         }
+    }
+
+    /// What it says of its last run once it has ended.
+    fn past(&self, record: &Record) -> Past {
+        let (metadata, spec) = (&self.job.metadata, &self.job.spec.template.spec);
+        let share = record.share.as_deref();
+        let sizes = Sizes::of(metadata, spec, share).map(|sizes| sizes.requests(spec)).unwrap_or_default();
+        let granted = share.and_then(|share| Amount::parse(share).ok());
+        let size = sizes.iter().find(|size| Some(size.share) == granted).or(sizes.first());
+        let requests = size.map_or_else(
+            || {
+                let mut requests = requests(spec);
+                let fraction = Requests::read(metadata, None).fraction;
+                fraction.and_then(|fraction| take_fraction(&mut requests, fraction));
+                requests
+            },
+            |size| size.requests.clone(),
+        );
+        let end = conditions(self.job).find(|condition| ends(condition));
+        let latest = end.and_then(|condition| condition.last_transition_time.as_ref());
+        let ended = self.job.status.completion_time.as_ref().or(latest).map(instant);
+        let succeeded = end.map(|condition| !condition.type_.starts_with("Fail"));
+        Past { requests: requests.into_iter().collect(), ended, succeeded }
     }
 
     fn is_over(&self) -> bool {

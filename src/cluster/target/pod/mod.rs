@@ -14,7 +14,7 @@ use super::super::reduce::{annotation, controller, created, label, name, uid, ve
 use super::super::wire;
 use super::gpu_fraction::{request_gpu, take_fraction};
 use super::marks::{Marks, Requests, record};
-use super::{Facts, Managed, Target, gates};
+use super::{Facts, Managed, Past, Target, gates};
 use crate::api::affinity::aim;
 use crate::api::caps::Counts;
 use crate::api::names;
@@ -302,6 +302,7 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
             failure: None,
             deleting: seen.ending,
             whole_device: None,
+            past: None,
         },
         target: Target::Unadmitted,
         claims: None,
@@ -351,6 +352,7 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             has_eviction: marks.eviction.is_some(),
             failure: pod.status.reason.as_deref().filter(|_| over).map(Name::from),
             whole_device,
+            past: over.then(|| Box::new(past(pod))),
             ..marks.facts(metadata)
         },
         target: Target::Pod(PodFacts {
@@ -368,6 +370,15 @@ fn managed(pod: &wire::Pod) -> Option<Box<Managed>> {
             ..common
         },
     }))
+}
+
+/// What a pod that has ended says of its run. It stopped being ready with its end.
+fn past(pod: &wire::Pod) -> Past {
+    let conditions = pod.status.conditions.iter().flatten();
+    let times = conditions.filter_map(|condition| condition.last_transition_time.as_ref());
+    let ended = times.max().filter(|_| ended(pod)).map(reduce::instant);
+    let succeeded = pod.status.phase.as_deref().filter(|_| ended.is_some()).map(|phase| phase == "Succeeded");
+    Past { requests: requests(&pod.spec).into_iter().collect(), ended, succeeded }
 }
 
 #[cfg(test)]

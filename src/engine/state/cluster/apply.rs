@@ -232,6 +232,7 @@ impl ClusterState {
     pub(super) fn forget_if_gone(&mut self, id: &WorkloadId) {
         if self.workloads.get(id).is_some_and(|info| info.removed && info.pods() == 0) {
             self.uncharge(id);
+            self.note_charge(id);
             self.workloads.remove(id);
             self.growable.remove(id);
             self.lost_pods.remove(id);

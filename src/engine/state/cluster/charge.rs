@@ -40,7 +40,17 @@ impl ClusterState {
         holds.map(|info| oversize_in(self, info, info.usage.pool)).unwrap_or_default()
     }
 
+    /// Notes that the charge of a workload may have changed.
+    pub(super) fn note_charge(&mut self, id: &WorkloadId) {
+        if let Some(recharged) = &mut self.recharged
+            && !recharged.contains(id)
+        {
+            recharged.insert(id.clone());
+        }
+    }
+
     pub(super) fn charge(&mut self, id: &WorkloadId) {
+        self.note_charge(id);
         let Some(info) = self.workloads.get_mut(id) else { return };
         // A pod that was never admitted is charged in the pool of its node, wherever that moves.
         let admission = info.phase.admission().filter(|_| info.unadmitted.is_none());

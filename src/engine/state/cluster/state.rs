@@ -93,6 +93,8 @@ pub struct ClusterState {
     pub totals: UsageTotals,
     /// The shapes of all workloads, each stored once.
     pub(super) shapes: BTreeSet<Arc<PodShape>>,
+    /// The workloads that were charged again since this was read last, where that is wanted.
+    pub recharged: Option<BTreeSet<WorkloadId>>,
 }
 
 impl ClusterState {

@@ -1,0 +1,280 @@
+//! What a report over a long history costs: `sluice report` and `sluice history` on SQLite and PostgreSQL, filled with random
+//! runs.
+
+mod readme;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use comfy_table::{Table, presets};
+use futures::SinkExt as _;
+use jiff::Timestamp;
+use sluice::api::accounts::{HistoryFilter, Period, ReportFilter, ReportKind};
+use sluice::history::generate::{Past, facts};
+use sluice::history::merge;
+use sluice::history::query::{Choice, Periods, report, runs};
+use sluice::history::record::{Fact, Run};
+use sluice::history::store::schema::{RUNS, SEGMENTS};
+use sluice::history::store::{Location, Store, Value};
+use sluice::view::Accelerators;
+use tokio_postgres::NoTls;
+
+/// Measures reports over random runs of 30 days.
+#[derive(Parser)]
+struct Arguments {
+    /// Number of runs.
+    #[arg(long, default_value_t = 1_000_000)]
+    runs: usize,
+    /// How often each is measured; the median counts.
+    #[arg(long, default_value_t = 3)]
+    times: usize,
+    /// The programs of PostgreSQL; by default those in the PATH.
+    #[arg(long, value_name = "FOLDER")]
+    postgres: Option<PathBuf>,
+    /// Write the table into benches/README.md.
+    #[arg(long)]
+    write: bool,
+    /// Added by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// 2026-11-01 00:00 UTC.
+const BEGIN: i64 = 1_793_491_200_000;
+const DAYS: i64 = 30;
+const DAY: i64 = 24 * 3_600_000;
+/// The runs of one batch of lines or of one transaction.
+const BATCH: usize = 10_000;
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let folder = tempfile::tempdir()?;
+    let file = Location::File(folder.path().join("history.db"));
+    let past = Past { seed: 1, runs: arguments.runs, from: BEGIN, millis: DAYS * DAY };
+    let began = Instant::now();
+    fill_sqlite(&file, &folder.path().join("history.db"), past)?;
+    eprintln!("SQLite filled in {:.0} s", began.elapsed().as_secs_f64());
+    let server = server::Server::start(arguments.postgres.as_deref())?;
+    let location = Location::parse(&server.url()).map_err(anyhow::Error::msg)?;
+    let began = Instant::now();
+    fill_postgres(&location, &server.url(), past)?;
+    eprintln!("PostgreSQL filled in {:.0} s", began.elapsed().as_secs_f64());
+
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["question", "SQLite", "PostgreSQL", "rows"]);
+    let mut stores = [Store::read(&file)?, Store::read(&location)?];
+    for (name, kind, by) in [
+        ("report teams", ReportKind::Teams, None),
+        ("report teams --by day", ReportKind::Teams, Some(Period::Day)),
+        ("report users --by day", ReportKind::Users, Some(Period::Day)),
+        ("report pools --by day", ReportKind::Pools, Some(Period::Day)),
+        ("report waits --by day", ReportKind::Waits, Some(Period::Day)),
+        ("report evictions --by day", ReportKind::Evictions, Some(Period::Day)),
+    ] {
+        let choice = choice(kind, by)?;
+        let measure = |store: &mut Store| measured(arguments.times, || report(store, &choice).map(|rows| rows.len()));
+        let [sqlite, postgres] = each(&mut stores, measure)?;
+        eprintln!("{name}: {} and {} s", sqlite.0.as_secs_f64(), postgres.0.as_secs_f64());
+        table.add_row([name.to_owned(), seconds(sqlite.0), seconds(postgres.0), sqlite.1.to_string()]);
+    }
+    for (name, filter) in [
+        ("history of one workload", HistoryFilter { namespace: Some("team-7".to_owned()), name: Some("job-4711".to_owned()), ..HistoryFilter::default() }),
+        ("history of a namespace, newest 1,000", HistoryFilter { namespace: Some("team-7".to_owned()), ..HistoryFilter::default() }),
+        ("history -A, newest 1,000", HistoryFilter::default()),
+    ] {
+        let measure =
+            |store: &mut Store| measured(arguments.times, || runs(store, &filter, None, 1_000).map(|rows| rows.len()));
+        let [sqlite, postgres] = each(&mut stores, measure)?;
+        eprintln!("{name}: {} and {} s", sqlite.0.as_secs_f64(), postgres.0.as_secs_f64());
+        table.add_row([name.to_owned(), seconds(sqlite.0), seconds(postgres.0), sqlite.1.to_string()]);
+    }
+    println!("{table}");
+    if arguments.write {
+        readme::write("bench-history", &table.to_string()).map_err(anyhow::Error::msg)?;
+    }
+    Ok(())
+}
+
+fn each<T>(stores: &mut [Store; 2], measure: impl Fn(&mut Store) -> Result<T>) -> Result<[T; 2]> {
+    let [sqlite, postgres] = stores;
+    Ok([measure(sqlite)?, measure(postgres)?])
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn choice(kind: ReportKind, by: Option<Period>) -> Result<Choice> {
+    let time = |millis| Timestamp::from_millisecond(millis);
+    let filter = ReportFilter {
+        kind,
+        from: time(BEGIN)?,
+        to: Some(time(BEGIN + DAYS * DAY)?),
+        by,
+        cuts: Vec::new(),
+        team: None,
+        prices: std::collections::BTreeMap::new(),
+    };
+    let periods = Periods::of(&filter, Timestamp::now()).map_err(anyhow::Error::msg)?;
+    let (prices, accelerators) = (filter.prices, Accelerators::default());
+    Ok(Choice { kind, periods, namespace: None, team: None, prices, accelerators })
+}
+
+/// The median time of a question, and its number of rows.
+fn measured<E: std::error::Error + Send + Sync + 'static>(
+    times: usize,
+    mut ask: impl FnMut() -> Result<usize, E>,
+) -> Result<(Duration, usize)> {
+    let mut taken = Vec::new();
+    let mut rows = 0;
+    for _ in 0..times.max(1) {
+        let began = Instant::now();
+        rows = ask()?;
+        taken.push(began.elapsed());
+    }
+    taken.sort_unstable();
+    Ok((taken[taken.len() / 2], rows))
+}
+
+/// Rows of `runs` and of `segments`, in the order of their columns.
+type Batch = (Vec<Vec<Value>>, Vec<Vec<Value>>);
+
+/// The runs of a past in batches.
+fn batches(past: Past) -> impl Iterator<Item = Batch> {
+    let merged = facts(past).filter_map(|fact| match fact {
+        Fact::Sighting(key, sighting) => merge(&key, std::slice::from_ref(&sighting)),
+        _ => None,
+    });
+    let mut merged = merged.peekable();
+    std::iter::from_fn(move || {
+        merged.peek()?;
+        let mut batch = Batch::default();
+        for run in merged.by_ref().take(BATCH) {
+            batch.1.extend(segments_of(&run));
+            batch.0.push(row_of(&run));
+        }
+        Some(batch)
+    })
+}
+
+fn row_of(run: &Run) -> Vec<Value> {
+    let (head, end) = (&run.head, run.end.as_ref());
+    let value = |column: &&str| match *column {
+        "uid" => run.key.uid.as_str().into(),
+        "admitted_at" => run.key.admitted_at.into(),
+        "namespace" => head.namespace.as_str().into(),
+        "name" => head.name.as_str().into(),
+        "kind" => head.kind.as_str().into(),
+        "team" => head.team.as_str().into(),
+        "queue" => head.queue.as_str().into(),
+        "pool" => head.pool.as_str().into(),
+        "username" => head.username.as_str().into(),
+        "submitted_at" => head.submitted_at.into(),
+        "queued_at" => head.queued_at.into(),
+        "until_at" => run.until.into(),
+        "ended_at" => end.map(|end| end.at).into(),
+        "ending" => end.map_or("", |end| end.how.name()).into(),
+        "reason" => end.map_or("", |end| &end.reason).into(),
+        "for_workload" => end.map_or("", |end| &end.for_workload).into(),
+        "stopped_at" => end.and_then(|end| end.stopped_at).into(),
+        "saved_at" => end.and_then(|end| end.saved_at).into(),
+        "pods" => head.pods.into(),
+        "nodes" => head.nodes.as_str().into(),
+        "devices" => head.devices.into(),
+        "borrowed" => head.borrowed.into(),
+        "used" => run.used.into(),
+        "lost" => run.lost.into(),
+        _ => Value::Null,
+    };
+    RUNS.columns.iter().map(value).collect()
+}
+
+fn segments_of(run: &Run) -> Vec<Vec<Value>> {
+    let head = &run.head;
+    let rows = run.segments.iter().flat_map(|segment| segment.amounts.iter().map(move |amount| (segment, amount)));
+    let row = |(segment, (resource, amount)): (&sluice::history::record::Segment, (&String, &i64))| {
+        let value = |column: &&str| match *column {
+            "uid" => run.key.uid.as_str().into(),
+            "admitted_at" => run.key.admitted_at.into(),
+            "resource" => resource.as_str().into(),
+            "from_at" => segment.from.into(),
+            "to_at" => segment.to.into(),
+            "amount" => (*amount).into(),
+            "team" => head.team.as_str().into(),
+            "queue" => head.queue.as_str().into(),
+            "pool" => head.pool.as_str().into(),
+            "username" => head.username.as_str().into(),
+            "borrowed" => head.borrowed.into(),
+            _ => Value::Null,
+        };
+        SEGMENTS.columns.iter().map(value).collect()
+    };
+    rows.map(row).collect()
+}
+
+fn fill_sqlite(location: &Location, file: &Path, past: Past) -> Result<()> {
+    drop(Store::open(location)?);
+    let mut connection = rusqlite::Connection::open(file)?;
+    let tables = [&RUNS, &SEGMENTS].map(|table| {
+        let places: Vec<String> = (1..=table.columns.len()).map(|at| format!("?{at}")).collect();
+        format!("INSERT INTO {} ({}) VALUES ({})", table.name, table.columns.join(", "), places.join(", "))
+    });
+    for (runs, segments) in batches(past) {
+        let transaction = connection.transaction()?;
+        for (sql, rows) in tables.iter().zip([runs, segments]) {
+            let mut statement = transaction.prepare_cached(sql)?;
+            for row in rows {
+                statement.execute(rusqlite::params_from_iter(row))?;
+            }
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+fn fill_postgres(location: &Location, url: &str, past: Past) -> Result<()> {
+    drop(Store::open(location)?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        for batch in batches(past) {
+            for (table, rows) in [&RUNS, &SEGMENTS].into_iter().zip([batch.0, batch.1]) {
+                let sql = format!("COPY {} ({}) FROM STDIN", table.name, table.columns.join(", "));
+                let sink = client.copy_in::<_, bytes::Bytes>(&sql).await?;
+                let mut sink = std::pin::pin!(sink);
+                sink.send(lines(&rows).into()).await?;
+                sink.as_mut().finish().await?;
+            }
+        }
+        client.batch_execute("VACUUM ANALYZE").await?;
+        drop(client);
+        connection.await.context("the connection ended in a panic")??;
+        Ok(())
+    })
+}
+
+/// Rows as `COPY` reads them; none of the values has a character that it would have to escape.
+fn lines(rows: &[Vec<Value>]) -> Vec<u8> {
+    let mut text = String::new();
+    for row in rows {
+        for (at, value) in row.iter().enumerate() {
+            if at > 0 {
+                text.push('\t');
+            }
+            // Writing to a String does not fail.
+            let _ = match value {
+                Value::Null => write!(text, "\\N"),
+                Value::Int(number) => write!(text, "{number}"),
+                Value::Real(number) => write!(text, "{number}"),
+                Value::Text(value) => write!(text, "{value}"),
+            };
+        }
+        text.push('\n');
+    }
+    text.into_bytes()
+}

@@ -1,0 +1,137 @@
+//! Answers from the history: runs, and reports over them.
+
+use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::page::{Keyed, page};
+use super::{AskState, Refusal, Scope, away};
+use crate::api::accounts::{HistoryFilter, ReportFilter, ReportKind};
+use crate::api::question::{MOST_BYTES, MOST_ROWS, QuestionSpec};
+use crate::history::query::{Choice, Periods, Place, Unread};
+use crate::view::accounts::{HistoryRow, ReportRow};
+
+impl From<Unread> for Refusal {
+    fn from(unread: Unread) -> Self {
+        let message = unread.to_string();
+        match unread {
+            // No other replica has one.
+            Unread::Off => Self { code: 501, reason: "NotImplemented", message },
+            Unread::Busy => Self::busy(message),
+            Unread::Slow => Self { code: 504, reason: "Timeout", message },
+            Unread::Broken(_) => Self::unavailable(message),
+        }
+    }
+}
+
+/// The newest runs.
+pub async fn runs(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    (mut filter, caller): (HistoryFilter, &str),
+) -> Result<Value, Refusal> {
+    filter.namespace = scope.namespace(filter.namespace.as_deref())?;
+    if filter.me {
+        filter.user = Some(caller.to_owned());
+    }
+    let after = match &spec.cursor {
+        Some(cursor) => {
+            let place = Place::read(cursor);
+            Some(place.ok_or_else(|| Refusal::invalid("spec.cursor: it is not the cursor of an answer"))?)
+        }
+        None => None,
+    };
+    let most = spec.limit.map_or(MOST_ROWS, |limit| usize::try_from(limit).unwrap_or(1).clamp(1, MOST_ROWS));
+    // One more row than the page has shows whether it is the last.
+    let mut rows = state.history.runs(filter, after, most + 1).await?;
+    let (directory, scope, since) = (state.directory.load(), scope.clone(), spec.since.clone());
+    away(move || {
+        if let Some(sight) = scope.sight(&directory) {
+            rows.iter_mut().for_each(|row| sight.run(row));
+        }
+        newest(rows, most, since.as_deref())
+    })
+    .await
+}
+
+/// A page of rows in their own order.
+fn newest(rows: Vec<HistoryRow>, most: usize, since: Option<&str>) -> serde_json::Result<Value> {
+    let mut digest = DefaultHasher::new();
+    let (mut shown, mut bytes, mut last, mut more) = (Vec::new(), 0, None, false);
+    for row in rows {
+        let value = serde_json::to_value(&row)?;
+        let text = value.to_string();
+        bytes += text.len() + 1;
+        // A page has one row at least, or its cursor would not move on.
+        if shown.len() == most || (bytes > MOST_BYTES && !shown.is_empty()) {
+            more = true;
+            break;
+        }
+        digest.write(text.as_bytes());
+        last = Some(Place::of(&row).cursor());
+        shown.push(value);
+    }
+    let version = format!("{:016x}", digest.finish());
+    if since == Some(version.as_str()) {
+        return Ok(json!({"version": version, "unchanged": true}));
+    }
+    let mut answer = json!({"version": version, "rows": shown});
+    if let Some(last) = last.filter(|_| more) {
+        answer["cursor"] = last.into();
+    }
+    Ok(answer)
+}
+
+/// A report. Other namespaces are in it as numbers, so users are those of the namespace.
+pub async fn report(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: ReportFilter,
+) -> Result<Value, Refusal> {
+    let periods = Periods::of(&filter, Timestamp::now()).map_err(Refusal::invalid)?;
+    let namespace = match (scope, filter.kind) {
+        (Scope::Namespace(own), ReportKind::Users) => Some(own.clone()),
+        _ => None,
+    };
+    let ReportFilter { kind, team, prices, .. } = filter;
+    let accelerators = state.accelerators.clone();
+    let rows = state.history.report(Choice { kind, periods, namespace, team, prices, accelerators }).await?;
+    let spec = spec.clone();
+    away(move || {
+        let rows: Vec<ReportRow> = Arc::unwrap_or_clone(rows);
+        let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:08}"), row });
+        page(&spec, keyed.collect(), |_| None)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(at: i64, name: &str) -> HistoryRow {
+        let admitted = Timestamp::from_millisecond(at).unwrap_or_default();
+        HistoryRow { uid: format!("uid-{at}"), admitted, name: name.to_owned(), ..HistoryRow::default() }
+    }
+
+    #[test]
+    fn a_page_of_runs_is_bounded_and_says_where_the_next_begins() {
+        let rows = vec![row(3, "c"), row(2, "b"), row(1, "a")];
+        let answer = newest(rows.clone(), 2, None).expect("JSON");
+        assert_eq!(answer["rows"].as_array().map(Vec::len), Some(2));
+        assert_eq!((answer["cursor"].as_str(), answer.get("total")), (Some("2/uid-2"), None));
+        assert_eq!(Place::read("2/uid-2").map(|place| place.cursor()), Some("2/uid-2".to_owned()));
+        assert_eq!(Place::read("x/uid"), None);
+        let whole = newest(rows.clone(), 3, None).expect("JSON");
+        assert_eq!(whole.get("cursor"), None);
+        let again = newest(rows, 3, whole["version"].as_str()).expect("JSON");
+        assert_eq!(again["unchanged"], true);
+        let long = "x".repeat(MOST_BYTES / 2);
+        let answer = newest(vec![row(3, &long), row(2, &long), row(1, &long)], 3, None).expect("JSON");
+        assert!(answer["cursor"].is_string() && answer.to_string().len() < MOST_BYTES + 1_024);
+    }
+}

@@ -1,0 +1,415 @@
+//! Sums over runs: GPU time, waits and evictions by period.
+//!
+//! The database adds up what begins in the same period and ends in the same period; from these few sums the time in each
+//! period follows exactly. So a row is read once, however many periods there are.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::choice::Where;
+use super::periods::{Charge, Periods};
+use super::runs::device_time;
+use crate::api::accounts::ReportKind;
+use crate::engine::types::amount::Amount;
+use crate::history::record::DEVICES;
+use crate::history::store::{Row, Store, StoreError, Value};
+use crate::view::Accelerators;
+use crate::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow, WaitsRow};
+
+/// How long a sample counts, in milliseconds.
+const SAMPLE: i64 = 300_000;
+/// A thousandth of a unit for a millisecond, in units for an hour.
+const HOURS: f64 = 1e-3 / 3_600_000.0;
+
+/// What a report is about.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What it sums up.
+    pub kind: ReportKind,
+    /// Its periods.
+    pub periods: Periods,
+    /// Only runs in this namespace.
+    pub namespace: Option<String>,
+    /// Only runs of this team.
+    pub team: Option<String>,
+    /// The price of an hour of one unit by resource.
+    pub prices: BTreeMap<String, String>,
+    /// What counts as a GPU in samples.
+    pub accelerators: Accelerators,
+}
+
+/// The rows of a report, period after period.
+pub fn report(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
+    match choice.kind {
+        ReportKind::Waits => waits(store, choice),
+        ReportKind::Evictions => evictions(store, choice),
+        _ => usage(store, choice),
+    }
+}
+
+impl Choice {
+    /// The columns by which a report about usage groups.
+    fn groups(&self) -> &'static [&'static str] {
+        match self.kind {
+            ReportKind::Users => &["username", "team"],
+            ReportKind::Pools => &["pool"],
+            ReportKind::Queues => &["team", "queue"],
+            _ => &["team"],
+        }
+    }
+
+    /// The same in SQL.
+    fn columns(&self) -> String {
+        self.groups().iter().map(|column| format!("t.{column}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn filter(&self) -> Where {
+        let mut chosen = Where::default();
+        chosen.is("t.team", self.team.as_deref());
+        chosen
+    }
+
+    fn bounds(&self, number: usize) -> (Timestamp, Timestamp) {
+        let (from, to) = self.periods.each().nth(number).unwrap_or_default();
+        let time = |millis| Timestamp::from_millisecond(millis).unwrap_or_default();
+        (time(from), time(to))
+    }
+
+    /// The row of a group in a period.
+    fn row(&self, number: usize, group: &[String]) -> UsageRow {
+        let (from, to) = self.bounds(number);
+        let mut row = UsageRow { from, to, ..UsageRow::default() };
+        for (column, name) in self.groups().iter().zip(group) {
+            let field = match *column {
+                "username" => &mut row.user,
+                "pool" => &mut row.pool,
+                "queue" => &mut row.queue,
+                _ => &mut row.team,
+            };
+            field.clone_from(name);
+        }
+        row
+    }
+}
+
+/// The rows of usage by period and group.
+struct Usage<'a> {
+    choice: &'a Choice,
+    rows: BTreeMap<(usize, Vec<String>), UsageRow>,
+}
+
+impl Usage<'_> {
+    fn at(&mut self, number: usize, group: &[String]) -> &mut UsageRow {
+        let choice = self.choice;
+        self.rows.entry((number, group.to_vec())).or_insert_with(|| choice.row(number, group))
+    }
+}
+
+fn usage(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
+    let mut usage = Usage { choice, rows: BTreeMap::new() };
+    add_used(store, &mut usage)?;
+    add_runs(store, &mut usage)?;
+    if choice.namespace.is_none() {
+        add_samples(store, &mut usage)?;
+    }
+    for (resource, price) in &choice.prices {
+        add_cost(store, &mut usage, resource, price)?;
+    }
+    Ok(usage.rows.into_values().map(ReportRow::Usage).collect())
+}
+
+/// The segments that lie within the bounds, from their table on.
+fn segments(choice: &Choice, resource: &str) -> (String, Where) {
+    let mut chosen = choice.filter();
+    let (from, to) = (choice.periods.from(), choice.periods.to());
+    chosen.is("t.resource", Some(resource));
+    chosen.and(format!("t.to_at > {from} AND t.from_at < {to}"));
+    let mut table = "segments t".to_owned();
+    if let Some(namespace) = &choice.namespace {
+        table = "runs r JOIN segments t ON t.uid = r.uid AND t.admitted_at = r.admitted_at".to_owned();
+        chosen.is("r.namespace", Some(namespace));
+    }
+    (format!("{table} WHERE {}", chosen.sql()), chosen)
+}
+
+/// What was used, and the part on borrowed capacity.
+fn add_used(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> {
+    let choice = usage.choice;
+    let (table, chosen) = segments(choice, DEVICES);
+    let groups = choice.columns();
+    let (first, last) = (choice.periods.number_of("t.from_at"), choice.periods.number_of("t.to_at"));
+    let sums = sums("t.amount", "t.from_at", "t.to_at", choice.periods.from());
+    let sql = format!(
+        "SELECT {groups}, t.borrowed, {first} AS n1, {last} AS n2, {sums} FROM {table} GROUP BY {groups}, t.borrowed, n1, n2"
+    );
+    for row in store.query(&sql, chosen.values())? {
+        let (group, rest) = split(&row, choice.groups().len());
+        let [borrowed, first, last, sums @ ..] = rest else { continue };
+        let borrowed = borrowed.int() == Some(1);
+        choice.periods.spread(index(first), index(last), charge(sums), |number, micro| {
+            let row = usage.at(number, &group);
+            let time = GpuTime::of_micro(micro);
+            row.used_gpu_seconds = row.used_gpu_seconds.plus(time);
+            let part =
+                if borrowed { &mut row.borrowed_gpu_seconds } else { &mut row.guaranteed_gpu_seconds };
+            *part = part.plus(time);
+        });
+    }
+    Ok(())
+}
+
+/// SQL for the sums of a [`Charge`]. Times count from `from` in seconds and milliseconds apart, so that no sum is too large.
+fn sums(amount: &str, since: &str, until: &str, from: i64) -> String {
+    let sum = |of: String| format!("CAST(SUM({of}) AS BIGINT)");
+    let apart = |time: &str| {
+        let whole = sum(format!("{amount} * (({time} - {from}) / 1000)"));
+        (whole, sum(format!("{amount} * (({time} - {from}) % 1000)")))
+    };
+    let (since, until) = (apart(since), apart(until));
+    [sum(amount.to_owned()), since.0, since.1, until.0, until.1].join(", ")
+}
+
+fn charge(sums: &[Value]) -> Charge {
+    let sum = |at: usize| i128::from(sums.get(at).and_then(Value::int).unwrap_or_default());
+    Charge { amount: sum(0), since: sum(1) * 1_000 + sum(2), until: sum(3) * 1_000 + sum(4) }
+}
+
+/// The names of a group, and the other values of a row.
+fn split(row: &Row, groups: usize) -> (Vec<String>, &[Value]) {
+    let (group, rest) = row.split_at(groups.min(row.len()));
+    (group.iter().map(|name| name.text().to_owned()).collect(), rest)
+}
+
+fn index(value: &Value) -> usize {
+    value.int().and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
+}
+
+fn count(value: &Value) -> u64 {
+    value.int().and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
+}
+
+/// Runs, their waits, and what their evictions lost.
+fn add_runs(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> {
+    let choice = usage.choice;
+    let periods = &choice.periods;
+    let queued = "COALESCE(t.queued_at, t.admitted_at)";
+    let mut chosen = choice.filter();
+    chosen.is("t.namespace", choice.namespace.as_deref());
+    chosen.and(format!(
+        "t.admitted_at > 0 AND t.until_at >= {} AND {queued} < {}",
+        periods.from(),
+        periods.to()
+    ));
+    let groups = choice.columns();
+    let sql = format!(
+        "SELECT {groups}, {} AS n1, {} AS n2, {} AS n3, {} AS n4, CAST(COUNT(*) AS BIGINT), CAST(SUM(t.lost) AS BIGINT), {} \
+         FROM runs t WHERE {} GROUP BY {groups}, n1, n2, n3, n4",
+        periods.number_of("t.admitted_at"),
+        periods.number_before("t.until_at"),
+        periods.number_of(queued),
+        periods.number_of("COALESCE(t.stopped_at, t.ended_at, 0)"),
+        sums("t.devices", queued, "t.admitted_at", periods.from()),
+        chosen.sql()
+    );
+    for row in store.query(&sql, chosen.values())? {
+        let (group, rest) = split(&row, choice.groups().len());
+        let [admitted, until, queued, stopped, runs, lost, sums @ ..] = rest else { continue };
+        let [admitted, until, queued, stopped] = [admitted, until, queued, stopped].map(index);
+        // A run that ended in the moment in which it began counts there.
+        for number in (admitted..=until.max(admitted)).filter_map(|number| periods.within(number)) {
+            usage.at(number, &group).runs += count(runs);
+        }
+        periods.spread(queued, admitted, charge(sums), |number, micro| {
+            if micro > 0 {
+                let row = usage.at(number, &group);
+                row.waited_gpu_seconds = row.waited_gpu_seconds.plus(GpuTime::of_micro(micro));
+            }
+        });
+        let lost = lost.int().unwrap_or_default();
+        if let Some(number) = periods.within(stopped).filter(|_| lost > 0) {
+            let row = usage.at(number, &group);
+            row.lost_gpu_seconds = row.lost_gpu_seconds.plus(device_time(lost));
+        }
+    }
+    Ok(())
+}
+
+/// What teams lent and were guaranteed, and the capacity of pools. A sample counts in the period in which it was taken.
+fn add_samples(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> {
+    let choice = usage.choice;
+    let mut chosen = Where::default();
+    chosen.and(format!("at >= {} AND at < {}", choice.periods.from(), choice.periods.to()));
+    chosen.is("team", choice.team.as_deref().filter(|_| choice.kind == ReportKind::Teams));
+    let number = choice.periods.number_of("at");
+    let sql = match choice.kind {
+        ReportKind::Teams => format!(
+            "SELECT team, resource, n, CAST(SUM(lent) AS BIGINT), CAST(SUM(guaranteed) AS BIGINT) FROM \
+             (SELECT team, resource, lent, guaranteed, {number} AS n FROM samples WHERE {}) d GROUP BY team, resource, n",
+            chosen.sql()
+        ),
+        // Every team has the same capacity in a sample of a pool.
+        ReportKind::Pools if choice.team.is_none() => format!(
+            "SELECT pool, resource, n, CAST(SUM(lent) AS BIGINT), CAST(SUM(capacity) AS BIGINT) FROM \
+             (SELECT pool, resource, SUM(lent) AS lent, MAX(capacity) AS capacity, {number} AS n FROM samples WHERE {} \
+             GROUP BY at, pool, resource) d GROUP BY pool, resource, n",
+            chosen.sql()
+        ),
+        _ => return Ok(()),
+    };
+    for row in store.query(&sql, chosen.values())? {
+        let [name, resource, number, lent, available] = &row[..] else { continue };
+        if resource.text() != DEVICES && !choice.accelerators.contains(resource.text()) {
+            continue;
+        }
+        let time = |value: &Value| {
+            GpuTime::of_micro(i128::from(value.int().unwrap_or_default()) * i128::from(SAMPLE))
+        };
+        let (lent, available) = (time(lent), time(available));
+        let group = [name.text().to_owned()];
+        let Some(number) = choice.periods.within(index(number)) else { continue };
+        if lent == GpuTime::ZERO && available == GpuTime::ZERO {
+            continue;
+        }
+        let row = usage.at(number, &group);
+        row.lent_gpu_seconds = Some(row.lent_gpu_seconds.unwrap_or_default().plus(lent));
+        row.available_gpu_seconds = Some(row.available_gpu_seconds.unwrap_or_default().plus(available));
+    }
+    Ok(())
+}
+
+/// The price of what was used of one resource.
+fn add_cost(store: &mut Store, usage: &mut Usage<'_>, resource: &str, price: &str) -> Result<(), StoreError> {
+    let choice = usage.choice;
+    let price = Amount::parse(price).unwrap_or_default().as_units_lossy();
+    let (table, chosen) = segments(choice, resource);
+    let groups = choice.columns();
+    let (first, last) = (choice.periods.number_of("t.from_at"), choice.periods.number_of("t.to_at"));
+    let from = choice.periods.from();
+    // Of bytes the exact sums would be too large.
+    let sum = |of: &str| format!("SUM(CAST(t.amount AS DOUBLE PRECISION) * {of})");
+    let sql = format!(
+        "SELECT {groups}, {first} AS n1, {last} AS n2, {}, {}, {} FROM {table} GROUP BY {groups}, n1, n2",
+        sum("1"),
+        sum(&format!("(t.from_at - {from})")),
+        sum(&format!("(t.to_at - {from})"))
+    );
+    for row in store.query(&sql, chosen.values())? {
+        let (group, rest) = split(&row, choice.groups().len());
+        let [first, last, sums @ ..] = rest else { continue };
+        let sum = |at: usize| sums.get(at).and_then(Value::real).unwrap_or_default();
+        #[expect(clippy::cast_possible_truncation, reason = "a sum of amounts, far below the range")]
+        let whole = |at: usize| sum(at).round() as i128;
+        let charge = Charge { amount: whole(0), since: whole(1), until: whole(2) };
+        choice.periods.spread(index(first), index(last), charge, |number, used| {
+            #[expect(clippy::cast_precision_loss, reason = "money, shown to people")]
+            let cost = used as f64 * HOURS * price;
+            let row = usage.at(number, &group);
+            row.cost = Some(row.cost.unwrap_or_default() + cost);
+        });
+    }
+    for row in usage.rows.values_mut() {
+        row.cost.get_or_insert(0.0);
+    }
+    Ok(())
+}
+
+/// Waits of the runs that started in each period.
+fn waits(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
+    let periods = &choice.periods;
+    let mut chosen = choice.filter();
+    chosen.is("t.namespace", choice.namespace.as_deref());
+    chosen.and(format!(
+        "t.admitted_at >= {} AND t.admitted_at < {} AND t.until_at >= {} AND t.queued_at IS NOT NULL",
+        periods.from(),
+        periods.to(),
+        periods.from()
+    ));
+    let number = periods.number_of("t.admitted_at");
+    // The smallest wait that is at least as long as half of them, and so on.
+    let sql = format!(
+        "SELECT team, queue, n, c, CAST(MAX(CASE WHEN r = (c + 1) / 2 THEN w END) AS BIGINT), \
+         CAST(MAX(CASE WHEN r = (9 * c + 9) / 10 THEN w END) AS BIGINT), CAST(MAX(w) AS BIGINT) FROM (\
+         SELECT team, queue, n, w, ROW_NUMBER() OVER (PARTITION BY team, queue, n ORDER BY w) AS r, \
+         COUNT(*) OVER (PARTITION BY team, queue, n) AS c FROM (\
+         SELECT t.team AS team, t.queue AS queue, {number} AS n, \
+         CASE WHEN t.admitted_at > t.queued_at THEN (t.admitted_at - t.queued_at) / 1000 ELSE 0 END AS w \
+         FROM runs t WHERE {}) x) y GROUP BY team, queue, n, c ORDER BY n, team, queue",
+        chosen.sql()
+    );
+    let rows = store.query(&sql, chosen.values())?;
+    let read = |row: &Row| {
+        let [team, queue, number, started, median, p90, max] = &row[..] else { return None };
+        let (from, to) = choice.bounds(choice.periods.within(index(number))?);
+        Some(ReportRow::Waits(WaitsRow {
+            from,
+            to,
+            team: team.text().to_owned(),
+            queue: queue.text().to_owned(),
+            started: count(started),
+            median_seconds: count(median),
+            p90_seconds: count(p90),
+            max_seconds: count(max),
+        }))
+    };
+    Ok(rows.iter().filter_map(read).collect())
+}
+
+/// Evictions in each period by rule and preemptor's team.
+fn evictions(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
+    let periods = &choice.periods;
+    let (from, to) = (periods.from(), periods.to());
+    let mut chosen = choice.filter();
+    chosen.is("t.namespace", choice.namespace.as_deref());
+    chosen.and(format!(
+        "t.ending = 'Evicted' AND t.until_at >= {from} AND COALESCE(t.stopped_at, t.ended_at) >= {from} \
+         AND COALESCE(t.stopped_at, t.ended_at) < {to}"
+    ));
+    let number = periods.number_of("s");
+    let sql = format!(
+        "SELECT n, reason, for_workload, CAST(COUNT(*) AS BIGINT), CAST(SUM(lost) AS BIGINT) FROM (\
+         SELECT reason, for_workload, lost, {number} AS n FROM (\
+         SELECT t.reason AS reason, t.for_workload AS for_workload, t.lost AS lost, COALESCE(t.stopped_at, t.ended_at) AS s \
+         FROM runs t WHERE {}) x) y GROUP BY n, reason, for_workload",
+        chosen.sql()
+    );
+    let mut teams: BTreeMap<String, String> = BTreeMap::new();
+    let mut rows: BTreeMap<(usize, String, String), EvictionsRow> = BTreeMap::new();
+    for row in store.query(&sql, chosen.values())? {
+        let [number, rule, preemptor, evictions, lost] = &row[..] else { continue };
+        let Some(number) = choice.periods.within(index(number)) else { continue };
+        let namespace = preemptor.text().split_once('/').map_or("", |(namespace, _)| namespace);
+        let team = match teams.get(namespace) {
+            Some(team) => team.clone(),
+            None => {
+                let team = team_of(store, namespace)?;
+                teams.insert(namespace.to_owned(), team.clone());
+                team
+            }
+        };
+        let (from, to) = choice.bounds(number);
+        let key = (number, rule.text().to_owned(), team.clone());
+        let row = rows.entry(key).or_insert_with(|| EvictionsRow {
+            from,
+            to,
+            rule: rule.text().to_owned(),
+            for_team: team,
+            ..EvictionsRow::default()
+        });
+        row.evictions += count(evictions);
+        row.lost_gpu_seconds = row.lost_gpu_seconds.plus(device_time(lost.int().unwrap_or_default()));
+    }
+    Ok(rows.into_values().map(ReportRow::Evictions).collect())
+}
+
+/// The team of a namespace, as its latest run says; the name of no team if there is none.
+fn team_of(store: &mut Store, namespace: &str) -> Result<String, StoreError> {
+    if namespace.is_empty() {
+        return Ok(String::new());
+    }
+    let mut chosen = Where::default();
+    chosen.is("namespace", Some(namespace));
+    let sql = format!("SELECT team FROM runs WHERE {} ORDER BY admitted_at DESC LIMIT 1", chosen.sql());
+    let rows = store.query(&sql, chosen.values())?;
+    Ok(rows.first().and_then(|row| row.first()).map(|team| team.text().to_owned()).unwrap_or_default())
+}

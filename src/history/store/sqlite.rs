@@ -1,0 +1,98 @@
+//! SQLite: a file of this process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params_from_iter};
+
+use super::value::{Row, Value};
+use super::{Database, StoreError};
+
+/// How long a statement waits for another writer.
+const BUSY: Duration = Duration::from_secs(10);
+/// Prepared statements that are kept.
+const STATEMENTS: usize = 64;
+
+/// An open file.
+pub struct Sqlite(Connection);
+
+impl Sqlite {
+    /// Opens a file; made if it is not there, unless it is only to be read.
+    pub fn open(path: &Path, reads: bool) -> Result<Self, StoreError> {
+        let how = if reads {
+            OpenFlags::SQLITE_OPEN_READ_ONLY
+        } else {
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
+        };
+        let connection =
+            Connection::open_with_flags(path, how | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(told)?;
+        connection.busy_timeout(BUSY).map_err(told)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        if !reads {
+            // Readers never wait for the writer; a power cut loses the last seconds, and no more.
+            connection
+                .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+                .map_err(told)?;
+        }
+        connection.execute_batch("PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY;").map_err(told)?;
+        Ok(Self(connection))
+    }
+}
+
+impl Database for Sqlite {
+    fn begin(&mut self) -> Result<(), StoreError> {
+        self.0.execute_batch("BEGIN IMMEDIATE").map_err(told)
+    }
+
+    fn script(&mut self, sql: &str) -> Result<(), StoreError> {
+        self.0.execute_batch(sql).map_err(told)
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
+        let mut statement = self.0.prepare_cached(sql).map_err(told)?;
+        let rows = statement.execute(params_from_iter(values)).map_err(told)?;
+        Ok(rows as u64)
+    }
+
+    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {
+        let mut statement = self.0.prepare_cached(sql).map_err(told)?;
+        let columns = statement.column_count();
+        let mut found = Vec::new();
+        let mut rows = statement.query(params_from_iter(values)).map_err(told)?;
+        while let Some(row) = rows.next().map_err(told)? {
+            let value = |at: usize| {
+                Ok(match row.get_ref(at).map_err(told)? {
+                    ValueRef::Null => Value::Null,
+                    ValueRef::Integer(number) => Value::Int(number),
+                    ValueRef::Real(number) => Value::Real(number),
+                    ValueRef::Text(text) | ValueRef::Blob(text) => {
+                        Value::Text(String::from_utf8_lossy(text).into_owned())
+                    }
+                })
+            };
+            found.push((0..columns).map(value).collect::<Result<Row, StoreError>>()?);
+        }
+        Ok(found)
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
+            Self::Int(number) => ToSqlOutput::Borrowed(ValueRef::Integer(*number)),
+            Self::Real(number) => ToSqlOutput::Borrowed(ValueRef::Real(*number)),
+            Self::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+        })
+    }
+}
+
+fn told(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
+            StoreError::Refused(error.to_string())
+        }
+        _ => StoreError::Unavailable(error.to_string()),
+    }
+}
