@@ -127,7 +127,7 @@ enum Command {
         options: ask::Options,
     },
     /// Predict when and where workloads would start if submitted now, and which workloads they would preempt. Nothing
-    /// is submitted, and each is predicted alone.
+    /// is submitted. Several workloads are judged together, as if they were submitted one after the other.
     WhatIf {
         /// File with workloads, as for `kubectl apply`; `-` is standard input.
         #[arg(long, short, value_name = "FILE", required = true)]

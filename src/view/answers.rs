@@ -23,6 +23,8 @@ pub enum Kind {
     NodeList,
     /// Of `sluice what-if`.
     WhatIfList,
+    /// Of the commands that act.
+    ActionList,
     /// Of `sluice version`.
     Version,
 }
@@ -50,6 +52,28 @@ pub struct GroupRow {
     pub next: Option<Timestamp>,
 }
 
+/// What a command has done to one workload or queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionRow {
+    /// The command, such as `hold`.
+    pub action: String,
+    /// Whether it had something to do and has done it.
+    pub done: bool,
+    /// The kind of the object; `Queue` for a queue of a team.
+    pub kind: String,
+    /// The namespace of a workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The team of a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// The name of the object.
+    pub name: String,
+    /// What that means, in words.
+    pub message: String,
+}
+
 /// The version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -60,8 +84,15 @@ pub struct Version {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::WorkloadList, Self::GroupList, Self::Teams, Self::NodeList, Self::WhatIfList, Self::Version];
+    pub const ALL: [Self; 7] = [
+        Self::WorkloadList,
+        Self::GroupList,
+        Self::Teams,
+        Self::NodeList,
+        Self::WhatIfList,
+        Self::ActionList,
+        Self::Version,
+    ];
 
     /// Its name in documents.
     #[must_use]
@@ -72,6 +103,7 @@ impl Kind {
             Self::Teams => "Teams",
             Self::NodeList => "NodeList",
             Self::WhatIfList => "WhatIfList",
+            Self::ActionList => "ActionList",
             Self::Version => "Version",
         }
     }
@@ -85,6 +117,17 @@ impl Kind {
             Self::Teams => &["sluice teams"],
             Self::NodeList => &["sluice nodes"],
             Self::WhatIfList => &["sluice what-if"],
+            Self::ActionList => &[
+                "sluice hold",
+                "sluice release",
+                "sluice top",
+                "sluice order",
+                "sluice requeue",
+                "sluice cancel",
+                "sluice wait",
+                "sluice pause",
+                "sluice resume",
+            ],
             Self::Version => &["sluice version"],
         }
     }
@@ -119,6 +162,7 @@ impl Kind {
             Self::GroupList => list::<GroupRow>(&mut generator),
             Self::NodeList => list::<NodeRow>(&mut generator),
             Self::WhatIfList => list::<WhatIfRow>(&mut generator),
+            Self::ActionList => list::<ActionRow>(&mut generator),
             Self::Teams => generator.root_schema_for::<Teams>().to_value(),
             Self::Version => generator.root_schema_for::<Version>().to_value(),
         };

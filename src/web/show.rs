@@ -5,19 +5,12 @@ use maud::{Markup, html};
 
 use super::page::{Context, seconds};
 use crate::chart::Palette;
-use crate::chart::units::{number, span};
+use crate::chart::units::{number, whole_span};
 use crate::view::{EtaRow, WorkloadRow};
 
 /// The time between two times, in its two largest units: `3d7h`.
 pub fn between(from: Timestamp, to: Timestamp) -> String {
-    let whole = to.as_second().saturating_sub(from.as_second()).max(0);
-    span(float(whole))
-}
-
-/// Seconds as a number for charts.
-#[expect(clippy::cast_precision_loss, reason = "seconds of a chart")]
-pub fn float(whole: i64) -> f64 {
-    whole as f64
+    whole_span(to.as_second().saturating_sub(from.as_second()))
 }
 
 /// How long ago this was, with the time on demand.

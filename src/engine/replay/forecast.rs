@@ -390,6 +390,8 @@ pub fn what_if_while(
 pub struct Submission {
     /// The engine with the workload, before any decision.
     with: Engine,
+    /// The same once everything that is decided at once has been decided.
+    decided: Run,
     id: WorkloadId,
     now: Time,
     place: Option<PlaceView>,
@@ -422,7 +424,13 @@ impl Submission {
         let rests = run.settle_while(&mut on, go_on).is_ok_and(|rests| rests);
         let verdict = run.engine().verdict(&id).filter(|_| rests);
         let place = with.places().remove(&id);
-        Self { with, id, now, place, verdict, admission, displaced }
+        Self { with, decided: run, id, now, place, verdict, admission, displaced }
+    }
+
+    /// The engine once the workload has its decision, for what is submitted after it.
+    #[must_use]
+    pub fn decided(&self) -> &Engine {
+        self.decided.engine()
     }
 
     /// The engine with the workload, before any decision.
