@@ -245,10 +245,10 @@ enum Command {
     },
     /// Print the script with which a shell completes commands, flags and names of workloads, teams and queues.
     ///
-    /// For bash: `source <(sluice completion bash)`.
+    /// For bash: `source <(sluice completion bash)`. `kubectl` is the program by which kubectl completes `kubectl sluice`.
     Completion {
-        /// The shell: bash, elvish, fish, powershell or zsh.
-        #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+        /// The shell: bash, elvish, fish, powershell or zsh; or kubectl.
+        #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh", "kubectl"])]
         shell: String,
     },
     /// Print the manual page, or write the pages of all commands to a folder.
