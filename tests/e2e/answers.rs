@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice::view::answers::Kind;
 use sluice_harness::{World, eventually, patience};
 use tokio::process::Command;
