@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-questions bench-engine bench-packing bench-queueing crds reference image image-test need packages web-check
+        bench-cluster bench-placement bench-questions bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check
 
 # docker or podman
 CONTAINER ?= docker
@@ -22,6 +22,11 @@ demo: need ## run four stories on a real control plane, and leave it running
 demo-down: ## stop the demo's control plane and its Sluice
 	@cargo build --quiet --example demo
 	@target/debug/examples/demo down
+
+walks: packages cluster ## walk through docs/walks on a real control plane, and write what the commands print and the pages show
+	@tests/harness/need.sh chromium
+	cargo build --quiet --bin sluice --example walks
+	target/debug/examples/walks $(ARGS)
 
 test: need packages fmt lint unit cluster e2e faults ## all tests: style, unit, property, end-to-end tests and a short soak
 

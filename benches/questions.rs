@@ -1,10 +1,15 @@
 //! What people's reading costs: verdicts at dry-run and Questions, by themselves and beside creates, and `sluice queue`, in a
 //! full cluster with a long queue.
 
+#[path = "../tests/web/browser.rs"]
+#[expect(dead_code, reason = "shared with the test of the pages")]
+mod browser;
 mod measures;
 mod readme;
+mod viewers;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, ensure};
@@ -16,10 +21,13 @@ use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use sluice::api::names;
 use sluice_harness::{User, World, eventually};
 use tokio::process::Command;
 
+use browser::Browser;
 use measures::{Quantiles, resident_megabytes, webhook_quantiles};
+use viewers::{Pages, processor_time};
 
 /// Measures verdicts, Questions and `sluice queue` on a local control plane.
 #[derive(Parser)]
@@ -36,6 +44,9 @@ struct Arguments {
     /// Length of each phase of creates.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     seconds: u64,
+    /// Number of viewers of the pages.
+    #[arg(long, default_value_t = 200)]
+    viewers: u32,
     /// Write the table into benches/README.md.
     #[arg(long)]
     write: bool,
@@ -71,6 +82,7 @@ async fn main() -> Result<()> {
 
     say("verdicts, one after the other");
     let mut each = Vec::new();
+    let writes = decisions(&world)?;
     for at in 0..arguments.verdicts {
         let began = Instant::now();
         create(&client, at, &job("asked", at, (1 + at % 4, 1 + at % 8)), true).await?;
@@ -81,6 +93,8 @@ async fn main() -> Result<()> {
     rows.push(["dry-run of a Job, p50 / p99".into(), Quantiles::of(&each).to_string(), "p99 < 1 s".into()]);
     let outcomes = outcomes(&replica.get("/metrics").await?);
     rows.push(["verdicts: answered, busy, late".into(), outcomes, String::new()]);
+    let writes = decisions(&world)? - writes;
+    rows.push(["writes to workloads meanwhile".into(), writes.to_string(), "0".into()]);
 
     let question = |name: &str, spec: Value| {
         json!({
@@ -159,6 +173,72 @@ async fn main() -> Result<()> {
     let (took, megabytes, lines) = queue(&world).await?;
     rows.push([format!("`sluice queue -A`, {lines} rows"), milliseconds(took), "< 1 s".into()]);
     rows.push(["memory of the client".into(), format!("{megabytes:.0} MB"), "< 100 MB".into()]);
+
+    say("pages");
+    let pages =
+        Arc::new(Pages::start(env!("CARGO_BIN_EXE_sluice"), &world.cluster.kubeconfig(User::Admin)).await?);
+    for (name, path) in PAGES {
+        let got = pages.get(path, &[]).await?;
+        ensure!(got.status == 200, "{path}: {got:?}");
+        let kilobytes = got.bytes.div_ceil(1_000);
+        rows.push([format!("page {name}, compressed"), format!("{kilobytes} kB"), "< 300 kB".into()]);
+        rows.push([
+            format!("page {name}, first time until the last byte"),
+            milliseconds(got.took),
+            String::new(),
+        ]);
+    }
+    let shown = Arc::clone(&pages);
+    let paints = tokio::task::spawn_blocking(move || painted(&shown)).await??;
+    for (name, paint) in paints {
+        rows.push([
+            format!("page {name}, first paint, longest of 3"),
+            format!("{paint:.0} ms"),
+            "< 500 ms".into(),
+        ]);
+    }
+
+    say("viewers");
+    let paths = PAGES.map(|(_, path)| path);
+    let served = pages.process().context("the pages have ended")?;
+    for (viewers, goal) in [(0, ""), (arguments.viewers, "< 5 % more")] {
+        let before = (processor_time(process)?, processor_time(served)?, requests(&client).await?);
+        // So that pages have something to show.
+        let changes = at_rate(1, time, |at| {
+            let (client, job) = (client.clone(), job(&format!("seen-by-{viewers}"), at, (1, 1)));
+            async move { create(&client, at, &job, false).await }
+        });
+        let looks = async {
+            match viewers {
+                0 => Ok(viewers::Looks::default()),
+                _ => pages.viewed(viewers, &paths, time).await,
+            }
+        };
+        let ((_, failed), looks) = tokio::join!(changes, looks);
+        ensure!(failed == 0, "{failed} creates failed");
+        let looks = looks?;
+        let percent = |after: Duration, before: Duration| {
+            format!("{:.1} %", (after - before).as_secs_f64() * 100.0 / time.as_secs_f64())
+        };
+        let after = (processor_time(process)?, processor_time(served)?, requests(&client).await?);
+        rows.push([format!("{viewers} viewers: one core, Sluice"), percent(after.0, before.0), goal.into()]);
+        rows.push([
+            format!("{viewers} viewers: one core, the pages"),
+            percent(after.1, before.1),
+            String::new(),
+        ]);
+        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+        let rate = (after.2 - before.2) as f64 / time.as_secs_f64();
+        rows.push([format!("{viewers} viewers: Questions a second"), format!("{rate:.1}"), "<= 20".into()]);
+        if viewers > 0 {
+            let viewers::Looks { looks, changed, failed } = looks;
+            rows.push([
+                format!("{viewers} viewers: looks, changed, failed"),
+                format!("{looks}, {changed}, {failed}"),
+                String::new(),
+            ]);
+        }
+    }
 
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header(["figure", "measured", "goal"]);
@@ -294,6 +374,63 @@ async fn ask(client: &Client, question: &Value) -> Result<Value> {
     };
     let params = PostParams { dry_run: true, ..PostParams::default() };
     Ok(serde_json::to_value(api.create(&params, &object).await?)?)
+}
+
+/// The pages that are measured.
+const PAGES: [(&str, &str); 5] = [
+    ("overview", "/all/"),
+    ("queue", "/all/queue"),
+    ("plan", "/all/plan"),
+    ("fairness", "/all/fairness"),
+    ("team", "/all/team/team-0"),
+];
+
+/// The longest time until a browser paints each page, in milliseconds; none without a browser.
+fn painted(pages: &Pages) -> Result<Vec<(&'static str, f64)>> {
+    let folder = tempfile::tempdir()?;
+    if std::process::Command::new("chromium").arg("--version").output().is_err() {
+        say("no first paint: there is no chromium");
+        return Ok(Vec::new());
+    }
+    let mut browser = Browser::start(folder.path())?;
+    let (name, value) = &pages.cookie;
+    browser.call(
+        "Network.setCookie",
+        json!({"name": name, "value": value, "url": format!("http://{}/", pages.host)}),
+    )?;
+    browser.view(1_280, false)?;
+    let mut paints = Vec::new();
+    for (name, path) in PAGES {
+        let mut longest = 0.0_f64;
+        for _ in 0..3 {
+            browser.open("about:blank")?;
+            // Longer than answers are kept.
+            std::thread::sleep(Duration::from_secs(3));
+            browser.open(&format!("http://{}{path}", pages.host))?;
+            browser.until("performance.getEntriesByName('first-contentful-paint').length > 0")?;
+            let at = browser.value("performance.getEntriesByName('first-contentful-paint')[0].startTime")?;
+            longest = longest.max(at.as_f64().unwrap_or(f64::MAX));
+        }
+        paints.push((name, longest));
+    }
+    Ok(paints)
+}
+
+/// The Questions that the API server has answered.
+async fn requests(client: &Client) -> Result<u64> {
+    let request = axum::http::Request::get("/metrics").body(Vec::new())?;
+    let scrape = client.request_text(request).await?;
+    let lines = scrape.lines().filter(|line| {
+        line.starts_with("apiserver_request_total{")
+            && (line.contains("resource=\"clusterquestions\"") || line.contains("resource=\"questions\""))
+    });
+    Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+}
+
+/// The writes of Sluice to workloads so far.
+fn decisions(world: &World) -> Result<usize> {
+    let writes = world.cluster.audit().by(names::ACCOUNT)?;
+    Ok(writes.iter().filter(|write| matches!(write.resource.as_str(), "jobs" | "pods")).count())
 }
 
 /// How many verdicts ended how.

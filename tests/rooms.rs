@@ -32,6 +32,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "benches/packing", without: &[] },
     Crate { folder: "benches/queueing", without: &[] },
     Crate { folder: "examples/demo", without: &[] },
+    Crate { folder: "examples/walks", without: &[] },
 ];
 
 fn root() -> &'static Path {

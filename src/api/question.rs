@@ -172,13 +172,20 @@ pub struct NodesFilter {
     pub pool: Option<String>,
 }
 
-/// The Job to judge.
+/// The most workloads that are judged together.
+pub const MOST_TOGETHER: usize = 20;
+
+/// The workloads to judge.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfFilter {
     /// The Job, as it would be submitted. In a Question its namespace is that of the Question.
     #[schemars(schema_with = "schema::any_object")]
     pub job: Value,
+    /// Workloads that would be submitted after it, in this order. The answer has a row for each, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::any_objects")]
+    pub then: Vec<Value>,
 }
 
 /// The definitions of both kinds. They have the same schema, with the field `answer` that no caller writes.

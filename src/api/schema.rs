@@ -121,6 +121,11 @@ pub fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
+/// Further objects of any kind, as few as are judged together.
+pub fn any_objects(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "array", "maxItems": 19, "items": any_object(generator)})
+}
+
 /// The labels that select a pool's nodes.
 pub fn node_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::page::{Keyed, page};
+use super::page::{Keyed, Listing};
 use super::{AskState, Refusal, Scope, away};
 use crate::api::accounts::{HistoryFilter, ReportFilter, ReportKind};
 use crate::api::question::{MOST_BYTES, MOST_ROWS, QuestionSpec};
@@ -74,11 +74,11 @@ fn newest(rows: Vec<HistoryRow>, most: usize, since: Option<&str>) -> serde_json
         last = Some(Place::of(&row).cursor());
         shown.push(value);
     }
-    let version = format!("{:016x}", digest.finish());
+    let (version, at) = (format!("{:016x}", digest.finish()), Timestamp::now());
     if since == Some(version.as_str()) {
-        return Ok(json!({"version": version, "unchanged": true}));
+        return Ok(json!({"version": version, "at": at, "unchanged": true}));
     }
-    let mut answer = json!({"version": version, "rows": shown});
+    let mut answer = json!({"version": version, "at": at, "rows": shown});
     if let Some(last) = last.filter(|_| more) {
         answer["cursor"] = last.into();
     }
@@ -104,7 +104,7 @@ pub async fn report(
     away(move || {
         let rows: Vec<ReportRow> = Arc::unwrap_or_clone(rows);
         let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:08}"), row });
-        page(&spec, keyed.collect(), |_| None)
+        Listing::new(keyed.collect(), |_| None)?.page(&spec)
     })
     .await
 }

@@ -8,6 +8,7 @@ mod history;
 mod metrics;
 mod page;
 mod redact;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -29,13 +30,14 @@ use tokio::time::Instant;
 use tower_http::timeout::TimeoutLayer;
 
 pub use self::metrics::AskMetrics;
-use self::page::{Keyed, page};
+use self::page::{Keyed, Listing};
 use self::redact::Sight;
+use self::shared::{Made, Shared};
 pub use self::verdict::router as verdict_router;
 pub use self::verdict::{VerdictMetrics, VerdictState};
 use crate::api::question::{
-    CLUSTER_KIND, ExplainFilter, KIND, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter,
-    WhatIfFilter,
+    CLUSTER_KIND, ExplainFilter, KIND, MOST_TOGETHER, NodesFilter, Phase, QuestionSpec, QueueFilter,
+    TeamsFilter, WhatIfFilter,
 };
 use crate::certs::proof::{self, Proof};
 use crate::controller::{Asker, Choice, Question, Readiness};
@@ -73,6 +75,7 @@ pub struct AskState {
     /// Durations of the answers.
     pub metrics: AskMetrics,
     turns: Turns,
+    shared: Shared,
 }
 
 /// The bounds of what is in work at once.
@@ -99,7 +102,18 @@ impl AskState {
         let permits = |count| Arc::new(Semaphore::new(count));
         let turns =
             Turns { budget: Budget::default(), open: permits(AT_ONCE), all: permits(AT_ONCE + MOST_WAITING) };
-        Self { asker, forecaster, accelerators, directory, proof, ready, history, metrics, turns }
+        Self {
+            asker,
+            forecaster,
+            accelerators,
+            directory,
+            proof,
+            ready,
+            history,
+            metrics,
+            turns,
+            shared: Shared::default(),
+        }
     }
 }
 
@@ -267,8 +281,7 @@ async fn answered(
         operations.push(PatchOperation::Remove(RemoveOperation { path }));
     }
     let answer = answer(state, &request, object["spec"].take()).await;
-    let patch = answer.map(|mut value| {
-        value["at"] = Timestamp::now().to_string().into();
+    let patch = answer.map(|value| {
         operations
             .push(PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(["answer"]), value }));
         Patch(operations)
@@ -313,16 +326,16 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
     match spec.clone() {
         _ if asked.into_iter().filter(|asked| *asked).count() != 1 => Err(Refusal::invalid(ONE)),
         QuestionSpec { queue: Some(queue), .. } => {
-            in_turn(state, workloads(state, &scope, &spec, queue, user)).await
+            workloads(state, &scope, &spec, queue, user).await
         }
         QuestionSpec { explain: Some(explain), .. } => {
             in_turn(state, explained(state, &scope, &spec, explain)).await
         }
         QuestionSpec { teams: Some(teams), .. } => {
-            in_turn(state, team_rows(state, &scope, &spec, teams)).await
+            team_rows(state, &scope, &spec, teams).await
         }
         QuestionSpec { nodes: Some(nodes), .. } => {
-            in_turn(state, node_rows(state, &scope, &spec, nodes)).await
+            node_rows(state, &scope, &spec, nodes).await
         }
         // The readers of the history and the forecaster bound these on their own.
         QuestionSpec { history: Some(filter), .. } => {
@@ -337,12 +350,27 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
 /// How many things a Question asks.
 const ONE: &str = "spec: ask exactly one of queue, explain, teams, nodes, history, report and whatIf";
 
-async fn in_turn(
+async fn in_turn<T>(
     state: &AskState,
-    answer: impl Future<Output = Result<Value, Refusal>>,
-) -> Result<Value, Refusal> {
+    answer: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
     let _turn = state.turns.open.acquire().await.map_err(|_| stopping())?;
     answer.await
+}
+
+/// An answer from the rows that `make` makes, or has made a moment ago for the same question of `viewer`.
+async fn shared(
+    state: &AskState,
+    (scope, viewer): (&Scope, &str),
+    spec: &QuestionSpec,
+    make: impl Future<Output = Result<Made, Refusal>>,
+) -> Result<Value, Refusal> {
+    let spec = spec.clone();
+    let asked = QuestionSpec { cursor: None, limit: None, since: None, ..spec.clone() };
+    let asked = serde_json::to_string(&asked).map_err(|error| Refusal::unavailable(error.to_string()))?;
+    let key = format!("{scope:?} {viewer:?} {asked}");
+    let listing = state.shared.get(key, in_turn(state, make)).await?;
+    away(move || listing.page(&spec)).await
 }
 
 fn stopping() -> Refusal {
@@ -364,14 +392,21 @@ async fn workloads(
         user: if me { Some(caller.to_owned()) } else { user },
     };
     let accelerators = state.accelerators.clone();
-    let rows =
-        state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await.ok_or_else(stopping)?;
     let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
-    let wanted = |row: &WorkloadRow| match &states[..] {
+    let wanted = move |row: &WorkloadRow| match &states[..] {
         [] => row.head.state != Phase::Finished.code(),
         states => states.contains(&&*row.head.state),
     };
-    listed(state, scope, spec, rows.into_iter().filter(wanted).collect()).await
+    let viewer = if me { caller } else { "" };
+    shared(state, (scope, viewer), spec, async {
+        let began = Instant::now();
+        let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
+        let rows = rows.ok_or_else(stopping)?.into_iter().filter(wanted).collect();
+        let asked = began.elapsed();
+        let made = listing(state, scope, rows).await?;
+        Ok(Made { cost: made.cost + asked, ..made })
+    })
+    .await
 }
 
 async fn explained(
@@ -390,19 +425,16 @@ async fn explained(
         .ask(|to| Question::Workload((namespace, name), accelerators, to))
         .await
         .ok_or_else(stopping)?;
-    listed(state, scope, spec, rows).await
+    let Made { listing, .. } = listing(state, scope, rows).await?;
+    let spec = spec.clone();
+    away(move || listing.page(&spec)).await
 }
 
-/// An answer of workloads, with their expected starts.
-async fn listed(
-    state: &AskState,
-    scope: &Scope,
-    spec: &QuestionSpec,
-    mut rows: Vec<WorkloadRow>,
-) -> Result<Value, Refusal> {
+/// Workloads with their expected starts.
+async fn listing(state: &AskState, scope: &Scope, mut rows: Vec<WorkloadRow>) -> Result<Made, Refusal> {
     state.forecaster.fill_in(&mut rows).await;
-    let (directory, scope, spec) = (state.directory.load(), scope.clone(), spec.clone());
-    away(move || {
+    let (directory, scope) = (state.directory.load(), scope.clone());
+    made(move || {
         if let Some(sight) = scope.sight(&directory) {
             rows.iter_mut().for_each(|row| sight.workload(row));
         }
@@ -411,7 +443,8 @@ async fn listed(
             let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
             Keyed { key, row }
         };
-        page(&spec, rows.into_iter().map(keyed).collect(), |row| {
+        Listing::new(rows.into_iter().map(keyed).collect(), |row| {
+            row.eta.as_ref()?;
             let mut row = row.clone();
             // A forecast is made again and again.
             row.eta.as_mut()?.foretold = Timestamp::UNIX_EPOCH;
@@ -427,38 +460,41 @@ async fn team_rows(
     spec: &QuestionSpec,
     filter: TeamsFilter,
 ) -> Result<Value, Refusal> {
-    let teams = state.asker.ask(Question::Teams).await.ok_or_else(stopping)?;
-    let (directory, scope, spec) = (state.directory.load(), scope.clone(), spec.clone());
-    away(move || {
-        let mut rows = teams.into_rows();
-        if let Some(team) = filter.team {
-            rows.retain(|row| match row {
-                TeamsRow::Team(row) => row.team == team,
-                TeamsRow::Queue(row) => row.team == team,
-                TeamsRow::Unadmitted(row) => row.team == team,
-                TeamsRow::Budget(row) => row.team == team,
-                TeamsRow::Overcommitment { .. } => false,
-            });
-        }
-        if let Some(sight) = scope.sight(&directory) {
-            for row in &mut rows {
-                if let TeamsRow::Unadmitted(row) = row {
-                    sight.unadmitted(row);
+    shared(state, (scope, ""), spec, async {
+        let teams = state.asker.ask(Question::Teams).await.ok_or_else(stopping)?;
+        let (directory, scope) = (state.directory.load(), scope.clone());
+        made(move || {
+            let mut rows = teams.into_rows();
+            if let Some(team) = filter.team {
+                rows.retain(|row| match row {
+                    TeamsRow::Team(row) => row.team == team,
+                    TeamsRow::Queue(row) => row.team == team,
+                    TeamsRow::Unadmitted(row) => row.team == team,
+                    TeamsRow::Budget(row) => row.team == team,
+                    TeamsRow::Overcommitment { .. } => false,
+                });
+            }
+            if let Some(sight) = scope.sight(&directory) {
+                for row in &mut rows {
+                    if let TeamsRow::Unadmitted(row) = row {
+                        sight.unadmitted(row);
+                    }
                 }
             }
-        }
-        // Built of what is shown: a cursor must not name what the rows do not.
-        let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed {
-            key: match &row {
-                TeamsRow::Team(row) => format!("1/{}/{}", row.team, row.pool),
-                TeamsRow::Queue(row) => format!("2/{}/{}", row.team, row.queue),
-                TeamsRow::Overcommitment { .. } => format!("3/{at:08}"),
-                TeamsRow::Unadmitted(_) => format!("4/{at:08}"),
-                TeamsRow::Budget(row) => format!("5/{}", row.team),
-            },
-            row,
-        });
-        page(&spec, keyed.collect(), |_| None)
+            // Built of what is shown: a cursor must not name what the rows do not.
+            let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed {
+                key: match &row {
+                    TeamsRow::Team(row) => format!("1/{}/{}", row.team, row.pool),
+                    TeamsRow::Queue(row) => format!("2/{}/{}", row.team, row.queue),
+                    TeamsRow::Overcommitment { .. } => format!("3/{at:08}"),
+                    TeamsRow::Unadmitted(_) => format!("4/{at:08}"),
+                    TeamsRow::Budget(row) => format!("5/{}", row.team),
+                },
+                row,
+            });
+            Listing::new(keyed.collect(), |_| None)
+        })
+        .await
     })
     .await
 }
@@ -470,16 +506,19 @@ async fn node_rows(
     filter: NodesFilter,
 ) -> Result<Value, Refusal> {
     let accelerators = state.accelerators.clone();
-    let rows = state.asker.ask(|to| Question::Nodes(accelerators, to)).await.ok_or_else(stopping)?;
-    let (directory, scope, spec) = (state.directory.load(), scope.clone(), spec.clone());
-    away(move || {
-        let mut rows = rows;
-        rows.retain(|row| filter.pool.as_ref().is_none_or(|pool| *pool == row.pool));
-        if let Some(sight) = scope.sight(&directory) {
-            rows.iter_mut().for_each(|row| sight.node(row));
-        }
-        let keyed = rows.into_iter().map(|row| Keyed { key: row.name.clone(), row });
-        page(&spec, keyed.collect(), |_| None)
+    shared(state, (scope, ""), spec, async {
+        let rows = state.asker.ask(|to| Question::Nodes(accelerators, to)).await.ok_or_else(stopping)?;
+        let (directory, scope) = (state.directory.load(), scope.clone());
+        made(move || {
+            let mut rows = rows;
+            rows.retain(|row| filter.pool.as_ref().is_none_or(|pool| *pool == row.pool));
+            if let Some(sight) = scope.sight(&directory) {
+                rows.iter_mut().for_each(|row| sight.node(row));
+            }
+            let keyed = rows.into_iter().map(|row| Keyed { key: row.name.clone(), row });
+            Listing::new(keyed.collect(), |_| None)
+        })
+        .await
     })
     .await
 }
@@ -490,13 +529,22 @@ async fn what_if(
     spec: &QuestionSpec,
     (filter, user): (WhatIfFilter, &str),
 ) -> Result<Value, Refusal> {
-    let WhatIfFilter { mut job } = filter;
-    let named = job.pointer("/metadata/namespace").and_then(Value::as_str).filter(|name| !name.is_empty());
-    if let Some(namespace) = scope.namespace(named)? {
-        json_patch::merge(&mut job, &json!({"metadata": {"namespace": namespace}}));
+    let WhatIfFilter { job, then } = filter;
+    let mut workloads = vec![job];
+    workloads.extend(then);
+    if workloads.len() > MOST_TOGETHER {
+        return Err(Refusal::invalid(format!(
+            "spec.whatIf: at most {MOST_TOGETHER} workloads are judged together"
+        )));
+    }
+    for workload in &mut workloads {
+        let named = workload.pointer("/metadata/namespace").and_then(Value::as_str);
+        if let Some(namespace) = scope.namespace(named.filter(|name| !name.is_empty()))? {
+            json_patch::merge(workload, &json!({"metadata": {"namespace": namespace}}));
+        }
     }
     let directory = state.directory.load();
-    let mut row = state.forecaster.what_if(&directory, user, job).await.map_err(|error| {
+    let mut rows = state.forecaster.what_if(&directory, user, workloads).await.map_err(|error| {
         let message = error.to_string();
         match error {
             Unanswered::Refused(_) => Refusal::invalid(message),
@@ -505,16 +553,26 @@ async fn what_if(
         }
     })?;
     if let Some(sight) = scope.sight(&directory) {
-        sight.what_if(&mut row);
+        rows.iter_mut().for_each(|row| sight.what_if(row));
     }
-    let rows = vec![Keyed { key: String::new(), row }];
-    // There is one row, so no cursor leaves it out.
-    let spec = QuestionSpec { cursor: None, since: None, ..spec.clone() };
-    page(&spec, rows, |_| None).map_err(|error| Refusal::unavailable(error.to_string()))
+    let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:02}"), row });
+    // They are few, so no cursor leaves one out.
+    let spec = QuestionSpec { cursor: None, since: None, limit: None, ..spec.clone() };
+    let answer = Listing::new(keyed.collect(), |_| None).and_then(|listing| listing.page(&spec));
+    answer.map_err(|error| Refusal::unavailable(error.to_string()))
 }
 
 /// Makes an answer on a thread of its own, so that no review waits for it.
-async fn away(make: impl FnOnce() -> serde_json::Result<Value> + Send + 'static) -> Result<Value, Refusal> {
+async fn away<T: Send + 'static>(
+    make: impl FnOnce() -> serde_json::Result<T> + Send + 'static,
+) -> Result<T, Refusal> {
     let made = tokio::task::spawn_blocking(make).await.map_err(|_| stopping())?;
     made.map_err(|error| Refusal::unavailable(error.to_string()))
+}
+
+/// Makes the rows of an answer on a thread of its own, and says what they cost.
+async fn made(make: impl FnOnce() -> serde_json::Result<Listing> + Send + 'static) -> Result<Made, Refusal> {
+    let began = Instant::now();
+    let listing = Arc::new(away(make).await?);
+    Ok(Made { listing, cost: began.elapsed() })
 }

@@ -1,4 +1,4 @@
-//! Verdicts on new objects that are sent with dry-run, as warnings to their user.
+//! Verdicts on new objects and changed Jobs that are sent with dry-run, as warnings to their user.
 //!
 //! Such a review is always allowed: what it misses is a verdict. The path of the review proves that it came through the
 //! API server; without that there is none, because a verdict tells what its team and the nodes have left.
@@ -131,13 +131,19 @@ fn undecoded(unread: Unread) -> ReviewResponse {
 
 /// The verdict with the name under which it is counted.
 async fn verdict(state: &VerdictState, request: Request, until: Instant) -> (&'static str, Vec<String>) {
-    let Request { namespace, operation, dry_run, sub_resource, object, .. } = request;
+    let Request { namespace, operation, dry_run, sub_resource, object, old_object, .. } = request;
     let directory = state.directory.load();
-    let is_new = operation == "CREATE" && sub_resource.is_empty() && dry_run;
-    if !is_new || !directory.namespaces.contains_key(&*namespace) || state.ready.lacks().is_some() {
+    let old = match operation.as_str() {
+        "CREATE" => None,
+        "UPDATE" => Some(in_namespace(old_object, &namespace)),
+        _ => return ("none", Vec::new()),
+    };
+    let is_asked = sub_resource.is_empty() && dry_run;
+    if !is_asked || !directory.namespaces.contains_key(&*namespace) || state.ready.lacks().is_some() {
         return ("none", Vec::new());
     }
-    match state.verdicts.on(&directory.kinds, &namespace, in_namespace(object, &namespace), until).await {
+    let objects = (old, in_namespace(object, &namespace));
+    match state.verdicts.on(&directory.kinds, &namespace, objects, until).await {
         Said::Row(foreseen) => ("answered", warnings(&foreseen, &namespace, &directory)),
         Said::Busy => (
             "busy",
@@ -237,7 +243,7 @@ mod tests {
         ];
         for (field, value) in [
             ("dryRun", json!(false)),
-            ("operation", json!("UPDATE")),
+            ("operation", json!("DELETE")),
             ("namespace", json!("unlabelled")),
             ("subResource", json!("status")),
         ] {

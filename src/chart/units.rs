@@ -29,6 +29,19 @@ pub fn span(seconds: f64) -> String {
     text
 }
 
+/// Whole seconds in their two largest units, nothing less than zero: `40m`, `3d7h`.
+#[must_use]
+pub fn whole_span(seconds: i64) -> String {
+    span(float(seconds.max(0)))
+}
+
+/// Seconds as a number for charts.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "seconds that people read")]
+pub fn float(whole: i64) -> f64 {
+    whole as f64
+}
+
 /// GPU-seconds, from an hour on as GPU-hours: `24 GPU-s`, `708.6 GPU-h`.
 #[must_use]
 pub fn gpu_time(gpu_seconds: f64) -> String {
@@ -67,6 +80,9 @@ mod tests {
             (391_482.0, "4d12h"),
         ] {
             assert_eq!(span(seconds), text, "{seconds}");
+        }
+        for (seconds, text) in [(-5, "0s"), (59, "59s"), (2_400, "40m"), (7_200, "2h"), (287_174, "3d7h")] {
+            assert_eq!(whole_span(seconds), text, "{seconds}");
         }
     }
 

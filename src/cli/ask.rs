@@ -106,13 +106,15 @@ pub fn explain(options: &Options, words: &[String]) -> anyhow::Result<()> {
 /// `sluice what-if`.
 pub fn what_if(options: &Options, files: &[PathBuf]) -> anyhow::Result<()> {
     let rows = cluster::with(&options.cluster, async |cluster| {
+        let workloads = read_workloads(files, options.cluster.namespace(), &cluster.namespace)?;
         let mut rows: Vec<WhatIfRow> = Vec::new();
-        for job in read_workloads(files, options.cluster.namespace(), &cluster.namespace)? {
+        for (namespace, together) in together(workloads, cluster.all) {
             let mut cluster = cluster.clone();
-            if let Some(namespace) = job.pointer("/metadata/namespace").and_then(Value::as_str) {
-                cluster.namespace = namespace.to_owned();
-            }
-            let spec = QuestionSpec { what_if: Some(WhatIfFilter { job }), ..QuestionSpec::default() };
+            cluster.namespace = namespace;
+            let mut workloads = together.into_iter();
+            let Some(job) = workloads.next() else { continue };
+            let what_if = WhatIfFilter { job, then: workloads.collect() };
+            let spec = QuestionSpec { what_if: Some(what_if), ..QuestionSpec::default() };
             rows.extend(cluster.ask::<WhatIfRow>(spec).await?);
         }
         Ok(rows)
@@ -127,6 +129,24 @@ pub fn what_if(options: &Options, files: &[PathBuf]) -> anyhow::Result<()> {
         name: |row| format!("job/{}", row.head.name),
     };
     answer.print(&options.print, &screen, || table::what_if(&rows, &screen))
+}
+
+/// The workloads that one question is about: all of them, or those of a namespace where only namespaces can be asked about.
+fn together(workloads: Vec<Value>, all: bool) -> Vec<(String, Vec<Value>)> {
+    let mut groups: Vec<(String, Vec<Value>)> = Vec::new();
+    for workload in workloads {
+        let namespace = workload.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        match groups.iter_mut().find(|(name, _)| all || name == namespace) {
+            Some((_, group)) => group.push(workload),
+            None => groups.push((namespace.to_owned(), vec![workload])),
+        }
+    }
+    if groups.len() > 1 {
+        eprintln!(
+            "sluice: the workloads of each namespace are judged together; add -A to judge all of them together"
+        );
+    }
+    groups
 }
 
 /// Reads the workloads of files; `-` is standard input. Other objects in them are left out with a note.

@@ -41,6 +41,33 @@ pub struct Options {
 }
 
 impl Options {
+    /// The options in a line that a shell completes, as far as it is written.
+    #[must_use]
+    pub fn of_line(mut words: impl Iterator<Item = String>) -> Self {
+        let mut options = Self::default();
+        while let Some(word) = words.next() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
+                _ => (word, None),
+            };
+            let field = match name.as_str() {
+                "--namespace" | "-n" => &mut options.namespace,
+                "--context" => &mut options.context,
+                "--kubeconfig" => {
+                    options.kubeconfig = value.or_else(|| words.next()).map(PathBuf::from);
+                    continue;
+                }
+                "--all-namespaces" | "-A" => {
+                    options.all_namespaces = true;
+                    continue;
+                }
+                _ => continue,
+            };
+            *field = value.or_else(|| words.next());
+        }
+        options
+    }
+
     /// The namespace on the command line.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
@@ -200,5 +227,20 @@ impl Cluster {
             }
             Unanswered::Unreachable(error) => anyhow::Error::new(error).context("cannot reach the cluster"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_completed_names_its_cluster() {
+        let line = |text: &str| Options::of_line(text.split(' ').map(ToOwned::to_owned));
+        let options = line("sluice explain --context far --kubeconfig=/tmp/k -n vision tra");
+        assert_eq!((options.context.as_deref(), options.namespace()), (Some("far"), Some("vision")));
+        assert_eq!(options.kubeconfig, Some(PathBuf::from("/tmp/k")));
+        assert!(!options.all_namespaces && line("sluice queue -A --team").all_namespaces);
+        assert_eq!(line("sluice queue --context").context, None);
     }
 }

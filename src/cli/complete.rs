@@ -1,4 +1,4 @@
-//! Completion of names: a shell asks this program, and it asks the cluster, for a second at most.
+//! Completion of names: a shell asks this program, and it asks the cluster of the line so far, for a second at most.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -64,7 +64,7 @@ fn candidates(
     ask: impl AsyncFnOnce(Cluster) -> Vec<(String, String)>,
 ) -> Vec<CompletionCandidate> {
     let written = written.to_string_lossy();
-    let options = cluster::Options::default();
+    let options = cluster::Options::of_line(std::env::args().skip_while(|word| word != "--").skip(1));
     let names = cluster::with(&options, async |cluster| {
         Ok(tokio::time::timeout(PATIENCE, ask(cluster)).await.unwrap_or_default())
     });

@@ -3,24 +3,8 @@
 use crate::view::accounts::GpuTime;
 use crate::view::{Amounts, is_gpu};
 
+pub use crate::chart::units::whole_span as span;
 pub use crate::view::counted as pods;
-
-/// Seconds in their two largest units: `3d7h`.
-#[must_use]
-pub fn span(seconds: i64) -> String {
-    let seconds = seconds.max(0);
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => two(minutes, "m", seconds % 60, "s"),
-        (0, ..) => two(hours, "h", minutes, "m"),
-        _ => two(days, "d", hours, "h"),
-    }
-}
-
-fn two(large: i64, unit: &str, small: i64, smaller: &str) -> String {
-    if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{smaller}") }
-}
 
 /// GPU time in hours: `12.5`, and `<0.1` where one decimal would show none.
 #[must_use]
@@ -51,15 +35,6 @@ pub fn amounts(amounts: &Amounts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_span_has_its_two_largest_units() {
-        for (seconds, shown) in
-            [(0, "0s"), (-5, "0s"), (59, "59s"), (60, "1m"), (90, "1m30s"), (7_200, "2h"), (287_174, "3d7h")]
-        {
-            assert_eq!(span(seconds), shown);
-        }
-    }
 
     #[test]
     fn gpu_time_is_in_hours() {

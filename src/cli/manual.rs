@@ -29,8 +29,20 @@ pub fn schema(kind: Option<Kind>) -> anyhow::Result<()> {
     print::text(&format!("{}\n", serde_json::to_string_pretty(&schema)?))
 }
 
+/// What kubectl runs for `kubectl sluice …<TAB>`: the candidates, then what to do with them (4: they are no files).
+const OF_KUBECTL: &str = "#!/bin/sh
+# Completes `kubectl sluice`: an executable file of the name kubectl_complete-sluice in the PATH, beside kubectl-sluice.
+SLUICE_COMPLETE=bash _CLAP_COMPLETE_INDEX=$# _CLAP_COMPLETE_COMP_TYPE=9 _CLAP_COMPLETE_SPACE=true _CLAP_IFS='
+' kubectl-sluice -- kubectl-sluice \"$@\" | sed 's/ *$//'
+echo
+echo ':4'
+";
+
 /// `sluice completion`.
 pub fn completion(shell: &str) -> anyhow::Result<()> {
+    if shell == "kubectl" {
+        return print::text(OF_KUBECTL);
+    }
     let shells = Shells::builtins();
     let completer = shells.completer(shell).context("a shell that the program knows")?;
     let program = std::env::args_os().next().unwrap_or_default();

@@ -129,7 +129,7 @@ enum Command {
         options: ask::Options,
     },
     /// Predict when and where workloads would start if submitted now, and which workloads they would preempt. Nothing
-    /// is submitted, and each is predicted alone.
+    /// is submitted. Several workloads are judged together, as if they were submitted one after the other.
     WhatIf {
         /// File with workloads, as for `kubectl apply`; `-` is standard input.
         #[arg(long, short, value_name = "FILE", required = true)]
@@ -275,10 +275,10 @@ enum Command {
     },
     /// Print the script with which a shell completes commands, flags and names of workloads, teams and queues.
     ///
-    /// For bash: `source <(sluice completion bash)`.
+    /// For bash: `source <(sluice completion bash)`. `kubectl` is the program by which kubectl completes `kubectl sluice`.
     Completion {
-        /// The shell: bash, elvish, fish, powershell or zsh.
-        #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+        /// The shell: bash, elvish, fish, powershell or zsh; or kubectl.
+        #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh", "kubectl"])]
         shell: String,
     },
     /// Print the manual page, or write the pages of all commands to a folder.

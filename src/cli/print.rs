@@ -74,6 +74,15 @@ fn json(document: &impl Serialize) -> anyhow::Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(document)?))
 }
 
+/// Prints a document of these rows, as JSON or YAML.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn document(kind: Kind, rows: &impl Serialize, yaml: bool) -> anyhow::Result<()> {
+    let document = kind.document(rows)?;
+    text(&if yaml { serde_saphyr::to_string(&document)? } else { json(&document)? })
+}
+
 /// An answer in each of its forms.
 pub struct Answer<'a, T, A> {
     /// The kind of its document.

@@ -5,14 +5,11 @@ use serde_json::Value;
 use crate::api::record::timestamp;
 use crate::cluster::target::unsubmitted::{self, Unsubmitted};
 use crate::directory::Directory;
-use crate::engine::types::Time;
+use crate::engine::types::{Observed, Time};
 use crate::kinds::Kinds;
 use crate::webhook::offline::stored;
 
-/// The UID of an object that does not exist.
-const UID: &str = "what-if";
-
-/// The workload that an object would become if `user` submitted it at `now`.
+/// The workload that an object would become if `user` submitted it at `now` with this UID.
 ///
 /// # Errors
 /// One sentence for the author of the object.
@@ -20,7 +17,7 @@ pub fn submitted(
     directory: &Directory,
     user: &str,
     mut object: Value,
-    now: Time,
+    (uid, now): (&str, Time),
 ) -> Result<Unsubmitted, String> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let [version, kind, namespace] = ["/apiVersion", "/kind", "/metadata/namespace"].map(text);
@@ -42,15 +39,35 @@ pub fn submitted(
         fields.remove("status");
     }
     let (object, _) = stored(directory, user, None, object)?;
-    reviewed(&directory.kinds, object, now)?.ok_or_else(|| format!("Sluice would not manage this {kind}"))
+    reviewed(&directory.kinds, object, (uid, now))?
+        .ok_or_else(|| format!("Sluice would not manage this {kind}"))
 }
 
-/// The workload that an object would become that is stored at `now` as it is; `None` where it is none.
+/// The workload that a Job would become that waits and is changed so; `None` where it does not wait before and after, or
+/// asks for the same as before.
 ///
 /// # Errors
 /// Which field cannot be read.
-pub fn reviewed(kinds: &Kinds, mut object: Value, now: Time) -> Result<Option<Unsubmitted>, String> {
-    object["metadata"]["uid"] = UID.into();
+pub fn changed(kinds: &Kinds, old: &Value, object: &Value, now: Time) -> Result<Option<Unsubmitted>, String> {
+    let queued = |object: &Value| {
+        let read = unsubmitted::read(kinds, object, now)?;
+        Ok::<_, String>(read.filter(|one| one.managed.workload.state == Observed::Queued))
+    };
+    let (Some(old), Some(new)) = (queued(old)?, queued(object)?) else { return Ok(None) };
+    Ok(Some(new).filter(|new| new.managed.workload != old.managed.workload))
+}
+
+/// The workload that an object would become that is stored at `now` as it is, with this UID; `None` where it is
+/// none.
+///
+/// # Errors
+/// Which field cannot be read.
+pub fn reviewed(
+    kinds: &Kinds,
+    mut object: Value,
+    (uid, now): (&str, Time),
+) -> Result<Option<Unsubmitted>, String> {
+    object["metadata"]["uid"] = uid.into();
     object["metadata"]["creationTimestamp"] = timestamp(now).to_string().into();
     unsubmitted::read(kinds, &object, now)
 }

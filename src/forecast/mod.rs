@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::verdicts::{Foreseen, Said, Verdicts};
 use crate::cluster::clock::now;
-use crate::controller::{Asker, Candidate, Question};
+use crate::controller::{Asker, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
-use crate::engine::replay::forecast::{Bounds, Case, foretell, what_if_told};
+use crate::engine::replay::forecast::{Bounds, Case, Submission, foretell};
 use crate::engine::types::{Reason, Time};
 use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
@@ -32,8 +32,10 @@ const PERIOD: Duration = Duration::from_secs(2);
 const VALIDITY: u32 = 20;
 /// How long each of the three replays of a forecast may take.
 const BUDGET: Duration = Duration::from_secs(2);
-/// How long an answer waits for a new forecast before it uses an older one.
+/// How long an answer waits for the first forecast.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an answer waits for a new forecast where there is an older one.
+const RENEWAL: Duration = Duration::from_millis(150);
 
 /// Kind, namespace and name of a workload.
 type Key = (String, String, String);
@@ -108,14 +110,15 @@ impl Forecaster {
         }
     }
 
-    /// The newest forecast; a new one if the last has expired and the new one arrives within [`PATIENCE`].
+    /// The newest forecast; a new one if the last has expired and the new one arrives in time.
     async fn newest(&self) -> Option<Arc<ExpectedStarts>> {
         let mut newest = self.newest.subscribe();
         let last = newest.borrow_and_update().clone();
         if last.as_deref().is_none_or(ExpectedStarts::has_expired) {
             self.refresh();
             // After a timeout the older forecast is used: it carries its own time.
-            let _ = timeout(PATIENCE, newest.changed()).await;
+            let patience = if last.is_some() { RENEWAL } else { PATIENCE };
+            let _ = timeout(patience, newest.changed()).await;
         }
         newest.borrow().clone()
     }
@@ -150,7 +153,8 @@ impl Forecaster {
         });
     }
 
-    /// The what-if result of a workload: its state, start and victims if `user` submitted it now to these teams.
+    /// The what-if results of workloads: the state, start and victims of each if `user` submitted them now to these teams,
+    /// one after the other.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -158,27 +162,42 @@ impl Forecaster {
         &self,
         directory: &Directory,
         user: &str,
-        object: Value,
-    ) -> Result<WhatIfRow, Unanswered> {
-        let unsubmitted =
-            candidate::submitted(directory, user, object, now()).map_err(Unanswered::Refused)?;
+        objects: Vec<Value>,
+    ) -> Result<Vec<WhatIfRow>, Unanswered> {
+        let count = objects.len();
+        let unsubmitted = |(number, object): (usize, Value)| {
+            let uid = format!("what-if-{number}");
+            let which = if count > 1 { format!("workload {number} of {count}: ") } else { String::new() };
+            candidate::submitted(directory, user, object, (&uid, now()))
+                .map_err(|problem| Unanswered::Refused(which + &problem))
+        };
+        let unsubmitted: Vec<_> = (1..).zip(objects).map(unsubmitted).collect::<Result<_, _>>()?;
         let asked = Arc::clone(&self.asked).try_acquire_owned().map_err(|_| Unanswered::Busy)?;
         let turn = Arc::clone(&self.what_ifs).acquire_owned().await.map_err(|_| Unanswered::Unknown)?;
-        let asked_for = |to| Question::Candidate(unsubmitted.managed, None, to);
-        let candidate = self.asker.ask(asked_for).await.flatten();
-        let Candidate { engine, workload, queue, .. } = candidate.ok_or(Unanswered::Unknown)?;
-        let engine = engine.ok_or(Unanswered::Unknown)?;
+        let (mut engine, mut known, mut workloads) = (None, None, Vec::new());
+        for one in unsubmitted {
+            let asked_for = |to| Question::Candidate(one.managed, known, to);
+            let candidate = self.asker.ask(asked_for).await.flatten().ok_or(Unanswered::Unknown)?;
+            engine = candidate.engine.or(engine);
+            known = Some(candidate.changes);
+            workloads.push((candidate.workload, candidate.queue));
+        }
+        let mut engine = *engine.ok_or(Unanswered::Unknown)?;
         let (stop, calibration) = (self.stop.clone(), Arc::clone(&self.calibration));
         let result = tokio::task::spawn_blocking(move || {
             // The replay goes on when its caller has gone, and so does its turn.
             let _held = (asked, turn);
-            let at = now();
+            let (at, mut rows) = (now(), Vec::new());
             let corrections = calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(at);
-            let mut go_on = within_budget(&stop);
-            let bounds = Bounds::default();
-            let result =
-                what_if_told(&engine, workload.clone(), at, bounds, &corrections, &mut |case| go_on(case));
-            WhatIfRow::new(&engine, &workload, &queue, &result, at)
+            let budget = BUDGET / u32::try_from(workloads.len()).unwrap_or(u32::MAX).max(1);
+            for (workload, queue) in workloads {
+                let mut go_on = within_budget(&stop, budget);
+                let mut submitted = Submission::new(engine, workload.clone(), at, &mut || go_on(Case::Late));
+                let result = submitted.told(Bounds::default(), &corrections, &mut |case| go_on(case));
+                rows.push(WhatIfRow::new(submitted.engine(), &workload, &queue, &result, at));
+                engine = submitted.decided().clone();
+            }
+            rows
         });
         result.await.map_err(|_| Unanswered::Unknown)
     }
@@ -191,7 +210,7 @@ fn expected_starts(
     calibration: &mut Calibration,
     stop: &CancellationToken,
 ) -> BTreeMap<Key, (EtaRow, Option<RunRow>)> {
-    let mut go_on = within_budget(stop);
+    let mut go_on = within_budget(stop, BUDGET);
     let forecast = foretell(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
     let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
@@ -204,7 +223,7 @@ fn expected_starts(
 }
 
 /// Lets each replay run for its budget, and stops all of them on shutdown.
-fn within_budget(stop: &CancellationToken) -> impl FnMut(Case) -> bool + use<'_> {
+fn within_budget(stop: &CancellationToken, budget: Duration) -> impl FnMut(Case) -> bool + use<'_> {
     let mut current: Option<(Case, Instant)> = None;
     move |case| {
         let began = match current {
@@ -212,7 +231,7 @@ fn within_budget(stop: &CancellationToken) -> impl FnMut(Case) -> bool + use<'_>
             _ => Instant::now(),
         };
         current = Some((case, began));
-        began.elapsed() < BUDGET && !stop.is_cancelled()
+        began.elapsed() < budget && !stop.is_cancelled()
     }
 }
 

@@ -150,8 +150,12 @@ impl Cluster {
         self.filled(self.asker.ask(question).await).await
     }
 
+    async fn what_ifs(&self, objects: Vec<Value>) -> Result<Vec<WhatIfRow>, Unanswered> {
+        self.forecaster.what_if(&self.directory.load(), "alice", objects).await
+    }
+
     async fn what_if(&self, object: &Value) -> Result<Value, Unanswered> {
-        let row = self.forecaster.what_if(&self.directory.load(), "alice", object.clone()).await?;
+        let row = self.what_ifs(vec![object.clone()]).await?.remove(0);
         Ok(serde_json::to_value(row).expect("JSON"))
     }
 }
@@ -229,7 +233,7 @@ async fn one_what_if_runs_one_waits_and_a_third_is_refused() {
     let forecaster = Forecaster::new(asker, CancellationToken::new());
     let ask = || {
         let (forecaster, directory) = (forecaster.clone(), directory.clone());
-        tokio::spawn(async move { forecaster.what_if(&directory.load(), "alice", candidate()).await })
+        tokio::spawn(async move { forecaster.what_if(&directory.load(), "alice", vec![candidate()]).await })
     };
     let open = [ask(), ask()];
     while forecaster.asked.available_permits() > 0 {
@@ -268,6 +272,46 @@ async fn what_if_answers_for_a_job_that_does_not_exist() {
     }
 }
 
+#[tokio::test]
+async fn several_workloads_are_judged_as_if_submitted_one_after_the_other() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, Vec::new());
+    let [mut first, mut second] = [candidate(), candidate()];
+    first["metadata"]["annotations"] = json!({"sluice.dev/time-limit": "1h"});
+    second["metadata"]["name"] = "later".into();
+    let rows = cluster.what_ifs(vec![first, second.clone()]).await.expect("a result");
+    let rows = serde_json::to_value(rows).expect("JSON");
+    assert!((2_990..=3_000).contains(&ahead(&rows[0]["eta"]["likely"])), "{rows}");
+    assert!((6_590..=6_600).contains(&ahead(&rows[1]["eta"]["likely"])), "{rows}");
+    assert_eq!(rows[1]["eta"]["place"]["inFront"], json!(["a/new"]), "{rows}");
+    let alone = cluster.what_if(&second).await.expect("a result");
+    assert!((2_990..=3_000).contains(&ahead(&alone["eta"]["likely"])), "{alone}");
+    second["kind"] = "Deployment".into();
+    let wrong = cluster.what_ifs(vec![candidate(), second]).await.expect_err("it is wrong");
+    assert!(wrong.to_string().starts_with("workload 2 of 2: expected a Job"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_change_of_waiting_work_has_a_verdict_if_it_asks_for_something_else() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, Vec::new());
+    let (verdicts, kinds) =
+        (Verdicts::new(cluster.asker.clone(), CancellationToken::new()), Kinds::default());
+    let on = async |old: &Value, new: &Value| {
+        verdicts.on(&kinds, "a", (Some(old.clone()), new.clone()), later()).await
+    };
+    let old = held("waits");
+    assert!(matches!(on(&old, &old).await, Said::Nothing), "nothing is changed");
+    let mut new = old.clone();
+    new["metadata"]["labels"] = json!({"app": "x"});
+    assert!(matches!(on(&old, &new).await, Said::Nothing), "it asks for the same");
+    new["metadata"]["annotations"]["sluice.dev/time-limit"] = "1h".into();
+    assert_eq!(row(on(&old, &new).await).head.reason, "NoRoom");
+    let mut runs = old.clone();
+    runs["spec"]["suspend"] = false.into();
+    assert!(matches!(on(&runs, &new).await, Said::Nothing), "it does not wait");
+}
+
 /// A Job of team `a` as it would be stored.
 fn held(name: &str) -> Value {
     json!({
@@ -295,9 +339,9 @@ async fn a_verdict_is_the_what_if_result_and_is_kept_while_nothing_changes() {
     let cluster = Cluster::new(running, vec![job("waits", None)]);
     let (verdicts, kinds) =
         (Verdicts::new(cluster.asker.clone(), CancellationToken::new()), Kinds::default());
-    let first = row(verdicts.on(&kinds, "a", held("new"), later()).await);
+    let first = row(verdicts.on(&kinds, "a", (None, held("new")), later()).await);
     let what_if = cluster.what_if(&candidate()).await.expect("a result");
-    let text = |row: &WhatIfRow| row.sentences(row.eta.foretold);
+    let text = |row: &WhatIfRow| row.sentences(row.eta.foretold, &crate::view::utc);
     let what_if: WhatIfRow = serde_json::from_value(what_if).expect("a row");
     assert_eq!(text(&first)[0], text(&what_if)[0]);
     assert_eq!((&first.eta.basis, &first.eta.place), (&what_if.eta.basis, &what_if.eta.place));
@@ -305,12 +349,12 @@ async fn a_verdict_is_the_what_if_result_and_is_kept_while_nothing_changes() {
     // The API server gives each dry-run another UID and time.
     let mut again = held("new");
     again["metadata"]["uid"] = "another".into();
-    assert_eq!(row(verdicts.on(&kinds, "a", again, later()).await), first);
-    let other = row(verdicts.on(&kinds, "a", held("other"), later()).await);
+    assert_eq!(row(verdicts.on(&kinds, "a", (None, again), later()).await), first);
+    let other = row(verdicts.on(&kinds, "a", (None, held("other")), later()).await);
     assert_eq!(other.head.name, "other");
     assert_eq!(cluster.copies.load(Ordering::Relaxed), 2, "one for both verdicts, and one for what-if");
     let unheld = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template()}});
-    assert!(matches!(verdicts.on(&kinds, "a", unheld, later()).await, Said::Nothing));
+    assert!(matches!(verdicts.on(&kinds, "a", (None, unheld), later()).await, Said::Nothing));
 }
 
 #[tokio::test]
@@ -324,7 +368,7 @@ async fn a_pod_of_a_group_has_the_verdict_of_the_group() {
         "metadata": {"name": "ring-0", "namespace": "a", "labels": {names::GROUP: "ring"},
             "annotations": {names::GROUP_SIZE: "4"}},
     });
-    let said = verdicts.on(&Kinds::default(), "a", pod, later()).await;
+    let said = verdicts.on(&Kinds::default(), "a", (None, pod), later()).await;
     let Said::Row(foreseen) = said else { panic!("no verdict: {said:?}") };
     assert_eq!(foreseen.group, Some(("ring".into(), 4)));
     assert_eq!(foreseen.row.head.name, "ring");
@@ -338,7 +382,7 @@ async fn two_verdicts_are_made_at_once_and_no_request_waits_for_its_turn() {
     let verdicts = Verdicts::new(asker, CancellationToken::new());
     let ask = |name: &str, until| {
         let (verdicts, object) = (verdicts.clone(), held(name));
-        tokio::spawn(async move { verdicts.on(&Kinds::default(), "a", object, until).await })
+        tokio::spawn(async move { verdicts.on(&Kinds::default(), "a", (None, object), until).await })
     };
     let open = [ask("one", later()), ask("two", later())];
     while verdicts.free_turns() > 0 {
@@ -356,7 +400,7 @@ async fn two_verdicts_are_made_at_once_and_no_request_waits_for_its_turn() {
 async fn a_verdict_ends_with_its_time_and_all_of_them_have_a_share_of_a_processor() {
     let (asker, _questions) = Asker::new();
     let verdicts = Verdicts::new(asker, CancellationToken::new());
-    let on = async |until| verdicts.on(&Kinds::default(), "a", held("new"), until).await;
+    let on = async |until| verdicts.on(&Kinds::default(), "a", (None, held("new")), until).await;
     let until = Instant::now() + Duration::from_millis(700);
     assert!(matches!(on(until).await, Said::NotInTime));
     assert_eq!(Instant::now(), until);

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::candidate::reviewed;
+use super::candidate::{changed, reviewed};
 use crate::cluster::clock::now;
 use crate::cluster::target::Managed;
 use crate::cluster::target::unsubmitted::Unsubmitted;
@@ -37,6 +37,9 @@ const PAUSE: u32 = 10;
 const KEPT: Duration = Duration::from_secs(10);
 /// The most verdicts that are kept.
 const MOST_KEPT: usize = 256;
+
+/// The UID of an object that does not exist.
+const UID: &str = "dry-run";
 
 /// What is said about an object.
 #[derive(Clone, Debug)]
@@ -118,7 +121,7 @@ pub struct Verdicts {
     turns: Arc<Semaphore>,
     purse: Arc<Mutex<Purse>>,
     base: Arc<AsyncMutex<Option<Base>>>,
-    /// By namespace and a hash of the object.
+    /// By namespace, UID of what is stored, and a hash of the object.
     kept: Arc<Mutex<BTreeMap<(String, u64), Kept>>>,
     hasher: RandomState,
     stop: CancellationToken,
@@ -139,16 +142,27 @@ impl Verdicts {
         }
     }
 
-    /// The verdict on an object as it would be stored, as far as it is known at `until`.
-    pub async fn on(&self, kinds: &Kinds, namespace: &str, object: Value, until: Instant) -> Said {
-        let key = (namespace.to_owned(), self.hash(&object));
+    /// The verdict on an object as it would be stored, as far as it is known at `until`; `old` is the one that is stored.
+    pub async fn on(
+        &self,
+        kinds: &Kinds,
+        namespace: &str,
+        (old, object): (Option<Value>, Value),
+        until: Instant,
+    ) -> Said {
+        let stored = old.as_ref().and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
+        let key = (format!("{namespace}/{stored}"), self.hash(&object));
         match timeout_at(until, self.remembered(&key)).await {
             Ok(Some(foreseen)) => return Said::Row(foreseen),
             Ok(None) => {}
             Err(_) => return Said::NotInTime,
         }
         // An object of a form that cannot be read waits with that reason once it is stored; no sentence is made twice.
-        let Ok(Some(unsubmitted)) = reviewed(kinds, object, now()) else { return Said::Nothing };
+        let unsubmitted = match old {
+            Some(old) => changed(kinds, &old, &object, now()),
+            None => reviewed(kinds, object, (UID, now())),
+        };
+        let Ok(Some(unsubmitted)) = unsubmitted else { return Said::Nothing };
         let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() else { return Said::Busy };
         if !self.purse.lock().unwrap_or_else(PoisonError::into_inner).is_open() {
             return Said::Busy;

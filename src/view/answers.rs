@@ -28,6 +28,8 @@ pub enum Kind {
     HistoryList,
     /// Of `sluice report`.
     ReportList,
+    /// Of the commands that act.
+    ActionList,
     /// Of `sluice version`.
     Version,
 }
@@ -55,6 +57,28 @@ pub struct GroupRow {
     pub next: Option<Timestamp>,
 }
 
+/// What a command has done to one workload or queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionRow {
+    /// The command, such as `hold`.
+    pub action: String,
+    /// Whether it had something to do and has done it.
+    pub done: bool,
+    /// The kind of the object; `Queue` for a queue of a team.
+    pub kind: String,
+    /// The namespace of a workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The team of a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// The name of the object.
+    pub name: String,
+    /// What that means, in words.
+    pub message: String,
+}
+
 /// The version of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -65,7 +89,7 @@ pub struct Version {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::WorkloadList,
         Self::GroupList,
         Self::Teams,
@@ -73,6 +97,7 @@ impl Kind {
         Self::WhatIfList,
         Self::HistoryList,
         Self::ReportList,
+        Self::ActionList,
         Self::Version,
     ];
 
@@ -87,6 +112,7 @@ impl Kind {
             Self::WhatIfList => "WhatIfList",
             Self::HistoryList => "HistoryList",
             Self::ReportList => "ReportList",
+            Self::ActionList => "ActionList",
             Self::Version => "Version",
         }
     }
@@ -102,6 +128,17 @@ impl Kind {
             Self::WhatIfList => &["sluice what-if"],
             Self::HistoryList => &["sluice history"],
             Self::ReportList => &["sluice report"],
+            Self::ActionList => &[
+                "sluice hold",
+                "sluice release",
+                "sluice top",
+                "sluice order",
+                "sluice requeue",
+                "sluice cancel",
+                "sluice wait",
+                "sluice pause",
+                "sluice resume",
+            ],
             Self::Version => &["sluice version"],
         }
     }
@@ -138,6 +175,7 @@ impl Kind {
             Self::WhatIfList => list::<WhatIfRow>(&mut generator),
             Self::HistoryList => list::<HistoryRow>(&mut generator),
             Self::ReportList => list::<ReportRow>(&mut generator),
+            Self::ActionList => list::<ActionRow>(&mut generator),
             Self::Teams => generator.root_schema_for::<Teams>().to_value(),
             Self::Version => generator.root_schema_for::<Version>().to_value(),
         };

@@ -26,7 +26,7 @@ use crate::engine::types::{
 pub use accelerators::{Accelerators, is_gpu};
 pub use count::Count;
 pub use eta::{EtaRow, PlaceRow};
-pub use sentences::{counted, span, warning};
+pub use sentences::{Clock, counted, utc, warning};
 
 /// Amounts by resource, as Kubernetes quantities.
 pub type Amounts = BTreeMap<String, String>;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{EtaRow, WhatIfRow};
+use crate::chart::units::whole_span;
 
 /// The most nodes that a sentence names.
 const FEW: usize = 6;
@@ -13,6 +14,9 @@ const LONGEST: usize = 200;
 /// What stands in place of an expected start that takes too long to predict.
 const NOT_NOW: &str =
     "The start cannot be predicted now, in the time of a dry-run; `sluice what-if` takes the time.";
+
+/// How a point in time is written.
+pub type Clock<'a> = &'a dyn Fn(Timestamp) -> String;
 
 impl WhatIfRow {
     /// The same before its start is predicted.
@@ -23,16 +27,16 @@ impl WhatIfRow {
     }
 
     /// The result in at most four sentences: its state, its expected start, its place in the queue, and the work that
-    /// would have to go.
+    /// would have to go. `clock` writes its times.
     #[must_use]
-    pub fn sentences(&self, now: Timestamp) -> Vec<String> {
+    pub fn sentences(&self, now: Timestamp, clock: Clock<'_>) -> Vec<String> {
         let head = &self.head;
         let mut sentences = match head.state.as_str() {
             "Running" if self.displaced.is_empty() => vec![format!("Would start now {}.", self.place())],
             "Running" => vec![format!("Would start once preempted work has stopped, {}.", self.place())],
             "Held" => vec![format!("Would not be in the queue. {}", head.message)],
             _ => {
-                let (start, basis) = (self.eta.sentence(now), &self.eta.message);
+                let (start, basis) = (self.eta.sentence(now, clock), &self.eta.message);
                 let expected = match (self.eta.likely, &self.pool) {
                     (Some(_), Some(_)) => format!("Expected {start}, {}. {basis}", self.place()),
                     _ => start,
@@ -50,7 +54,7 @@ impl WhatIfRow {
     /// The sentences as warnings of the API server.
     #[must_use]
     pub fn warnings(&self, now: Timestamp) -> Vec<String> {
-        self.sentences(now).iter().map(|sentence| warning(sentence)).collect()
+        self.sentences(now, &utc).iter().map(|sentence| warning(sentence)).collect()
     }
 
     /// Where it runs, and on which quota.
@@ -81,15 +85,16 @@ impl WhatIfRow {
 }
 
 impl EtaRow {
-    /// The expected start in one sentence, with the age of the estimate; or why there is none.
+    /// The expected start in one sentence, with the age of the estimate; or why there is none. `clock`
+    /// writes its times.
     #[must_use]
-    pub fn sentence(&self, now: Timestamp) -> String {
+    pub fn sentence(&self, now: Timestamp, clock: Clock<'_>) -> String {
         let estimated = match now.as_second() - self.foretold.as_second() {
-            age if age > 1 => format!(" (estimated {} ago)", span(age)),
+            age if age > 1 => format!(" (estimated {} ago)", whole_span(age)),
             _ => String::new(),
         };
         let when = |at: Timestamp| match at.as_second() - now.as_second() {
-            left if left > 0 => format!("in {}, at {}", span(left), seconds(at)),
+            left if left > 0 => format!("in {}, at {}", whole_span(left), clock(at)),
             _ => "at any moment".to_owned(),
         };
         let start = match (self.early, self.likely, self.late) {
@@ -97,7 +102,7 @@ impl EtaRow {
                 format!("start {}", when(likely))
             }
             (Some(early), Some(likely), Some(late)) => {
-                let (early, late) = (seconds(early), seconds(late));
+                let (early, late) = (clock(early), clock(late));
                 format!("start {}; earliest {early}, latest {late}", when(likely))
             }
             _ => return self.message.clone(),
@@ -119,28 +124,16 @@ pub fn warning(sentence: &str) -> String {
     format!("{}...", cut[..end].trim_end_matches([',', ';', '.']))
 }
 
-/// A time in whole seconds.
-fn seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
+/// A time in whole seconds of UTC, for readers of whom the zone is not known.
+#[must_use]
+pub fn utc(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
 /// A number of pods.
 #[must_use]
 pub fn counted(pods: u32) -> String {
     if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
-}
-
-/// Seconds in their two largest units.
-#[must_use]
-pub fn span(seconds: i64) -> String {
-    let seconds = seconds.max(0);
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
-        (0, ..) => format!("{hours}h{minutes}m"),
-        _ => format!("{days}d{hours}h"),
-    }
 }
 
 #[cfg(test)]
@@ -169,9 +162,9 @@ mod tests {
         let few = row("Running", json!({"pool": "default", "nodes": {"gpu-0": 2, "gpu-1": 1}}));
         let expected =
             "Would start now within the guarantee of pool default on gpu-0 (2 pods), gpu-1 (1 pod).";
-        assert_eq!(few.sentences(now()), [expected]);
+        assert_eq!(few.sentences(now(), &utc), [expected]);
         let many = row("Running", json!({"pool": "a100", "nodes": nodes, "borrowed": true}));
-        let said = many.sentences(now()).concat();
+        let said = many.sentences(now(), &utc).concat();
         assert!(
             said.starts_with("Would start now on borrowed capacity of pool a100 on gpu-0 (1 pod), "),
             "{said}"
@@ -192,20 +185,52 @@ mod tests {
             "displaced": [hidden, "a/z", hidden],
         });
         assert_eq!(
-            row("Pending", more).sentences(now()),
+            row("Pending", more).sentences(now(), &utc),
             [
                 "Would wait. NoRoom: Needs 8 nvidia.com/gpu; 5 are free.",
-                "Expected start in 40m0s, at 2026-11-24T10:40:00Z; earliest 2026-11-24T10:25:00Z, latest \
+                "Expected start in 40m, at 2026-11-24T10:40:00Z; earliest 2026-11-24T10:25:00Z, latest \
                  2026-11-24T11:10:00Z, on borrowed capacity of pool default on gpu-3 (2 pods). Rests on time limits.",
                 "Position 2 of 2 that wait for pool default in team red; in front of it: a/y.",
                 "Would preempt 2 workloads of team blue, a/z.",
             ]
         );
         let unknown = row("Pending", json!({}));
-        assert_eq!(unknown.sentences(now())[1], "No estimate: why.");
-        assert_eq!(unknown.without_start().sentences(now())[1], NOT_NOW);
+        assert_eq!(unknown.sentences(now(), &utc)[1], "No estimate: why.");
+        assert_eq!(unknown.without_start().sentences(now(), &utc)[1], NOT_NOW);
         let held = row("Held", json!({"message": "On hold: suspended by its user."}));
-        assert_eq!(held.sentences(now()), ["Would not be in the queue. On hold: suspended by its user."]);
+        assert_eq!(
+            held.sentences(now(), &utc),
+            ["Would not be in the queue. On hold: suspended by its user."]
+        );
+    }
+
+    #[test]
+    fn an_expected_start_has_its_range_and_age() {
+        let at = |second| Timestamp::from_second(second).ok();
+        let now = at(1_000).expect("a time");
+        let clock = |at: Timestamp| at.strftime("%H:%M:%S").to_string();
+        let eta = |early, likely, late| EtaRow {
+            early: at(early),
+            likely: at(likely),
+            late: at(late),
+            foretold: at(990).expect("a time"),
+            basis: "TimeLimits".into(),
+            message: "Rests on the time limits of the runs in its way.".into(),
+            place: None,
+        };
+        assert_eq!(
+            eta(1_090, 1_090, 1_090).sentence(now, &clock),
+            "start in 1m30s, at 00:18:10 (estimated 10s ago)"
+        );
+        let range = eta(1_030, 1_090, 1_120);
+        assert_eq!(
+            range.sentence(now, &clock),
+            "start in 1m30s, at 00:18:10; earliest 00:17:10, latest 00:18:40 (estimated 10s ago)"
+        );
+        let unknown =
+            EtaRow { early: None, likely: None, late: None, message: "No estimate: why.".into(), ..range };
+        assert_eq!(unknown.sentence(now, &clock), "No estimate: why.");
+        assert!(eta(999, 999, 999).sentence(now, &clock).starts_with("start at any moment"));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod plan;
 mod query;
 mod queue;
 mod reports;
+mod shared;
 mod show;
 mod team;
 #[cfg(test)]
@@ -95,10 +96,11 @@ fn router(settings: Settings) -> Router {
         .fallback(get(nothing))
         .with_state(web)
         .merge(opened)
+        .layer(CompressionLayer::new())
+        .layer(from_fn_with_state(Arc::new(shared::Pages::default()), shared::share))
         .layer(from_fn_with_state(access, access::guard))
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, TIMEOUT))
-        .layer(CompressionLayer::new())
 }
 
 /// The pages of one scope.

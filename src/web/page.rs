@@ -20,9 +20,9 @@ use crate::client::{Scope, is_namespace};
 use crate::view::{Accelerators, Teams, TeamsRow};
 
 /// What a page that looks for a change asks for: its main part alone.
-const PART: HeaderName = HeaderName::from_static("sluice-part");
+pub const PART: HeaderName = HeaderName::from_static("sluice-part");
 /// How often it should look, in milliseconds.
-const EVERY: HeaderName = HeaderName::from_static("sluice-every");
+pub const EVERY: HeaderName = HeaderName::from_static("sluice-every");
 /// Seconds after which a page is drawn again even if its rows are the same, since it says how long ago things were.
 const AGES: i64 = 30;
 

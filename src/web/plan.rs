@@ -12,9 +12,9 @@ use super::layout::Tab;
 use super::overview::Seen;
 use super::page::Context;
 use super::query::{escaped, pairs};
-use super::show::{self, between, counted, float, gpus_of};
+use super::show::{self, between, counted, gpus_of};
 use crate::api::question::{Phase, QuestionSpec, QueueFilter};
-use crate::chart::units::{DAY, HOUR};
+use crate::chart::units::{DAY, HOUR, float};
 use crate::chart::{Bar, Gantt, Look, Row};
 use crate::view::{NodeRow, NodeWorkload, WorkloadRow};
 

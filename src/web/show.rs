@@ -5,13 +5,12 @@ use maud::{Markup, html};
 
 use super::page::{Context, seconds};
 use crate::chart::Palette;
-use crate::chart::units::{number, span};
+use crate::chart::units::{number, whole_span};
 use crate::view::{EtaRow, WorkloadRow};
 
 /// The time between two times, in its two largest units: `3d7h`.
 pub fn between(from: Timestamp, to: Timestamp) -> String {
-    let whole = to.as_second().saturating_sub(from.as_second()).max(0);
-    span(float(whole))
+    whole_span(to.as_second().saturating_sub(from.as_second()))
 }
 
 /// Seconds as a number for charts.

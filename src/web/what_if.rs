@@ -66,7 +66,8 @@ pub async fn asked(State(web): State<Arc<Web>>, context: Context, body: String) 
 async fn ask(context: &Context, text: &str) -> Result<WhatIfRow, Problem> {
     let wrong = |message: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message);
     let job = client::one_job(text).map_err(wrong)?;
-    let spec = QuestionSpec { what_if: Some(WhatIfFilter { job }), ..QuestionSpec::default() };
+    let spec =
+        QuestionSpec { what_if: Some(WhatIfFilter { job, then: Vec::new() }), ..QuestionSpec::default() };
     let rows: Vec<WhatIfRow> = context.ask(&spec).await?.rows()?;
     rows.into_iter()
         .next()

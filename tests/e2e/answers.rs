@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice::view::answers::Kind;
 use sluice_harness::{World, eventually, patience};
 use tokio::process::Command;
@@ -111,6 +111,10 @@ async fn what_if_reads_several_documents(dora: &Path) -> Result<()> {
     let names: Vec<&Value> =
         document["items"].as_array().into_iter().flatten().map(|row| &row["name"]).collect();
     ensure!(names == ["one", "two"], "{document}");
+    // The second is submitted after the first.
+    let in_front = &document["items"][1]["eta"]["place"]["inFront"];
+    let in_front = in_front.as_array().into_iter().flatten();
+    ensure!(in_front.clone().any(|name| *name == json!("a/one")), "{document}");
     Ok(())
 }
 
@@ -131,6 +135,21 @@ async fn mistakes_and_failures_have_codes(dora: &Path) -> Result<()> {
     refused(dora, &["queue", "--team=zz"], "no team zz; there are a, b").await?;
     refused(dora, &["queue", "--team=a", "--queue=night"], "no queue night in team a; there are default")
         .await
+}
+
+/// What kubectl runs for `kubectl sluice explain mi<TAB>`.
+async fn kubectl_completes(dora: &Path) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("kubectl_complete-sluice");
+    std::fs::write(&script, answered(dora, &["completion", "kubectl"]).await?)?;
+    std::os::unix::fs::symlink(SLUICE, folder.path().join("kubectl-sluice"))?;
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH")?);
+    let mut command = Command::new("sh");
+    command.arg(&script).args(["explain", "mi"]).env("PATH", path).env("KUBECONFIG", dora);
+    let printed = String::from_utf8(command.output().await?.stdout)?;
+    let lines: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
+    ensure!(lines == ["mine", ":4"], "{printed:?}");
+    Ok(())
 }
 
 async fn names_are_completed(dora: &Path) -> Result<()> {
@@ -163,6 +182,15 @@ async fn names_are_completed(dora: &Path) -> Result<()> {
         })
         .await?;
     }
+    // Another kubeconfig in the line is the one that is asked.
+    let line = ["sluice", "explain", "--kubeconfig", &dora.display().to_string(), "mi"];
+    let arguments = [&["--", "sluice"], &line[1..]].concat();
+    let mut command = Command::new(SLUICE);
+    command.args(arguments).env("KUBECONFIG", "/nowhere").env("SLUICE_COMPLETE", "bash");
+    command.env("_CLAP_COMPLETE_INDEX", "4").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
+    let output = String::from_utf8(command.env("_CLAP_COMPLETE_SPACE", "true").output().await?.stdout)?;
+    ensure!(output.lines().any(|name| name.trim() == "mine"), "{output:?}");
+    kubectl_completes(dora).await?;
     comes_to_say(dora, &["queue"], "mine").await?;
     let page = sluice(dora, &["man"]).await?;
     ensure!(page.success && page.stdout.contains(".TH"), "{page:?}");

@@ -1,15 +1,13 @@
 //! Questions: members of a team read from Sluice with nothing but a kubeconfig, and see their own namespace by name.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::config::Kubeconfig;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use sluice::api::names;
-use sluice_harness::{Cluster, Kubernetes, Options, User, World, eventually, patience};
+use sluice_harness::{Authority, Cluster, Kubernetes, Options, User, World, eventually, patience};
 
 use crate::answers;
 use crate::command::{answered, comes_to_say, refused, sluice};
@@ -77,60 +75,6 @@ metadata: {name: forged, namespace: a}
 spec: {queue: {}, proof: forged-by-its-caller}
 ";
 
-/// An authority for client certificates, in a folder that the API server reads.
-struct Authority {
-    folder: tempfile::TempDir,
-    key: KeyPair,
-    params: CertificateParams,
-}
-
-impl Authority {
-    fn new() -> Result<Self> {
-        let (folder, key) = (tempfile::tempdir()?, KeyPair::generate()?);
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "people");
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        std::fs::write(folder.path().join("ca.crt"), params.clone().self_signed(&key)?.pem())?;
-        Ok(Self { folder, key, params })
-    }
-
-    fn flag(&self) -> String {
-        format!("--client-ca-file={}", self.folder.path().join("ca.crt").display())
-    }
-
-    /// The credential of a user of this name, as fields of a kubeconfig.
-    fn credential(&self, name: &str) -> Result<String> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let issuer = Issuer::from_params(&self.params, &self.key);
-        let (certificate, key_file) = (format!("{name}.crt"), format!("{name}.key"));
-        let path = |file: &str| self.folder.path().join(file);
-        std::fs::write(path(&certificate), params.signed_by(&key, &issuer)?.pem())?;
-        std::fs::write(path(&key_file), key.serialize_pem())?;
-        Ok(format!(
-            "client-certificate: {}, client-key: {}",
-            path(&certificate).display(),
-            path(&key_file).display()
-        ))
-    }
-}
-
-/// A kubeconfig of this credential, with namespace a in its context.
-fn kubeconfig(world: &World, name: &str, credential: &str) -> Result<PathBuf> {
-    let admin = Kubeconfig::read_from(world.cluster.kubeconfig(User::Admin))?;
-    let cluster = admin.clusters.first().and_then(|named| named.cluster.as_ref()).context("a cluster")?;
-    let cluster = serde_json::to_string(cluster)?;
-    let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: it\nclusters: [{{name: it, cluster: {cluster}}}]\nusers: [{{name: \
-         it, user: {{{credential}}}}}]\ncontexts: [{{name: it, context: {{cluster: it, user: it, namespace: a}}}}]\n"
-    );
-    let path = world.cluster.scratch()?.join(format!("{name}.kubeconfig"));
-    std::fs::write(&path, text)?;
-    Ok(path)
-}
-
 /// The response to a review that is posted to a replica without the API server.
 async fn posted(world: &World, path: &str, spec: &Value) -> Result<Value> {
     let replica = world.replicas.first().context("a replica")?;
@@ -154,7 +98,8 @@ async fn posted(world: &World, path: &str, spec: &Value) -> Result<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
-    let authority = Authority::new().expect("keys can be made");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let authority = Authority::new(folder.path()).expect("keys can be made");
     let flag = authority.flag();
     let cluster = Cluster::up_with("questions", &["--apiserver-flag", &flag]).await;
     World::run_on(cluster, Options::new(SLUICE), 2, async |world| {
@@ -164,9 +109,9 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
         world.kubectl.apply(&Job::new("b", "secret-train").gpus(2).manifest()).await?;
         running(world, "b", 1).await?;
         world.kubectl.apply(&Job::new("a", "mine").gpus(2).manifest()).await?;
-        let dora = kubeconfig(world, "dora", &authority.credential("dora")?)?;
+        let dora = world.cluster.kubeconfig_of("dora", &authority.credential("dora")?, "a")?;
         let token = world.kubectl.ok(&["create", "token", "robot", "--namespace=a"]).await?;
-        let robot = kubeconfig(world, "robot", &format!("token: {}", token.trim()))?;
+        let robot = world.cluster.kubeconfig_of("robot", &format!("token: {}", token.trim()), "a")?;
         for member in [&dora, &robot] {
             a_member_sees_its_own_namespace_by_name(member).await?;
         }
@@ -179,7 +124,7 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
         a_new_token_takes_effect(world, &dora).await?;
         nothing_is_stored(world).await?;
         world.kubectl.apply(EDITOR).await?;
-        let erin = kubeconfig(world, "erin", &authority.credential("erin")?)?;
+        let erin = world.cluster.kubeconfig_of("erin", &authority.credential("erin")?, "a")?;
         verbs::act(world, &dora, &erin).await
     })
     .await;

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
+use sluice::view::answers::Kind;
 use sluice_harness::{User, World};
 
 use crate::command::{answered, comes_to_say, refused, sluice};
@@ -28,7 +30,13 @@ async fn waiting_work_is_held_and_ordered(world: &World, dora: &Path, erin: &Pat
     comes_to_say(erin, &["explain", "mine", "--output=json"], "\"OnHold\"").await?;
     answered(erin, &["release", "job/mine"]).await?;
     comes_to_say(erin, &["explain", "mine", "--output=json"], "\"state\": \"Pending\"").await?;
-    answered(erin, &["order", "5", "mine"]).await?;
+    ensure!(answered(erin, &["order", "4", "mine", "-o", "name"]).await? == "job/mine\n");
+    let printed = answered(erin, &["order", "5", "mine", "--output=json"]).await?;
+    let document: Value = serde_json::from_str(&printed)?;
+    let schema = jsonschema::validator_for(&Kind::ActionList.schema())?;
+    ensure!(schema.is_valid(&document), "{document}");
+    let row = &document["items"][0];
+    ensure!(row["action"] == "order" && row["done"] == true && row["name"] == "mine", "{document}");
     answered(erin, &["top", "mine"]).await?;
     let order =
         ["get", "job", "mine", "--namespace=a", "-o", r"jsonpath={.metadata.annotations.sluice\.dev/order}"];
@@ -79,7 +87,8 @@ async fn queues_are_paused(world: &World, erin: &Path) -> Result<()> {
     world.apply(&team_of("a", &[&quota(2), "queues: [{name: work}, {name: rest}]"])).await?;
     refused(&admin, &["pause", "a", "night"], "has no queue night; it has: work, rest").await?;
     let paused = ["get", "team", "a", "-o", "jsonpath={.spec.queues[*].paused}"];
-    answered(&admin, &["pause", "a", "rest"]).await?;
+    let printed = answered(&admin, &["pause", "a", "rest", "-o", "yaml"]).await?;
+    ensure!(printed.contains("kind: Queue") && printed.contains("team: a"), "{printed}");
     ensure!(world.kubectl.ok(&paused).await? == "Hold", "one queue is paused");
     answered(&admin, &["pause", "a", "--drain"]).await?;
     ensure!(world.kubectl.ok(&paused).await? == "Drain Drain", "both are");

@@ -107,6 +107,7 @@ async fn all_of_it(world: &mut World, most: u32) -> Result<()> {
     a_forged_review_is_allowed_without_a_verdict(world).await?;
     nothing_was_written(world, before).await?;
     what_can_never_start_is_said_at_create(world).await?;
+    a_change_of_waiting_work_has_a_verdict(world).await?;
     names_of_others_are_hidden(world).await?;
     random_jobs_do_as_they_were_said_to(world, most).await
 }
@@ -125,7 +126,7 @@ async fn every_way_to_dry_run_has_a_verdict(world: &World) -> Result<()> {
         ensure!(said == [expected], "{arguments:?}: {said:?}");
     }
     let row = what_if(world, &written(world, &job)?).await?;
-    ensure!(row.sentences(Timestamp::now()) == [expected], "{row:?}");
+    ensure!(row.sentences(Timestamp::now(), &sluice::view::utc) == [expected], "{row:?}");
     let quiet = world.kubectl.run(CREATE, Some(&job.within("quiet").manifest())).await?;
     ensure!(quiet.success && warnings(&quiet).is_empty(), "{quiet:?}");
     // A real create has no verdict.
@@ -243,6 +244,28 @@ async fn what_can_never_start_is_said_at_create(world: &World) -> Result<()> {
         ensure!(said[0].starts_with("Can never start: ") && said[0].contains(why), "{said:?}");
     }
     world.kubectl.ok(&["delete", "jobs", "--all", "--namespace=a"]).await.map(drop)
+}
+
+/// A Job waits for the limit of its queue, and would start in another queue or with less.
+async fn a_change_of_waiting_work_has_a_verdict(world: &World) -> Result<()> {
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    let stored = Job::new("a", "moved").gpus(2).spec("parallelism: 2").queue("capped");
+    world.kubectl.apply(&stored.manifest()).await?;
+    rests(world).await?;
+    let same = world.kubectl.run(&apply, Some(&stored.manifest())).await?;
+    ensure!(same.success && warnings(&same).is_empty(), "{same:?}");
+    let moved = Job::new("a", "moved").gpus(2).spec("parallelism: 2").queue("work");
+    let said = verdict(world, &apply, &moved.manifest()).await?;
+    ensure!(said == ["Would start now within the guarantee of pool default on gpu-0 (2 pods)."], "{said:?}");
+    let smaller = Job::new("a", "moved").gpus(2).spec("parallelism: 1").queue("capped");
+    let said = verdict(world, &["diff", "-f", "-"], &smaller.manifest()).await?;
+    ensure!(said == ["Would start now within the guarantee of pool default on gpu-0 (1 pod)."], "{said:?}");
+    let view = world.view().await?;
+    ensure!(view.job("a", "moved").is_some_and(sluice_harness::JobView::queued), "it has been changed");
+    world.kubectl.apply(&moved.manifest()).await?;
+    running(world, "a", 2).await?;
+    world.kubectl.ok(&["delete", "jobs", "--all", "--namespace=a"]).await?;
+    running(world, "a", 0).await.map(drop)
 }
 
 /// A Job of team a takes from the borrowers of team c, and does not learn their names.

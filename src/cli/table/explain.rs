@@ -48,68 +48,10 @@ fn one(row: &WorkloadRow, screen: &Screen) -> String {
 
 /// The expected start of a workload of that team, what it rests on, and its place in the queue.
 pub fn expected(eta: &EtaRow, team: &str, screen: &Screen) -> Vec<String> {
-    let mut lines = vec![format!("  Expected    {}", start(eta, screen))];
+    let mut lines = vec![format!("  Expected    {}", eta.sentence(screen.now, &|at| screen.time(at)))];
     if eta.likely.is_some() && !eta.message.is_empty() {
         lines.push(format!("              {}", eta.message));
     }
     lines.extend(eta.place.as_ref().map(|place| format!("  Position    {}", place.sentence(team))));
     lines
-}
-
-/// The expected start in one sentence, with the age of the estimate; or why there is none.
-pub fn start(eta: &EtaRow, screen: &Screen) -> String {
-    let estimated = match screen.since(eta.foretold) {
-        age if age > 1 => format!(" (estimated {} ago)", span(age)),
-        _ => String::new(),
-    };
-    let when = |at: jiff::Timestamp| match at.as_second() - screen.now.as_second() {
-        left if left > 0 => format!("in {}, at {}", span(left), screen.time(at)),
-        _ => "at any moment".to_owned(),
-    };
-    let start = match (eta.early, eta.likely, eta.late) {
-        (Some(early), Some(likely), Some(late)) if early == late => format!("start {}", when(likely)),
-        (Some(early), Some(likely), Some(late)) => {
-            let (early, late) = (screen.time(early), screen.time(late));
-            format!("start {}; earliest {early}, latest {late}", when(likely))
-        }
-        _ => return eta.message.clone(),
-    };
-    format!("{start}{estimated}")
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-    use jiff::tz::TimeZone;
-
-    use super::*;
-
-    #[test]
-    fn an_expected_start_has_its_range_and_age() {
-        let at = |second| Timestamp::from_second(second).ok();
-        let now = at(1_000).expect("a time");
-        let screen = Screen { width: None, terminal: false, now, zone: TimeZone::UTC };
-        let eta = |early, likely, late| EtaRow {
-            early: at(early),
-            likely: at(likely),
-            late: at(late),
-            foretold: at(990).expect("a time"),
-            basis: "TimeLimits".into(),
-            message: "Rests on the time limits of the runs in its way.".into(),
-            place: None,
-        };
-        assert_eq!(
-            start(&eta(1_090, 1_090, 1_090), &screen),
-            "start in 1m30s, at 00:18:10 (estimated 10s ago)"
-        );
-        let range = eta(1_030, 1_090, 1_120);
-        assert_eq!(
-            start(&range, &screen),
-            "start in 1m30s, at 00:18:10; earliest 00:17:10, latest 00:18:40 (estimated 10s ago)"
-        );
-        let unknown =
-            EtaRow { early: None, likely: None, late: None, message: "No estimate: why.".into(), ..range };
-        assert_eq!(start(&unknown, &screen), "No estimate: why.");
-        assert!(start(&eta(999, 999, 999), &screen).starts_with("start at any moment"));
-    }
 }

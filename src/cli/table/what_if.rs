@@ -1,7 +1,5 @@
 //! `sluice what-if`: what would become of a workload.
 
-use jiff::Timestamp;
-
 use crate::cli::grid::{self, Column, Form, Value};
 use crate::cli::screen::Screen;
 use crate::view::{VictimRow, WhatIfRow};
@@ -65,7 +63,9 @@ fn one(row: &WhatIfRow, screen: &Screen) -> String {
     let head = &row.head;
     let mut lines =
         vec![format!("{}/{}, in queue {} of team {}:", head.namespace, head.name, head.queue, head.team)];
-    lines.extend(row.sentences(Timestamp::now()).into_iter().map(|sentence| format!("  {sentence}")));
+    lines.extend(
+        row.sentences(screen.now, &|at| screen.time(at)).into_iter().map(|sentence| format!("  {sentence}")),
+    );
     if !row.victims.is_empty() {
         let columns: Vec<_> = const { &VICTIMS }.iter().collect();
         lines.extend([String::new(), grid::table(&columns, &row.victims, screen, true)]);

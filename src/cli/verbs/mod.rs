@@ -13,13 +13,14 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 
 pub use self::call::Options;
+use self::call::Report;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
+use super::Invalid;
 use super::cluster::{self, Cluster, Page};
 use super::complete;
 use super::queue::Filter;
 use super::target::Target;
-use super::{Invalid, print};
 use crate::api::names;
 use crate::api::question::{ExplainFilter, QuestionSpec};
 use crate::view::WorkloadRow;
@@ -104,50 +105,60 @@ async fn rows_of(cluster: &Cluster, target: &Target) -> anyhow::Result<Page<Work
 
 /// Writes one annotation of each workload, or removes it; then prints what that means.
 fn annotate(
-    options: &Options,
+    (options, action): (&Options, &'static str),
     Workloads { workloads }: &Workloads,
-    key: &str,
-    value: Option<String>,
+    (key, value): (&str, &str),
     meaning: &str,
 ) -> anyhow::Result<()> {
-    cluster::with(&options.cluster, async |cluster| {
-        for row in find(options, &cluster, workloads).await? {
+    acting(options, action, async |cluster, report| {
+        for row in find(options, cluster, workloads).await? {
             let object = Object::of(&row)?;
-            object.annotate(&cluster, options, key, value.as_deref()).await?;
-            print::text(&format!("{} {meaning}\n", object.label()))?;
+            object.annotate(cluster, options, key, Some(value)).await?;
+            report.workload(&object, true, meaning)?;
         }
         Ok(())
+    })
+}
+
+/// Runs a command that acts.
+fn acting(
+    options: &Options,
+    action: &'static str,
+    act: impl AsyncFnOnce(&Cluster, &mut Report) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    cluster::with(&options.cluster, async |cluster| {
+        Report::of(options, action, async |report| act(&cluster, report).await).await
     })
 }
 
 /// `sluice hold`.
 pub fn hold(options: &Options, workloads: &Workloads) -> anyhow::Result<()> {
     let meaning = "is on hold: it keeps its place in the queue, and starts again only after `sluice release`";
-    annotate(options, workloads, names::HOLD, Some("true".to_owned()), meaning)
+    annotate((options, "hold"), workloads, (names::HOLD, "true"), meaning)
 }
 
 /// `sluice release`.
 pub fn release(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
-    cluster::with(&options.cluster, async |cluster| {
-        for row in find(options, &cluster, workloads).await? {
+    acting(options, "release", async |cluster, report| {
+        for row in find(options, cluster, workloads).await? {
             let object = Object::of(&row)?;
             let label = object.label();
-            let annotated = object.has_annotation(&cluster, names::HOLD).await?;
+            let annotated = object.has_annotation(cluster, names::HOLD).await?;
             if annotated {
-                object.annotate(&cluster, options, names::HOLD, None).await?;
+                object.annotate(cluster, options, names::HOLD, None).await?;
             }
             match row.head.reason.as_str() {
                 "HeldByUser" if row.pods == 0 => {
                     anyhow::bail!("{label} asks for no pods, so there is nothing to release; scale it up")
                 }
-                "HeldByUser" => object.resume(&cluster, options).await?,
+                "HeldByUser" => object.resume(cluster, options).await?,
                 _ if !annotated => {
-                    print::text(&format!("{label} is not on hold\n"))?;
+                    report.workload(&object, false, "is not on hold")?;
                     continue;
                 }
                 _ => {}
             }
-            print::text(&format!("{label} is released\n"))?;
+            report.workload(&object, true, "is released")?;
         }
         Ok(())
     })
@@ -157,18 +168,18 @@ pub fn release(options: &Options, Workloads { workloads }: &Workloads) -> anyhow
 pub fn order(options: &Options, order: i32, across_users: bool, workloads: &Workloads) -> anyhow::Result<()> {
     let (key, whose) = if across_users { (names::TEAM_ORDER, "team") } else { (names::ORDER, "user") };
     let meaning = format!("has order {order} among the waiting work of its {whose}");
-    annotate(options, workloads, key, Some(order.to_string()), &meaning)
+    annotate((options, "order"), workloads, (key, &order.to_string()), &meaning)
 }
 
 /// `sluice top`: the order that is one above the highest of the same user's objects of that kind in the namespace.
 pub fn top(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
-    cluster::with(&options.cluster, async |cluster| {
-        for row in find(options, &cluster, workloads).await? {
+    acting(options, "top", async |cluster, report| {
+        for row in find(options, cluster, workloads).await? {
             let object = Object::of(&row)?;
-            let order = object.highest_order(&cluster, row.user.as_deref()).await?.saturating_add(1);
-            object.annotate(&cluster, options, names::ORDER, Some(&order.to_string())).await?;
-            let label = object.label();
-            print::text(&format!("{label} comes first of the waiting work of its user (order {order})\n"))?;
+            let order = object.highest_order(cluster, row.user.as_deref()).await?.saturating_add(1);
+            object.annotate(cluster, options, names::ORDER, Some(&order.to_string())).await?;
+            let meaning = format!("comes first of the waiting work of its user (order {order})");
+            report.workload(&object, true, &meaning)?;
         }
         Ok(())
     })
@@ -176,13 +187,12 @@ pub fn top(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Re
 
 /// `sluice requeue`: at the time of Sluice's clock, since that of the caller may be wrong.
 pub fn requeue(options: &Options, Workloads { workloads }: &Workloads) -> anyhow::Result<()> {
-    cluster::with(&options.cluster, async |cluster| {
+    acting(options, "requeue", async |cluster, report| {
         for word in workloads {
-            let Found { row, at } = found(options, &cluster, word).await?;
+            let Found { row, at } = found(options, cluster, word).await?;
             let object = Object::of(&row)?;
-            object.annotate(&cluster, options, names::REQUEUE, Some(&at.to_string())).await?;
-            let label = object.label();
-            print::text(&format!("{label} is evicted once, and returns to its old place in the queue\n"))?;
+            object.annotate(cluster, options, names::REQUEUE, Some(&at.to_string())).await?;
+            report.workload(&object, true, "is evicted once, and returns to its old place in the queue")?;
         }
         Ok(())
     })
@@ -195,19 +205,20 @@ pub fn cancel(options: &Options, chosen: Chosen) -> anyhow::Result<()> {
         let line = "name the workloads to delete, or choose them with --me, --user, --team, --queue, --state or --selector";
         return Err(Invalid(line.to_owned()).into());
     }
-    cluster::with(&options.cluster, async |cluster| {
+    acting(options, "cancel", async |cluster, report| {
         let rows = if workloads.is_empty() {
-            filter.selected(&cluster, cluster.ask(filter.question(false)).await?).await?
+            filter.selected(cluster, cluster.ask(filter.question(false)).await?).await?
         } else {
-            find(options, &cluster, &workloads).await?
+            find(options, cluster, &workloads).await?
         };
         let objects: Vec<Object> = rows.iter().map(Object::of).collect::<Result<_, _>>()?;
-        let state = |row: &WorkloadRow| row.head.state.to_ascii_lowercase();
-        let lines =
-            objects.iter().zip(&rows).map(|(object, row)| format!("{} ({})\n", object.label(), state(row)));
-        if dry_run || objects.is_empty() {
-            let none = if objects.is_empty() { "no workload is chosen\n" } else { "" };
-            return print::text(&(lines.collect::<String>() + none));
+        let states = rows.iter().map(|row| format!("({})", row.head.state.to_ascii_lowercase()));
+        let mut chosen = objects.iter().zip(states);
+        if objects.is_empty() {
+            return report.note("no workload is chosen");
+        }
+        if dry_run {
+            return chosen.try_for_each(|(object, state)| report.workload(object, false, &state));
         }
         if !yes {
             if !stdin().is_terminal() {
@@ -215,16 +226,18 @@ pub fn cancel(options: &Options, chosen: Chosen) -> anyhow::Result<()> {
                     Invalid("there is no terminal to ask before the deletion; add --yes".to_owned()).into()
                 );
             }
-            write!(stderr(), "{}Delete {}? [y/N] ", lines.collect::<String>(), counted(objects.len()))?;
+            let lines: String =
+                chosen.map(|(object, state)| format!("{} {state}\n", object.label())).collect();
+            write!(stderr(), "{lines}Delete {}? [y/N] ", counted(objects.len()))?;
             let mut answer = String::new();
             stdin().read_line(&mut answer)?;
             if !matches!(answer.trim(), "y" | "Y" | "yes") {
-                return print::text("nothing is deleted\n");
+                return report.note("nothing is deleted");
             }
         }
-        for object in objects {
-            object.delete(&cluster, options).await?;
-            print::text(&format!("{} is deleted\n", object.label()))?;
+        for object in &objects {
+            object.delete(cluster, options).await?;
+            report.workload(object, true, "is deleted")?;
         }
         Ok(())
     })
@@ -242,9 +255,10 @@ pub fn wait(
     timeout: Option<Duration>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    cluster::with(&options.cluster, async |cluster| {
-        for row in find(options, &cluster, workloads).await? {
-            let label = Object::of(&row)?.label();
+    acting(options, "wait", async |cluster, report| {
+        for row in find(options, cluster, workloads).await? {
+            let object = Object::of(&row)?;
+            let label = object.label();
             let target = Target::read(
                 &[format!("{}/{}", row.kind, row.head.name)],
                 Some(&row.head.namespace),
@@ -252,11 +266,11 @@ pub fn wait(
             )?;
             let mut said = String::new();
             loop {
-                let now = rows_of(&cluster, &target).await?.rows.into_iter().find(|one| one.kind == row.kind);
+                let now = rows_of(cluster, &target).await?.rows.into_iter().find(|one| one.kind == row.kind);
                 let state = now.as_ref().map_or("Finished", |now| &now.head.state);
                 if state == "Finished" || until == Until::Start && state == "Running" {
                     let done = if state == "Finished" { "has ended" } else { "runs" };
-                    print::text(&format!("{label} {done}\n"))?;
+                    report.workload(&object, true, done)?;
                     break;
                 }
                 if let Some(now) = now.filter(|now| now.head.message != said) {

@@ -15,8 +15,10 @@ use crate::view::WorkloadRow;
 #[derive(Clone, Debug)]
 pub struct Object {
     resource: ApiResource,
-    namespace: String,
-    name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// Whether the name is that of a group of pods.
     group: bool,
 }
@@ -36,6 +38,11 @@ impl Object {
     pub fn label(&self) -> String {
         let kind = if self.group { "pod group".to_owned() } else { self.resource.kind.to_ascii_lowercase() };
         format!("{kind} {}/{}", self.namespace, self.name)
+    }
+
+    /// Its kind, `PodGroup` for the pods of a group.
+    pub fn kind(&self) -> String {
+        if self.group { "PodGroup".to_owned() } else { self.resource.kind.clone() }
     }
 
     fn api(&self, cluster: &Cluster) -> Api<DynamicObject> {

@@ -4,10 +4,10 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::call::{Options, tell};
+use super::call::{Options, Report, tell};
 use crate::api::team::Team;
 use crate::cli::resources::refused;
-use crate::cli::{cluster, complete, print};
+use crate::cli::{cluster, complete};
 
 /// A queue.
 #[derive(Clone, Debug, clap::Args)]
@@ -36,15 +36,20 @@ pub fn pause(options: &Options, queue: &QueueArgument, paused: Paused) -> anyhow
         Paused::Hold => ("Hold", "is paused: nothing of it starts, and what runs goes on"),
         Paused::Drain => ("Drain", "is drained: nothing of it starts, and what may be preempted is evicted"),
     };
-    write(options, queue, value, meaning)
+    write((options, "pause"), queue, value, meaning)
 }
 
 /// `sluice resume`.
 pub fn resume(options: &Options, queue: &QueueArgument) -> anyhow::Result<()> {
-    write(options, queue, "", "is open again")
+    write((options, "resume"), queue, "", "is open again")
 }
 
-fn write(options: &Options, asked: &QueueArgument, value: &str, meaning: &str) -> anyhow::Result<()> {
+fn write(
+    (options, action): (&Options, &'static str),
+    asked: &QueueArgument,
+    value: &str,
+    meaning: &str,
+) -> anyhow::Result<()> {
     let QueueArgument { team, queue } = asked;
     cluster::with(&options.cluster, async |cluster| {
         let label = format!("team {team}");
@@ -78,9 +83,9 @@ fn write(options: &Options, asked: &QueueArgument, value: &str, meaning: &str) -
         let patch: json_patch::Patch = serde_json::from_value(json!(changes))?;
         let patched = teams.patch(team, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
         patched.map_err(|error| refused(&label, error))?;
-        for (_, name) in chosen {
-            print::text(&format!("queue {name} of {label} {meaning}\n"))?;
-        }
-        Ok(())
+        Report::of(options, action, async |report| {
+            chosen.iter().try_for_each(|(_, name)| report.queue(team, name, meaning))
+        })
+        .await
     })
 }

@@ -14,11 +14,12 @@ pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
     match &info.phase {
         Phase::Hold => Some(held(&info.workload)),
         Phase::Finished => at(State::Finished, Reason::Finished, "Has ended.".to_owned()),
-        Phase::Stopping(_) | Phase::Leaving { .. } => at(
-            State::Evicting,
-            Reason::Evicted,
-            format!("Stopping: {} of its pods still hold their capacity.", info.usage.pods),
-        ),
+        Phase::Leaving { .. } if info.workload.hold => {
+            at(State::Held, Reason::HeldByUser, format!("On hold by its user; {}.", stopping(info)))
+        }
+        Phase::Stopping(_) | Phase::Leaving { .. } => {
+            at(State::Evicting, Reason::Evicted, format!("Stopping: {}.", stopping(info)))
+        }
         Phase::Starting(admission) | Phase::Running(admission) | Phase::Resizing { to: admission, .. } => {
             Some(running(scheduler, info, admission))
         }
@@ -104,6 +105,15 @@ fn held(workload: &Workload) -> Verdict {
             let message = format!("On hold: {why}.");
             Verdict { state: State::Held, reason: Reason::HeldByUser, message }
         }
+    }
+}
+
+/// What is left of a run that ends.
+fn stopping(info: &WorkloadInfo) -> String {
+    match info.usage.pods {
+        0 => "its pods have gone".to_owned(),
+        1 => "1 of its pods still holds its capacity".to_owned(),
+        pods => format!("{pods} of its pods still hold their capacity"),
     }
 }
 

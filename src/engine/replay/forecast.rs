@@ -467,16 +467,15 @@ pub fn what_if_told(
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Prospect {
     let mut submitted = Submission::new(engine.clone(), workload, now, &mut || go_on(Case::Late));
-    submitted.with_arrivals = true;
-    let mut prospect = submitted.foretold(bounds, go_on);
-    prospect.eta = corrections.told(prospect.eta, now);
-    prospect
+    submitted.told(bounds, corrections, go_on)
 }
 
 /// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
 pub struct Submission {
     /// The engine with the workload, before any decision.
     with: Engine,
+    /// The same once everything that is decided at once has been decided.
+    decided: Run,
     id: WorkloadId,
     now: Time,
     place: Option<PlaceView>,
@@ -511,7 +510,13 @@ impl Submission {
         let rests = run.settle_while(&mut on, go_on).is_ok_and(|rests| rests);
         let verdict = run.engine().verdict(&id).filter(|_| rests);
         let place = with.places().remove(&id);
-        Self { with, id, now, place, verdict, admission, displaced, with_arrivals: false }
+        Self { with, decided: run, id, now, place, verdict, admission, displaced, with_arrivals: false }
+    }
+
+    /// The engine once the workload has its decision, for what is submitted after it.
+    #[must_use]
+    pub fn decided(&self) -> &Engine {
+        self.decided.engine()
     }
 
     /// The engine with the workload, before any decision.
@@ -540,6 +545,14 @@ impl Submission {
     #[must_use]
     pub fn starts_at_once(&self) -> bool {
         self.verdict.is_some() && self.admission.is_some()
+    }
+
+    /// The same with the expected start as it is told: see [`foretell`].
+    pub fn told(&mut self, bounds: Bounds, corrections: &Corrections, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
+        self.with_arrivals = true;
+        let mut prospect = self.foretold(bounds, go_on);
+        prospect.eta = corrections.told(prospect.eta, self.now);
+        prospect
     }
 
     /// The same with the expected start, as far as the three plays get while `go_on` allows each further plan.

@@ -157,6 +157,12 @@ impl Cluster {
         &self.directory
     }
 
+    /// The program that runs the control plane; its subcommand `kubectl` is the real one.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// A directory for files that belong to this cluster but not to its control plane.
     pub fn scratch(&self) -> Result<PathBuf> {
         let scratch = self.directory.with_extension("sluice");

@@ -147,7 +147,9 @@ impl Reading<'_> {
             .find(|condition| ends(condition) && condition.type_.starts_with("Fail"))
             .map(|condition| condition.reason.as_str().into());
         facts.whole_device = whole_device;
-        let common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
+        let mut common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
+        // Sluice marks what it evicts; without the mark its user has suspended it.
+        common.hold |= matches!(self.state, Observed::Leaving { .. }) && !self.marks.held;
         let pools = common.pools.len() as u64;
         let counts = Counts { pools, plain_fraction, ..self.counts(user_affinity.as_deref()) };
         let claims =
