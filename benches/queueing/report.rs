@@ -181,7 +181,8 @@ impl Report {
 
     /// Writes how good the forecasts were to `target/bench-queueing-forecasts.csv`.
     fn write_forecasts(&self) -> Result<()> {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-queueing-forecasts.csv");
+        let path =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-queueing-forecasts.csv");
         let context = || format!("cannot write {}", path.display());
         let mut writer = csv::Writer::from_path(&path).with_context(context)?;
         writer.write_record([
@@ -254,15 +255,7 @@ fn main_table(section: &Section) -> Table {
 fn summary(section: &Section, goals: &Goals) -> Table {
     let mut table = markdown();
     let heading = format!("{}: {}", goals.title, section.size);
-    table.set_header([
-        heading.as_str(),
-        "mean wait s",
-        "p99",
-        "by GPUs",
-        "evictions",
-        "GPU-h lost",
-        "worse",
-    ]);
+    table.set_header([heading.as_str(), "mean wait s", "p99", "by GPUs", "evictions", "GPU-h lost", "worse"]);
     for row in &section.rows {
         let f = &row.figures;
         table.add_row([

@@ -14,8 +14,8 @@ use sluice_engine::replay::forecast::{self, Bounds, Eta};
 use sluice_engine::replay::{Happening, Life, Run as Play};
 use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
-    DEFAULT_POOL, Event, FairShareWindow, Node, Observed, PodShape, Queue, Quota, Settings, Team, Time, Workload,
-    WorkloadId,
+    DEFAULT_POOL, Event, FairShareWindow, Node, Observed, PodShape, Queue, Quota, Settings, Team, Time,
+    Workload, WorkloadId,
 };
 
 use super::literature::Literature;
@@ -170,13 +170,14 @@ impl Log {
             Happening::Admitted { .. } => {
                 self.starts[job] = now;
                 let expected = self.expected.remove(&job).unwrap_or_default();
-                let predicted = expected.into_iter().filter_map(|Expected { asked, by, eta, at_submission }| {
-                    let seconds = |time: Time| time.0 / 1000;
-                    let within = eta.early.is_some_and(|early| seconds(early) <= now)
-                        && eta.late.is_none_or(|late| now <= seconds(late));
-                    let error = (now - seconds(eta.likely?)).abs();
-                    Some(Predicted { by, error, left: now - asked, within, at_submission })
-                });
+                let predicted =
+                    expected.into_iter().filter_map(|Expected { asked, by, eta, at_submission }| {
+                        let seconds = |time: Time| time.0 / 1000;
+                        let within = eta.early.is_some_and(|early| seconds(early) <= now)
+                            && eta.late.is_none_or(|late| now <= seconds(late));
+                        let error = (now - seconds(eta.likely?)).abs();
+                        Some(Predicted { by, error, left: now - asked, within, at_submission })
+                    });
                 self.outcome.predicted.extend(predicted);
             }
             Happening::Evicted { .. } => {

@@ -50,7 +50,11 @@ pub fn read(team: &str, status: &TeamStatus) -> Option<RunLengths> {
 pub fn moved(before: &TeamStatus, now: &TeamStatus) -> bool {
     type Key<'a> = (Option<&'a str>, Option<i64>);
     fn by_class(status: &TeamStatus) -> BTreeMap<Key<'_>, &RunLength> {
-        status.run_lengths.iter().map(|class| ((class.queue.as_deref(), class.milli_devices), class)).collect()
+        status
+            .run_lengths
+            .iter()
+            .map(|class| ((class.queue.as_deref(), class.milli_devices), class))
+            .collect()
     }
     let (was, is) = (by_class(before), by_class(now));
     was.len() != is.len()

@@ -91,7 +91,15 @@ impl Forecaster {
         let permits = |count| Arc::new(Semaphore::new(count));
         let newest = watch::Sender::new(None);
         let calibration = Arc::default();
-        Self { asker, newest, calibration, forecasts: permits(1), what_ifs: permits(1), asked: permits(2), stop }
+        Self {
+            asker,
+            newest,
+            calibration,
+            forecasts: permits(1),
+            what_ifs: permits(1),
+            asked: permits(2),
+            stop,
+        }
     }
 
     /// Fills in the expected start of each waiting workload.

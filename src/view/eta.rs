@@ -10,18 +10,18 @@ use crate::engine::replay::forecast::Eta;
 use crate::engine::replay::grounds::Grounds;
 use crate::engine::types::{PlaceView, Time, WorkloadId};
 
-/// The expected start of a waiting workload, if no other workload is submitted: all three times, or none of them where
-/// nothing bounds it.
+/// The expected start of a waiting workload: all three times, or none of them where nothing bounds it. Earlier forecasts and
+/// their outcomes correct them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtaRow {
     /// With runs of the usual length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub likely: Option<Timestamp>,
-    /// The earliest start, with short runs.
+    /// The earliest start, with short runs and if no other workload is submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<Timestamp>,
-    /// The latest start, with long runs.
+    /// The latest start, with long runs and if the submissions of the last day come again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Timestamp>,
     /// When the forecast was made.

@@ -487,6 +487,9 @@ pub struct RunRow {
     /// Whether a time limit ends it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub limited: bool,
+    /// What the end rests on, in one sentence: how many runs, and what they have in common with this one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub basis: String,
     /// Pods by node of a run to come; empty where they are on more than 64 nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, u32>,
@@ -500,13 +503,13 @@ impl RunRow {
     #[must_use]
     pub fn to_come(run: &ExpectedRun) -> Self {
         let nodes = nodes_of(Some(&run.admission).filter(|admission| admission.nodes.len() <= MOST_NODES));
-        Self { likely_end: run.end.map(second), nodes, ..Self::default() }
+        Self { likely_end: run.end.map(second), nodes, basis: run.sentence.clone(), ..Self::default() }
     }
 
     fn going_on(end: RunEnd) -> Self {
-        let RunEnd { likely, latest, limited } = end;
+        let RunEnd { likely, latest, limited, sentence: basis, .. } = end;
         let [likely_end, latest_end] = [likely, latest].map(|end| Some(second(end)));
-        Self { likely_end, latest_end, limited, ..Self::default() }
+        Self { likely_end, latest_end, limited, basis, ..Self::default() }
     }
 }
 

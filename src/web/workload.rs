@@ -130,6 +130,7 @@ fn draw(context: &Context, row: &WorkloadRow, events: &[Event], accelerators: &A
                         ", at the latest " (when(latest, now))
                     }
                     @if row.run.as_ref().is_some_and(|run| run.limited) { " (time limit)" }
+                    @if let Some(basis) = row.run.as_ref().map(|run| &run.basis).filter(|basis| !basis.is_empty()) { ". " (basis) }
                 }
             }
             @if let Some(pool) = &row.pool { dt { "Pool" } dd { (pool) @if row.borrowed { ", borrowed" } @else { ", within the guarantee" } } }

@@ -29,6 +29,7 @@ mod purity;
 mod quota_reservations;
 mod ready;
 mod reservations;
+mod run_lengths;
 mod shrunk;
 mod sizes;
 mod time;

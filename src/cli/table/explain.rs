@@ -41,6 +41,14 @@ fn one(row: &WorkloadRow, screen: &Screen) -> String {
         let kind = if row.borrowed { "on borrowed quota" } else { "within guarantee" };
         lines.push(format!("  Admitted    {}, then {kind}", ago(admitted)));
     }
+    if let Some(run) = row.run.as_ref().filter(|_| row.admitted.is_some()) {
+        let latest = run.latest_end.filter(|latest| Some(*latest) != run.likely_end);
+        let latest = latest.map_or_else(String::new, |latest| format!("; latest {}", screen.time(latest)));
+        lines.extend(run.likely_end.map(|end| format!("  Ends        {}{latest}", screen.time(end))));
+        if run.likely_end.is_some() && !run.basis.is_empty() {
+            lines.push(format!("              {}", run.basis));
+        }
+    }
     lines.extend(row.pool.as_ref().map(|pool| format!("  Pool        {pool}")));
     lines.extend(row.nodes.iter().map(|(node, count)| format!("  Node        {node} ({})", pods(*count))));
     lines.join("\n")

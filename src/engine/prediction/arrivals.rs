@@ -56,7 +56,8 @@ impl Arrivals {
     #[must_use]
     pub fn to_come(&self, run_times: &RunTimes, now: Time, ahead: Duration, most: usize) -> Vec<ToCome> {
         // Where a day has more submissions than are kept, those that are kept span less.
-        let oldest = self.known.first_key_value().map(|((at, _), _)| *at).filter(|_| self.known.len() == MOST);
+        let oldest =
+            self.known.first_key_value().map(|((at, _), _)| *at).filter(|_| self.known.len() == MOST);
         let span = oldest.map_or(DAY, |oldest| now.since(oldest).min(DAY)).max(Duration::from_secs(1));
         let recent = self.known.iter().filter(|((at, _), _)| *at <= now && now.since(*at) < span);
         let mut likely: Vec<(u128, &(Time, WorkloadId), &Arrival, Length)> = recent

@@ -58,7 +58,15 @@ impl Length {
     #[must_use]
     pub fn exactly(length: Duration) -> Self {
         let tenths = [length; 10];
-        Self { early: length, likely: length, late: length, tenths, runs: 0, limited: false, like: Likeness::Size }
+        Self {
+            early: length,
+            likely: length,
+            late: length,
+            tenths,
+            runs: 0,
+            limited: false,
+            like: Likeness::Size,
+        }
     }
 
     /// Whether the late end is reliable enough for a reservation: there are enough similar runs, and their first
@@ -162,7 +170,11 @@ impl RunTimes {
     #[must_use]
     pub fn length(&self, state: &ClusterState, info: &WorkloadInfo, elapsed: Duration) -> Option<Length> {
         let classes = classes(state, info);
-        length(limit(state, info), elapsed, classes.iter().map(|class| (self.decisive(class), Likeness::Size)))
+        length(
+            limit(state, info),
+            elapsed,
+            classes.iter().map(|class| (self.decisive(class), Likeness::Size)),
+        )
     }
 
     /// The same, by runs of the same team, queue and number of devices alone.
@@ -179,7 +191,12 @@ impl RunTimes {
 
     /// The length that people are told; no decision rests on it.
     #[must_use]
-    pub fn told_length(&self, state: &ClusterState, info: &WorkloadInfo, elapsed: Duration) -> Option<Length> {
+    pub fn told_length(
+        &self,
+        state: &ClusterState,
+        info: &WorkloadInfo,
+        elapsed: Duration,
+    ) -> Option<Length> {
         let [class, ..] = classes(state, info);
         let told = told_classes(state, info).into_iter().map(|(class, like)| (self.told.get(&class), like));
         // After a restart the status may know more runs than there are objects.
@@ -222,10 +239,8 @@ impl RunTimes {
         for of in lengths.classes.iter().take(MOST_OF_TEAM) {
             let (queue, devices) = (of.queue.clone(), of.devices);
             let class = Class { team: lengths.team.clone(), queue, devices, ..Class::default() };
-            let samples = (
-                Sample::of_quantiles(of.runs, &of.lengths),
-                Sample::of_quantiles(of.limited, &of.fractions),
-            );
+            let samples =
+                (Sample::of_quantiles(of.runs, &of.lengths), Sample::of_quantiles(of.limited, &of.fractions));
             classes.set(class, samples, MOST_OF_TEAM);
         }
         if adopt {
@@ -296,11 +311,7 @@ fn classes(state: &ClusterState, info: &WorkloadInfo) -> [Class; 3] {
     let devices = total.nonzero().filter(|(index, _)| state.resources.is_device(*index)).map(|(_, m)| m);
     let devices = Some(devices.fold(0, i64::saturating_add));
     let none = Class { team, ..Class::default() };
-    [
-        Class { queue: queue.clone(), devices, ..none.clone() },
-        Class { queue, ..none.clone() },
-        none,
-    ]
+    [Class { queue: queue.clone(), devices, ..none.clone() }, Class { queue, ..none.clone() }, none]
 }
 
 /// The classes from which people are told, the closest first: runs of the same user, name and size, of the same user and

@@ -81,7 +81,10 @@ impl Timeline {
         let ids: Vec<WorkloadId> = self.known.keys().filter(|id| of_team(id).is_some()).cloned().collect();
         for id in &ids {
             if let (Some(info), Some(known)) = (of_team(id), self.known.get(id).copied()) {
-                self.set(id, Record { end: expected(state, run_times, info, &known, Duration::ZERO), ..known });
+                self.set(
+                    id,
+                    Record { end: expected(state, run_times, info, &known, Duration::ZERO), ..known },
+                );
             }
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::engine::Engine;
-use crate::replay::forecast::Eta;
+use crate::replay::play::Eta;
 use crate::types::{Time, WorkloadId};
 
 /// The number of bands of foretold waits.
@@ -92,12 +92,16 @@ impl Calibration {
     pub fn corrections(&self, now: Time) -> Corrections {
         let mut all: BTreeMap<Group, Vec<u64>> =
             self.quotients.iter().map(|(group, kept)| (*group, kept.iter().copied().collect())).collect();
-        for promise in self.open.values().flatten().filter(|promise| foretold(now, promise.asked) > promise.wait) {
+        for promise in
+            self.open.values().flatten().filter(|promise| foretold(now, promise.asked) > promise.wait)
+        {
             for group in groups(promise.band) {
                 all.entry(group).or_default().push(quotient(promise, now));
             }
         }
-        Corrections(all.into_iter().map(|(group, mut quotients)| (group, quantiles(&mut quotients))).collect())
+        Corrections(
+            all.into_iter().map(|(group, mut quotients)| (group, quantiles(&mut quotients))).collect(),
+        )
     }
 }
 

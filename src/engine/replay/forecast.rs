@@ -3,55 +3,26 @@
 //!
 //! A copy of the engine is played forward three times: with short, usual and long runs (see
 //! [`crate::prediction::run_times`]). What people are told rests besides on the submissions of the last day, which come
-//! again in the play with long runs, and on how earlier forecasts came true ([`crate::replay::calibration`]). A run is bounded by its time limit, or by
-//! runs of the same team, queue and size that have ended; a run without either goes on for ever. A workload has an
-//! estimate only if it starts in all three plays, so that something bounds it, and the estimate says what it rests on
-//! (law 14). The answer for the others names the run without a known end.
+//! again in the play with long runs, and on how earlier forecasts came true ([`crate::replay::calibration`]). A run is
+//! bounded by its time limit, or by runs of the same team, queue and size that have ended; a run without either goes on
+//! for ever. A workload has an estimate only if it starts in all three plays, so that something bounds it, and the estimate
+//! says what it rests on (law 14). The answer for the others names the run without a known end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::prediction::Prediction;
-use crate::prediction::arrivals::ToCome;
-use crate::prediction::run_times::{Length, Manner};
+use crate::prediction::run_times::Length;
 use crate::prediction::timeline;
 use crate::replay::calibration::{Calibration, Corrections};
-use crate::replay::grounds::{Basis, Endless, Grounds, Ledger, Unbounded};
-use crate::replay::{Happening, Life, NeverSettles, Run};
-use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Event, PlaceView, Time, Verdict, Workload, WorkloadId};
+use crate::replay::grounds::{self, Basis, Grounds, Unbounded};
+use crate::replay::play::{Play, Played, Start, Victim};
+use crate::replay::{Happening, Run};
+use crate::scheduler::Scheduler;
+use crate::state::workload::Phase;
+use crate::types::{Admission, Event, Likeness, PlaceView, Time, Verdict, Workload, WorkloadId};
 
-/// How far a forecast looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// The most instants at which something happens.
-    pub steps: u32,
-    /// The most starts of waiting workloads.
-    pub starts: usize,
-    /// The farthest time ahead; a budget of a quarter is full again within 92 days.
-    pub ahead: Duration,
-}
-
-/// The most submissions of a day that are taken to come again.
-const MOST_TO_COME: usize = 128;
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { steps: 5_000, starts: 1_000, ahead: Duration::from_secs(100 * 24 * 3600) }
-    }
-}
-
-/// When a workload is expected to start: all three times, or none when its start cannot be bounded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Eta {
-    /// If runs are short; the earliest of the three otherwise.
-    pub early: Option<Time>,
-    /// If runs are as usual.
-    pub likely: Option<Time>,
-    /// If runs are long; the latest of the three otherwise.
-    pub late: Option<Time>,
-}
+pub use crate::replay::play::{Bounds, Case, Eta, Fate};
 
 /// A run that is expected, if runs are as usual.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +31,12 @@ pub struct ExpectedRun {
     pub admission: Admission,
     /// Its end, where a limit or earlier runs of its kind bound it.
     pub end: Option<Time>,
+    /// What the end rests on, in one sentence; empty without an end.
+    pub sentence: String,
 }
 
 /// The expected end of a workload that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunEnd {
     /// If runs are as usual.
     pub likely: Time,
@@ -71,6 +44,10 @@ pub struct RunEnd {
     pub latest: Time,
     /// Whether a time limit ends it.
     pub limited: bool,
+    /// What the runs behind the estimate have in common with it.
+    pub like: Likeness,
+    /// What the end rests on, in one sentence.
+    pub sentence: String,
 }
 
 /// The expected starts of waiting workloads.
@@ -109,245 +86,6 @@ pub struct Prospect {
     pub cut: bool,
 }
 
-/// What becomes of a victim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fate {
-    /// The number of pods that it keeps; `None` when it is evicted.
-    pub keeps: Option<u32>,
-    /// The number of pods that it loses.
-    pub pods: u32,
-    /// The work that these had done since they started or last saved it, summed over pods.
-    pub lost: Duration,
-    /// When an evicted one would start again, if runs are as usual.
-    pub back: Option<Time>,
-}
-
-/// A victim that was evicted or shrunk for a preemptor.
-struct Victim {
-    id: WorkloadId,
-    preemptor: WorkloadId,
-    fate: Fate,
-}
-
-/// How long runs are taken to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
-    /// Short.
-    Early,
-    /// As usual.
-    Likely,
-    /// Long.
-    Late,
-}
-
-impl Case {
-    const ALL: [Self; 3] = [Self::Early, Self::Likely, Self::Late];
-
-    /// The length of the run with this number among similar ones.
-    fn of(self, length: Length, number: usize) -> Duration {
-        match self {
-            Self::Early => length.early,
-            Self::Likely => length.usual(number),
-            Self::Late => length.late,
-        }
-    }
-}
-
-/// The start of a workload in a play.
-struct Start {
-    at: Time,
-    admission: Admission,
-    basis: Basis,
-    length: Option<Duration>,
-}
-
-/// The length of the run of a workload that has been running for some time.
-type Lengths<'a> = &'a dyn Fn(&Engine, &WorkloadInfo, Duration) -> Option<Length>;
-
-/// A copy of an engine that is played forward.
-struct Play {
-    run: Run,
-    began: Time,
-    /// Waiting workloads that have not started yet, with the length of their run.
-    waiting: BTreeMap<WorkloadId, Option<Duration>>,
-    starts: BTreeMap<WorkloadId, Start>,
-    ledger: Ledger,
-    /// The number of pods of each workload that runs.
-    sizes: BTreeMap<WorkloadId, u32>,
-    /// Victims that were evicted or shrunk, each with its preemptor.
-    displaced: Vec<Victim>,
-    cut: bool,
-    /// Submissions to come, the next first.
-    to_come: VecDeque<ToCome>,
-    case: Case,
-}
-
-impl Play {
-    fn new(engine: Engine, now: Time, case: Case) -> Self {
-        Self::with_lengths(engine, now, case, &|engine, info, elapsed| {
-            let run_times = &engine.scheduler.prediction.run_times;
-            run_times.told_length(&engine.scheduler.state, info, elapsed)
-        })
-    }
-
-    /// A play in which the lengths of runs are given.
-    fn with_lengths(engine: Engine, now: Time, case: Case, lengths: Lengths<'_>) -> Self {
-        let (mut lives, mut ledger) = (Vec::new(), Ledger::default());
-        let (mut waiting, mut sizes, mut similar) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
-            let admission = timeline::running_admission(info);
-            sizes.extend(admission.map(|admission| (info.workload.id.clone(), admission.pods)));
-            let started = admission.map(|admission| admission.at);
-            let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
-            let length = lengths(&engine, info, elapsed);
-            ledger.enter(&engine, info, length);
-            let class = Manner::of(&engine.scheduler.state, info).class().cloned();
-            let number = similar.entry(class).or_insert(0_usize);
-            let run = length.map(|length| case.of(length, *number));
-            *number += 1;
-            lives.push((info.workload.id.clone(), Life { run, ..Life::default() }));
-            if info.phase == Phase::Pending && info.workload.pods > 0 {
-                waiting.insert(info.workload.id.clone(), run);
-            }
-        }
-        let mut run = Run::new(engine, now);
-        for (id, life) in lives {
-            run.adopt(&id, life);
-        }
-        let (starts, displaced) = (BTreeMap::new(), Vec::new());
-        let to_come = VecDeque::new();
-        Self { run, began: now, waiting, starts, ledger, sizes, displaced, cut: false, to_come, case }
-    }
-
-    /// Lets the submissions of the last day come again, where runs are long: the play for the latest start.
-    fn with_arrivals(mut self, bounds: Bounds) -> Self {
-        if self.case == Case::Late {
-            let Prediction { run_times, arrivals, .. } = &self.run.engine().scheduler.prediction;
-            self.to_come = arrivals.to_come(run_times, self.began, bounds.ahead, MOST_TO_COME).into();
-        }
-        self
-    }
-
-    /// Plays up to an instant; false if `go_on` ended it before the decisions there were complete.
-    fn step(&mut self, to: Time, go_on: &mut dyn FnMut() -> bool) -> Result<bool, NeverSettles> {
-        let Self { began, waiting, starts, ledger, displaced, sizes, .. } = self;
-        let mut on = |at: Time, happening: &Happening| match happening {
-            Happening::Admitted { id, admission, .. } => {
-                let basis = ledger.start(id, admission, at > *began);
-                sizes.insert(id.clone(), admission.pods);
-                if let Some(length) = waiting.remove(id) {
-                    starts.insert(id.clone(), Start { at, admission: admission.clone(), basis, length });
-                }
-                let gone =
-                    displaced.iter_mut().filter(|victim| victim.id == *id && victim.fate.keeps.is_none());
-                gone.for_each(|victim| victim.fate.back = victim.fate.back.or(Some(at)));
-            }
-            Happening::Failed { id, .. } => {
-                waiting.remove(id);
-                ledger.end(id);
-            }
-            Happening::Finished { id, .. } => ledger.end(id),
-            Happening::PodsGone { id } | Happening::PodsLost { id, .. } => ledger.gone(id),
-            Happening::Evicted { id, preemptor, lost, .. } => {
-                ledger.gone(id);
-                let pods = sizes.remove(id).unwrap_or(0);
-                let fate = Fate { keeps: None, pods, lost: *lost, back: None };
-                let victim =
-                    |preemptor: &WorkloadId| Victim { id: id.clone(), preemptor: preemptor.clone(), fate };
-                displaced.extend(preemptor.as_ref().map(victim));
-            }
-            Happening::Resized { id, preemptor, admission, lost, .. } => {
-                ledger.gone(id);
-                let keeps = admission.pods;
-                let pods = sizes.insert(id.clone(), keeps).unwrap_or(keeps).saturating_sub(keeps);
-                let fate = Fate { keeps: Some(keeps), pods, lost: *lost, back: None };
-                let victim =
-                    |preemptor: &WorkloadId| Victim { id: id.clone(), preemptor: preemptor.clone(), fate };
-                displaced.extend(preemptor.as_ref().map(victim));
-            }
-        };
-        self.run.reach(to, &mut on)?;
-        while let Some(next) = self.to_come.pop_front_if(|next| next.at <= to) {
-            let run = Some(self.case.of(next.length, 0));
-            self.run.submit(next.workload, Life { run, ..Life::default() });
-        }
-        self.run.settle_while(&mut on, go_on)
-    }
-
-    /// Plays until the workloads in question have started, nothing more happens, a bound is reached, or `go_on` ends
-    /// it.
-    fn finish(
-        &mut self,
-        now: Time,
-        bounds: Bounds,
-        only: Option<&WorkloadId>,
-        go_on: &mut dyn FnMut() -> bool,
-    ) {
-        let mut steps = 0;
-        while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains_key(id)) {
-            let Some(next) = self.run.next() else { return };
-            let next = self.to_come.front().map_or(next, |to_come| to_come.at.min(next));
-            let in_bounds =
-                steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
-            // Decisions without a fixed point say nothing about starts.
-            if !in_bounds || !go_on() || !self.step(next, go_on).is_ok_and(|rests| rests) {
-                self.cut = true;
-                return;
-            }
-            steps += 1;
-        }
-    }
-}
-
-impl Play {
-    /// Plays on until the victims of a preemptor have started again, as far as the bounds allow.
-    fn see_victims_back(
-        &mut self,
-        preemptor: &WorkloadId,
-        now: Time,
-        bounds: Bounds,
-        go_on: &mut dyn FnMut() -> bool,
-    ) {
-        let is_away = |victim: &Victim| {
-            victim.preemptor == *preemptor && victim.fate.keeps.is_none() && victim.fate.back.is_none()
-        };
-        for _ in 0..bounds.steps {
-            if !self.displaced.iter().any(is_away) {
-                return;
-            }
-            let next = self.run.next().filter(|next| *next <= now.after(bounds.ahead));
-            let Some(next) = next.filter(|_| go_on()) else { return };
-            if !self.step(next, go_on).is_ok_and(|rests| rests) {
-                return;
-            }
-        }
-    }
-}
-
-/// The result of a play.
-struct Played {
-    starts: BTreeMap<WorkloadId, Start>,
-    displaced: Vec<Victim>,
-    cut: bool,
-    /// Why each of these has not started.
-    unbounded: BTreeMap<WorkloadId, Unbounded>,
-}
-
-impl Play {
-    /// Ends the play. Why a workload has not started is looked up in the play with long runs alone, and with `only` for that
-    /// workload alone.
-    fn end(self, case: Case, only: Option<&WorkloadId>) -> Played {
-        let Self { run, waiting, starts, ledger, displaced, cut, .. } = self;
-        let asked = waiting.keys().filter(|id| case == Case::Late && only.is_none_or(|only| only == *id));
-        let endless = if cut { Endless::default() } else { ledger.endless(run.engine()) };
-        let why = |id: &WorkloadId| match cut {
-            true => Unbounded::Cut,
-            false => endless.in_the_way(run.engine(), id),
-        };
-        Played { unbounded: asked.map(|id| (id.clone(), why(id))).collect(), starts, displaced, cut }
-    }
-}
-
 /// The result of three plays for one workload: it has an expected start only if it has started in all of them.
 fn eta(plays: &[Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
     let starts: Vec<&Start> = plays.iter().filter_map(|play| play.starts.get(id)).collect();
@@ -368,16 +106,21 @@ pub fn expected_end(engine: &Engine, id: &WorkloadId, now: Time) -> Option<RunEn
     let run_times = &scheduler.prediction.run_times;
     let length = run_times.told_length(&scheduler.state, info, now.since(started))?;
     let [likely, latest] = [length.likely, length.late].map(|length| started.after(length));
-    Some(RunEnd { likely, latest, limited: length.limited })
+    let Length { limited, like, .. } = length;
+    Some(RunEnd { likely, latest, limited, like, sentence: grounds::of_run(&info.workload, length, true) })
 }
 
 /// The expected start of every waiting workload, if no other workload is submitted.
 pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
-    forecast_of(engine, now, Case::ALL.map(|case| {
-        let mut play = Play::new(engine.clone(), now, case);
-        play.finish(now, bounds, None, &mut || true);
-        play.end(case, None)
-    }))
+    forecast_of(
+        engine,
+        now,
+        Case::ALL.map(|case| {
+            let mut play = Play::new(engine.clone(), now, case);
+            play.finish(now, bounds, None, &mut || true);
+            play.end(case, None)
+        }),
+    )
 }
 
 /// The expected start of every waiting workload as it is told: the submissions of the last day come again, and earlier
@@ -390,17 +133,30 @@ pub fn foretell(
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Forecast {
     calibration.learn(engine);
-    let mut forecast = forecast_of(engine, now, Case::ALL.map(|case| {
-        let mut play = Play::new(engine.clone(), now, case).with_arrivals(bounds);
-        play.finish(now, bounds, None, &mut || go_on(case));
-        play.end(case, None)
-    }));
+    let mut forecast = forecast_of(
+        engine,
+        now,
+        Case::ALL.map(|case| {
+            let mut play = Play::new(engine.clone(), now, case).with_arrivals(bounds);
+            play.finish(now, bounds, None, &mut || go_on(case));
+            play.end(case, None)
+        }),
+    );
     let corrections = calibration.corrections(now);
     for (id, eta) in &mut forecast.etas {
         calibration.remember(id, *eta, now);
         *eta = corrections.told(*eta, now);
     }
     forecast
+}
+
+/// What the length of the run of a waiting workload rests on; empty where it is not known.
+fn length_sentence(engine: &Engine, id: &WorkloadId) -> String {
+    let Scheduler { state, prediction, .. } = &engine.scheduler;
+    let info = state.get(id);
+    let length = info.and_then(|info| prediction.run_times.told_length(state, info, Duration::ZERO));
+    let sentence = info.zip(length).map(|(info, length)| grounds::of_run(&info.workload, length, false));
+    sentence.unwrap_or_default()
 }
 
 /// The start of every waiting workload that starts in a play where each run takes as long as `lengths` says of its workload
@@ -431,7 +187,8 @@ fn forecast_of(engine: &Engine, now: Time, plays: [Played; 3]) -> Forecast {
         let usual = plays[1].starts.get(id).filter(|_| eta.likely.is_some());
         forecast.runs.extend(usual.map(|start| {
             let end = start.length.map(|length| start.at.after(length));
-            (id.clone(), ExpectedRun { admission: start.admission.clone(), end })
+            let admission = start.admission.clone();
+            (id.clone(), ExpectedRun { admission, end, sentence: length_sentence(engine, id) })
         }));
         forecast.etas.insert(id.clone(), eta);
         forecast.grounds.insert(id.clone(), grounds);

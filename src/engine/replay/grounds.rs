@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::fit;
 use crate::engine::Engine;
+use crate::prediction::class;
 use crate::prediction::run_times::{FEWEST, Length};
 use crate::prediction::timeline::running_admission;
 use crate::state::cluster::ClusterState;
 use crate::state::rules;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::TeamId;
-use crate::types::{Admission, DEFAULT_POOL, Likeness, Name, Reason, Time, WorkloadId};
+use crate::types::{Admission, DEFAULT_POOL, Likeness, Name, Reason, Time, Workload, WorkloadId};
 
 /// The most runs without a foreseeable end that are looked at for one waiting workload.
 const MOST_LOOKED_AT: usize = 16;
@@ -85,6 +86,26 @@ impl Basis {
             ),
         }
     }
+}
+
+/// What the expected length of a workload's run rests on, in one sentence.
+#[must_use]
+pub fn of_run(workload: &Workload, length: Length, started: bool) -> String {
+    let Length { runs, limited, like, .. } = length;
+    if runs == 0 {
+        return "Rests on its time limit.".to_owned();
+    }
+    let user = workload.user.as_deref().unwrap_or_default();
+    let class = match like {
+        Likeness::Name => {
+            format!("of user {user} named {}, of the same queue and size", class::pattern(&workload.name))
+        }
+        Likeness::User => format!("of user {user} of the same queue and size"),
+        Likeness::Size => format!("of the same {}", in_common(like)),
+    };
+    let longer = if started { " that took longer than it has so far" } else { "" };
+    let limit = if limited { ", and on its time limit" } else { "" };
+    format!("Rests on the last {runs} runs {class}{longer}{limit}.")
 }
 
 /// The properties that runs share.

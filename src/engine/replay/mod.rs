@@ -21,6 +21,7 @@ pub mod grounds;
 mod item;
 mod life;
 mod place;
+mod play;
 mod stop;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,214 @@
+//! Law 11: who may backfill is told by the run lengths that were last written in the status of the team, before and after a
+//! restart. What people are told rests on finer classes and on what came of earlier forecasts, and decides nothing.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sluice_engine::replay::calibration::Calibration;
+use sluice_engine::replay::forecast::{Bounds, expected_end, forecast, foretell};
+use sluice_engine::types::{Event, Likeness, RunLengths, Workload, WorkloadId};
+
+use super::world::{Phase, World, team};
+
+fn pass(world: &mut World, seconds: u64) {
+    world.now = world.now.after(Duration::from_secs(seconds));
+    world.plan();
+}
+
+fn submit(world: &mut World, gpus: i64) -> WorkloadId {
+    let id = world.submit(&"a".into(), "train", 0, 1, gpus);
+    world.settle_now();
+    id
+}
+
+/// A workload of one pod that runs for so many seconds and is deleted then.
+fn run(world: &mut World, gpus: i64, seconds: u64) {
+    let id = submit(world, gpus);
+    pass(world, seconds);
+    world.end(&id, Phase::Finished);
+    world.settle_now();
+    world.delete(&id);
+    world.settle_now();
+}
+
+fn written(world: &World) -> Vec<RunLengths> {
+    world.engine.run_lengths().collect()
+}
+
+/// Reads the run lengths back from the status.
+fn read(world: &mut World, lengths: &[RunLengths]) {
+    for lengths in lengths {
+        world.engine.apply(Event::RunLengths(lengths.clone()), world.now);
+    }
+}
+
+/// Whether a small workload uses the room that is reserved for a large one, behind a run of three GPUs.
+fn backfills(world: &mut World) -> bool {
+    let small = submit(world, 1);
+    matches!(world.items[&small].phase, Phase::Running(_))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn law_11_who_may_backfill_is_the_same_before_and_after_a_restart(
+        small in prop::collection::vec(20..4_000_u64, 1..8),
+        large in prop::collection::vec(500..4_000_u64, 0..30),
+        later in prop::collection::vec((1..4_i64, 1..4_000_u64), 0..12),
+        elapsed in 0..3_000_u64,
+    ) {
+        let mut world = World::new(&[4], vec![team("a", None, 0, None)]);
+        small.iter().for_each(|seconds| run(&mut world, 1, *seconds));
+        large.iter().for_each(|seconds| run(&mut world, 3, *seconds));
+        let lengths = written(&world);
+        read(&mut world, &lengths);
+        // These end after the write, and their objects are gone before the restart.
+        later.iter().for_each(|(gpus, seconds)| run(&mut world, *gpus, *seconds));
+        submit(&mut world, 3);
+        let owner = submit(&mut world, 4);
+        pass(&mut world, 700 + elapsed);
+        world.settle_now();
+        let mut old = world.engine.clone();
+        world.rebuild();
+        read(&mut world, &lengths);
+        world.plan();
+        prop_assert_eq!(world.engine.reservations(), old.reservations(), "{}", owner);
+        let small = world.submit(&"a".into(), "train", 0, 1, 1);
+        old.apply(Event::WorkloadApplied(world.items[&small].workload.clone()), world.now);
+        let actions = old.plan(world.now).actions;
+        prop_assert_eq!(world.engine.plan(world.now).actions, actions);
+    }
+}
+
+#[test]
+fn law_11_runs_count_for_decisions_once_they_are_written() {
+    let world = |writes: bool| {
+        let mut world = World::new(&[4], vec![team("a", None, 0, None)]);
+        [1_000, 2_000, 3_000, 4_000].iter().for_each(|seconds| run(&mut world, 3, *seconds));
+        let before = written(&world);
+        read(&mut world, &before);
+        (0..4).for_each(|_| run(&mut world, 1, 60));
+        if writes {
+            let now = written(&world);
+            read(&mut world, &now);
+        }
+        submit(&mut world, 3);
+        submit(&mut world, 4);
+        pass(&mut world, 700);
+        world.settle_now();
+        backfills(&mut world)
+    };
+    assert!(world(true));
+    assert!(
+        !world(false),
+        "the status says nothing yet of runs of this size, and those of three GPUs take too long"
+    );
+}
+
+#[test]
+fn law_11_the_summary_is_bounded_and_outlives_a_restart() {
+    let mut world = World::new(&[64], vec![team("a", None, 0, None)]);
+    for gpus in 1..=60 {
+        run(&mut world, gpus, 100);
+    }
+    let lengths = written(&world);
+    assert_eq!(lengths[0].classes.len(), 48);
+    assert!(lengths[0].classes.iter().all(|class| class.lengths.len() <= 21 && class.runs <= 64));
+    world.rebuild();
+    read(&mut world, &lengths);
+    world.plan();
+    assert_eq!(written(&world), lengths);
+}
+
+/// A cluster of one node in which runs of two users and of two names took different times.
+fn of_users() -> World {
+    let mut world = World::new(&[4], vec![team("a", None, 0, None)]);
+    for (user, name, seconds) in [("u", "train", 100), ("u", "eval", 5_000), ("v", "train", 20_000)] {
+        for number in 0..6 {
+            let id = of_user(&mut world, user, &format!("{name}-{number}"));
+            pass(&mut world, seconds);
+            world.end(&id, Phase::Finished);
+            world.settle_now();
+        }
+    }
+    world
+}
+
+fn of_user(world: &mut World, user: &str, name: &str) -> WorkloadId {
+    let id = world.submit(&"a".into(), "train", 0, 1, 4);
+    world.edit(&id, |workload: &mut Workload| {
+        (workload.user, workload.name) = (Some(user.into()), name.into());
+    });
+    world.settle_now();
+    id
+}
+
+#[test]
+fn people_are_told_by_runs_of_the_same_user_and_name() {
+    for (user, name, seconds, like) in [
+        ("u", "train-77", 100, Likeness::Name),
+        ("u", "eval-77", 5_000, Likeness::Name),
+        ("v", "other", 20_000, Likeness::User),
+        ("w", "train-1", 5_000, Likeness::Size),
+    ] {
+        let mut world = of_users();
+        let id = of_user(&mut world, user, name);
+        let end = expected_end(&world.engine, &id, world.now).expect("runs like it have ended");
+        assert_eq!((end.likely.since(world.now).as_secs(), end.like), (seconds, like), "{user} {name}");
+        assert!(
+            end.sentence.contains(match like {
+                Likeness::Name => "runs of user u named",
+                Likeness::User => "runs of user v of the same queue and size",
+                Likeness::Size => "runs of the same team, queue and size",
+            }),
+            "{}",
+            end.sentence
+        );
+    }
+}
+
+#[test]
+fn law_10_what_people_are_told_decides_nothing() {
+    let play = |asks: bool| {
+        let mut world = of_users();
+        let mut calibration = Calibration::default();
+        for number in 0..12 {
+            let user = if number % 2 == 0 { "u" } else { "v" };
+            of_user(&mut world, user, &format!("train-{number}"));
+            if asks {
+                foretell(&world.engine, world.now, Bounds::default(), &mut calibration, &mut |_| true);
+            }
+            pass(&mut world, 700);
+            if let Some(id) = world.running().first().map(|job| job.workload.id.clone()) {
+                world.end(&id, Phase::Finished);
+            }
+            world.settle_now();
+        }
+        world.log
+    };
+    assert_eq!(play(true), play(false));
+}
+
+#[test]
+fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
+    // Two teams: that of the waiting workload borrows; the other one submits work within its guarantee every hour.
+    let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 4, None)]);
+    for _ in 0..30 {
+        let id = world.submit(&"b".into(), "train", 0, 1, 4);
+        world.settle_now();
+        pass(&mut world, 3_000);
+        world.end(&id, Phase::Finished);
+        world.settle_now();
+        pass(&mut world, 100);
+    }
+    world.submit(&"b".into(), "train", 0, 1, 4);
+    world.settle_now();
+    let waiting = submit(&mut world, 4);
+    let bounds = Bounds::default();
+    let plain = forecast(&world.engine, world.now, bounds).etas[&waiting];
+    let told = foretell(&world.engine, world.now, bounds, &mut Calibration::default(), &mut |_| true);
+    let told = told.etas[&waiting];
+    assert_eq!((told.early, told.likely), (plain.early, plain.likely));
+    assert!(told.late > plain.late, "{told:?} {plain:?}");
+}
