@@ -221,7 +221,8 @@ impl Mirror {
     fn team_put(&mut self, name: &Name, before: Option<TeamSeen>) {
         let Some(now) = self.teams.get(name) else { return };
         let past = now.past.clone().filter(|_| before.as_ref().is_none_or(|before| before.past != now.past));
-        let used = now.budget.clone().filter(|_| before.as_ref().is_none_or(|before| before.budget != now.budget));
+        let used =
+            now.budget.clone().filter(|_| before.as_ref().is_none_or(|before| before.budget != now.budget));
         let spec = |seen: &TeamSeen| TeamSeen { past: None, budget: None, version: 0, ..seen.clone() };
         if before.as_ref().map(spec) != Some(spec(now)) {
             self.directory_changed = true;
