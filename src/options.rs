@@ -36,6 +36,7 @@ impl SchedulingOptions {
             usage_half_life: self.usage_half_life,
             defragmentation: self.defragment_every.map(|every| Defragmentation { every, most_lost }),
             unreachable_after: self.unreachable_after,
+            ..Settings::default()
         }
     }
 }
@@ -171,6 +172,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let expected = Settings {
             unreachable_after: Duration::from_secs(300),
+            calendar: crate::engine::types::Time(0),
             usage_half_life: Some(seconds(43_200)),
             defragmentation: Some(Defragmentation { every: seconds(900), most_lost: seconds(1_800) }),
         };

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use super::node_pool::NodePool;
 use super::team::{
-    BudgetPeriod, OnExhausted, OnMaxWait, OnPodLoss, OnUnreachable, Paused, Quantities, Team, TeamBudget, TeamQueue, TeamQuota,
+    BudgetPeriod, OnExhausted, OnMaxWait, OnPodLoss, OnUnreachable, Paused, Quantities, Team, TeamBudget,
+    TeamQueue, TeamQuota,
 };
 use super::values::{duration, is_dns_label};
 use crate::engine::types;

@@ -35,9 +35,10 @@ pub struct Endpoint {
     #[serde(default)]
     pub form: Form,
     /// The transitions to send. Started, Evicted. Failed: Sluice failed it by a rule of its queue, or it can never start as
-    /// it is. WaitingTooLong: it has waited for longer than waitingLongerThan.
+    /// it is. WaitingTooLong: it has waited for longer than waitingLongerThan. Budget: 80 % or all of the budget of the team is
+    /// used, whatever queues and users are named.
     // Not `on`: kubectl reads YAML 1.1, in which that key means `true`.
-    #[schemars(length(min = 1, max = 4), extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(min = 1, max = 5), extend("x-kubernetes-list-type" = "set"))]
     pub transitions: Vec<Transition>,
     /// The wait after which WaitingTooLong is sent, e.g. 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +64,7 @@ pub enum Form {
     Slack,
 }
 
-/// A transition of a workload.
+/// A transition of a workload, or of the budget of a team.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Transition {
     /// It was admitted.
@@ -74,6 +75,8 @@ pub enum Transition {
     Failed,
     /// It has waited for longer than the endpoint wants.
     WaitingTooLong,
+    /// Of the budget of the team, 80 % or all is used.
+    Budget,
 }
 
 impl Transition {
@@ -85,6 +88,7 @@ impl Transition {
             Self::Evicted => "Evicted",
             Self::Failed => "Failed",
             Self::WaitingTooLong => "WaitingTooLong",
+            Self::Budget => "Budget",
         }
     }
 }

@@ -8,6 +8,8 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Invalid, print, table};
+use crate::api::record::time;
+use crate::engine::types::{Settings, Time};
 use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::simulate::{self, Error, Outcome, Progress, Snapshot};
@@ -34,6 +36,11 @@ pub struct Options {
     /// Simulated time at which to stop, e.g. 1h30m; default: when nothing more can happen.
     #[arg(long, value_name = "TIME", value_parser = crate::api::values::duration)]
     until: Option<Duration>,
+    /// Time of the calendar at which the scenario begins, for the periods of budgets, e.g. 2026-11-25T08:00:00Z. A snapshot begins
+    /// when it was taken.
+    #[arg(long, value_name = "TIME", value_parser = calendar, conflicts_with = "snapshot",
+        default_value = "1970-01-01T00:00:00Z")]
+    date: Time,
     /// Output format.
     #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
     output: print::Output,
@@ -54,6 +61,16 @@ pub struct Options {
     accelerators: AcceleratorOptions,
 }
 
+/// Reads `--date`.
+///
+/// # Errors
+/// A sentence for the user.
+fn calendar(text: &str) -> Result<Time, String> {
+    let at: jiff::Timestamp =
+        text.parse().map_err(|_| "expected a time in UTC such as 2026-11-25T08:00:00Z".to_owned())?;
+    Ok(time(at))
+}
+
 /// Plays the scenario and prints the outcome.
 ///
 /// # Errors
@@ -65,7 +82,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         until: options.until,
         events: options.events,
         timeline: options.report.is_some(),
-        settings: options.scheduling.settings(),
+        settings: Settings { calendar: options.date, ..options.scheduling.settings() },
         caps: options.caps.caps(),
         accelerators: options.accelerators.accelerators(),
     };

@@ -1,6 +1,7 @@
 //! The adapters to the API server: watches, caches and writes.
 
 pub mod actuator;
+pub mod budget;
 pub mod call;
 pub mod catch_up;
 pub mod clock;

@@ -14,12 +14,13 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::budget;
 use super::events::{Notice, Notices};
 use super::run_lengths;
 use super::usage::lines;
 use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
-use crate::api::team::{self, BudgetStatus, PoolUsage, Quantities, Team, TeamStatus};
+use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
 use crate::engine::types::BudgetView;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Name, RunLengths};
@@ -95,21 +96,7 @@ impl Statuses {
                 self.teams.get(name).map_or((0, None), |(last, before)| (*last, Some(before)));
             let mut status = team_status(name, *generation, fault.as_ref(), report, before, &now);
             run_lengths::fill_in(&mut status, report.run_lengths.get(name.as_str()), &now);
-            if let Some(before) = before {
-                if !occasion.writes_decayed(before, &status) {
-                    keep_decayed(&mut status, before);
-                }
-                if !occasion.writes_run_lengths(before, &status) {
-                    run_lengths::keep(&mut status, before);
-                }
-                if !occasion.writes_budget(before, &status, budget_of(name, report)) {
-                    // What was used is written with whatever else is, but for itself not yet.
-                    let without = TeamStatus { budget: before.budget.clone(), ..status.clone() };
-                    if without == *before {
-                        status = without;
-                    }
-                }
-            }
+            let status = occasion.spared(status, before, budget_of(name, report));
             if before != Some(&status) {
                 let lowered = before.and_then(|before| lowered(before, &status));
                 due.push((last, name, status, lowered));
@@ -197,57 +184,33 @@ fn is_old(then: &Time, at: &Time) -> bool {
 }
 
 impl Occasion {
-    /// Whether what was used of the budget is to be written, given what was written last.
-    fn writes_budget(self, before: &TeamStatus, now: &TeamStatus, view: Option<&BudgetView>) -> bool {
-        let (Some(was), Some(is)) = (&before.budget, &now.budget) else { return before.budget != now.budget };
-        if was.period_start != is.period_start {
-            return true;
+    /// A status without what is not worth a write yet: past usage, run lengths, and what was used of the budget where nothing else changes.
+    fn spared(
+        self,
+        mut status: TeamStatus,
+        before: Option<&TeamStatus>,
+        budget: Option<&BudgetView>,
+    ) -> TeamStatus {
+        let Some(before) = before else { return status };
+        if !self.writes_decayed(before, &status) {
+            keep_decayed(&mut status, before);
         }
-        let used = |budget: &BudgetStatus| Amount::parse(&budget.used.0).unwrap_or_default().as_milli();
-        let moved = used(is).saturating_sub(used(was)).unsigned_abs();
-        if self == Self::HandOver {
-            return moved > 0;
+        if !self.writes_run_lengths(before, &status) {
+            run_lengths::keep(&mut status, before);
         }
-        let time = |budget: &BudgetStatus| budget.at.as_ref().map_or(0, |at| at.0.as_millisecond());
-        let age = u128::from(time(is).saturating_sub(time(was)).unsigned_abs());
-        let amount = view.map_or(1, |view| view.budget.amount.as_milli()).unsigned_abs();
-        moved > 0 && (moved.saturating_mul(100) >= amount || age >= WRITTEN_EVERY.as_millis())
+        if !budget::is_due(before, &status, budget, self == Self::HandOver) {
+            let without = TeamStatus { budget: before.budget.clone(), ..status.clone() };
+            if without == *before {
+                return without;
+            }
+        }
+        status
     }
 }
 
 /// The budget of a team.
 fn budget_of<'a>(name: &str, report: &'a Report) -> Option<&'a BudgetView> {
     report.figures.budgets.iter().find(|view| &*view.team == name)
-}
-
-/// What was used of a budget, as the status has it.
-fn budget_status(view: &BudgetView, now: &Time) -> BudgetStatus {
-    let at = |at: crate::engine::types::Time| {
-        Time(k8s_openapi::jiff::Timestamp::from_millisecond(at.0).unwrap_or_default())
-    };
-    let (used, amount) = (view.used, view.budget.amount);
-    let part = i128::from(used.as_milli()) * 100 / i128::from(amount.as_milli().max(1));
-    BudgetStatus {
-        usage: format!("{}/{} ({part} %)", team::hours(used), team::hours(amount)),
-        used: Quantity(team::hours(used)),
-        committed: Quantity(team::hours(view.committed)),
-        period_start: view.period.map(|(start, _)| at(start)),
-        refill: view.period.map(|(_, end)| at(end)),
-        at: Some(now.clone()),
-    }
-}
-
-/// Whether nothing is left of a budget. The sentence does not change while it is used, which would be a write each time.
-fn exhausted(view: &BudgetView) -> Condition {
-    let amount = team::hours(view.budget.amount);
-    let refill = view.refill.as_ref().map(|date| format!(" It is full again on {date}, 00:00 UTC."));
-    let refill = refill.unwrap_or_default();
-    if view.used < view.budget.amount {
-        let message = format!("A part of the budget of {amount} GPU-hours is left.{refill}");
-        return condition(team::CONDITION_EXHAUSTED, false, "BudgetLeft", &message);
-    }
-    let message = format!("The budget of {amount} GPU-hours is used up.{refill}");
-    condition(team::CONDITION_EXHAUSTED, true, "BudgetSpent", &message)
 }
 
 /// The decayed usage in a status, in thousandths by pool and resource.
@@ -325,12 +288,15 @@ fn team_status(
             })
             .collect(),
         decayed_at: pools.clone().any(|view| !view.past.is_empty()).then(|| now.clone()),
-        budget: budget.map(|view| budget_status(view, now)),
+        budget: budget.map(|view| budget::status(view, now)),
         run_lengths: Vec::new(),
         run_lengths_at: None,
         conditions: [ready, overcommitted, unadmitted(name, &report.figures)]
             .into_iter()
-            .chain(budget.map(exhausted))
+            .chain(budget.map(|view| {
+                let (spent, reason, message) = budget::exhausted(view);
+                condition(team::CONDITION_EXHAUSTED, spent, reason, &message)
+            }))
             .map(|new| since(new, generation, before, now))
             .collect(),
     }

@@ -7,6 +7,7 @@
 //! twice. Where that cannot be known it lists the cluster again and starts with an empty engine.
 
 mod allowance;
+mod budget_news;
 mod context;
 mod decisions;
 mod long_waits;

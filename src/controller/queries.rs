@@ -11,7 +11,8 @@ use crate::engine::Engine;
 use crate::engine::types::{Name, Observed, Time, Workload};
 use crate::metrics::Figures;
 use crate::view::{
-    Accelerators, BudgetRow, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead, WorkloadRow,
+    Accelerators, BudgetRow, NodeContext, NodeRow, QueueRow, TeamRow, Teams, UnadmittedRow, WorkloadHead,
+    WorkloadRow,
 };
 
 /// With more workloads than this no copies of the engine are made: they would take the memory, and making them

@@ -10,7 +10,8 @@ use prometheus::{
 
 use crate::engine::types::amount::ResourceList;
 use crate::engine::types::{
-    BudgetView, EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView, UnadmittedView,
+    BudgetView, EvictReason, FailReason, NodeView, Overcommitment, QueueView, ResizeCause, TeamView,
+    UnadmittedView,
 };
 use crate::engine::types::{Name, Time};
 use crate::view::Accelerators;

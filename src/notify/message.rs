@@ -31,12 +31,16 @@ pub fn message(form: Form, news: &[Arc<News>]) -> Message {
 }
 
 fn cloud_event(news: &News) -> String {
+    let (about, subject) = match news.transition {
+        Transition::Budget => ("team", news.name.to_string()),
+        _ => ("workload", format!("{}/{}", news.namespace, news.name)),
+    };
     json!({
         "specversion": "1.0",
         "id": news.id(),
         "source": format!("/apis/sluice.dev/v1alpha1/teams/{}", news.team),
-        "type": format!("dev.sluice.workload.{}", news.transition.name().to_lowercase()),
-        "subject": format!("{}/{}", news.namespace, news.name),
+        "type": format!("dev.sluice.{about}.{}", news.transition.name().to_lowercase()),
+        "subject": subject,
         "time": news.at.to_string(),
         "datacontenttype": "application/json",
         "data": {
@@ -62,11 +66,18 @@ fn line(news: &News) -> String {
         Transition::Evicted => "was evicted",
         Transition::Failed => "failed",
         Transition::WaitingTooLong => "waits for long",
+        Transition::Budget => {
+            return escaped(&format!("Team {}. {}: {}", news.team, news.reason, news.message));
+        }
     };
     let user = news.user.as_deref().map(|user| format!(" of {user}")).unwrap_or_default();
     let text = format!(
         "{} {}/{}{user} {what} (team {}, queue {}). {}: {}",
         news.kind, news.namespace, news.name, news.team, news.queue, news.reason, news.message
     );
+    escaped(&text)
+}
+
+fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\n', " ")
 }

@@ -49,7 +49,7 @@ pub struct Options {
     pub notify_ca: Option<PathBuf>,
 }
 
-/// What happened to a workload.
+/// What happened to a workload, or to the budget of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
     /// The transition.
@@ -64,13 +64,13 @@ pub struct News {
     pub message: String,
     /// The team.
     pub team: Name,
-    /// The queue.
+    /// The queue; empty for a team.
     pub queue: Name,
     /// The user that submitted the workload.
     pub user: Option<Name>,
     /// The kind of its object.
     pub kind: String,
-    /// Its namespace.
+    /// Its namespace; empty for a team.
     pub namespace: Name,
     /// Its name.
     pub name: Name,

@@ -128,6 +128,12 @@ fn of_state(reason: Reason) -> Advice {
             "The queue is paused (`paused` of the queue in its Team). Its workloads keep their places.",
             "Wait until the queue is open again, or use another queue.",
         ),
+        Reason::BudgetSpent => advice(
+            "What is left of the budget of its team, or of one above it, does not cover the workload: a workload with a time limit \
+             needs its GPUs × the limit. Running work goes on.",
+            "Wait for the day that the sentence names, set a shorter time limit, or have the budget raised. With `BorrowOnly` it \
+             also starts when capacity is idle, if it is preemptible.",
+        ),
         Reason::NotPreemptibleOverGuarantee => advice(
             "The workload is not preemptible, so it may not borrow, and the guarantee of its team does not hold it.",
             "Use a preemptible queue, or set `sluice.dev/preemptible: \"true\"` on a pod that no Job owns. Else wait or have the guarantee raised.",

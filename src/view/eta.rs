@@ -26,7 +26,7 @@ pub struct EtaRow {
     pub late: Option<Timestamp>,
     /// When the forecast was made.
     pub foretold: Timestamp,
-    /// What the times rest on: `AtOnce`, `EndingPods`, `TimeLimits` or `History`; or why there are none: `UnknownEnd`,
+    /// What the times rest on: `AtOnce`, `BudgetRefill`, `EndingPods`, `TimeLimits` or `History`; or why there are none: `UnknownEnd`,
     /// `NothingEnds` or `TooFarAhead`.
     #[serde(default)]
     pub basis: String,

@@ -14,9 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::record::timestamp;
+use crate::api::team::hours;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
-use crate::api::team::hours;
 use crate::engine::types::amount::{Amount, ResourceList};
 use crate::engine::types::{Admission, Observed, Time, Workload, WorkloadId};
 use crate::engine::types::{

@@ -85,6 +85,22 @@ pub fn figure(name: &str, value: impl maud::Render, note: impl maud::Render) -> 
     html! { div { dt { (name) } dd { (value) } dd.note { (note) } } }
 }
 
+/// A bar of a whole: the part that is `used`, and up to `both` what is bound besides, in per cent.
+pub fn bar(class: &str, used: f64, both: f64, text: &str) -> Markup {
+    const WIDTH: f64 = 300.0;
+    let x = |percent: f64| percent.clamp(0.0, 100.0) / 100.0 * WIDTH;
+    html! {
+        svg.meter viewBox=(format!("0 0 {WIDTH} 18")) preserveAspectRatio="none" role="img" aria-label=(text) {
+            title { (text) }
+            rect.track x="0" y="3" width=(WIDTH) height="12" {}
+            g class=(class) {
+                rect.bar x="0" y="3" width=(number(x(used))) height="12" {}
+                rect.area.borrowed x=(number(x(used))) y="3" width=(number(x(both) - x(used))) height="12" {}
+            }
+        }
+    }
+}
+
 /// How much of something is used: what is within the guarantee and what is borrowed, against guarantee and limit.
 pub fn meter(
     class: &str,

@@ -17,7 +17,7 @@ use super::queue;
 use super::show::{self, counted, gpus};
 use crate::api::question::{QuestionSpec, QueueFilter};
 use crate::client::Scope;
-use crate::view::{Accelerators, Amounts, TeamRow, Teams, WorkloadRow};
+use crate::view::{Accelerators, Amounts, BudgetRow, TeamRow, Teams, WorkloadRow};
 
 /// The most pages of an answer about workloads; a page has up to 1,000.
 const MOST_PAGES: usize = 5;
@@ -82,6 +82,7 @@ fn draw(
         h2 { "Quota" }
         @if own.is_empty() { p.empty { "It has no quota: its work runs on what others leave." } }
         @for row in &own { (quota(row, &palette.class(team), accelerators)) }
+        @for row in teams.budgets.iter().filter(|row| row.team == team) { (budget(row, &palette.class(team))) }
         h2 { "Past" }
         (past.draw(context, team, &palette.class(team)))
         h2 { "Queues" }
@@ -147,6 +148,29 @@ fn quota(row: &TeamRow, class: &str, accelerators: &Accelerators) -> Markup {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// The budget of a team: what is used of it, and what is committed to running work.
+fn budget(row: &BudgetRow, class: &str) -> Markup {
+    let used = f64::from(row.used_percent);
+    let both = used + f64::from(row.committed_percent);
+    html! {
+        h2 { "Budget" }
+        section.quota aria-label="Budget" {
+            (show::bar(class, used, both, &format!("{} % used, {} % committed", row.used_percent, row.committed_percent)))
+            p {
+                (row.used) " of " (row.amount) " GPU-hours used (" (row.used_percent) " %), and " (row.committed)
+                " committed to running work with time limits. "
+                @if let Some(refill) = &row.refill { "It is full again on " strong { (refill) } ", 00:00 UTC. " }
+                @match &*row.on_exhausted {
+                    "Hold" => "What the rest does not cover waits until then.",
+                    "BorrowOnly" => "What the rest does not cover starts on idle capacity only.",
+                    _ => "A spent budget keeps nothing from starting.",
+                }
+                " Running work goes on in every case."
             }
         }
     }

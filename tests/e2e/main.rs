@@ -4,6 +4,7 @@ mod answers;
 mod asked;
 mod attacks;
 mod boundaries;
+mod budgets;
 mod certificates;
 mod command;
 mod confinement;

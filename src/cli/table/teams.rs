@@ -2,7 +2,7 @@
 
 use crate::cli::grid::{self, Column, Form, Value};
 use crate::cli::screen::Screen;
-use crate::view::{Accelerators, Amounts, QueueRow, Teams};
+use crate::view::{Accelerators, Amounts, BudgetRow, QueueRow, Teams};
 
 /// The quota of a team for one resource of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +71,42 @@ const QUEUES: [Column<QueueRow>; 5] = [
     },
 ];
 
+const BUDGETS: [Column<BudgetRow>; 8] = [
+    Column { name: "team", title: "TEAM", form: Form::Cut(8), value: |row, _| Value::text(&row.team) },
+    Column {
+        name: "budget",
+        title: "BUDGET (GPU-H)",
+        form: Form::Right,
+        value: |row, _| Value::text(&row.amount),
+    },
+    Column { name: "used", title: "USED", form: Form::Right, value: |row, _| Value::text(&row.used) },
+    Column {
+        name: "percent",
+        title: "%",
+        form: Form::Right,
+        value: |row, _| Value::Number(i64::from(row.used_percent)),
+    },
+    Column {
+        name: "committed",
+        title: "COMMITTED",
+        form: Form::Right,
+        value: |row, _| Value::text(&row.committed),
+    },
+    Column { name: "period", title: "PERIOD", form: Form::Cut(5), value: |row, _| Value::text(&row.period) },
+    Column {
+        name: "refill",
+        title: "FULL AGAIN",
+        form: Form::Cut(10),
+        value: |row, _| row.refill.as_ref().map_or(Value::None, Value::text),
+    },
+    Column {
+        name: "then",
+        title: "WHEN SPENT",
+        form: Form::Cut(6),
+        value: |row, _| Value::text(&row.on_exhausted),
+    },
+];
+
 fn count(number: usize) -> Value {
     i64::try_from(number).map_or(Value::None, Value::Number)
 }
@@ -127,6 +163,10 @@ pub fn teams(teams: &Teams, lines: &[QuotaLine], screen: &Screen, headers: bool)
     let queues: Vec<_> = const { &QUEUES }.iter().collect();
     let quotas = grid::table(&columns(teams), lines, screen, headers);
     let mut text = format!("{quotas}\n\n{}", grid::table(&queues, &teams.queues, screen, headers));
+    if !teams.budgets.is_empty() {
+        let budgets: Vec<_> = const { &BUDGETS }.iter().collect();
+        text.push_str(&format!("\n\n{}", grid::table(&budgets, &teams.budgets, screen, headers)));
+    }
     for over in &teams.overcommitments {
         text.push_str(&format!("\n\nOvercommitted: {over}"));
     }
@@ -156,6 +196,22 @@ mod tests {
         let text = teams(&answer, &lines(&answer, &accelerators), &screen, true);
         assert_eq!(text.matches("google.com/tpu").count(), 2, "{text}");
         assert!(!text.contains("rdma/hca") && !text.contains("UNADMITTED"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(!text.contains("BUDGET"), "{text}");
+        let budget = BudgetRow {
+            team: "a".into(),
+            amount: "10000".into(),
+            used: "8000.5".into(),
+            used_percent: 80,
+            committed: "120".into(),
+            period: "Month".into(),
+            on_exhausted: "BorrowOnly".into(),
+            refill: Some("2026-12-01".into()),
+            ..BudgetRow::default()
+        };
+        let answer = Teams { budgets: vec![budget], ..answer };
+        let text = teams(&answer, &lines(&answer, &accelerators), &screen, true);
+        assert!(text.contains("8000.5") && text.contains("2026-12-01"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

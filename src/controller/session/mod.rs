@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use self::ending::Ending;
 use super::allowance::Allowance;
+use super::budget_news::BudgetNews;
 use super::decisions::{
     Decision, admission_of, carried_out, eviction_of, failure_of, pod_group_of, record, resize_of,
     still_holds, write_on,
@@ -76,6 +77,7 @@ pub struct Session {
     notices: Notices,
     notifier: Notifier,
     recorder: Arc<Mutex<Recorder>>,
+    budget_news: BudgetNews,
     long_waits: LongWaits,
     /// Bounds the Events about starts.
     starts: Allowance,
@@ -189,7 +191,7 @@ impl Session {
         }
         let deadlines =
             [self.restores.next(), self.releases.next(), self.placing.next(), self.waiting.next()];
-        let deadlines = deadlines.into_iter().chain([self.long_waits.next()]);
+        let deadlines = deadlines.into_iter().chain([self.long_waits.next(), self.budget_news.next()]);
         deadlines.chain([self.twins.next(), self.engine.next_deadline()]).flatten().min()
     }
 
@@ -231,6 +233,7 @@ impl Session {
         let to = Outlets { notices: &self.notices, metrics: &self.metrics, notifier: &self.notifier, since };
         self.waiting.report(&self.engine, &self.mirror, &to, now);
         self.long_waits.report(&self.engine, &self.mirror, &self.notifier, now);
+        self.budget_news.report(&self.engine, &self.mirror, &self.notifier, now);
     }
 
     /// Starts the write of a decision, against the current version of the object.

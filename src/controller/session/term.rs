@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::super::budget_news::BudgetNews;
 use super::super::context::Context;
 use super::super::long_waits::LongWaits;
 use super::super::pod_placement::PodPlacement;
@@ -73,6 +74,7 @@ impl Session {
             ending: [].into(),
             placing: PodPlacement::default(),
             waiting: Waiting::default(),
+            budget_news: BudgetNews::default(),
             long_waits: LongWaits::default(),
             starts: reports::starts(),
             leads_since: None,

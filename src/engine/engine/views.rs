@@ -187,7 +187,8 @@ pub fn queues(state: &ClusterState) -> Vec<QueueView> {
 pub fn budgets(state: &ClusterState, now: Time) -> Vec<BudgetView> {
     let budgets = &state.quotas.budgets;
     let view = |team| {
-        let BudgetFigures { budget, period, used, counted, written, committed } = budgets.figures(team, now)?;
+        let BudgetFigures { budget, period, used, counted, written, committed } =
+            budgets.figures(team, now)?;
         Some(BudgetView {
             team: state.quotas.team(team).name.clone(),
             budget,

@@ -114,7 +114,8 @@ impl Status {
     /// Whether the class waits for quota, and not for headroom or a budget.
     pub(super) fn lacks_quota(&self) -> bool {
         let until = self.conditions();
-        let other = |condition: &Condition| matches!(condition, Condition::Headroom(..) | Condition::Budget(_));
+        let other =
+            |condition: &Condition| matches!(condition, Condition::Headroom(..) | Condition::Budget(_));
         !until.is_empty() && !until.iter().any(other)
     }
 

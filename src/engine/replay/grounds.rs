@@ -216,8 +216,9 @@ impl Ledger {
         }
     }
 
-    /// Notes a start, and returns what it rests on; `waited` when it did not start at the beginning of the play.
-    pub fn start(&mut self, id: &WorkloadId, admission: &Admission, waited: bool) -> Basis {
+    /// Notes a start, and returns what it rests on; `waited` when it did not start at the beginning of the play, `refilled` when a
+    /// budget was full again at that instant.
+    pub fn start(&mut self, id: &WorkloadId, admission: &Admission, waited: bool, refilled: bool) -> Basis {
         let Some(source) = self.sources.get_mut(id) else { return Basis::AtOnce };
         let root = self.roots.get(&source.root).copied().unwrap_or_default();
         let there = admission.nodes.keys().filter_map(|node| self.nodes.get(node).copied());
@@ -230,7 +231,7 @@ impl Ledger {
             Basis::AtOnce => root,
             found => found,
         };
-        let basis = if waited && source.lacks_budget { basis.and(Basis::Refill) } else { basis };
+        let basis = if waited && refilled && source.lacks_budget { Basis::Refill } else { basis };
         source.start = basis;
         (source.pool, source.nodes) =
             (admission.pool.clone(), admission.nodes.keys().cloned().collect::<Vec<_>>());

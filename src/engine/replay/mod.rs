@@ -38,7 +38,9 @@ use crate::replay::item::Item;
 use crate::replay::timers::{Due, Timer, Timers};
 use crate::state::workload::Phase;
 use crate::types::amount::ResourceList;
-use crate::types::{Action, BudgetUsed, Event, EvictReason, Name, Observed, PodId, Time, Workload, WorkloadId};
+use crate::types::{
+    Action, BudgetUsed, Event, EvictReason, Name, Observed, PodId, Time, Workload, WorkloadId,
+};
 
 pub use crate::replay::life::{Happening, Life};
 

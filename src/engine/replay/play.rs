@@ -11,7 +11,7 @@ use crate::prediction::timeline;
 use crate::replay::grounds::{Basis, Endless, Ledger, Unbounded};
 use crate::replay::{Happening, Life, NeverSettles, Run};
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Time, WorkloadId};
+use crate::types::{Admission, BudgetView, Time, WorkloadId};
 
 /// How far a forecast looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,10 +177,12 @@ impl Play {
 
     /// Plays up to an instant; false if `go_on` ended it before the decisions there were complete.
     pub fn step(&mut self, to: Time, go_on: &mut dyn FnMut() -> bool) -> Result<bool, NeverSettles> {
+        let ends = |view: &BudgetView| view.period.map(|(_, end)| end);
+        let refills: Vec<Time> = self.run.engine().budgets(self.run.now()).iter().filter_map(ends).collect();
         let Self { began, waiting, starts, ledger, displaced, sizes, .. } = self;
         let mut on = |at: Time, happening: &Happening| match happening {
             Happening::Admitted { id, admission, .. } => {
-                let basis = ledger.start(id, admission, at > *began);
+                let basis = ledger.start(id, admission, at > *began, refills.contains(&at));
                 sizes.insert(id.clone(), admission.pods);
                 if let Some(length) = waiting.remove(id) {
                     starts.insert(id.clone(), Start { at, admission: admission.clone(), basis, length });

@@ -25,7 +25,12 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(300);
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { usage_half_life: None, defragmentation: None, unreachable_after: UNREACHABLE_AFTER, calendar: Time(0) }
+        Self {
+            usage_half_life: None,
+            defragmentation: None,
+            unreachable_after: UNREACHABLE_AFTER,
+            calendar: Time(0),
+        }
     }
 }
 

@@ -158,10 +158,12 @@ impl QuotaUsage {
         })
     }
 
-    /// The same after a hypothetical change.
+    /// The same after a hypothetical change. What a guarantee does not count is beyond it, however little it is.
     #[must_use]
     pub fn would_be_beyond_guarantee(&self, change: &Vector) -> bool {
         !self.has_guarantee()
-            || self.governed().any(|(index, guaranteed)| self.after(index, change.get(index), 0) > guaranteed)
+            || self.governed().any(|(index, guaranteed)| {
+                self.oversize.get(index) > 0 || self.after(index, change.get(index), 0) > guaranteed
+            })
     }
 }
