@@ -151,10 +151,7 @@ impl Reader {
 
 impl Shared {
     /// Queries a connection that is not in use, or a new one.
-    fn with_store<T>(
-        &self,
-        query: impl FnOnce(&mut Store) -> Result<T, StoreError>,
-    ) -> Result<T, String> {
+    fn with_store<T>(&self, query: impl FnOnce(&mut Store) -> Result<T, StoreError>) -> Result<T, String> {
         let idle = locked(&self.idle).pop();
         let store = match idle {
             Some(store) => Ok(store),
