@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-questions bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check
+        bench-cluster bench-placement bench-questions bench-history bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check
 
 # docker or podman
 CONTAINER ?= docker
@@ -70,7 +70,7 @@ cluster: need ## build the local control plane of both versions of Kubernetes (a
 
 # Each test has a control plane of its own and mostly waits for it, so two run at a time.
 e2e: cluster ## run the tests on a real control plane, two at a time
-	cargo test --test api_server --test e2e --test monitoring -- --test-threads=2
+	cargo test --test api_server --test e2e --test monitoring --test reports -- --test-threads=2
 	cargo test --package sluice-harness --test '*' -- --test-threads=1
 
 web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check
@@ -91,6 +91,9 @@ bench-placement: need ## measure delay and writes until every pod runs on its re
 
 bench-questions: need ## measure what verdicts at dry-run, Questions and `sluice queue` cost
 	cargo bench --bench questions -- $(ARGS)
+
+bench-history: need packages ## measure reports over a million runs in SQLite and PostgreSQL
+	cargo bench --bench history -- $(ARGS)
 
 bench-engine: ## measure the cost of a decision by nodes, teams and waiting workloads
 	cargo bench -p sluice-engine --bench engine -- $(ARGS)

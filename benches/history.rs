@@ -4,7 +4,7 @@
 mod readme;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -20,6 +20,7 @@ use sluice::history::record::{Fact, Run};
 use sluice::history::store::schema::{RUNS, SEGMENTS};
 use sluice::history::store::{Location, Store, Value};
 use sluice::view::Accelerators;
+use sluice_harness::Postgres;
 use tokio_postgres::NoTls;
 
 /// Measures reports over random runs of 30 days.
@@ -31,9 +32,6 @@ struct Arguments {
     /// How often each is measured; the median counts.
     #[arg(long, default_value_t = 3)]
     times: usize,
-    /// The programs of PostgreSQL; by default those in the PATH.
-    #[arg(long, value_name = "FOLDER")]
-    postgres: Option<PathBuf>,
     /// Write the table into benches/README.md.
     #[arg(long)]
     write: bool,
@@ -57,7 +55,8 @@ fn main() -> Result<()> {
     let began = Instant::now();
     fill_sqlite(&file, &folder.path().join("history.db"), past)?;
     eprintln!("SQLite filled in {:.0} s", began.elapsed().as_secs_f64());
-    let server = server::Server::start(arguments.postgres.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let server = runtime.block_on(Postgres::start("bench"))?;
     let location = Location::parse(&server.url()).map_err(anyhow::Error::msg)?;
     let began = Instant::now();
     fill_postgres(&location, &server.url(), past)?;
@@ -76,18 +75,30 @@ fn main() -> Result<()> {
         ("report evictions --by day", ReportKind::Evictions, Some(Period::Day)),
     ] {
         let choice = choice(kind, by)?;
-        let measure = |store: &mut Store| measured(arguments.times, || report(store, &choice).map(|rows| rows.len()));
+        let measure =
+            |store: &mut Store| measured(arguments.times, || report(store, &choice).map(|rows| rows.len()));
         let [sqlite, postgres] = each(&mut stores, measure)?;
         eprintln!("{name}: {} and {} s", sqlite.0.as_secs_f64(), postgres.0.as_secs_f64());
         table.add_row([name.to_owned(), seconds(sqlite.0), seconds(postgres.0), sqlite.1.to_string()]);
     }
     for (name, filter) in [
-        ("history of one workload", HistoryFilter { namespace: Some("team-7".to_owned()), name: Some("job-4711".to_owned()), ..HistoryFilter::default() }),
-        ("history of a namespace, newest 1,000", HistoryFilter { namespace: Some("team-7".to_owned()), ..HistoryFilter::default() }),
+        (
+            "history of one workload",
+            HistoryFilter {
+                namespace: Some("team-7".to_owned()),
+                name: Some("job-4711".to_owned()),
+                ..HistoryFilter::default()
+            },
+        ),
+        (
+            "history of a namespace, newest 1,000",
+            HistoryFilter { namespace: Some("team-7".to_owned()), ..HistoryFilter::default() },
+        ),
         ("history -A, newest 1,000", HistoryFilter::default()),
     ] {
-        let measure =
-            |store: &mut Store| measured(arguments.times, || runs(store, &filter, None, 1_000).map(|rows| rows.len()));
+        let measure = |store: &mut Store| {
+            measured(arguments.times, || runs(store, &filter, None, 1_000).map(|rows| rows.len()))
+        };
         let [sqlite, postgres] = each(&mut stores, measure)?;
         eprintln!("{name}: {} and {} s", sqlite.0.as_secs_f64(), postgres.0.as_secs_f64());
         table.add_row([name.to_owned(), seconds(sqlite.0), seconds(postgres.0), sqlite.1.to_string()]);
@@ -195,7 +206,8 @@ fn row_of(run: &Run) -> Vec<Value> {
 
 fn segments_of(run: &Run) -> Vec<Vec<Value>> {
     let head = &run.head;
-    let rows = run.segments.iter().flat_map(|segment| segment.amounts.iter().map(move |amount| (segment, amount)));
+    let rows =
+        run.segments.iter().flat_map(|segment| segment.amounts.iter().map(move |amount| (segment, amount)));
     let row = |(segment, (resource, amount)): (&sluice::history::record::Segment, (&String, &i64))| {
         let value = |column: &&str| match *column {
             "uid" => run.key.uid.as_str().into(),
@@ -245,7 +257,7 @@ fn fill_postgres(location: &Location, url: &str, past: Past) -> Result<()> {
         for batch in batches(past) {
             for (table, rows) in [&RUNS, &SEGMENTS].into_iter().zip([batch.0, batch.1]) {
                 let sql = format!("COPY {} ({}) FROM STDIN", table.name, table.columns.join(", "));
-                let sink = client.copy_in::<_, bytes::Bytes>(&sql).await?;
+                let sink = client.copy_in::<_, axum::body::Bytes>(&sql).await?;
                 let mut sink = std::pin::pin!(sink);
                 sink.send(lines(&rows).into()).await?;
                 sink.as_mut().finish().await?;

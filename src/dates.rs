@@ -12,8 +12,7 @@ pub struct When {
 }
 
 /// The forms, for messages.
-const FORMS: &str =
-    "expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T10:30), today, yesterday, now, or an age (7d, 2w, 12h)";
+const FORMS: &str = "expected a day (2026-11-01), a month (2026-11), a time (2026-11-01T10:30), today, yesterday, now, or an age (7d, 2w, 12h)";
 
 impl When {
     /// Reads a text at `now`, which has the time zone.
@@ -51,9 +50,9 @@ impl When {
         }
         let at = match text.parse::<Timestamp>() {
             Ok(at) => Ok(at),
-            Err(_) => text.parse::<jiff::civil::DateTime>().and_then(|local| {
-                Ok::<_, jiff::Error>(local.to_zoned(now.time_zone().clone())?.timestamp())
-            }),
+            Err(_) => text
+                .parse::<jiff::civil::DateTime>()
+                .and_then(|local| Ok::<_, jiff::Error>(local.to_zoned(now.time_zone().clone())?.timestamp())),
         };
         let at = at.map_err(|_| wrong())?;
         Ok(Self { from: at, to: at })
@@ -134,7 +133,11 @@ mod tests {
             ("12h", "2026-11-24T22:30:00Z", "2026-11-24T22:30:00Z"),
         ] {
             let when = When::read(text, &now()).expect(text);
-            assert_eq!((when.beginning().to_string(), when.end().to_string()), (from.into(), to.into()), "{text}");
+            assert_eq!(
+                (when.beginning().to_string(), when.end().to_string()),
+                (from.into(), to.into()),
+                "{text}"
+            );
         }
         for text in ["", "soon", "2026-13", "2026-02-30", "7y", "-1d", "d", "ä"] {
             assert!(When::read(text, &now()).is_err_and(|error| error.contains("expected a day")), "{text}");

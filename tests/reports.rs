@@ -122,7 +122,11 @@ fn expected(world: &World, choice: &Choice) -> BTreeMap<(i64, String, String, St
             for segment in &run.segments {
                 let used = segment.amounts[DEVICES] * overlap(segment.from, segment.to, period);
                 plus(&mut row.used_gpu_seconds, used);
-                let part = if head.borrowed { &mut row.borrowed_gpu_seconds } else { &mut row.guaranteed_gpu_seconds };
+                let part = if head.borrowed {
+                    &mut row.borrowed_gpu_seconds
+                } else {
+                    &mut row.guaranteed_gpu_seconds
+                };
                 plus(part, used);
             }
             let admitted = run.key.admitted_at;
@@ -134,11 +138,17 @@ fn expected(world: &World, choice: &Choice) -> BTreeMap<(i64, String, String, St
             if (period.0..period.1).contains(&stopped) {
                 plus(&mut row.lost_gpu_seconds, run.lost * 1_000);
             }
-            if row.runs + u64::from(row.waited_gpu_seconds > GpuTime::ZERO || row.lost_gpu_seconds > GpuTime::ZERO) == 0 {
+            if row.runs
+                + u64::from(row.waited_gpu_seconds > GpuTime::ZERO || row.lost_gpu_seconds > GpuTime::ZERO)
+                == 0
+            {
                 continue;
             }
-            let sum: &mut UsageRow =
-                rows.entry(key(&row)).or_insert_with(|| UsageRow { from: row.from, to: row.to, ..group(choice.kind, run) });
+            let sum: &mut UsageRow = rows.entry(key(&row)).or_insert_with(|| UsageRow {
+                from: row.from,
+                to: row.to,
+                ..group(choice.kind, run)
+            });
             sum.runs += row.runs;
             for (sum, part) in [
                 (&mut sum.used_gpu_seconds, row.used_gpu_seconds),
@@ -156,7 +166,12 @@ fn expected(world: &World, choice: &Choice) -> BTreeMap<(i64, String, String, St
                 if others || !(period.0..period.1).contains(&sample.at) {
                     continue;
                 }
-                let row = UsageRow { from: time(period.0), to: time(period.1), team: sample.team.clone(), ..UsageRow::default() };
+                let row = UsageRow {
+                    from: time(period.0),
+                    to: time(period.1),
+                    team: sample.team.clone(),
+                    ..UsageRow::default()
+                };
                 let row = rows.entry(key(&row)).or_insert(row);
                 plus(row.lent_gpu_seconds.get_or_insert_default(), sample.lent * 300_000);
                 plus(row.available_gpu_seconds.get_or_insert_default(), sample.guaranteed * 300_000);
@@ -167,7 +182,8 @@ fn expected(world: &World, choice: &Choice) -> BTreeMap<(i64, String, String, St
 }
 
 fn used(rows: &[ReportRow]) -> BTreeMap<(i64, String, String, String, String), UsageRow> {
-    let usage = |row: &ReportRow| if let ReportRow::Usage(row) = row { Some((key(row), row.clone())) } else { None };
+    let usage =
+        |row: &ReportRow| if let ReportRow::Usage(row) = row { Some((key(row), row.clone())) } else { None };
     rows.iter().filter_map(usage).collect()
 }
 
@@ -182,7 +198,14 @@ fn choice(kind: ReportKind, from: i64, hours: i64, cuts: &[i64]) -> Choice {
         prices: BTreeMap::new(),
     };
     let periods = Periods::of(&filter, time(BEGIN)).expect("periods");
-    Choice { kind, periods, namespace: None, team: None, prices: BTreeMap::new(), accelerators: Accelerators::default() }
+    Choice {
+        kind,
+        periods,
+        namespace: None,
+        team: None,
+        prices: BTreeMap::new(),
+        accelerators: Accelerators::default(),
+    }
 }
 
 fn waits_of(world: &World, choice: &Choice) -> Vec<WaitsRow> {
@@ -191,7 +214,9 @@ fn waits_of(world: &World, choice: &Choice) -> Vec<WaitsRow> {
         let mut groups: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
         for run in &world.runs {
             let admitted = run.key.admitted_at;
-            let Some(queued) = run.head.queued_at.filter(|_| (period.0..period.1).contains(&admitted)) else { continue };
+            let Some(queued) = run.head.queued_at.filter(|_| (period.0..period.1).contains(&admitted)) else {
+                continue;
+            };
             let waits = groups.entry((&run.head.team, &run.head.queue)).or_default();
             waits.push(u64::try_from((admitted - queued).max(0) / 1_000).expect("a wait"));
         }
@@ -224,7 +249,8 @@ fn evictions_of(world: &World, choice: &Choice) -> Vec<EvictionsRow> {
         let mut groups: BTreeMap<(&str, &str), EvictionsRow> = BTreeMap::new();
         for end in world.runs.iter().filter_map(|run| run.end.as_ref().map(|end| (run, end))) {
             let (run, end) = end;
-            if end.how != Ending::Evicted || !(period.0..period.1).contains(&end.stopped_at.unwrap_or(end.at)) {
+            if end.how != Ending::Evicted || !(period.0..period.1).contains(&end.stopped_at.unwrap_or(end.at))
+            {
                 continue;
             }
             let namespace = end.for_workload.split_once('/').map_or("", |(namespace, _)| namespace);
@@ -250,7 +276,11 @@ fn holds(world: &mut World, from: i64, hours: i64, cuts: &[i64]) {
             (choice.team, choice.namespace) = (team.map(str::to_owned), namespace.map(str::to_owned));
             let mut rows = used(&report(&mut world.store, &choice).expect("a report"));
             if kind == ReportKind::Pools {
-                rows.retain(|_, row| row.runs > 0 || row.waited_gpu_seconds > GpuTime::ZERO || row.lost_gpu_seconds > GpuTime::ZERO);
+                rows.retain(|_, row| {
+                    row.runs > 0
+                        || row.waited_gpu_seconds > GpuTime::ZERO
+                        || row.lost_gpu_seconds > GpuTime::ZERO
+                });
                 for row in rows.values_mut() {
                     (row.lent_gpu_seconds, row.available_gpu_seconds) = (None, None);
                 }
@@ -383,7 +413,10 @@ async fn postgres_answers_as_a_plain_computation() {
                 let cost = row.cost.expect("a cost");
                 assert!((cost - row.used_gpu_seconds.hours() * 2.5).abs() < 1e-6, "{cost}");
             }
-            let filter = HistoryFilter { states: vec![RunState::Running, RunState::Evicted], ..HistoryFilter::default() };
+            let filter = HistoryFilter {
+                states: vec![RunState::Running, RunState::Evicted],
+                ..HistoryFilter::default()
+            };
             let listed = runs(&mut world.store, &filter, None, 1_000).expect("runs");
             let is = |run: &&Run| run.end.as_ref().is_none_or(|end| end.how == Ending::Evicted);
             assert_eq!(listed.len(), world.runs.iter().filter(is).count());

@@ -43,7 +43,10 @@ pub fn shown_quantity(_: &mut SchemaGenerator) -> Schema {
 /// Prices by resource name, as quantities.
 pub fn prices(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = quantities(generator);
-    schema.insert("additionalProperties".to_owned(), json!({"type": "string", "maxLength": 32, "pattern": PRICE}));
+    schema.insert(
+        "additionalProperties".to_owned(),
+        json!({"type": "string", "maxLength": 32, "pattern": PRICE}),
+    );
     schema
 }
 

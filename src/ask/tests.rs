@@ -140,11 +140,32 @@ async fn mistakes_are_named() {
         (json!({"explain": {"name": "x", "namespace": "b"}}), "cannot ask about namespace b"),
         (json!({"whatIf": {"job": {"metadata": {"namespace": "b"}}}}), "cannot ask about namespace b"),
         (json!({"whatIf": {"job": {"kind": "Pod"}}}), "expected a Job"),
+        (json!({"history": {"namespace": "b"}}), "cannot ask about namespace b"),
+        (json!({"history": {}, "cursor": "x"}), "spec.cursor"),
+        (json!({"history": {"states": ["Pending"]}}), "spec.history.states"),
+        (
+            json!({"report": {"kind": "Teams", "from": "2026-11-02T00:00:00Z", "to": "2026-11-01T00:00:00Z"}}),
+            "spec.report.from",
+        ),
     ] {
         let (response, _) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
         assert_eq!(response["status"]["code"], 422, "{spec}: {response}");
         let message = response["status"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(problem), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_history_the_answer_says_so() {
+    let state = replica();
+    for spec in [json!({"history": {}}), json!({"report": {"kind": "Teams", "from": "2026-11-01T00:00:00Z"}})]
+    {
+        let (response, _) = post(&state, "/ask", &review(&with_proof(spec.clone()))).await;
+        assert_eq!(response["status"]["code"], 501, "{spec}: {response}");
+        assert!(response["status"]["message"].as_str().is_some_and(|text| text.contains("--history")));
+        let (response, _) = post(&state, "/ask", &review(&spec)).await;
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert!(response["status"]["code"] == 403 && message.contains("questions/history"), "{response}");
     }
 }
 

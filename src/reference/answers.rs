@@ -19,7 +19,7 @@ A [Question](../operate/questions.md) comes back with the field `answer`:
 |---|---|---|
 | `version` | string | the same as long as the rows are the same; `spec.since` of the next question |
 | `at` | time | when the answer was given |
-| `total` | number | the number of all rows |
+| `total` | number | the number of all rows; not of `history` |
 | `rows` | list | at most 1,000 rows and 512 KB of them |
 | `cursor` | string | present if there are more rows; `spec.cursor` of the next question |
 | `unchanged` | boolean | true, and all but `version` and `at` missing, if the rows are still those of `spec.since` |

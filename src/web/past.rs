@@ -51,7 +51,8 @@ pub async fn of_team(context: &Context, team: &str, past: &str) -> TeamPast {
     };
     let usage = |row| if let ReportRow::Usage(row) = row { Some(row) } else { None };
     let rows = reports::asked(context, filter).await;
-    let rows = rows.map(|rows| rows.into_iter().filter_map(usage).collect()).map_err(|problem| problem.message);
+    let rows =
+        rows.map(|rows| rows.into_iter().filter_map(usage).collect()).map_err(|problem| problem.message);
     TeamPast { name, from, to, step, rows }
 }
 
@@ -80,9 +81,12 @@ impl TeamPast {
             rows.fold(GpuTime::ZERO, |sum, row| sum.plus(of(row))).seconds() / length
         };
         let values = |of: fn(&UsageRow) -> GpuTime| begins.iter().map(|begin| mean(begin, of)).collect();
-        let layer = |class: String, name: &str, of| Layer { class, name: name.to_owned(), values: values(of) };
-        let sum = |of: fn(&UsageRow) -> GpuTime| rows.iter().fold(GpuTime::ZERO, |sum, row| sum.plus(of(row)));
-        let [used, borrowed] = [sum(|row| row.used_gpu_seconds), sum(|row| row.borrowed_gpu_seconds)].map(GpuTime::hours);
+        let layer =
+            |class: String, name: &str, of| Layer { class, name: name.to_owned(), values: values(of) };
+        let sum =
+            |of: fn(&UsageRow) -> GpuTime| rows.iter().fold(GpuTime::ZERO, |sum, row| sum.plus(of(row)));
+        let [used, borrowed] =
+            [sum(|row| row.used_gpu_seconds), sum(|row| row.borrowed_gpu_seconds)].map(GpuTime::hours);
         let area = Area {
             title: "GPUs used against the guarantee (dashed)".to_owned(),
             description: format!("{} GPU-hours used, of them {} borrowed", number(used), number(borrowed)),
@@ -108,7 +112,8 @@ pub type Runs = Result<Vec<HistoryRow>, Problem>;
 /// Asks for the runs of a workload.
 pub async fn of_workload(context: &Context, namespace: &str, name: &str) -> Runs {
     let in_scope = matches!(context.scope, Scope::Cluster).then(|| namespace.to_owned());
-    let filter = HistoryFilter { name: Some(name.to_owned()), namespace: in_scope, ..HistoryFilter::default() };
+    let filter =
+        HistoryFilter { name: Some(name.to_owned()), namespace: in_scope, ..HistoryFilter::default() };
     let spec = QuestionSpec { history: Some(filter), limit: Some(MOST_RUNS), ..QuestionSpec::default() };
     context.ask(&spec).await?.rows()
 }

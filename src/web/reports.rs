@@ -106,7 +106,15 @@ impl Choice {
             return Err(format!("a report has at most {MOST_PERIODS} periods"));
         }
         let team = Some(self.team.clone()).filter(|team| !team.is_empty());
-        Ok(ReportFilter { kind: self.kind, from, to: Some(to), by: None, cuts, team, prices: BTreeMap::new() })
+        Ok(ReportFilter {
+            kind: self.kind,
+            from,
+            to: Some(to),
+            by: None,
+            cuts,
+            team,
+            prices: BTreeMap::new(),
+        })
     }
 }
 
@@ -131,7 +139,10 @@ pub async fn page(context: Context, RawQuery(query): RawQuery) -> Response {
     let choice = Choice::read(&query.unwrap_or_default());
     let now = minute(&context);
     let answer = match choice.question(&now) {
-        Ok(filter) => asked(&context, filter.clone()).await.map(|rows| (filter, rows)).map_err(|problem| problem.message),
+        Ok(filter) => asked(&context, filter.clone())
+            .await
+            .map(|rows| (filter, rows))
+            .map_err(|problem| problem.message),
         Err(wrong) => Err(wrong),
     };
     context.respond(
@@ -200,7 +211,8 @@ fn form(context: &Context, choice: &Choice) -> Markup {
 /// The bounds of a report and their time zone.
 fn heading(filter: &ReportFilter, now: &Zoned) -> String {
     let at = |at: Timestamp| at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M").to_string();
-    let zone = now.time_zone().iana_name().map_or_else(|| now.strftime("UTC%:z").to_string(), ToOwned::to_owned);
+    let zone =
+        now.time_zone().iana_name().map_or_else(|| now.strftime("UTC%:z").to_string(), ToOwned::to_owned);
     let to = filter.to.unwrap_or(now.timestamp());
     format!("From {} to {} ({zone}). A run counts with the part of it in this time.", at(filter.from), at(to))
 }
@@ -213,8 +225,10 @@ fn name(row: &UsageRow) -> &str {
 
 /// GPU-hours of each period; `None` where there is only one, or the report is about something else.
 fn chart(filter: &ReportFilter, rows: &[ReportRow]) -> Markup {
-    let usage: Vec<&UsageRow> =
-        rows.iter().filter_map(|row| if let ReportRow::Usage(row) = row { Some(row) } else { None }).collect();
+    let usage: Vec<&UsageRow> = rows
+        .iter()
+        .filter_map(|row| if let ReportRow::Usage(row) = row { Some(row) } else { None })
+        .collect();
     if usage.is_empty() || filter.cuts.is_empty() {
         return html! {};
     }
@@ -245,7 +259,11 @@ fn chart(filter: &ReportFilter, rows: &[ReportRow]) -> Markup {
     let end = since(filter.to.unwrap_or(filter.from));
     let area = Area {
         title: "GPU-hours of each period".to_owned(),
-        description: format!("{} of {}", show::counted(begins.len(), "period"), show::counted(largest.len(), "name")),
+        description: format!(
+            "{} of {}",
+            show::counted(begins.len(), "period"),
+            show::counted(largest.len(), "name")
+        ),
         times: begins.iter().map(|begin| since(*begin)).collect(),
         layers,
         end,
@@ -266,7 +284,8 @@ fn cells(row: &ReportRow) -> (Vec<(&'static str, String)>, Vec<(&'static str, St
     let maybe = |time: Option<GpuTime>| time.map(hours).unwrap_or_default();
     match row {
         ReportRow::Usage(row) => {
-            let words = [("Team", &row.team), ("User", &row.user), ("Queue", &row.queue), ("Pool", &row.pool)];
+            let words =
+                [("Team", &row.team), ("User", &row.user), ("Queue", &row.queue), ("Pool", &row.pool)];
             let words: Vec<_> = words.into_iter().filter(|(_, word)| !word.is_empty()).collect();
             let words = words.into_iter().map(|(title, word)| (title, word.clone())).collect();
             let mut numbers = vec![
@@ -279,12 +298,19 @@ fn cells(row: &ReportRow) -> (Vec<(&'static str, String)>, Vec<(&'static str, St
             ];
             if row.user.is_empty() && row.queue.is_empty() {
                 let part = row.utilization().map(|part| format!("{:.0} %", part * 100.0));
-                numbers.extend([("Lent", maybe(row.lent_gpu_seconds)), ("Utilization", part.unwrap_or_default())]);
+                numbers.extend([
+                    ("Lent", maybe(row.lent_gpu_seconds)),
+                    ("Utilization", part.unwrap_or_default()),
+                ]);
             }
             (words, numbers)
         }
-        ReportRow::Waits(WaitsRow { team, queue, started, median_seconds, p90_seconds, max_seconds, .. }) => {
-            let span = |seconds: u64| crate::chart::units::span(count(usize::try_from(seconds).unwrap_or(usize::MAX)));
+        ReportRow::Waits(WaitsRow {
+            team, queue, started, median_seconds, p90_seconds, max_seconds, ..
+        }) => {
+            let span = |seconds: u64| {
+                crate::chart::units::span(count(usize::try_from(seconds).unwrap_or(usize::MAX)))
+            };
             let numbers = vec![
                 ("Started", started.to_string()),
                 ("Median", span(*median_seconds)),
@@ -342,7 +368,10 @@ mod tests {
     fn the_address_says_which_report_it_is() {
         let choice = Choice::read("about=users&from=2026-11-01&by=month&team=a%2Fb&to=&x=1");
         assert_eq!((choice.kind, choice.by, choice.team.as_str()), (ReportKind::Users, "month", "a/b"));
-        assert_eq!(choice.address("reports.csv"), "reports.csv?about=users&from=2026-11-01&by=month&team=a%2Fb");
+        assert_eq!(
+            choice.address("reports.csv"),
+            "reports.csv?about=users&from=2026-11-01&by=month&team=a%2Fb"
+        );
         assert_eq!(Choice::read("about=odd&by=odd"), Choice::read(""));
     }
 

@@ -76,7 +76,8 @@ async fn load(
     let found: Vec<WorkloadRow> = context.ask(&spec).await?.rows()?;
     let runs = past::of_workload(context, &namespace, &name).await;
     if found.is_empty() && runs.as_ref().map_or(true, Vec::is_empty) {
-        let message = format!("Sluice manages no Job or Pod {namespace}/{name}, and the history has no run of it");
+        let message =
+            format!("Sluice manages no Job or Pod {namespace}/{name}, and the history has no run of it");
         return Err(Problem::new(StatusCode::NOT_FOUND, message));
     }
     let (_, accelerators) = context.teams().await?;

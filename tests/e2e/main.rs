@@ -31,6 +31,7 @@ mod prevention;
 mod priority;
 mod questions;
 mod replicas;
+mod reports;
 
 mod stories;
 mod support;

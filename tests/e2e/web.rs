@@ -86,12 +86,13 @@ pub async fn pages(world: &World, dora: &Path, token: &str) -> Result<()> {
 }
 
 /// The pages that a viewer of namespace a may see, with what each says.
-const SEEN: [(&str, &str); 6] = [
+const SEEN: [(&str, &str); 7] = [
     ("/ns/a/", "2 of 2"),
     ("/ns/a/queue", "mine"),
     ("/ns/a/plan", "Work of another namespace"),
     ("/ns/a/fairness", "Pool default"),
     ("/ns/a/team/a", "2 guaranteed"),
+    ("/ns/a/reports", "the history is off"),
     ("/ns/a/workload/mine", "sluice explain job/mine -n a"),
 ];
 

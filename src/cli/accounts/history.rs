@@ -102,6 +102,15 @@ pub fn run(options: &ask::Options, filter: &Filter) -> anyhow::Result<()> {
     };
     answer.print(&options.print, &screen, || {
         let mut text = grid::table(&columns, &rows, &screen, !options.print.no_headers);
+        if target.is_some() {
+            let explained = rows.iter().filter(|row| !row.message.is_empty());
+            let lines = explained
+                .map(|row| format!("\n{}  {}", screen.time(row.ended.unwrap_or(row.admitted)), row.message));
+            let lines: String = lines.collect();
+            if !lines.is_empty() {
+                text.push_str(&format!("\n{lines}"));
+            }
+        }
         if cursor.is_some() {
             text.push_str("\nand more (use --limit 0)");
         }
@@ -155,39 +164,41 @@ const fn column(
 }
 
 /// Every column, in the order of `--output wide` and CSV.
-const ALL: [RunColumn; 21] = [
-    column("namespace", "NAMESPACE", Cells::Left, |row, _| Value::text(&row.namespace)),
-    column("kind", "KIND", Cells::Left, |row, _| Value::text(&row.kind)),
-    column("name", "NAME", Cells::Name(12), |row, _| Value::text(&row.name)),
-    column("team", "TEAM", Cells::Cut(5), |row, _| Value::text(&row.team)),
-    column("user", "USER", Cells::Cut(6), |row, _| Value::text(row.user.clone().unwrap_or_default())),
-    column("queue", "QUEUE", Cells::Cut(6), |row, _| Value::text(&row.queue)),
-    column("state", "STATE", Cells::Left, |row, _| Value::State(row.state.clone())),
-    column("gpus", "GPUS", Cells::Right, |row, _| Value::Count(row.gpus)),
-    column("pods", "PODS", Cells::Right, |row, _| Value::Number(row.pods.into())),
-    column("submitted", "SUBMITTED", Cells::Left, |row, _| Value::At(row.submitted)),
-    column("wait", "WAIT", Cells::Right, |row, _| {
-        row.waited_seconds.map_or(Value::None, |waited| Value::Span(i64::try_from(waited).unwrap_or(i64::MAX)))
-    }),
-    column("admitted", "ADMITTED", Cells::Left, |row, _| Value::At(row.admitted)),
-    column("ended", "ENDED", Cells::Left, |row, _| row.ended.map_or(Value::None, Value::At)),
-    column("run", "RUN", Cells::Right, |row, screen| {
-        let until = row.ended.unwrap_or(screen.now).as_second();
-        Value::Span(until.saturating_sub(row.admitted.as_second()).max(0))
-    }),
-    column("gpu-time", "GPU-H", Cells::Right, |row, _| Value::GpuTime(row.gpu_seconds)),
-    column("lost", "LOST", Cells::Right, |row, _| match row.state.as_str() {
-        "Evicted" => Value::GpuTime(row.lost_gpu_seconds),
-        _ => Value::None,
-    }),
-    column("pool", "POOL", Cells::Left, |row, _| Value::text(&row.pool)),
-    column("borrowed", "BORROWED", Cells::Left, |row, _| {
-        if row.borrowed { Value::text("yes") } else { Value::None }
-    }),
-    column("nodes", "NODES", Cells::Cut(8), |row, _| Value::text(nodes(row))),
-    column("why", "WHY", Cells::Cut(10), |row, _| Value::text(why(row))),
-    column("message", "MESSAGE", Cells::Left, |row, _| Value::text(&row.message)),
-];
+const ALL: [RunColumn; 21] =
+    [
+        column("namespace", "NAMESPACE", Cells::Left, |row, _| Value::text(&row.namespace)),
+        column("kind", "KIND", Cells::Left, |row, _| Value::text(&row.kind)),
+        column("name", "NAME", Cells::Name(12), |row, _| Value::text(&row.name)),
+        column("team", "TEAM", Cells::Cut(5), |row, _| Value::text(&row.team)),
+        column("user", "USER", Cells::Cut(6), |row, _| Value::text(row.user.clone().unwrap_or_default())),
+        column("queue", "QUEUE", Cells::Cut(6), |row, _| Value::text(&row.queue)),
+        column("state", "STATE", Cells::Left, |row, _| Value::State(row.state.clone())),
+        column("gpus", "GPUS", Cells::Right, |row, _| Value::Count(row.gpus)),
+        column("pods", "PODS", Cells::Right, |row, _| Value::Number(row.pods.into())),
+        column("submitted", "SUBMITTED", Cells::Left, |row, _| Value::At(row.submitted)),
+        column("wait", "WAIT", Cells::Right, |row, _| {
+            row.waited_seconds
+                .map_or(Value::None, |waited| Value::Span(i64::try_from(waited).unwrap_or(i64::MAX)))
+        }),
+        column("admitted", "ADMITTED", Cells::Left, |row, _| Value::At(row.admitted)),
+        column("ended", "ENDED", Cells::Left, |row, _| row.ended.map_or(Value::None, Value::At)),
+        column("run", "RUN", Cells::Right, |row, screen| {
+            let until = row.ended.unwrap_or(screen.now).as_second();
+            Value::Span(until.saturating_sub(row.admitted.as_second()).max(0))
+        }),
+        column("gpu-time", "GPU-H", Cells::Right, |row, _| Value::GpuTime(row.gpu_seconds)),
+        column("lost", "LOST", Cells::Right, |row, _| match row.state.as_str() {
+            "Evicted" => Value::GpuTime(row.lost_gpu_seconds),
+            _ => Value::None,
+        }),
+        column("pool", "POOL", Cells::Left, |row, _| Value::text(&row.pool)),
+        column("borrowed", "BORROWED", Cells::Left, |row, _| {
+            if row.borrowed { Value::text("yes") } else { Value::None }
+        }),
+        column("nodes", "NODES", Cells::Cut(8), |row, _| Value::text(nodes(row))),
+        column("why", "WHY", Cells::Cut(10), |row, _| Value::text(why(row))),
+        column("message", "MESSAGE", Cells::Left, |row, _| Value::text(&row.message)),
+    ];
 
 /// The columns of a table on a screen of 80 characters.
 const USUAL: &str = "name,user,state,gpus,admitted,wait,run,lost,why";
@@ -260,7 +271,8 @@ mod tests {
         let now = at("2026-11-25T10:00:00Z");
         let screen = Screen { width: Some(80), terminal: true, now, zone: TimeZone::UTC };
         for one in [false, true] {
-            let text = grid::table(&columns(Form::Table, one, false), std::slice::from_ref(&row), &screen, true);
+            let text =
+                grid::table(&columns(Form::Table, one, false), std::slice::from_ref(&row), &screen, true);
             let text = anstream::adapter::strip_str(&text).to_string();
             assert!(text.contains("Oct 19 09:30") && text.contains("12.5"), "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

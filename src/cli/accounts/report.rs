@@ -113,7 +113,14 @@ pub fn run(options: &ask::Options, report: &Options) -> anyhow::Result<()> {
         }
         About::Evictions => {
             let rows = of(&rows, |row| if let ReportRow::Evictions(row) = row { Some(row) } else { None });
-            shown(options, &screen, &rows, &chosen(&EVICTIONS, by, |_| true), |row| row.rule.clone(), (from, to))
+            shown(
+                options,
+                &screen,
+                &rows,
+                &chosen(&EVICTIONS, by, |_| true),
+                |row| row.rule.clone(),
+                (from, to),
+            )
         }
         about => {
             let rows = of(&rows, |row| if let ReportRow::Usage(row) = row { Some(row) } else { None });
@@ -166,7 +173,15 @@ impl Options {
             return Err(Invalid(format!("--by: a report has at most {MOST_PERIODS} periods")));
         }
         let prices: BTreeMap<String, String> = self.price.iter().cloned().collect();
-        Ok(ReportFilter { kind: self.about.into(), from, to: Some(to), by: None, cuts, team: self.team.clone(), prices })
+        Ok(ReportFilter {
+            kind: self.about.into(),
+            from,
+            to: Some(to),
+            by: None,
+            cuts,
+            team: self.team.clone(),
+            prices,
+        })
     }
 }
 
@@ -174,7 +189,7 @@ fn of<'a, T: Clone + 'a>(rows: &'a [ReportRow], row: impl Fn(&'a ReportRow) -> O
     rows.iter().filter_map(row).cloned().collect()
 }
 
-/// The columns of a report whose names are wanted; the period only where there are several.
+/// The columns with the names that are wanted; the period only where there are several.
 fn chosen<T>(
     columns: &'static [Column<T>],
     by: Option<By>,
@@ -257,7 +272,12 @@ const USAGE: [Column<UsageRow>; 15] = [
 ];
 
 const WAITS: [Column<WaitsRow>; 7] = [
-    Column { name: "period", title: "PERIOD", form: Cells::Left, value: |row, screen| period(row.from, screen) },
+    Column {
+        name: "period",
+        title: "PERIOD",
+        form: Cells::Left,
+        value: |row, screen| period(row.from, screen),
+    },
     Column { name: "team", title: "TEAM", form: Cells::Cut(6), value: |row, _| Value::text(&row.team) },
     Column { name: "queue", title: "QUEUE", form: Cells::Cut(6), value: |row, _| Value::text(&row.queue) },
     Column { name: "started", title: "STARTED", form: Cells::Right, value: |row, _| number(row.started) },
@@ -267,11 +287,31 @@ const WAITS: [Column<WaitsRow>; 7] = [
 ];
 
 const EVICTIONS: [Column<EvictionsRow>; 5] = [
-    Column { name: "period", title: "PERIOD", form: Cells::Left, value: |row, screen| period(row.from, screen) },
+    Column {
+        name: "period",
+        title: "PERIOD",
+        form: Cells::Left,
+        value: |row, screen| period(row.from, screen),
+    },
     Column { name: "rule", title: "RULE", form: Cells::Left, value: |row, _| Value::text(&row.rule) },
-    Column { name: "for", title: "FOR TEAM", form: Cells::Cut(8), value: |row, _| Value::text(&row.for_team) },
-    Column { name: "evictions", title: "EVICTIONS", form: Cells::Right, value: |row, _| number(row.evictions) },
-    Column { name: "lost", title: "LOST", form: Cells::Right, value: |row, _| Value::GpuTime(row.lost_gpu_seconds) },
+    Column {
+        name: "for",
+        title: "FOR TEAM",
+        form: Cells::Cut(8),
+        value: |row, _| Value::text(&row.for_team),
+    },
+    Column {
+        name: "evictions",
+        title: "EVICTIONS",
+        form: Cells::Right,
+        value: |row, _| number(row.evictions),
+    },
+    Column {
+        name: "lost",
+        title: "LOST",
+        form: Cells::Right,
+        value: |row, _| Value::GpuTime(row.lost_gpu_seconds),
+    },
 ];
 
 fn number(number: u64) -> Value {
@@ -305,19 +345,34 @@ mod tests {
         assert_eq!(said, "From 2026-11-01 00:00 to 2026-11-25 11:00 (UTC+01:00), GPU time in hours");
         assert_eq!(period(at("2026-10-31T23:00:00Z"), &screen), Value::text("2026-11-01"));
         assert_eq!(period(at("2026-11-01T07:30:00Z"), &screen), Value::text("2026-11-01 08:30"));
-        let options = Options { about: About::Teams, from: None, to: None, by: Some(By::Day), team: None, price: Vec::new() };
+        let options = Options {
+            about: About::Teams,
+            from: None,
+            to: None,
+            by: Some(By::Day),
+            team: None,
+            price: Vec::new(),
+        };
         let (from, to) = options.range(&screen).expect("a range");
         assert_eq!((from, to), (at("2026-10-31T23:00:00Z"), screen.now));
         assert_eq!(options.question(from, to, &screen).expect("a question").cuts.len(), 24);
-        let backwards = Options { from: Some("today".to_owned()), to: Some("yesterday".to_owned()), ..options };
+        let backwards =
+            Options { from: Some("today".to_owned()), to: Some("yesterday".to_owned()), ..options };
         assert!(backwards.range(&screen).is_err_and(|error| error.to_string().contains("is not before")));
     }
 
     #[test]
     fn a_report_of_days_fits_eighty_columns() {
-        let rows = [UsageRow { team: "vision-research".to_owned(), lent_gpu_seconds: Some(crate::view::accounts::GpuTime::of_micro(360_000_000_000_000)), ..UsageRow::default() }];
-        let screen = Screen { width: Some(80), terminal: true, now: Timestamp::UNIX_EPOCH, zone: TimeZone::UTC };
-        let columns = chosen(&USAGE, Some(By::Day), |name| !["user", "queue", "pool", "runs", "available", "cost"].contains(&name));
+        let rows = [UsageRow {
+            team: "vision-research".to_owned(),
+            lent_gpu_seconds: Some(crate::view::accounts::GpuTime::of_micro(360_000_000_000_000)),
+            ..UsageRow::default()
+        }];
+        let screen =
+            Screen { width: Some(80), terminal: true, now: Timestamp::UNIX_EPOCH, zone: TimeZone::UTC };
+        let columns = chosen(&USAGE, Some(By::Day), |name| {
+            !["user", "queue", "pool", "runs", "available", "cost"].contains(&name)
+        });
         let text = grid::table(&columns, &rows, &screen, true);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(crate::cli::human::hours(rows[0].lent_gpu_seconds.unwrap_or_default()), "100000.0");

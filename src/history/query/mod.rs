@@ -24,6 +24,8 @@ use crate::view::accounts::{HistoryRow, ReportRow};
 
 /// The queries that run at once.
 const AT_ONCE: usize = 2;
+/// The queries that may wait for their turn: others than about the past must find room among all Questions.
+const MOST_WAITING: usize = 14;
 /// How long a query may take, with the wait for its turn; below the time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a report is used again, as for its further pages.
@@ -57,6 +59,8 @@ pub struct Reader(Option<Arc<Shared>>);
 struct Shared {
     location: Location,
     turns: Arc<Semaphore>,
+    /// Turns, and places of those that wait.
+    places: Semaphore,
     /// Connections that are not in use.
     idle: Mutex<Vec<Store>>,
     failed: Mutex<Option<(Instant, String)>>,
@@ -75,6 +79,7 @@ impl Reader {
             Arc::new(Shared {
                 location,
                 turns: Arc::new(Semaphore::new(AT_ONCE)),
+                places: Semaphore::new(AT_ONCE + MOST_WAITING),
                 idle: Mutex::default(),
                 failed: Mutex::default(),
                 reports: Mutex::default(),
@@ -132,6 +137,8 @@ impl Reader {
             return Err(Unread::Broken(problem.clone()));
         }
         let until = Instant::now() + PATIENCE;
+        let places = Arc::clone(&shared);
+        let _place = places.places.try_acquire().map_err(|_| Unread::Busy)?;
         let turn = timeout(PATIENCE, Arc::clone(&shared.turns).acquire_owned()).await;
         let turn = turn.map_err(|_| Unread::Busy)?.map_err(|_| Unread::Busy)?;
         let work = tokio::task::spawn_blocking(move || {
@@ -151,10 +158,7 @@ impl Reader {
 
 impl Shared {
     /// Queries a connection that is not in use, or a new one.
-    fn with_store<T>(
-        &self,
-        query: impl FnOnce(&mut Store) -> Result<T, StoreError>,
-    ) -> Result<T, String> {
+    fn with_store<T>(&self, query: impl FnOnce(&mut Store) -> Result<T, StoreError>) -> Result<T, String> {
         let idle = locked(&self.idle).pop();
         let store = match idle {
             Some(store) => Ok(store),

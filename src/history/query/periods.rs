@@ -143,7 +143,10 @@ mod tests {
             ReportFilter { by: None, cuts: vec![at("2026-11-02T00:00:00Z"); 2], ..filter() },
             ReportFilter { from: at("2000-01-01T00:00:00Z"), ..filter() },
         ] {
-            assert!(Periods::of(&wrong, now).is_err_and(|problem| problem.starts_with("spec.report")), "{wrong:?}");
+            assert!(
+                Periods::of(&wrong, now).is_err_and(|problem| problem.starts_with("spec.report")),
+                "{wrong:?}"
+            );
         }
     }
 

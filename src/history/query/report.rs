@@ -19,6 +19,8 @@ use crate::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow, WaitsRow
 
 /// How long a sample counts, in milliseconds.
 const SAMPLE: i64 = 300_000;
+/// The part of all that is kept, as a divisor, up to which a time is short.
+const SHORT: i64 = 10;
 /// A thousandth of a unit for a millisecond, in units for an hour.
 const HOURS: f64 = 1e-3 / 3_600_000.0;
 
@@ -119,24 +121,36 @@ fn usage(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreErro
     Ok(usage.rows.into_values().map(ReportRow::Usage).collect())
 }
 
+/// The time in a condition on the end of rows of a table. The index by that time finds the rows of a short time; of a long
+/// one it would only be in the way, and a sign keeps the database from it.
+fn end(store: &mut Store, table: &str, column: &str, from: i64) -> Result<String, StoreError> {
+    let sql = format!("SELECT (SELECT MIN({column}) FROM {table}), (SELECT MAX({column}) FROM {table})");
+    let rows = store.query(&sql, &[])?;
+    let [first, last] = [0, 1].map(|at| rows.first().and_then(|row| row.get(at)?.int()).unwrap_or_default());
+    let all = last.saturating_sub(first);
+    let short = last.saturating_sub(from) < all / SHORT;
+    Ok(format!("{}t.{column}", if short { "" } else { "+" }))
+}
+
 /// The segments that lie within the bounds, from their table on.
-fn segments(choice: &Choice, resource: &str) -> (String, Where) {
+fn segments(store: &mut Store, choice: &Choice, resource: &str) -> Result<(String, Where), StoreError> {
     let mut chosen = choice.filter();
     let (from, to) = (choice.periods.from(), choice.periods.to());
     chosen.is("t.resource", Some(resource));
-    chosen.and(format!("t.to_at > {from} AND t.from_at < {to}"));
+    let until = end(store, "segments", "to_at", from)?;
+    chosen.and(format!("{until} > {from} AND t.from_at < {to}"));
     let mut table = "segments t".to_owned();
     if let Some(namespace) = &choice.namespace {
         table = "runs r JOIN segments t ON t.uid = r.uid AND t.admitted_at = r.admitted_at".to_owned();
         chosen.is("r.namespace", Some(namespace));
     }
-    (format!("{table} WHERE {}", chosen.sql()), chosen)
+    Ok((format!("{table} WHERE {}", chosen.sql()), chosen))
 }
 
 /// What was used, and the part on borrowed capacity.
 fn add_used(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> {
     let choice = usage.choice;
-    let (table, chosen) = segments(choice, DEVICES);
+    let (table, chosen) = segments(store, choice, DEVICES)?;
     let groups = choice.columns();
     let (first, last) = (choice.periods.number_of("t.from_at"), choice.periods.number_of("t.to_at"));
     let sums = sums("t.amount", "t.from_at", "t.to_at", choice.periods.from());
@@ -151,8 +165,7 @@ fn add_used(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> 
             let row = usage.at(number, &group);
             let time = GpuTime::of_micro(micro);
             row.used_gpu_seconds = row.used_gpu_seconds.plus(time);
-            let part =
-                if borrowed { &mut row.borrowed_gpu_seconds } else { &mut row.guaranteed_gpu_seconds };
+            let part = if borrowed { &mut row.borrowed_gpu_seconds } else { &mut row.guaranteed_gpu_seconds };
             *part = part.plus(time);
         });
     }
@@ -196,8 +209,9 @@ fn add_runs(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> 
     let queued = "COALESCE(t.queued_at, t.admitted_at)";
     let mut chosen = choice.filter();
     chosen.is("t.namespace", choice.namespace.as_deref());
+    let until = end(store, "runs", "until_at", periods.from())?;
     chosen.and(format!(
-        "t.admitted_at > 0 AND t.until_at >= {} AND {queued} < {}",
+        "t.admitted_at > 0 AND {until} >= {} AND {queued} < {}",
         periods.from(),
         periods.to()
     ));
@@ -282,7 +296,7 @@ fn add_samples(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreErro
 fn add_cost(store: &mut Store, usage: &mut Usage<'_>, resource: &str, price: &str) -> Result<(), StoreError> {
     let choice = usage.choice;
     let price = Amount::parse(price).unwrap_or_default().as_units_lossy();
-    let (table, chosen) = segments(choice, resource);
+    let (table, chosen) = segments(store, choice, resource)?;
     let groups = choice.columns();
     let (first, last) = (choice.periods.number_of("t.from_at"), choice.periods.number_of("t.to_at"));
     let from = choice.periods.from();
@@ -319,8 +333,9 @@ fn waits(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreErro
     let periods = &choice.periods;
     let mut chosen = choice.filter();
     chosen.is("t.namespace", choice.namespace.as_deref());
+    let until = end(store, "runs", "until_at", periods.from())?;
     chosen.and(format!(
-        "t.admitted_at >= {} AND t.admitted_at < {} AND t.until_at >= {} AND t.queued_at IS NOT NULL",
+        "t.admitted_at >= {} AND t.admitted_at < {} AND {until} >= {} AND t.queued_at IS NOT NULL",
         periods.from(),
         periods.to(),
         periods.from()
@@ -361,8 +376,9 @@ fn evictions(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, Store
     let (from, to) = (periods.from(), periods.to());
     let mut chosen = choice.filter();
     chosen.is("t.namespace", choice.namespace.as_deref());
+    let until = end(store, "runs", "until_at", from)?;
     chosen.and(format!(
-        "t.ending = 'Evicted' AND t.until_at >= {from} AND COALESCE(t.stopped_at, t.ended_at) >= {from} \
+        "t.ending = 'Evicted' AND {until} >= {from} AND COALESCE(t.stopped_at, t.ended_at) >= {from} \
          AND COALESCE(t.stopped_at, t.ended_at) < {to}"
     ));
     let number = periods.number_of("s");

@@ -131,7 +131,10 @@ fn add_messages(store: &mut Store, rows: &mut [HistoryRow]) -> Result<(), StoreE
         );
         for row in store.query(&sql, chosen.values())? {
             let [uid, admitted_at, message] = &row[..] else { continue };
-            found.insert((uid.text().to_owned(), admitted_at.int().unwrap_or_default()), message.text().to_owned());
+            found.insert(
+                (uid.text().to_owned(), admitted_at.int().unwrap_or_default()),
+                message.text().to_owned(),
+            );
         }
     }
     for row in rows {
