@@ -74,8 +74,8 @@ async fn walk(name: &str) -> Result<()> {
                 ensure!(png.len() <= 100_000, "{picture}.png has {} bytes", png.len());
                 std::fs::write(folder.join(format!("{picture}.png")), png)?;
             }
-            Line::Command(command) => {
-                let output = people.type_in(&command, &std::mem::take(&mut expected)).await;
+            Line::Command(ref command) => {
+                let output = people.type_in(command, &std::mem::take(&mut expected)).await;
                 let output = output.with_context(|| format!("$ {command}"))?;
                 written.push_str(&format!("$ {command}\n{output}"));
             }
