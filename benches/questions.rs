@@ -44,6 +44,9 @@ struct Arguments {
     /// Length of each phase of creates.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     seconds: u64,
+    /// The program to measure; by default the one that is built with the benchmark.
+    #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_sluice"))]
+    program: String,
     /// Number of viewers of the pages.
     #[arg(long, default_value_t = 200)]
     viewers: u32,
@@ -68,7 +71,7 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let world = World::up("bench-questions", env!("CARGO_BIN_EXE_sluice"), 1).await?;
+    let world = World::up("bench-questions", &arguments.program, 1).await?;
     say(&format!("{} nodes with 8 GPUs each, and Jobs on all of them", arguments.nodes));
     world.apply(&setting(arguments.nodes)).await?;
     let client = world.cluster.client(User::Raw).await?;
@@ -170,13 +173,12 @@ async fn main() -> Result<()> {
     let took = began.elapsed();
     ensure!(answer["answer"]["rows"].as_array().map(Vec::len) == Some(100), "{answer}");
     rows.push(["first 100 rows of the queue".into(), milliseconds(took), "< 300 ms".into()]);
-    let (took, megabytes, lines) = queue(&world).await?;
+    let (took, megabytes, lines) = queue(&arguments.program, &world).await?;
     rows.push([format!("`sluice queue -A`, {lines} rows"), milliseconds(took), "< 1 s".into()]);
     rows.push(["memory of the client".into(), format!("{megabytes:.0} MB"), "< 100 MB".into()]);
 
     say("pages");
-    let pages =
-        Arc::new(Pages::start(env!("CARGO_BIN_EXE_sluice"), &world.cluster.kubeconfig(User::Admin)).await?);
+    let pages = Arc::new(Pages::start(&arguments.program, &world.cluster.kubeconfig(User::Admin)).await?);
     for (name, path) in PAGES {
         let got = pages.get(path, &[]).await?;
         ensure!(got.status == 200, "{path}: {got:?}");
@@ -444,9 +446,9 @@ fn outcomes(scrape: &str) -> String {
 }
 
 /// Time, largest memory in MB and rows of `sluice queue`.
-async fn queue(world: &World) -> Result<(Duration, f64, usize)> {
+async fn queue(program: &str, world: &World) -> Result<(Duration, f64, usize)> {
     let began = Instant::now();
-    let child = Command::new(env!("CARGO_BIN_EXE_sluice"))
+    let child = Command::new(program)
         .args(["queue", "--all-namespaces"])
         .env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
         .stdout(std::process::Stdio::piped())

@@ -138,14 +138,21 @@ fn problem(status: &Status, scope: &Scope) -> Unanswered {
     match status.code {
         403 if message.contains("cannot create resource") => {
             let user = message.split('"').nth(1).unwrap_or("this account");
+            let (name, subject) = match user.strip_prefix("system:serviceaccount:") {
+                Some(account) => {
+                    let name = account.split(':').next_back().unwrap_or_default();
+                    (name, format!("--serviceaccount={account}"))
+                }
+                None => (user, format!("--user={user}")),
+            };
             of_user(match scope {
                 Scope::Cluster => format!(
                     "{user} may not ask about all namespaces: that needs the role sluice-manager (kubectl create \
-                     clusterrolebinding sluice-manager-{user} --clusterrole=sluice-manager --user={user})"
+                     clusterrolebinding sluice-manager-{name} --clusterrole=sluice-manager {subject})"
                 ),
                 Scope::Namespace(namespace) => format!(
                     "{user} may not ask about namespace {namespace}: that needs the role sluice-user there (kubectl -n \
-                     {namespace} create rolebinding sluice-user-{user} --clusterrole=sluice-user --user={user})"
+                     {namespace} create rolebinding sluice-user-{name} --clusterrole=sluice-user {subject})"
                 ),
             })
         }

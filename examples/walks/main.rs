@@ -2,7 +2,7 @@
 //! the commands print and the pages show. Every command of a page is typed into a terminal by the person of the page.
 //!
 //! A page says by comments what belongs to the walk and is not typed: `as NAME` who types, `setup COMMAND` what an
-//! administrator has done before, `until TEXT` what the next command must come to print, `fails` that it is refused,
+//! administrator has done before, `until N TEXT` what the command N of the next block must come to print, `fails N` that it is refused,
 //! and `picture NAME PATH` a page of `sluice web`.
 
 #[path = "../../tests/web/browser.rs"]
@@ -11,10 +11,11 @@ mod browser;
 mod page;
 mod people;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use sluice_harness::{Authority, Cluster, Options, World};
 
 use page::{Line, lines};
@@ -61,21 +62,26 @@ async fn walk(name: &str) -> Result<()> {
     let setting = std::fs::read_to_string(project().join("examples/walks/cluster.yaml"))?;
     world.apply(&setting).await?;
     let mut people = People::new(&world, &authority, &program()?)?;
-    let (mut written, mut expected) = (String::new(), Typed::default());
+    let (mut written, mut expected, mut number) = (String::new(), BTreeMap::<usize, Typed>::new(), 0);
     for line in lines(&text) {
         match line {
-            Line::Prose(line) => written.push_str(&format!("{line}\n")),
+            Line::Prose(line) => {
+                if line == "```" {
+                    (expected, number) = (BTreeMap::new(), 0);
+                }
+                written.push_str(&format!("{line}\n"));
+            }
             Line::As(person) => people.turn_to(person).await?,
             Line::Setup(command) => people.set_up(command).await?,
-            Line::Until(text) => expected.until = Some(text.to_owned()),
-            Line::Fails => expected.fails = true,
+            Line::Until(at, text) => expected.entry(at).or_default().until = Some(text.to_owned()),
+            Line::Fails(at) => expected.entry(at).or_default().fails = true,
             Line::Picture(picture, path) => {
                 let png = people.picture(path).await?;
-                ensure!(png.len() <= 100_000, "{picture}.png has {} bytes", png.len());
                 std::fs::write(folder.join(format!("{picture}.png")), png)?;
             }
-            Line::Command(command) => {
-                let output = people.type_in(&command, &std::mem::take(&mut expected)).await;
+            Line::Command(ref command) => {
+                number += 1;
+                let output = people.type_in(command, &expected.remove(&number).unwrap_or_default()).await;
                 let output = output.with_context(|| format!("$ {command}"))?;
                 written.push_str(&format!("$ {command}\n{output}"));
             }

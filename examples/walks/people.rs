@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::ByteString;
 use serde_json::json;
 use sluice_harness::{Authority, Cluster, User, World, eventually, patience};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -15,6 +16,9 @@ use crate::browser::Browser;
 
 /// The width of the terminals in characters.
 const WIDTH: u32 = 120;
+
+/// The most bytes of a picture.
+const MOST_BYTES: usize = 100_000;
 
 /// What is expected of a command.
 #[derive(Clone, Debug, Default)]
@@ -142,10 +146,25 @@ impl<'a> People<'a> {
             browser.open(&url)?;
             let status = browser.value("document.querySelector('main .problem') === null")?;
             ensure!(status == true, "{url} shows a problem");
-            browser.picture()
+            picture(&mut browser)
         })
         .await?
     }
+}
+
+/// A picture of the page, as large as fits into [`MOST_BYTES`].
+fn picture(browser: &mut Browser) -> Result<Vec<u8>> {
+    for percent in [100, 85, 70, 55, 40] {
+        let clip =
+            json!({"x": 0, "y": 0, "width": 1_280, "height": 720, "scale": f64::from(percent) / 100.0});
+        let params = json!({"captureBeyondViewport": false, "clip": clip});
+        let ByteString(png) =
+            serde_json::from_value(browser.call("Page.captureScreenshot", params)?["data"].take())?;
+        if png.len() <= MOST_BYTES {
+            return Ok(png);
+        }
+    }
+    bail!("the picture is too large")
 }
 
 /// What a terminal shows, without its control codes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT_ENCODING, ETAG, HeaderName, IF_NONE_MATCH};
+use axum::http::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
 use axum::http::response::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -68,15 +68,17 @@ pub async fn share(State(pages): State<Arc<Pages>>, request: Request, next: Next
     let Some(viewer) = viewer.filter(|_| *request.method() == Method::GET) else {
         return next.run(request).await;
     };
-    let header = |name: &HeaderName| request.headers().get(name).cloned();
-    let (part, known) = (header(&PART), header(&IF_NONE_MATCH));
-    let key = (viewer, request.uri().to_string(), [part.clone(), header(&ACCEPT_ENCODING)]);
+    let [part, known, encoding] =
+        [PART, IF_NONE_MATCH, ACCEPT_ENCODING].map(|name| request.headers().get(name).cloned());
+    let key = (viewer, request.uri().to_string(), [part.clone(), encoding]);
     let place = pages.place(key.clone());
     let mut kept = place.lock().await;
     if let Some(page) = kept.as_ref().filter(|page| Instant::now() < page.until) {
         if part.is_some() && known.as_ref() == Some(&page.version) {
-            let names = [ETAG, EVERY].into_iter();
-            let headers = names.filter_map(|name| Some((name.clone(), page.headers.get(&name)?.clone())));
+            let headers = [ETAG, EVERY].into_iter().filter_map(|name| {
+                let value = page.headers.get(&name)?.clone();
+                Some((name, value))
+            });
             return (StatusCode::NOT_MODIFIED, headers.collect::<HeaderMap>()).into_response();
         }
         return (page.headers.clone(), page.body.clone()).into_response();
