@@ -8,6 +8,7 @@ mod ask;
 mod audit;
 mod cluster;
 pub mod fidelity;
+mod helm;
 mod kubectl;
 mod play;
 mod service;
@@ -19,6 +20,7 @@ mod world;
 
 pub use audit::{Audit, Write};
 pub use cluster::{Cluster, Kubernetes, User};
+pub use helm::{Helm, kustomize};
 pub use kubectl::{Kubectl, Outcome};
 pub use play::Play;
 pub use service::Service;
