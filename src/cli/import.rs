@@ -42,6 +42,9 @@ pub struct Options {
     /// Print the steps of the switch as a script for a shell, with a line for each Job that waits.
     #[arg(long)]
     steps: bool,
+    /// Leave the labels of namespaces out of the objects, because --steps sets them at the right moment.
+    #[arg(long, conflicts_with_all = ["check", "steps"])]
+    without_labels: bool,
     /// Fair sharing is turned on in Kueue's configuration, so borrowers preempt each other for it.
     #[arg(long)]
     fair_sharing: bool,
@@ -90,7 +93,7 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
         print::text(&plan.steps())?;
         return Ok(true);
     }
-    print::text(&plan.yaml()?)?;
+    print::text(&plan.yaml(!options.without_labels)?)?;
     anstream::eprintln!("{}", table(&plan.notes));
     Ok(true)
 }

@@ -42,13 +42,14 @@ impl Plan {
         self.namespaces.iter().map(object).collect()
     }
 
-    /// Everything to apply, as one YAML stream.
+    /// Everything to apply, as one YAML stream, with or without the labels of namespaces.
     ///
     /// # Errors
     /// The serializer's error; these objects cause none.
-    pub fn yaml(&self) -> Result<String, serde_saphyr::ser::Error> {
+    pub fn yaml(&self, labels: bool) -> Result<String, serde_saphyr::ser::Error> {
         let mut text = String::new();
-        for object in self.objects.iter().chain(&self.labelled()) {
+        let labelled = if labels { self.labelled() } else { Vec::new() };
+        for object in self.objects.iter().chain(&labelled) {
             text += &format!("---\n{}\n", serde_saphyr::to_string(object)?.trim_end());
         }
         Ok(text)
@@ -63,7 +64,7 @@ impl Plan {
         }
         text += REMOVE;
         if self.running > 0 {
-            text += &format!("# {} Jobs run on; their pods are charged as adopted.\n", self.running);
+            text += &format!("# Jobs that run on, their pods charged as adopted: {}.\n", self.running);
         }
         if self.pending.is_empty() {
             text += "# No Job waits.\n";
@@ -89,7 +90,7 @@ impl Plan {
 
 /// The first steps.
 const HEAD: &str = "\
-# The switch from Kueue. Sluice runs, and `sluice import kueue` was applied without the Namespaces at its end.
+# The switch from Kueue. Sluice runs, and the output of `sluice import kueue live --without-labels` is applied.
 set -eu
 
 # 1. Kueue decides nothing more. What runs goes on, and creates in its namespaces are refused until step 3.
