@@ -24,7 +24,7 @@ demo-down: ## stop the demo's control plane and its Sluice
 	@cargo build --quiet --example demo
 	@target/debug/examples/demo down
 
-test: need packages fmt lint unit cluster e2e release-test ## all tests: style, unit, property and end-to-end tests
+test: need packages fmt lint unit cluster e2e faults release-test ## all tests: style, unit, property, end-to-end tests, a short soak, a release
 
 check: need fmt lint unit ## the fast tests
 
