@@ -6,7 +6,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
         bench-cluster bench-placement bench-questions bench-engine bench-packing bench-queueing crds reference image image-test need packages web-check \
-        release release-test chart
+        release release-test chart upgrade-test
 
 # docker or podman
 CONTAINER ?= docker
@@ -113,6 +113,14 @@ chart: need ## package the Helm chart into target
 release: need ## build the files of a release, for x86-64 and where possible aarch64 (RELEASE_KEY=FILE signs them)
 	tests/harness/need.sh openssl
 	release/build.sh
+
+# The commit before it, unless PREVIOUS names another. The build of it takes minutes.
+upgrade-test: PREVIOUS ?= HEAD~1
+upgrade-test: need cluster ## upgrade from PREVIOUS and roll back to it by Helm, with 200 running Jobs
+	rm -rf target/previous && git worktree prune && git worktree add --detach target/previous $(PREVIOUS)
+	cd target/previous && cargo build --bin sluice
+	SLUICE_PREVIOUS=$$PWD/target/previous cargo test --test e2e install::an_upgrade
+	git worktree remove --force target/previous
 
 release-test: need ## make a release of the debug binary and check each of its files
 	@tests/harness/need.sh openssl

@@ -1,6 +1,7 @@
 //! Installed by Helm, upgraded and rolled back with work running, and moved to from Kueue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -169,21 +170,28 @@ async fn values_of_the_chart_are_checked_and_reach_the_objects() -> Result<()> {
 }
 
 /// A control plane on which Helm has installed everything but the program, which runs outside.
-async fn installed(cluster: Cluster, helm: &Helm, url: &str, service: Service) -> Result<World> {
+async fn installed(
+    cluster: Cluster,
+    helm: &Helm,
+    program: &Path,
+    url: &str,
+    service: Service,
+) -> Result<World> {
     helm.upgrade(&["--set", &format!("webhookUrl={url}"), "--wait"]).await?;
     let client = cluster.client(User::Admin).await?;
     let kubectl = cluster.kubectl(User::Admin);
     let crds = ["crd/teams.sluice.dev", "crd/nodepools.sluice.dev", "crd/questions.sluice.dev"];
     kubectl.ok(&[&["wait", "--for=condition=Established", "--timeout=60s"], &crds[..]].concat()).await?;
-    let options = Options { webhook_url: Some(service.url()), ..Options::new(SLUICE) };
+    let options = Options { webhook_url: Some(service.url()), ..Options::new(program) };
     let mut world = World { replicas: Vec::new(), service, client, kubectl, options, cluster };
     world.start_replica().await?;
     webhook_answers(&world.cluster).await?;
     Ok(world)
 }
 
-/// Replaces the replica, as a rollout does: the new one is ready before the old one ends.
-async fn roll(world: &mut World) -> Result<()> {
+/// Replaces the replica by one of this program, as a rollout does: the new one is ready before the old one ends.
+async fn roll(world: &mut World, program: &Path) -> Result<()> {
+    world.options.program = program.to_owned();
     world.start_replica().await?;
     let (last, old) = (world.replicas.len() - 1, world.replicas.len() - 2);
     world.service.replace(vec![world.replicas[last].https()]);
@@ -198,7 +206,12 @@ async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> R
     let helm = Helm::on(&cluster).await?;
     let service = Service::start().await?;
     let url = service.url();
-    let mut world = installed(cluster, &helm, &url, service).await?;
+    // `make upgrade-test` names the checkout of an earlier version, with its program.
+    let earlier = std::env::var_os("SLUICE_PREVIOUS").map(PathBuf::from);
+    let program = earlier.as_ref().map_or(SLUICE.into(), |checkout| checkout.join("target/debug/sluice"));
+    let first = earlier.filter(|checkout| checkout.join("manifests/chart").exists());
+    let first = first.map_or(helm.of(Path::new(env!("CARGO_MANIFEST_DIR"))), |checkout| helm.of(&checkout));
+    let mut world = installed(cluster, &first, &program, &url, service).await?;
     let setup = [nodes(25, 8), team("a", 100), team("b", 100)].concat();
     world.apply(&setup).await?;
     world.apply(&Job::new("a", "work").gpus(1).copies(JOBS).scenario()).await?;
@@ -210,7 +223,7 @@ async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> R
 
     let values = format!("webhookUrl={url},viewMayAsk=true");
     helm.upgrade(&["--set", &values, "--wait"]).await?;
-    roll(&mut world).await?;
+    roll(&mut world, Path::new(SLUICE)).await?;
     stays_as_it_was(&world, &before).await?;
 
     // The definition of a kind comes, and the next upgrade brings its policies.
@@ -227,7 +240,7 @@ async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> R
     );
 
     helm.run(&["rollback", "sluice", "1", "--wait"]).await?;
-    roll(&mut world).await?;
+    roll(&mut world, &program).await?;
     stays_as_it_was(&world, &before).await?;
     ensure!(
         !world.kubectl.ok(&policies).await?.contains("sluice-hold-jobsets"),
@@ -360,7 +373,10 @@ async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order
         }
 
         let printed = sluice(world, &["import", "kueue", "live"]).await?;
-        ensure!(printed.contains("kind: Namespace") && printed.contains("sluice.dev/team: vision"), "{printed}");
+        ensure!(
+            printed.contains("kind: Namespace") && printed.contains("sluice.dev/team: vision"),
+            "{printed}"
+        );
         let printed = sluice(world, &["import", "kueue", "live", "--without-labels"]).await?;
         ensure!(!printed.contains("kind: Namespace"), "{printed}");
         world.kubectl.apply(&printed).await?;

@@ -47,6 +47,17 @@ impl Helm {
         Ok(Self { kubeconfig, home, ..Self::build().await? })
     }
 
+    /// The same with the chart of another checkout.
+    #[must_use]
+    pub fn of(&self, checkout: &Path) -> Self {
+        Self {
+            program: self.program.clone(),
+            chart: checkout.join("manifests/chart"),
+            kubeconfig: self.kubeconfig.clone(),
+            home: self.home.clone(),
+        }
+    }
+
     /// The rendered chart, as a stream of YAML documents.
     ///
     /// # Errors
