@@ -5,7 +5,8 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-questions bench-history bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check
+        bench-cluster bench-placement bench-questions bench-history bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check \
+        release release-test chart upgrade-test
 
 # docker or podman
 CONTAINER ?= docker
@@ -28,7 +29,7 @@ walks: packages cluster ## walk through docs/walks on a real control plane, and 
 	cargo build --quiet --bin sluice --example walks
 	target/debug/examples/walks $(ARGS)
 
-test: need packages fmt lint unit cluster e2e faults ## all tests: style, unit, property, end-to-end tests and a short soak
+test: need packages fmt lint unit cluster e2e faults release-test ## all tests: style, unit, property, end-to-end tests, a short soak, a release
 
 check: need fmt lint unit ## the fast tests
 
@@ -67,6 +68,7 @@ golden: ## write tests/golden again, after an intended change of decisions
 cluster: need ## build the local control plane of both versions of Kubernetes (about 14 minutes the first time)
 	tests/cluster/build.sh
 	tests/cluster/build.sh 1.34
+	@tests/cluster/helm.sh >/dev/null
 
 # Each test has a control plane of its own and mostly waits for it, so two run at a time.
 e2e: cluster ## run the tests on a real control plane, two at a time
@@ -111,7 +113,27 @@ reference: ## write the generated pages of docs/reference
 	cargo run --quiet -- reference docs/reference
 
 image: ## build the container image sluice:dev
-	$(CONTAINER) build --file Containerfile --tag sluice:dev .
+	$(CONTAINER) build --build-arg SLUICE_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) --file Containerfile --tag sluice:dev .
+
+chart: need ## package the Helm chart into target
+	@$$(tests/cluster/helm.sh) package manifests/chart --destination target 2>/dev/null
+
+release: need ## build the files of a release, for x86-64 and where possible aarch64 (RELEASE_KEY=FILE signs them)
+	tests/harness/need.sh openssl
+	release/build.sh
+
+# The commit before it, unless PREVIOUS names another. The build of it takes minutes.
+upgrade-test: PREVIOUS ?= HEAD~1
+upgrade-test: need cluster ## upgrade from PREVIOUS and roll back to it by Helm, with 200 running Jobs
+	rm -rf target/previous && git worktree prune && git worktree add --detach target/previous $(PREVIOUS)
+	cd target/previous && cargo build --bin sluice
+	SLUICE_PREVIOUS=$$PWD/target/previous cargo test --test e2e install::an_upgrade
+	git worktree remove --force target/previous
+
+release-test: need ## make a release of the debug binary and check each of its files
+	@tests/harness/need.sh openssl
+	@cargo build --quiet --bin sluice
+	release/test.sh
 
 image-test: need ## build the image's binary without a container daemon and start it in an empty tree (as root)
 	tests/image.sh

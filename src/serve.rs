@@ -35,6 +35,7 @@ use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::notify;
 use crate::options::{AcceleratorOptions, CapOptions, SchedulingOptions};
+use crate::version::{COMMIT, VERSION};
 use crate::webhook::body::Budget;
 use crate::webhook::{self, WebhookMetrics, WebhookState};
 
@@ -117,7 +118,7 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
         duration: options.lease_duration,
     };
     let identity = candidate.identity.clone();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, "starting");
+    tracing::info!(version = VERSION, commit = COMMIT, identity, "starting");
     let (leadership, election) = campaign(client.clone(), candidate, heart.clone(), lease.clone());
     let election = tokio::spawn(election);
 

@@ -29,8 +29,9 @@ fn objects() -> Vec<(PathBuf, Value)> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("the folder can be read") {
             let path = entry.expect("the folder can be listed").path();
+            // The chart's templates are no YAML, and it reads the same files; its own test compares.
             if path.is_dir() {
-                folders.push(path);
+                folders.extend((!path.ends_with("manifests/chart")).then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "yaml") {
                 let text = std::fs::read_to_string(&path).expect("the file can be read");
                 let documents: Vec<Value> = serde_saphyr::from_multiple(&text)

@@ -8,6 +8,7 @@ use clap_complete::env::Shells;
 use serde_json::{Value, json};
 
 use super::print::{self, Output};
+use crate::version::{COMMIT, VERSION};
 use crate::view::answers::{Kind, Version, schemas};
 
 /// The variable by which the script of a shell asks for candidates.
@@ -69,9 +70,13 @@ pub fn pages(command: Command, folder: Option<&Path>) -> anyhow::Result<()> {
 
 /// `sluice version`.
 pub fn version(output: Output) -> anyhow::Result<()> {
-    let version = Version { command: env!("CARGO_PKG_VERSION").to_owned() };
+    let commit = Some(COMMIT.to_owned()).filter(|commit| !commit.is_empty());
+    let version = Version { command: VERSION.to_owned(), commit };
     match output {
-        Output::Table => print::text(&format!("sluice {}\n", version.command)),
+        Output::Table => {
+            let commit = version.commit.as_ref().map(|commit| format!(" ({commit})")).unwrap_or_default();
+            print::text(&format!("sluice {VERSION}{commit}\n"))
+        }
         output => {
             print::answer(output, &Kind::Version.document(&version)?, |_: &Value| json!(null).to_string())
         }

@@ -8,6 +8,7 @@ mod complete;
 mod export;
 mod grid;
 mod human;
+mod import;
 mod log_limit;
 mod logs;
 mod manual;
@@ -28,8 +29,8 @@ use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use thiserror::Error;
 
-use crate::kinds::Kinds;
 use crate::kinds::policies::{self, Part};
+use crate::kinds::{Kind as CustomKind, Kinds};
 use crate::serve;
 use crate::view::answers::Kind;
 
@@ -101,6 +102,12 @@ enum Command {
         /// Print only the right of this kind's operators, such as RayJob.
         #[arg(long, value_name = "KIND", conflicts_with = "part")]
         kind: Option<String>,
+        /// Print only the policies of the kinds that the cluster of the kubeconfig serves.
+        #[arg(long, conflicts_with_all = ["part", "kind"])]
+        installed: bool,
+        /// The cluster of --installed.
+        #[command(flatten)]
+        cluster: cluster::Options,
     },
     /// Show each team's quota: guaranteed, limit, used, borrowed, lent and fair share.
     Teams(ask::Options),
@@ -267,6 +274,12 @@ enum Command {
     ///
     /// It reads the store itself, not through the cluster: a file of SQLite, or a PostgreSQL server.
     Export(export::Options),
+    /// Read the set-up of Kueue, or ResourceQuotas, and print Teams, NodePools and labels of namespaces for `kubectl apply`.
+    ///
+    /// Nothing is written to the cluster. What has no equivalent goes to standard error as a table; `--check` prints it
+    /// alone. `--steps` prints the switch, with the Jobs that wait in their order.
+    #[command(after_help = EXIT_CODES)]
+    Import(import::Options),
     /// Print the JSON Schema of the documents that `--output json` prints.
     Schema {
         /// The kind of document, such as WorkloadList; by default all.
@@ -316,8 +329,11 @@ impl Cli {
             Command::Simulate(options) => simulate::run(&options),
             Command::Crds => print::text(&crate::crds::crds_yaml()?),
             Command::Reference { folder } => write_reference(&folder),
-            Command::Kinds { kinds, part, kind } => {
+            Command::Kinds { kinds, part, kind, installed, cluster } => {
                 let kinds = table_of_kinds(kinds.as_deref())?;
+                if installed {
+                    return installed_kinds(&kinds, &cluster);
+                }
                 if let Some(kind) = kind {
                     let text = policies::operators_yaml(&kinds, &kind);
                     let text =
@@ -355,12 +371,40 @@ impl Cli {
             }
             Command::Resume { queue, options } => verbs::resume(&options, &queue),
             Command::Export(options) => export::run(&options),
+            Command::Import(options) => {
+                let complete = import::run(&options)?;
+                anyhow::ensure!(complete, "some parts have no equivalent");
+                Ok(())
+            }
             Command::Schema { kind } => manual::schema(kind),
             Command::Completion { shell } => manual::completion(&shell),
             Command::Man { folder } => manual::pages(Self::command(), folder.as_deref()),
             Command::Version { output } => manual::version(output),
         }
     }
+}
+
+/// Prints the policies of the kinds that the cluster serves.
+fn installed_kinds(kinds: &Kinds, options: &cluster::Options) -> anyhow::Result<()> {
+    let served: Vec<String> = cluster::with(options, async |cluster| {
+        let groups = cluster.client().list_api_groups().await.context("cannot reach the cluster")?.groups;
+        let versions = groups.into_iter().flat_map(|group| group.versions);
+        let mut served = Vec::new();
+        for version in versions.map(|version| version.group_version) {
+            if !kinds.entries().any(|kind| kind.api_version == version) {
+                continue;
+            }
+            let list = cluster.client().list_api_group_resources(&version).await;
+            let resources = list.with_context(|| format!("cannot list the kinds of {version}"))?.resources;
+            served.extend(resources.into_iter().map(|resource| format!("{version}/{}", resource.kind)));
+        }
+        Ok(served)
+    })?;
+    let is_served = |kind: &CustomKind| served.contains(&format!("{}/{}", kind.api_version, kind.kind));
+    let parts = [Part::Validating, Part::Mutating];
+    let text: Result<String, _> =
+        parts.into_iter().map(|part| policies::yaml_for(kinds, part, is_served)).collect();
+    print::text(&text?)
 }
 
 /// Writes every page of the reference.

@@ -14,6 +14,7 @@ use crate::engine::types::{
     UnadmittedView,
 };
 use crate::engine::types::{Name, Time};
+use crate::version::{COMMIT, VERSION};
 use crate::view::Accelerators;
 
 /// The metrics and their registry.
@@ -229,9 +230,11 @@ impl Metrics {
     }
 
     fn register(&self) -> prometheus::Result<()> {
-        let build =
-            IntGaugeVec::new(Opts::new("sluice_build_info", "Version of this replica."), &["version"])?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let build = IntGaugeVec::new(
+            Opts::new("sluice_build_info", "Version of this replica."),
+            &["commit", "version"],
+        )?;
+        build.with_label_values(&[COMMIT, VERSION]).set(1);
         let all: [Box<dyn Collector>; 23] = [
             Box::new(self.queue_depth.clone()),
             Box::new(self.queue_oldest_wait.clone()),

@@ -12,6 +12,7 @@ use crate::engine::types::{NodeView, QueueView, TeamView};
 use crate::history;
 use crate::metrics::{Figures, Metrics};
 use crate::notify;
+use crate::version::{COMMIT, VERSION};
 use crate::webhook::WebhookMetrics;
 
 /// The value of every label that takes names of teams, queues, pools or resources.
@@ -50,7 +51,7 @@ fn labels(family: &MetricFamily) -> String {
     let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for label in family.get_metric().iter().flat_map(|metric| metric.get_label()) {
         let values = labels.entry(label.name()).or_default();
-        if !["", NAME, env!("CARGO_PKG_VERSION")].contains(&label.value()) {
+        if !["", NAME, COMMIT, VERSION].contains(&label.value()) {
             values.insert(label.value());
         }
     }

@@ -85,6 +85,9 @@ pub struct ActionRow {
 pub struct Version {
     /// The version of this command.
     pub command: String,
+    /// The commit that this command was built from, if it is of a release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 impl Kind {
@@ -255,7 +258,7 @@ mod tests {
                 document = kind.document(&Teams::default()).expect("JSON");
             }
             if kind == Kind::Version {
-                document = kind.document(&Version { command: "1".to_owned() }).expect("JSON");
+                document = kind.document(&Version { command: "1".to_owned(), commit: None }).expect("JSON");
             }
             assert!(schema.is_valid(&document), "{document}");
             document["kind"] = "Other".into();

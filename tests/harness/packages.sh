@@ -6,6 +6,8 @@ missing=()
 command -v prometheus >/dev/null || missing+=(prometheus)
 # The tests that give a replica a wrong clock load its library.
 command -v faketime >/dev/null || missing+=(faketime)
+# The test of a release signs it.
+command -v openssl >/dev/null || missing+=(openssl)
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
   echo "installing ${missing[*]}" >&2

@@ -3,7 +3,7 @@
 mod explain;
 mod nodes;
 mod outcome;
-mod rows;
+pub mod rows;
 mod teams;
 mod what_if;
 

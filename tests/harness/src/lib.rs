@@ -8,6 +8,7 @@ mod ask;
 mod audit;
 mod cluster;
 pub mod fidelity;
+mod helm;
 mod kubectl;
 mod people;
 mod play;
@@ -21,6 +22,7 @@ mod world;
 
 pub use audit::{Audit, Write};
 pub use cluster::{Cluster, Kubernetes, User};
+pub use helm::{Helm, kustomize};
 pub use kubectl::{Kubectl, Outcome};
 pub use people::Authority;
 pub use play::Play;

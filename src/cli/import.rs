@@ -1,0 +1,206 @@
+//! `sluice import`: the set-up of another queue as objects of Sluice.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::cluster;
+use super::table::rows;
+use super::{Invalid, print};
+use crate::import::{self, ImportError, Note, Plan, Source, Verdict, kueue, resource_quota};
+
+/// What is imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum From {
+    /// ClusterQueues, Cohorts, LocalQueues, ResourceFlavors, Topologies and WorkloadPriorityClasses of Kueue, and the
+    /// Jobs that wait there.
+    Kueue,
+    /// ResourceQuotas: one Team for each namespace.
+    #[value(name = "resourcequota")]
+    ResourceQuota,
+}
+
+/// Options of `sluice import`.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// What is imported.
+    #[arg(value_enum, value_name = "FROM")]
+    from: From,
+    /// Manifests (YAML or JSON), read as one set-up; `-` is standard input, and `live` the cluster of the kubeconfig.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Print the table of what has no equivalent instead of the objects, and end with 1 if anything is lost.
+    #[arg(long, conflicts_with = "steps")]
+    check: bool,
+    /// Print the steps of the switch as a script for a shell, with a line for each Job that waits.
+    #[arg(long)]
+    steps: bool,
+    /// Leave the labels of namespaces out of the objects, because --steps sets them at the right moment.
+    #[arg(long, conflicts_with_all = ["check", "steps"])]
+    without_labels: bool,
+    /// Fair sharing is turned on in Kueue's configuration, so borrowers preempt each other for it.
+    #[arg(long)]
+    fair_sharing: bool,
+    /// Output format of --check.
+    #[arg(long, short, value_enum, default_value_t = print::Output::Table)]
+    output: print::Output,
+    /// The cluster of `live`.
+    #[command(flatten)]
+    cluster: cluster::Options,
+}
+
+/// The word that stands for the cluster.
+const LIVE: &str = "live";
+
+/// Reads the set-up and prints what becomes of it. Whether nothing is lost is the answer of `--check`.
+///
+/// # Errors
+/// [`Invalid`] when an object is wrong; other errors of the cluster.
+pub fn run(options: &Options) -> anyhow::Result<bool> {
+    let sources = match options.files.as_slice() {
+        [one] if one.as_os_str() == LIVE => {
+            cluster::with(&options.cluster, async |cluster| live(&cluster.client(), options.from).await)?
+        }
+        files => read(files)?,
+    };
+    let plan = match options.from {
+        From::Kueue => kueue::plan(&sources, kueue::Options { fair_sharing: options.fair_sharing }),
+        From::ResourceQuota => resource_quota::plan(&sources),
+    };
+    let plan = plan.map_err(invalid)?;
+    let is_read = |source: &Source| match options.from {
+        From::Kueue => source.group == kueue::GROUP,
+        From::ResourceQuota => source.kind == "ResourceQuota",
+    };
+    if !sources.iter().any(is_read) {
+        return Err(Invalid(format!("there is no object of {} to import", name(options.from))).into());
+    }
+    if options.check {
+        print::answer(options.output, &document(&plan), |_: &Value| table(&plan.notes))?;
+        return Ok(plan.notes.iter().all(|note| note.verdict != Verdict::Lost));
+    }
+    if options.steps {
+        if options.from != From::Kueue {
+            return Err(Invalid("--steps: only the switch from Kueue has steps of its own".to_owned()).into());
+        }
+        print::text(&plan.steps())?;
+        return Ok(true);
+    }
+    print::text(&plan.yaml(!options.without_labels)?)?;
+    anstream::eprintln!("{}", table(&plan.notes));
+    Ok(true)
+}
+
+fn name(from: From) -> &'static str {
+    match from {
+        From::Kueue => "Kueue",
+        From::ResourceQuota => "the kind ResourceQuota",
+    }
+}
+
+fn invalid(error: ImportError) -> Invalid {
+    Invalid(error.to_string())
+}
+
+fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
+    let mut texts = Vec::new();
+    for path in files {
+        let name = path.display().to_string();
+        let text = if name == "-" {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("standard input")?;
+            text
+        } else {
+            std::fs::read_to_string(path).map_err(|error| Invalid(format!("{name}: {error}")))?
+        };
+        texts.push((name, text));
+    }
+    let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    Ok(import::read(texts).map_err(invalid)?)
+}
+
+/// The objects of the cluster, as the user of the kubeconfig may see them.
+async fn live(client: &Client, from: From) -> anyhow::Result<Vec<Source>> {
+    let core = |version: &str, kind: &str, plural: &str| {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+    };
+    let mut found = Vec::new();
+    if from == From::ResourceQuota {
+        list(client, &core("v1", "ResourceQuota", "resourcequotas"), &mut found).await?;
+        return Ok(found);
+    }
+    let mut served = Vec::new();
+    for group in client.list_api_groups().await.context("cannot reach the cluster")?.groups {
+        if group.name == kueue::GROUP {
+            served = group.versions.into_iter().map(|version| version.version).collect();
+        }
+    }
+    let version = kueue::VERSIONS.into_iter().find(|version| served.iter().any(|other| other == version));
+    let version =
+        version.context("the cluster serves none of the versions v1beta1 and v1beta2 of kueue.x-k8s.io")?;
+    let group = format!("{}/{version}", kueue::GROUP);
+    let kinds: Vec<String> = client
+        .list_api_group_resources(&group)
+        .await
+        .context("cannot reach the cluster")?
+        .resources
+        .into_iter()
+        .map(|resource| resource.name)
+        .collect();
+    for (kind, plural) in kueue::KINDS {
+        if kinds.iter().any(|name| name == plural) {
+            list(client, &core(&group, kind, plural), &mut found).await?;
+        }
+    }
+    list(client, &core("v1", "Namespace", "namespaces"), &mut found).await?;
+    list(client, &core("batch/v1", "Job", "jobs"), &mut found).await?;
+    Ok(found)
+}
+
+/// Adds every object of a kind, a page at a time.
+async fn list(client: &Client, resource: &ApiResource, found: &mut Vec<Source>) -> anyhow::Result<()> {
+    const PAGE: u32 = 500;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let mut pages = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&pages).await.with_context(|| format!("cannot list {}", resource.plural))?;
+        for mut object in page.items {
+            object.types = Some(kube::core::TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            object.metadata.managed_fields = None;
+            let value = serde_json::to_value(object)?;
+            found.push(import::source(value, &resource.kind).map_err(invalid)?);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => pages = pages.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The notes as programs read them.
+fn document(plan: &Plan) -> Value {
+    json!({"notes": plan.notes, "teams": plan.objects.iter().filter(|object| object["kind"] == "Team").count(),
+        "namespaces": plan.namespaces.len(), "pendingJobs": plan.pending.len(), "runningJobs": plan.running})
+}
+
+fn table(notes: &[Note]) -> String {
+    if notes.is_empty() {
+        return "Everything is carried over.".to_owned();
+    }
+    let mut table = rows::with_text(["", "OBJECT", "FIELD", "WHAT BECOMES OF IT"]);
+    for note in notes {
+        table.add_row([note.verdict.word(), &note.object, &note.field, &note.text]);
+    }
+    rows::shown(&table)
+}
