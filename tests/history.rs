@@ -105,7 +105,7 @@ async fn what_is_queued_while_the_server_is_down_is_written_once_it_is_back() ->
         let family = families.iter().find(|family| family.name() == name);
         family.map_or(0.0, |family| {
             let metric = &family.get_metric()[0];
-            metric.get_counter().value() + metric.get_gauge().value()
+            metric.get_counter().get_value() + metric.get_gauge().get_value()
         })
     };
     let written = async |count: usize| {
