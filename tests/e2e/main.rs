@@ -15,6 +15,7 @@ mod elastic;
 mod gangs;
 mod gpu_fractions;
 mod groups;
+mod history;
 mod kinds;
 mod limits;
 mod notifications;
