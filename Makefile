@@ -72,7 +72,7 @@ cluster: need ## build the local control plane of both versions of Kubernetes (a
 
 # Each test has a control plane of its own and mostly waits for it, so two run at a time.
 e2e: cluster ## run the tests on a real control plane, two at a time
-	cargo test --test api_server --test e2e --test monitoring --test reports -- --test-threads=2
+	cargo test --test api_server --test e2e --test history --test monitoring --test reports -- --test-threads=2
 	cargo test --package sluice-harness --test '*' -- --test-threads=1
 
 web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check

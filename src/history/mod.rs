@@ -8,6 +8,7 @@ pub mod export;
 pub mod generate;
 mod merge;
 pub mod query;
+mod queue;
 pub mod record;
 pub mod store;
 pub mod tracker;
@@ -16,14 +17,12 @@ mod writer;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use prometheus::{IntCounter, IntGauge, Registry};
-
 pub use self::merge::merge;
-use self::record::Fact;
+pub use self::queue::{Counts, Historian, counts};
+use self::queue::{Signals, queue};
 use self::store::Location;
 use self::writer::Writer;
 
@@ -103,89 +102,6 @@ pub fn session(identity: &str, started: i64) -> i64 {
         .max(1)
 }
 
-/// The metrics.
-#[derive(Clone, Debug)]
-pub struct Counts {
-    written: IntCounter,
-    dropped: IntCounter,
-    waiting: IntGauge,
-    up: IntGauge,
-}
-
-/// Registers the metrics.
-///
-/// # Errors
-/// If the registry has them already.
-pub fn counts(registry: &Registry) -> prometheus::Result<Counts> {
-    let counts = Counts {
-        written: IntCounter::new("sluice_history_written_total", "Facts that were written to the history.")?,
-        dropped: IntCounter::new(
-            "sluice_history_dropped_total",
-            "Facts that the history lost because too many waited, or because its store refused them.",
-        )?,
-        waiting: IntGauge::new("sluice_history_waiting", "Facts that wait to be written to the history.")?,
-        up: IntGauge::new(
-            "sluice_history_up",
-            "1 while the store of the history takes what is written, else 0.",
-        )?,
-    };
-    registry.register(Box::new(counts.written.clone()))?;
-    registry.register(Box::new(counts.dropped.clone()))?;
-    registry.register(Box::new(counts.waiting.clone()))?;
-    registry.register(Box::new(counts.up.clone()))?;
-    Ok(counts)
-}
-
-/// What the writer and the loop tell each other.
-#[derive(Debug, Default)]
-pub struct Signals {
-    /// Facts were dropped since the last batch.
-    lost: AtomicBool,
-    /// The store is back, and something was lost meanwhile.
-    refill: AtomicBool,
-    /// Sluice ends.
-    ends: AtomicBool,
-}
-
-/// Takes facts. All clones feed one queue.
-#[derive(Clone, Debug)]
-pub struct Historian {
-    sender: Option<SyncSender<Fact>>,
-    counts: Counts,
-    signals: Arc<Signals>,
-}
-
-impl Historian {
-    /// One that keeps nothing.
-    #[must_use]
-    pub fn off(counts: Counts) -> Self {
-        Self { sender: None, counts, signals: Arc::default() }
-    }
-
-    /// Whether anything is kept.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.sender.is_some()
-    }
-
-    /// Queues a fact; drops and counts it where too many wait.
-    pub fn send(&self, fact: Fact) {
-        let Some(sender) = &self.sender else { return };
-        self.counts.waiting.inc();
-        if sender.try_send(fact).is_err() {
-            self.counts.waiting.dec();
-            self.counts.dropped.inc();
-            self.signals.lost.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the objects are to be written again, once after each loss.
-    #[must_use]
-    pub fn take_refill(&self) -> bool {
-        self.signals.refill.load(Ordering::Relaxed) && self.signals.refill.swap(false, Ordering::Relaxed)
-    }
-}
-
 /// The thread that writes.
 #[derive(Debug)]
 pub struct Recording {
@@ -206,12 +122,6 @@ impl Recording {
             tracing::warn!("ending with facts that the history did not take");
         }
     }
-}
-
-/// A queue of so many facts, the historian that fills it, and its end.
-fn queue(backlog: usize, counts: Counts, signals: Arc<Signals>) -> (Historian, Receiver<Fact>) {
-    let (sender, receiver) = sync_channel(backlog);
-    (Historian { sender: Some(sender), counts, signals }, receiver)
 }
 
 /// Starts to write to a store, which need not be reachable yet.

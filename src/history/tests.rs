@@ -1,6 +1,9 @@
 use std::time::Instant;
 
+use prometheus::Registry;
+
 use super::generate::{Past, facts};
+use super::record::Fact;
 use super::store::Store;
 use super::*;
 

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use super::queue::{Counts, Signals};
 use super::record::Fact;
 use super::store::{Location, Store, StoreError};
-use super::{Counts, Signals};
 use crate::engine::types::backoff;
 
 /// The most facts of one batch.
@@ -16,6 +16,8 @@ const BATCH: usize = 2000;
 const GATHER: Duration = Duration::from_millis(500);
 /// The pauses between tries.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How often room is made for one batch, before it is the disk itself that is full.
+const TRIES_WHEN_FULL: u32 = 5;
 /// How often old rows are deleted.
 const CLEANING: Duration = Duration::from_secs(3600);
 /// The steps of a pause, in which it notices that Sluice ends.
@@ -89,6 +91,12 @@ impl Writer {
                 Err(StoreError::Refused(problem)) => {
                     self.give_up(batch, &problem);
                     return;
+                }
+                Err(StoreError::Full) if tries < TRIES_WHEN_FULL => {
+                    let now = jiff::Timestamp::now().as_millisecond();
+                    let room = self.open().and_then(|store| store.make_room(now));
+                    tracing::warn!(store = %self.location, made = room.is_ok(), "the history is full; its oldest part goes");
+                    continue;
                 }
                 Err(error) => self.down(&error),
             }

@@ -16,6 +16,7 @@ mod elastic;
 mod gangs;
 mod gpu_fractions;
 mod groups;
+mod history;
 mod install;
 mod kinds;
 mod limits;

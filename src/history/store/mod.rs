@@ -3,19 +3,19 @@
 //! Every row has a key, and what replaces a row that is there follows from the two rows alone. So facts may be written again,
 //! by several processes, in any order.
 
+mod database;
+mod location;
 mod postgres;
 pub mod schema;
 mod sqlite;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::Config;
-use tokio_postgres::config::Host;
-
+use self::database::Database;
+pub use self::database::StoreError;
+pub use self::location::{Location, Server};
 use self::postgres::Postgres;
 use self::schema::{MIGRATIONS, RUNS, SAMPLES, SEGMENTS, SIGHTINGS, TRANSITIONS, Table, VERSIONS};
 use self::sqlite::Sqlite;
@@ -27,95 +27,6 @@ use super::record::{Fact, Run, RunKey, Sample, Sighting, Transition};
 const ROWS: usize = 100;
 /// How long after its end a run takes further sightings.
 const OPEN: Duration = Duration::from_secs(2 * 24 * 3600);
-
-/// Why a statement was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// It may be, later.
-    #[error("{0}")]
-    Unavailable(String),
-    /// It never will.
-    #[error("{0}")]
-    Refused(String),
-}
-
-/// Where the history is kept.
-#[derive(Clone, Debug)]
-pub enum Location {
-    /// In a file of SQLite.
-    File(PathBuf),
-    /// In a database of PostgreSQL.
-    Server(Box<Server>),
-}
-
-/// A database of PostgreSQL.
-#[derive(Clone)]
-pub struct Server {
-    config: Config,
-    password_file: Option<PathBuf>,
-    authorities: Option<PathBuf>,
-}
-
-impl Location {
-    /// Reads a file name or the URL of a server.
-    ///
-    /// # Errors
-    /// The problem, without the URL.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        if !["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
-            return match text.contains("://") {
-                true => Err("neither a file nor a postgres:// URL".to_owned()),
-                false => Ok(Self::File(text.into())),
-            };
-        }
-        let config = postgres::server(text)?;
-        Ok(Self::Server(Box::new(Server { config, password_file: None, authorities: None })))
-    }
-
-    /// The same with the password of a server in a file, and with further certificate authorities.
-    #[must_use]
-    pub fn with(self, password_file: Option<PathBuf>, authorities: Option<PathBuf>) -> Self {
-        match self {
-            Self::Server(server) => Self::Server(Box::new(Server { password_file, authorities, ..*server })),
-            file @ Self::File(_) => file,
-        }
-    }
-}
-
-/// Without user and password.
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "{}", path.display()),
-            Self::Server(server) => {
-                let host = server.config.get_hosts().first().map(|host| match host {
-                    Host::Tcp(name) => name.clone(),
-                    Host::Unix(path) => path.display().to_string(),
-                });
-                let host = host.unwrap_or_else(|| "localhost".to_owned());
-                write!(f, "postgres://{host}/{}", server.config.get_dbname().unwrap_or_default())
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").finish_non_exhaustive()
-    }
-}
-
-/// What a database can do. Parameters are written `?1`, `?2`.
-trait Database: Send {
-    /// Begins a transaction; other writers wait until it ends.
-    fn begin(&mut self) -> Result<(), StoreError>;
-    /// Carries out statements without parameters.
-    fn script(&mut self, sql: &str) -> Result<(), StoreError>;
-    /// Carries out a statement; the number of changed rows.
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError>;
-    /// The rows of a query.
-    fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError>;
-}
 
 /// An open store. Its calls block.
 pub struct Store(Box<dyn Database>);
@@ -291,6 +202,17 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Makes room in a file that is full: deletes the oldest tenth of the time that it covers.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn make_room(&mut self, now: i64) -> Result<(), StoreError> {
+        let oldest = self.0.rows("SELECT MIN(until_at) FROM runs", &[])?;
+        let oldest = oldest.first().and_then(|row| row.first()?.int()).unwrap_or(now);
+        let tenth = now.saturating_sub(oldest) / 10;
+        self.forget(oldest.saturating_add(tenth.max(1)), now)
     }
 
     /// Deletes what ended before `oldest`, and the sightings of runs that ended long before `now`.

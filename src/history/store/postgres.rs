@@ -11,11 +11,12 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::runtime::Runtime;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Config, Statement};
+use tokio_postgres::{Client, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::database::{Database, StoreError};
+use super::location::Server;
 use super::value::{Row, Value};
-use super::{Database, Server, StoreError};
 
 /// The time limit to connect.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -178,15 +179,4 @@ fn told(error: &tokio_postgres::Error) -> StoreError {
     } else {
         StoreError::Unavailable(message)
     }
-}
-
-/// Reads the URL of a server.
-///
-/// # Errors
-/// The problem, without the URL, which may hold a password.
-pub fn server(url: &str) -> Result<Config, String> {
-    url.parse::<Config>().map_err(|error| {
-        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        format!("not a URL of PostgreSQL ({error}{cause})")
-    })
 }

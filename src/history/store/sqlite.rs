@@ -6,11 +6,13 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params_from_iter};
 
+use super::database::{Database, StoreError};
 use super::value::{Row, Value};
-use super::{Database, StoreError};
 
 /// How long a statement waits for another writer.
 const BUSY: Duration = Duration::from_secs(10);
+/// The most pages of a file, of 4 KiB each: 1 GiB.
+const PAGES: u32 = 1 << 18;
 /// Prepared statements that are kept.
 const STATEMENTS: usize = 64;
 
@@ -31,9 +33,10 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         if !reads {
             // Readers never wait for the writer; a power cut loses the last seconds, and no more.
-            connection
-                .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
-                .map_err(told)?;
+            let settings = "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; \
+                 PRAGMA journal_size_limit = 67108864;";
+            connection.execute_batch(settings).map_err(told)?;
+            connection.execute_batch(&format!("PRAGMA max_page_count = {PAGES};")).map_err(told)?;
         }
         connection.execute_batch("PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY;").map_err(told)?;
         Ok(Self(connection))
@@ -93,6 +96,7 @@ fn told(error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
             StoreError::Refused(error.to_string())
         }
+        Some(ErrorCode::DiskFull) => StoreError::Full,
         _ => StoreError::Unavailable(error.to_string()),
     }
 }

@@ -65,6 +65,22 @@ fn what_is_older_than_it_is_kept_is_deleted_and_late_sightings_of_what_has_ended
 }
 
 #[test]
+fn room_is_made_from_the_oldest_on() {
+    let (_directory, mut store) = store();
+    let day = 86_400_000;
+    let past: Vec<Fact> = facts(Past { seed: 1, runs: 400, from: 0, millis: 10 * day }).collect();
+    store.write(&past).expect("written");
+    let oldest = |store: &mut Store| {
+        store.query("SELECT MIN(until_at), COUNT(*) FROM runs", &[]).expect("rows")[0].clone()
+    };
+    let before = oldest(&mut store);
+    store.make_room(10 * day).expect("room");
+    let after = oldest(&mut store);
+    assert!(after[0].int() > before[0].int() && after[1].int() < before[1].int(), "{before:?} {after:?}");
+    assert!(after[1].int() > Some(300), "{after:?}");
+}
+
+#[test]
 fn a_location_shows_no_password() {
     let location =
         Location::parse("postgres://sluice:s3cret@db.example:5432/history?sslmode=require").expect("a URL");
@@ -132,10 +148,10 @@ proptest! {
         for index in &again {
             often.write(std::slice::from_ref(index.get(&facts))).expect("written");
         }
+        often.write(&facts).expect("written");
         for fact in facts.iter().rev() {
             often.write(std::slice::from_ref(fact)).expect("written");
         }
-        often.write(&facts).expect("written");
         prop_assert_eq!(contents(&mut once), contents(&mut often));
     }
 }

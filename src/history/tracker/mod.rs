@@ -1,11 +1,15 @@
 //! Turns what this process sees of workloads into facts: runs begin, are charged other amounts, and end.
 
+mod subject;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+pub use self::subject::{Past, Subject};
+use self::subject::{Stop, ending, happened, head, key_of, saved, stop};
 use super::record::{DEVICES, End, Ending, FILLED, Fact, Head, RunKey, SEEN, Segment, Sighting, Transition};
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{Admission, CURRENCY, Name, Observed, Time, Workload, WorkloadId};
+use crate::engine::types::{Admission, CURRENCY, Observed, Time, WorkloadId};
 use crate::view::Accelerators;
 
 /// How often a run that goes on is written, so that little of it depends on its end being seen.
@@ -15,34 +19,6 @@ const AT_ONCE: usize = 64;
 /// The most segments of one sighting, and the most sightings of a run by one process.
 const SEGMENTS: usize = 256;
 const PARTS: i64 = 1 << 11;
-
-/// A workload as its object is now.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    /// The workload.
-    pub workload: &'a Workload,
-    /// Its queue.
-    pub queue: &'a Name,
-    /// The note of its last eviction: when, for which workload, and why.
-    pub eviction: Option<(Time, &'a str, &'a str)>,
-    /// The record of its admission, whatever its state.
-    pub admission: Option<&'a Admission>,
-    /// The reason in its status for which it failed.
-    pub failure: Option<&'a str>,
-    /// What it leaves once it has ended.
-    pub past: Option<Past<'a>>,
-}
-
-/// What the object of a workload that has ended says.
-#[derive(Clone, Copy, Debug)]
-pub struct Past<'a> {
-    /// The requests of each pod.
-    pub requests: &'a [(Name, Amount)],
-    /// When it ended.
-    pub ended: Option<Time>,
-    /// Whether it succeeded.
-    pub succeeded: Option<bool>,
-}
 
 /// A run that has ended, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,16 +62,6 @@ struct Open {
     amounts: BTreeMap<String, i64>,
     due: i64,
     stop: Option<Stop>,
-}
-
-/// What stops a run.
-#[derive(Clone, Debug)]
-struct Stop {
-    how: Ending,
-    reason: String,
-    for_workload: String,
-    at: Option<i64>,
-    saved_at: Option<i64>,
 }
 
 impl Tracker {
@@ -456,88 +422,6 @@ impl Open {
             self.from = now;
         }
     }
-}
-
-fn key_of(id: &WorkloadId, admitted_at: i64) -> RunKey {
-    RunKey { uid: id.0.to_string(), admitted_at }
-}
-
-fn head(subject: &Subject<'_>, admission: &Admission, queued_at: Option<i64>) -> Head {
-    let workload = subject.workload;
-    let nodes: BTreeMap<&str, u32> = admission.nodes.iter().map(|(node, pods)| (&**node, *pods)).collect();
-    Head {
-        namespace: workload.namespace.to_string(),
-        name: workload.name.to_string(),
-        kind: workload.kind.to_string(),
-        team: workload.team.to_string(),
-        queue: subject.queue.to_string(),
-        pool: admission.pool.to_string(),
-        username: workload.user.as_deref().unwrap_or_default().to_owned(),
-        submitted_at: workload.submitted.0,
-        queued_at,
-        pods: i64::from(admission.pods),
-        nodes: serde_json::to_string(&nodes).unwrap_or_default(),
-        devices: 0,
-        borrowed: admission.borrowed,
-    }
-}
-
-/// Something that happened to a workload, yet without reason and grade.
-fn happened(subject: &Subject<'_>, admitted_at: i64, transition: &str, at: i64) -> Transition {
-    let workload = subject.workload;
-    Transition {
-        uid: workload.id.0.to_string(),
-        admitted_at,
-        transition: transition.into(),
-        at,
-        namespace: workload.namespace.to_string(),
-        name: workload.name.to_string(),
-        team: workload.team.to_string(),
-        ..Transition::default()
-    }
-}
-
-/// What stops a workload that is leaving: Sluice, by its note, or else its user.
-fn stop(subject: &Subject<'_>, admission: &Admission, since: Time) -> Stop {
-    match subject.eviction.filter(|(at, ..)| *at >= admission.at) {
-        Some((at, preemptor, reason)) => Stop {
-            how: Ending::Evicted,
-            reason: reason.to_owned(),
-            for_workload: preemptor.to_owned(),
-            at: Some(at.0),
-            saved_at: Some(saved(subject.workload, admission.at, at).0),
-        },
-        None => Stop {
-            how: Ending::Stopped,
-            reason: String::new(),
-            for_workload: String::new(),
-            at: Some(since.0),
-            saved_at: None,
-        },
-    }
-}
-
-/// How a workload has ended, with the reason that its object gives.
-fn ending<'a>(subject: &Subject<'a>) -> (Ending, &'a str) {
-    let reason = subject.failure.unwrap_or_default();
-    match subject.past.and_then(|past| past.succeeded) {
-        Some(true) => (Ending::Completed, ""),
-        Some(false) => (Ending::Failed, reason),
-        None if !reason.is_empty() => (Ending::Failed, reason),
-        None if subject.past.is_some() => (Ending::Deleted, ""),
-        None => (Ending::Ended, ""),
-    }
-}
-
-/// Until when the work of a run is saved that is evicted at `at`.
-fn saved(workload: &Workload, started: Time, at: Time) -> Time {
-    if let Some(last) = workload.last_checkpoint {
-        return last.max(started).min(at);
-    }
-    let interval = workload.checkpoint_interval.map_or(0, |interval| interval.as_millis());
-    let ran = at.since(started).as_millis();
-    let kept = ran.checked_div(interval).unwrap_or(0) * interval;
-    started.after(Duration::from_millis(u64::try_from(kept).unwrap_or(0)))
 }
 
 #[cfg(test)]

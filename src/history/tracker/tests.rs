@@ -1,6 +1,6 @@
 use super::super::merge::merge;
 use super::*;
-use crate::engine::types::PodShape;
+use crate::engine::types::{Name, PodShape, Workload};
 
 const GPU: &str = "nvidia.com/gpu";
 

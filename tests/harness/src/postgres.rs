@@ -68,7 +68,9 @@ impl Postgres {
     pub async fn resume(&mut self) -> Result<()> {
         let mut server = self.program("postgres");
         server.arg("-D").arg(self.data.join("db")).args(["-p", &self.port.to_string()]);
-        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "shared_buffers=64MB"] {
+        for setting in
+            ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "shared_buffers=64MB"]
+        {
             server.args(["-c", setting]);
         }
         let log = std::fs::File::options().create(true).append(true).open(self.data.join("log"))?;
