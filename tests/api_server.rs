@@ -41,6 +41,13 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         (json!({"parent": "vision"}), "spec.parent: Invalid value: a team cannot be its own parent"),
         (json!({"weight": -1}), "spec.weight"),
         (
+            json!({"budget": {"amount": 0}}),
+            "spec.budget.amount: Invalid value: the amount must be more than 0",
+        ),
+        (json!({"budget": {"amount": "much"}}), "spec.budget.amount"),
+        (json!({"budget": {"amount": 1, "period": "Fortnight"}}), "spec.budget.period"),
+        (json!({"budget": {"amount": 1, "onExhausted": "Kill"}}), "spec.budget.onExhausted"),
+        (
             quota(json!({"guaranteed": {"nvidia.com/gpu": -1}})),
             "spec.quotas[0].guaranteed: Invalid value: a quantity must not be negative",
         ),

@@ -119,7 +119,7 @@ pub struct TeamBudget {
     #[schemars(schema_with = "schema::quantity")]
     #[x_kube(validation = schema::above_zero())]
     pub amount: Quantity,
-    /// The calendar period, in UTC, at whose start the budget is full again: Day, Week (from Monday), Month, Quarter, or Never.
+    /// The calendar period, in UTC; the budget is full again at the start of each: Day, Week (from Monday), Month, Quarter, or Never.
     #[serde(default)]
     pub period: BudgetPeriod,
     /// What follows for a workload that the rest of the budget does not cover; with a time limit, its GPUs × the limit must be

@@ -44,6 +44,27 @@ fn a_cloud_event_has_every_required_attribute_and_the_same_id_each_time() {
 }
 
 #[test]
+fn news_of_a_budget_are_about_a_team() {
+    let budget = News {
+        transition: Transition::Budget,
+        reason: "BudgetSpent".into(),
+        message: "Team red has used 10 of its budget of 10 GPU-hours.".into(),
+        kind: "Team".into(),
+        namespace: "".into(),
+        user: None,
+        ..news("red")
+    };
+    let event = read(Form::CloudEvents, std::slice::from_ref(&budget));
+    for (attribute, value) in
+        [("id", "u-1.budget.1a"), ("type", "dev.sluice.team.budget"), ("subject", "red")]
+    {
+        assert_eq!(event[attribute], value, "{attribute}");
+    }
+    let text = read(Form::Slack, &[budget]);
+    assert_eq!(text["text"], "Team red. BudgetSpent: Team red has used 10 of its budget of 10 GPU-hours.");
+}
+
+#[test]
 fn a_text_mentions_and_links_nothing() {
     let text = read(Form::Slack, &[news("x"), news("y")]);
     let lines: Vec<&str> = text["text"].as_str().expect("a text").lines().collect();

@@ -7,8 +7,8 @@ use prometheus::proto::MetricFamily;
 use super::markdown::{code, codes, head, sentence, table};
 use crate::ask::{AskMetrics, VerdictMetrics};
 use crate::engine::types::amount::{Amount, ResourceList};
+use crate::engine::types::{Budget, BudgetView, NodeView, OnExhausted, Period, QueueView, TeamView};
 use crate::engine::types::{Name, Time};
-use crate::engine::types::{NodeView, QueueView, TeamView};
 use crate::history;
 use crate::metrics::{Figures, Metrics};
 use crate::notify;
@@ -94,5 +94,16 @@ fn figures() -> Figures {
         workloads: Vec::new(),
         shared: Vec::new(),
     };
-    Figures { teams: vec![team], queues: vec![queue], nodes: vec![node], ..Figures::default() }
+    let budget = BudgetView {
+        team: NAME.into(),
+        budget: Budget { amount: Amount::units(1), period: Period::Month, on_exhausted: OnExhausted::Notify },
+        used: Amount::ZERO,
+        counted: Amount::ZERO,
+        written: None,
+        committed: Amount::ZERO,
+        period: None,
+        refill: None,
+    };
+    let (teams, queues, nodes, budgets) = (vec![team], vec![queue], vec![node], vec![budget]);
+    Figures { teams, queues, nodes, budgets, ..Figures::default() }
 }

@@ -32,7 +32,7 @@ async fn waits_for_its_budget(world: &World, job: &str) -> Result<String> {
     .await
 }
 
-/// The environment of a process whose clock is so many seconds fast.
+/// The environment of a process with a clock that is so many seconds fast.
 fn fast(seconds: i64) -> Vec<(String, String)> {
     let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1", std::env::consts::ARCH);
     let variables = [
@@ -78,7 +78,7 @@ async fn a_spent_budget_holds_or_lets_borrow_and_is_kept_over_leaders_until_midn
         ensure!(text.contains("of 0.01 GPU-hours of this day"), "{text}");
         world.kubectl.apply(&Job::new("lends", "next").gpus(4).manifest()).await?;
         running(world, "lends", 2).await?;
-        world.kubectl.apply(&Job::new("owner", "owed").gpus(2).manifest()).await?;
+        world.kubectl.apply(&Job::new("owner", "wants").gpus(2).manifest()).await?;
         running(world, "owner", 1).await?;
         let view = running(world, "lends", 1).await?;
         ensure!(view.jobs_in("lends").filter(|job| job.queued()).count() == 1, "{}", view.summary("lends"));

@@ -168,7 +168,7 @@ fn law_2_work_beyond_a_budget_starts_on_idle_capacity_and_gives_way_to_owners() 
     let fixed = submit(&mut world, "a", "fixed", 1, None);
     world.settle_now();
     assert_eq!(world.reason(&fixed).1, Reason::BudgetSpent, "what is never evicted cannot borrow");
-    // Team b borrows what is idle, and then wants what it is owed.
+    // Team b borrows what is idle, and then wants its guarantee.
     let other = submit(&mut world, "b", "train", 4, None);
     world.settle_now();
     assert!(runs(&world, &other) && runs(&world, &beyond));

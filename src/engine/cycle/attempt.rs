@@ -81,7 +81,7 @@ fn start_now(
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-        let (waiting, held) = match refusal::funded(&scheduler.state, waiting.into_owned(), pool) {
+        let (waiting, held) = match refusal::funded(&scheduler.state, waiting, pool) {
             Ok(waiting) => (waiting, false),
             Err((waiting, verdict)) => {
                 options.unfunded.insert(pool, verdict);

@@ -5,6 +5,8 @@
 //! guarantee, or, for a borrowing workload, another team with a fair share at least as large. Usage totals rule each of
 //! them out without a search. Where they do not, any freed capacity lets the workload be attempted again.
 
+use std::borrow::Cow;
+
 use crate::placement::waiting::{WaitingWorkload, find_pool, may_borrow, pool_names};
 use crate::queue::WaitQueue;
 use crate::queue::class::{Blocked, Condition};
@@ -39,19 +41,19 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
         conditions.push(Condition::Quota(pool, team));
-        let in_pool = waiting.in_pool(state, pool).into_owned();
+        let in_pool = waiting.in_pool(state, pool);
         let (held, at) = match in_pool.funding(state, pool) {
             Funding::Funded => (false, None),
             Funding::BorrowOnly(at) => (false, Some(at)),
             Funding::Held(at) => (true, Some(at)),
         };
-        let mut waiting = waiting.clone();
-        waiting.unfunded = at.is_some() && !held;
+        let mut waiting = Cow::Borrowed(&waiting);
         if let Some(at) = at {
             // What needs more than the whole budget waits for another one, which is a change of its team.
             let most = state.budget_need(info, pool, &in_pool.total).1;
             let never = state.quotas.budgets.exceeds(at, most);
             conditions.push(if never { Condition::Quota(pool, at) } else { Condition::Budget(at) });
+            waiting.to_mut().unfunded = !held;
         }
         if held {
             continue;

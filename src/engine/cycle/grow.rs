@@ -131,10 +131,9 @@ fn one_more(
         return None;
     }
     let pool = state.quotas.pool(&admission.pool)?;
-    let waiting = waiting.in_pool(state, pool).into_owned();
     // Beyond a budget grows only what no guarantee protects.
-    match refusal::funded(state, waiting, pool) {
-        Ok(waiting) => Some((waiting, pool)),
-        Err((waiting, _)) => (waiting.unfunded && admission.unfunded).then_some((waiting, pool)),
+    match refusal::funded(state, waiting.in_pool(state, pool), pool) {
+        Ok(waiting) => Some((waiting.into_owned(), pool)),
+        Err((waiting, _)) => (waiting.unfunded && admission.unfunded).then(|| (waiting.into_owned(), pool)),
     }
 }

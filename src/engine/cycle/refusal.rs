@@ -1,5 +1,7 @@
 //! Why a waiting workload cannot start now: a verdict for every pool, of which the most promising is reported.
 
+use std::borrow::Cow;
+
 use crate::explain;
 use crate::placement;
 use crate::placement::waiting::{WaitingWorkload, find_pool, pool_names};
@@ -20,7 +22,7 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let waiting = WaitingWorkload::of(state, id)?;
     let names = pool_names(info);
     let verdicts = names.iter().filter_map(|name| find_pool(state, name)).map(|pool| {
-        if let Err((_, verdict)) = funded(state, waiting.in_pool(state, pool).into_owned(), pool) {
+        if let Err((_, verdict)) = funded(state, waiting.in_pool(state, pool), pool) {
             return verdict;
         }
         let nodes = placement::eligible(state, &waiting.request(pool));
@@ -33,17 +35,17 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
 ///
 /// # Errors
 /// The workload, marked if it may start on idle capacity all the same, and the verdict that names the budget.
-pub fn funded(
+pub fn funded<'a>(
     state: &ClusterState,
-    mut waiting: WaitingWorkload,
+    mut waiting: Cow<'a, WaitingWorkload>,
     pool: PoolId,
-) -> Result<WaitingWorkload, (WaitingWorkload, Verdict)> {
+) -> Result<Cow<'a, WaitingWorkload>, (Cow<'a, WaitingWorkload>, Verdict)> {
     let (at, may_borrow) = match waiting.funding(state, pool) {
         Funding::Funded => return Ok(waiting),
         Funding::BorrowOnly(at) => (at, true),
         Funding::Held(at) => (at, false),
     };
-    waiting.unfunded = may_borrow;
+    waiting.to_mut().unfunded = may_borrow;
     let verdict = explain::budget_spent(state, &waiting, pool, at, may_borrow);
     Err((waiting, verdict))
 }
@@ -57,10 +59,8 @@ pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let info = state.get(id)?;
     let waiting = WaitingWorkload::of(state, id)?;
     let pools: Vec<PoolId> = pool_names(info).iter().filter_map(|name| find_pool(state, name)).collect();
-    let verdict = |pool: &PoolId| {
-        let waiting = waiting.in_pool(state, *pool).into_owned();
-        funded(state, waiting, *pool).err().map(|(_, verdict)| verdict)
-    };
+    let verdict =
+        |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).err().map(|(_, verdict)| verdict);
     let verdicts: Option<Vec<Verdict>> = pools.iter().map(verdict).collect();
     verdicts?.into_iter().next()
 }

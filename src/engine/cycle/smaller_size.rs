@@ -36,7 +36,7 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
         for name in &pools {
             let Some(pool) = find_pool(&scheduler.state, name) else { continue };
             let waiting = waiting.in_pool(&scheduler.state, pool);
-            let waiting = match refusal::funded(&scheduler.state, waiting.into_owned(), pool) {
+            let waiting = match refusal::funded(&scheduler.state, waiting, pool) {
                 Ok(waiting) => waiting,
                 Err((waiting, _)) if waiting.unfunded => waiting,
                 Err(_) => continue,

@@ -114,8 +114,7 @@ impl Nomination {
     /// Charges the nominated capacity to quota tree, user and nodes `times` times; -1 releases it.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
         state.quotas.nominate(self.pool, self.team, &self.total, times);
-        let path = state.quotas.team(self.team).path.clone();
-        state.quotas.budgets.commit(&path, self.commitment, times);
+        state.quotas.commit(self.team, self.commitment, times);
         state.quotas.hold_oversize(self.pool, &self.oversize, &self.total, times);
         if self.fixed {
             state.quotas.hold_fixed(self.pool, self.team, &self.total, times);

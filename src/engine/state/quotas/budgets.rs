@@ -285,7 +285,7 @@ impl Budgets {
         }
     }
 
-    /// Lets time pass; the teams whose period has ended, to which what runs must be added again.
+    /// Lets time pass; the teams with a period that has ended, to which what runs must be added again.
     pub fn pass(&mut self, now: Time) -> Vec<TeamId> {
         self.now = self.now.max(now);
         let now = self.now;

@@ -247,6 +247,11 @@ impl QuotaTree {
         }
     }
 
+    /// Commits what a workload that capacity is nominated to may use of budgets, or takes it back with `times` = -1.
+    pub fn commit(&mut self, team: TeamId, amount: i128, times: i64) {
+        self.budgets.commit(&self.teams[team].path, amount, times);
+    }
+
     /// The usages that changed since the last call, without those of the teams above.
     pub fn take_dirty(&mut self) -> BTreeSet<(PoolId, TeamId)> {
         std::mem::take(&mut self.dirty)
