@@ -22,7 +22,7 @@ use crate::controller::{Asker, Candidate, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
-use crate::engine::replay::forecast::{Bounds, Case, foretell, what_if_told};
+use crate::engine::replay::forecast::{Bounds, Case, forecast_shown, what_if_shown};
 use crate::engine::types::{Reason, Time};
 use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
@@ -185,7 +185,7 @@ impl Forecaster {
             let mut go_on = within_budget(&stop);
             let bounds = Bounds::default();
             let result =
-                what_if_told(&engine, workload.clone(), at, bounds, &corrections, &mut |case| go_on(case));
+                what_if_shown(&engine, workload.clone(), at, bounds, &corrections, &mut |case| go_on(case));
             WhatIfRow::new(&engine, &workload, &queue, &result, at)
         });
         result.await.map_err(|_| Unanswered::Unknown)
@@ -200,7 +200,7 @@ fn expected_starts(
     stop: &CancellationToken,
 ) -> BTreeMap<Key, (EtaRow, Option<RunRow>)> {
     let mut go_on = within_budget(stop);
-    let forecast = foretell(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
+    let forecast = forecast_shown(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
     let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
         let (workload, grounds) = (engine.workload(id)?, forecast.grounds.get(id)?);
