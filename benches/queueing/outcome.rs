@@ -21,10 +21,10 @@ pub struct Run {
 pub const SIZES: [(&str, u32); 5] =
     [("1 GPU", 1), ("2 to 7", NODE - 1), ("8", NODE), ("9 to 31", 31), ("32 and more", u32::MAX)];
 
-/// What foretells how long runs take.
+/// What predicts how long runs take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predictor {
-    /// Sluice, as people are told.
+    /// Sluice, as people are shown.
     Sluice,
     /// The mean of the last two runs.
     LastTwo,

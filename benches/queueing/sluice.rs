@@ -141,7 +141,7 @@ struct Expected {
 impl Log {
     /// Makes the forecasts of all predictors, to compare them with the actual starts.
     fn expect(&mut self, engine: &Engine, trace: &Trace, now: i64, submitted: Range<usize>) {
-        let told = forecast::foretell(engine, time(now), BOUNDS, &mut self.calibration, &mut |_| true);
+        let told = forecast::forecast_shown(engine, time(now), BOUNDS, &mut self.calibration, &mut |_| true);
         let mut by = vec![(Predictor::Sluice, told.etas)];
         for predictor in [Predictor::LastTwo, Predictor::Request] {
             let lengths = |workload: &Workload, elapsed: Duration| {

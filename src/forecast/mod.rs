@@ -22,7 +22,7 @@ use crate::controller::{Asker, Question};
 use crate::directory::Directory;
 use crate::engine::Engine;
 use crate::engine::replay::calibration::Calibration;
-use crate::engine::replay::forecast::{Bounds, Case, Submission, foretell};
+use crate::engine::replay::forecast::{Bounds, Case, Submission, forecast_shown};
 use crate::engine::types::{Reason, Time};
 use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
@@ -201,7 +201,7 @@ impl Forecaster {
             for (workload, queue) in workloads {
                 let mut go_on = within_budget(&stop, budget);
                 let mut submitted = Submission::new(engine, workload.clone(), at, &mut || go_on(Case::Late));
-                let result = submitted.told(Bounds::default(), &corrections, &mut |case| go_on(case));
+                let result = submitted.shown(Bounds::default(), &corrections, &mut |case| go_on(case));
                 rows.push(WhatIfRow::new(submitted.engine(), &workload, &queue, &result, at));
                 engine = submitted.decided().clone();
             }
@@ -219,7 +219,7 @@ fn expected_starts(
     stop: &CancellationToken,
 ) -> BTreeMap<Key, (EtaRow, Option<RunRow>)> {
     let mut go_on = within_budget(stop, BUDGET);
-    let forecast = foretell(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
+    let forecast = forecast_shown(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
     let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
         let (workload, grounds) = (engine.workload(id)?, forecast.grounds.get(id)?);

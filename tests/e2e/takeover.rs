@@ -135,6 +135,17 @@ async fn takeovers(replica: &Sluice) -> Result<[u64; 2]> {
     Ok([count("warm")?, count("cold")?])
 }
 
+/// Waits until the status of team a counts so many runs by class.
+async fn run_lengths(world: &World, runs: &str) -> Result<()> {
+    eventually("the status of team a has run lengths", patience(), async || {
+        let path = "jsonpath={.status.runLengths[*].runs}";
+        let counted = world.kubectl.ok(&["get", "team", "a", "-o", path]).await;
+        let counted = counted.map_err(|error| format!("{error:#}"))?;
+        if counted.trim() == runs { Ok(()) } else { Err(counted) }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_takes_over_with_what_it_knows_and_keeps_the_order_of_past_usage() {
     let mut options = Options::new(SLUICE);
@@ -157,6 +168,9 @@ async fn a_standby_takes_over_with_what_it_knows_and_keeps_the_order_of_past_usa
             if milli.is_some_and(|milli| milli >= 20) { Ok(()) } else { Err(past) }
         })
         .await?;
+        // One run, counted by size, by queue and for the whole team.
+        run_lengths(world, "1 1 1").await?;
+        world.kubectl.ok(&["delete", "job", "borrows", "--namespace=a", "--wait=false"]).await?;
         world.kubectl.apply(&Job::new("owner", "keeps").gpus(2).manifest()).await?;
         running(world, "owner", 1).await?;
         // The Job of team a is the older one; team b comes first, because it has borrowed nothing.
@@ -184,6 +198,8 @@ async fn a_standby_takes_over_with_what_it_knows_and_keeps_the_order_of_past_usa
         world.kubectl.ok(&["delete", "job", "keeps", "--namespace=owner", "--wait=false"]).await?;
         let view = running(world, "b", 1).await?;
         ensure!(view.jobs_in("a").any(|job| job.queued()), "{}", view.summary("a"));
+        // The Job is gone, and the new leader goes on with what the status says.
+        run_lengths(world, "1 1 1").await?;
         Ok(())
     })
     .await;

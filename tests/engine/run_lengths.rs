@@ -1,11 +1,11 @@
-//! Law 11: who may backfill is told by the run lengths that were last written in the status of the team, before and after a
-//! restart. What people are told rests on finer classes and on what came of earlier forecasts, and decides nothing.
+//! Law 11: what may backfill follows from the run lengths that were last written in the status of the team, before and
+//! after a restart. What people are shown rests on finer classes and on what came of earlier forecasts, and decides nothing.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::replay::calibration::Calibration;
-use sluice_engine::replay::forecast::{Bounds, expected_end, forecast, foretell};
+use sluice_engine::replay::forecast::{Bounds, expected_end, forecast, forecast_shown};
 use sluice_engine::types::{Event, Likeness, RunLengths, Workload, WorkloadId};
 
 use super::world::{Phase, World, team};
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn law_11_who_may_backfill_is_the_same_before_and_after_a_restart(
+    fn law_11_what_may_backfill_is_the_same_before_and_after_a_restart(
         small in prop::collection::vec(20..4_000_u64, 1..8),
         large in prop::collection::vec(500..4_000_u64, 0..30),
         later in prop::collection::vec((1..4_i64, 1..4_000_u64), 0..12),
@@ -177,7 +177,7 @@ fn law_10_what_people_are_told_decides_nothing() {
             let user = if number % 2 == 0 { "u" } else { "v" };
             of_user(&mut world, user, &format!("train-{number}"));
             if asks {
-                foretell(&world.engine, world.now, Bounds::default(), &mut calibration, &mut |_| true);
+                forecast_shown(&world.engine, world.now, Bounds::default(), &mut calibration, &mut |_| true);
             }
             pass(&mut world, 700);
             if let Some(id) = world.running().first().map(|job| job.workload.id.clone()) {
@@ -207,7 +207,7 @@ fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
     let waiting = submit(&mut world, 4);
     let bounds = Bounds::default();
     let plain = forecast(&world.engine, world.now, bounds).etas[&waiting];
-    let told = foretell(&world.engine, world.now, bounds, &mut Calibration::default(), &mut |_| true);
+    let told = forecast_shown(&world.engine, world.now, bounds, &mut Calibration::default(), &mut |_| true);
     let told = told.etas[&waiting];
     assert_eq!((told.early, told.likely), (plain.early, plain.likely));
     assert!(told.late > plain.late, "{told:?} {plain:?}");

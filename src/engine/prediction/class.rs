@@ -31,7 +31,7 @@ pub struct Known {
     added: u64,
 }
 
-/// A bounded number of classes. Beyond, the one whose last run ended first is dropped.
+/// A bounded number of classes. Beyond, the one that has had no run for longest is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     known: BTreeMap<Class, Known>,

@@ -1,7 +1,7 @@
 //! When running workloads are expected to end, and so when capacity becomes free.
 //!
 //! Time limits are certain. Run times of earlier workloads are estimates. Decisions rest on the bounded summary in the
-//! status of each team, what people are told also on finer classes.
+//! status of each team, what people are shown also on finer classes.
 
 pub mod arrivals;
 pub mod class;

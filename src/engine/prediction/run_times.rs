@@ -9,7 +9,7 @@
 //! what the engine has seen. Backfilling may rest on a coarser class; what is promised to the owner of a reservation may
 //! not: that small runs of another kind end soon tells nothing about a large one.
 //!
-//! **People** are told more: runs of the same user, name and size come first, then those of the user and size, then those
+//! **People** are shown more: runs of the same user, name and size come first, then those of the user and size, then those
 //! of the size. No decision reads these.
 //!
 //! For runs with a time limit the used fraction of the limit is kept, because users tend to set limits that are
@@ -31,7 +31,7 @@ pub const FEWEST: usize = 4;
 const RELIABLE: usize = 32;
 /// The most classes of a team that decisions know, and that its status holds.
 const MOST_OF_TEAM: usize = 48;
-/// The most classes of all teams from which people are told.
+/// The most classes of all teams from which people are shown.
 const MOST_TOLD: usize = 4096;
 
 /// The expected length of a run, counted from its start.
@@ -98,7 +98,7 @@ impl Length {
 pub struct Manner {
     /// Its time limit.
     limit: Option<Duration>,
-    /// The classes from which people are told.
+    /// The classes from which people are shown.
     classes: Vec<(Class, Likeness)>,
 }
 
@@ -129,7 +129,7 @@ pub struct RunTimes {
     seen: BTreeMap<Name, Classes>,
     /// By team, what was last written.
     written: BTreeMap<Name, Classes>,
-    /// What people are told.
+    /// What people are shown.
     told: Classes,
 }
 
@@ -189,7 +189,7 @@ impl RunTimes {
         length(limit(state, info), elapsed, std::iter::once((self.decisive(&class), Likeness::Size)))
     }
 
-    /// The length that people are told; no decision rests on it.
+    /// The length that people are shown; no decision rests on it.
     #[must_use]
     pub fn told_length(
         &self,
@@ -217,7 +217,7 @@ impl RunTimes {
         length(manner.limit, Duration::ZERO, told)
     }
 
-    /// What is to be written in the status of each team, the class whose last run ended first at the front.
+    /// What is to be written in the status of each team, the class without runs for longest at the front.
     pub fn summaries(&self) -> impl Iterator<Item = RunLengths> {
         self.seen.iter().map(|(team, seen)| {
             let classes = seen.in_order().map(|(class, known)| ClassLengths {
@@ -314,7 +314,7 @@ fn classes(state: &ClusterState, info: &WorkloadInfo) -> [Class; 3] {
     [Class { queue: queue.clone(), devices, ..none.clone() }, Class { queue, ..none.clone() }, none]
 }
 
-/// The classes from which people are told, the closest first: runs of the same user, name and size, of the same user and
+/// The classes from which people are shown, the closest first: runs of the same user, name and size, of the same user and
 /// size, and of the same size.
 fn told_classes(state: &ClusterState, info: &WorkloadInfo) -> Vec<(Class, Likeness)> {
     let [size, ..] = classes(state, info);

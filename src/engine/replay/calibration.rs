@@ -106,7 +106,7 @@ impl Calibration {
 }
 
 impl Corrections {
-    /// A forecast made at `now`, as it is told.
+    /// A forecast made at `now`, as people are shown it.
     #[must_use]
     pub fn told(&self, eta: Eta, now: Time) -> Eta {
         let (Some(early), Some(likely), Some(late)) = (eta.early, eta.likely, eta.late) else { return eta };

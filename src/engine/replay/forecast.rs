@@ -2,7 +2,7 @@
 //! submitted yet.
 //!
 //! A copy of the engine is played forward three times: with short, usual and long runs (see
-//! [`crate::prediction::run_times`]). What people are told rests besides on the submissions of the last day, which come
+//! [`crate::prediction::run_times`]). What people are shown rests besides on the submissions of the last day, which come
 //! again in the play with long runs, and on how earlier forecasts came true ([`crate::replay::calibration`]). A run is
 //! bounded by its time limit, or by runs of the same team, queue and size that have ended; a run without either goes on
 //! for ever. A workload has an estimate only if it starts in all three plays, so that something bounds it, and the estimate
@@ -123,9 +123,9 @@ pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
     )
 }
 
-/// The expected start of every waiting workload as it is told: the submissions of the last day come again, and earlier
+/// The expected start of every waiting workload as people are shown it: the submissions of the last day come again, and earlier
 /// forecasts correct this one. The plays go on while `go_on` allows each further plan.
-pub fn foretell(
+pub fn forecast_shown(
     engine: &Engine,
     now: Time,
     bounds: Bounds,
@@ -214,8 +214,8 @@ pub fn what_if_while(
     submitted.foretold(bounds, go_on)
 }
 
-/// The same as it is told: see [`foretell`].
-pub fn what_if_told(
+/// The same as people are shown it: see [`forecast_shown`].
+pub fn what_if_shown(
     engine: &Engine,
     workload: Workload,
     now: Time,
@@ -224,7 +224,7 @@ pub fn what_if_told(
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Prospect {
     let mut submitted = Submission::new(engine.clone(), workload, now, &mut || go_on(Case::Late));
-    submitted.told(bounds, corrections, go_on)
+    submitted.shown(bounds, corrections, go_on)
 }
 
 /// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
@@ -304,8 +304,8 @@ impl Submission {
         self.verdict.is_some() && self.admission.is_some()
     }
 
-    /// The same with the expected start as it is told: see [`foretell`].
-    pub fn told(&mut self, bounds: Bounds, corrections: &Corrections, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
+    /// The same with the expected start as it is shown: see [`forecast_shown`].
+    pub fn shown(&mut self, bounds: Bounds, corrections: &Corrections, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
         self.with_arrivals = true;
         let mut prospect = self.foretold(bounds, go_on);
         prospect.eta = corrections.told(prospect.eta, self.now);

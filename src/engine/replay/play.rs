@@ -129,7 +129,7 @@ pub struct Play {
 }
 
 impl Play {
-    /// A play that begins at `now`, with runs as people are told.
+    /// A play that begins at `now`, with runs as people are shown.
     pub fn new(engine: Engine, now: Time, case: Case) -> Self {
         Self::with_lengths(engine, now, case, &|engine, info, elapsed| {
             let run_times = &engine.scheduler.prediction.run_times;

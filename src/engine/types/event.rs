@@ -91,7 +91,7 @@ pub const QUANTILES: usize = 21;
 pub struct RunLengths {
     /// The team.
     pub team: Name,
-    /// By queue and size, and for all sizes and all queues; the class whose last run ended first at the front.
+    /// By queue and size, and for all sizes and all queues; the class without runs for longest at the front.
     pub classes: Vec<ClassLengths>,
 }
 
