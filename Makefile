@@ -28,7 +28,7 @@ walks: packages cluster ## walk through docs/walks on a real control plane, and 
 	cargo build --quiet --bin sluice --example walks
 	target/debug/examples/walks $(ARGS)
 
-test: need packages fmt lint unit cluster e2e ## all tests: style, unit, property and end-to-end tests
+test: need packages fmt lint unit cluster e2e faults ## all tests: style, unit, property, end-to-end tests and a short soak
 
 check: need fmt lint unit ## the fast tests
 
