@@ -1,7 +1,7 @@
 //! `make walks`: walks through the pages of docs/walks on a real control plane, each on a cluster of its own, and writes what
 //! the commands print and the pages show. Every command of a page is typed into a terminal by the person of the page.
 //!
-//! A page says by comments what belongs to the walk and is not typed: `as NAME` who types, `setup COMMAND` what an
+//! A page says by comments what belongs to the walk and is not typed: `as NAME` the person at the terminal, `setup COMMAND` what an
 //! administrator has done before, `until N TEXT` what the command N of the next block must come to print, `fails N` that it is refused,
 //! and `picture NAME PATH` a page of `sluice web`.
 

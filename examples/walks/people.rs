@@ -42,7 +42,7 @@ pub struct People<'a> {
 }
 
 impl<'a> People<'a> {
-    /// Nobody types yet.
+    /// The people of a cluster; the administrator types first.
     pub fn new(world: &'a World, authority: &'a Authority, program: &Path) -> Result<Self> {
         let path = world.cluster.scratch()?.join("bin");
         std::fs::create_dir_all(&path)?;

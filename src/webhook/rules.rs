@@ -160,7 +160,10 @@ fn suspend_again(context: &mut Context<'_>, target: &dyn Target, suspend: &Point
     let (old, submitted) = (context.old, context.submitted);
     let applied = |object: &Value| suspend.read(&last_applied(object)) == Some(&Value::Bool(true));
     let by_manifest = applied(submitted) && !applied(old);
-    let by_patch = is_unchanged(old, submitted) && !is_applied(context);
+    // A manifest that is applied again and does not say so means something else, or nothing.
+    let by_silent_manifest =
+        context.request.options["fieldManager"] == "kubectl-client-side-apply" && !applied(submitted);
+    let by_patch = is_unchanged(old, submitted) && !is_applied(context) && !by_silent_manifest;
     let stops = is_admitted(old);
     let of_user = annotation(old, names::EVICTION).is_none();
     if stops && (by_manifest || by_patch && of_user) {
