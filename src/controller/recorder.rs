@@ -244,7 +244,7 @@ impl Recorder {
             };
             let message = match view.start {
                 Some(start) => format!("{what} from about {}.", crate::api::record::timestamp(start)),
-                None => format!("{what}; its start cannot be told."),
+                None => format!("{what}; its start cannot be predicted."),
             };
             let line =
                 Line { decision: "Reserved", rule: "Reservation", for_workload: "", message: &message };
@@ -315,7 +315,7 @@ fn waiting(engine: &Engine) -> BTreeMap<Name, BTreeMap<Name, ResourceList>> {
     {
         let pool = workload.pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into());
         let mut team = Some(&workload.team);
-        // A forest of teams has no circles, and its depth is bounded.
+        // The quota tree has no circles, and its depth is bounded.
         for _ in 0..64 {
             let Some(at) = team else { break };
             let sum = waiting.entry(at.clone()).or_default().entry(pool.clone()).or_default();

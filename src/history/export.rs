@@ -1,4 +1,4 @@
-//! Whole tables as CSV and Parquet, for those who have a warehouse.
+//! Whole tables as CSV and Parquet, for warehouses.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -64,7 +64,7 @@ fn what_one_process_missed_another_fills() {
     // Without the other: it is started again at 6,000 and sees 4 devices until the end.
     let again = sighting(3, Some(6_000), 9_000, vec![segment(6_000, 9_000, 4)], Some(end(9_000)));
     let run = merge(&key(), &[again, killed.clone()]).expect("a run");
-    assert_eq!(run.used, 8 * 1_000 + 4 * 7_000, "what nobody watched counts as the record says");
+    assert_eq!(run.used, 8 * 1_000 + 4 * 7_000, "what no process watched counts as the record says");
     // It ended while no process ran: only its object shows that.
     let filled = sighting(4, None, 8_000, vec![segment(1_000, 8_000, 4)], Some(end(8_000)));
     let run = merge(&key(), &[killed, filled]).expect("a run");

@@ -204,7 +204,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes room in a file that is full: deletes the oldest tenth of the time that it covers.
+    /// Frees capacity in a file that is full: deletes the oldest tenth of the time that it covers.
     ///
     /// # Errors
     /// When it cannot.

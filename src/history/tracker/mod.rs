@@ -43,7 +43,7 @@ pub struct Tracker {
     due: BTreeSet<(i64, WorkloadId)>,
     /// The workloads that wait, with the time since which they do.
     waiting: BTreeMap<WorkloadId, i64>,
-    /// The runs whose end was written, of objects that are still there.
+    /// The runs with an end that was written, of objects that are still there.
     closed: BTreeMap<WorkloadId, i64>,
     facts: Vec<Fact>,
     ended: Vec<Ended>,

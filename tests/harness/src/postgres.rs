@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use crate::eventually;
 
 /// The account that runs it: the server refuses root.
-const ACCOUNT: &str = "nobody";
+const ACCOUNT: &str = "postgres";
 /// The password of its user.
 const PASSWORD: &str = "not-so-secret";
 
@@ -92,7 +92,7 @@ impl Postgres {
         let path = self.programs.join(name);
         if is_root() {
             let mut command = Command::new("setpriv");
-            command.args(["--reuid", ACCOUNT, "--regid", "nogroup", "--clear-groups"]).arg(path);
+            command.args(["--reuid", ACCOUNT, "--regid", ACCOUNT, "--clear-groups"]).arg(path);
             command.current_dir("/");
             command
         } else {
