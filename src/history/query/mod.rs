@@ -174,8 +174,8 @@ impl Shared {
     fn said(&self, error: &StoreError) -> String {
         tracing::warn!(%error, store = %self.location, "the history cannot be read");
         match error {
-            StoreError::Unavailable(_) => "its store does not answer".to_owned(),
             StoreError::Refused(_) => "its store refuses the question".to_owned(),
+            _ => "its store does not answer".to_owned(),
         }
     }
 }
