@@ -59,9 +59,10 @@ async fn walk(name: &str) -> Result<()> {
     let flag = authority.flag();
     let cluster = Cluster::up_with(&format!("walk-{name}"), &["--apiserver-flag", &flag]).await?;
     let world = World::up_on(cluster, Options::new(program()?), 1).await?;
-    let setting = std::fs::read_to_string(project().join("examples/walks/cluster.yaml"))?;
+    let files = project().join("examples/walks");
+    let setting = std::fs::read_to_string(files.join("cluster.yaml"))?;
     world.apply(&setting).await?;
-    let mut people = People::new(&world, &authority, &program()?)?;
+    let mut people = People::new(&world, &authority, (&program()?, &files))?;
     let (mut written, mut expected, mut number) = (String::new(), BTreeMap::<usize, Typed>::new(), 0);
     for line in lines(&text) {
         match line {

@@ -34,6 +34,8 @@ pub struct People<'a> {
     world: &'a World,
     authority: &'a Authority,
     program: PathBuf,
+    /// The folder in which they type.
+    folder: PathBuf,
     /// The folder with the programs.
     path: PathBuf,
     /// The kubeconfig of each person.
@@ -43,7 +45,11 @@ pub struct People<'a> {
 
 impl<'a> People<'a> {
     /// The people of a cluster; the administrator types first.
-    pub fn new(world: &'a World, authority: &'a Authority, program: &Path) -> Result<Self> {
+    pub fn new(
+        world: &'a World,
+        authority: &'a Authority,
+        (program, folder): (&Path, &Path),
+    ) -> Result<Self> {
         let path = world.cluster.scratch()?.join("bin");
         std::fs::create_dir_all(&path)?;
         for name in ["sluice", "kubectl-sluice"] {
@@ -54,7 +60,8 @@ impl<'a> People<'a> {
         std::fs::write(&kubectl, format!("#!/bin/sh\nexec {cluster} kubectl \"$@\"\n"))?;
         std::fs::set_permissions(&kubectl, std::fs::Permissions::from_mode(0o755))?;
         let kubeconfig = world.cluster.kubeconfig(User::Admin);
-        Ok(Self { world, authority, program: program.to_owned(), path, known: BTreeMap::new(), kubeconfig })
+        let (program, folder) = (program.to_owned(), folder.to_owned());
+        Ok(Self { world, authority, program, folder, path, known: BTreeMap::new(), kubeconfig })
     }
 
     /// Lets another person type: `NAME NAMESPACE` with a client certificate, `token ACCOUNT NAMESPACE` with the token of a
@@ -85,7 +92,7 @@ impl<'a> People<'a> {
         let path = std::env::var("PATH").unwrap_or_default();
         shell
             .args(["-c", command])
-            .current_dir(crate::project().join("examples/walks"))
+            .current_dir(&self.folder)
             .env("PATH", format!("{}:{path}", self.path.display()))
             .env("KUBECONFIG", kubeconfig)
             .env("KUBECACHEDIR", self.path.with_file_name("cache"))

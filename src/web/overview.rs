@@ -88,7 +88,8 @@ fn draw(context: &Context, seen: &Seen) -> Markup {
     let waiting: usize = teams.queues.iter().map(|queue| queue.pending).sum();
     let running: usize = teams.queues.iter().map(|queue| queue.running).sum();
     let fits = fits(nodes);
-    let largest = fits.iter().filter(|fit| fit.pods > 0).max_by_key(|fit| u64::from(fit.pods) * u64::from(fit.size));
+    let largest =
+        fits.iter().filter(|fit| fit.pods > 0).max_by_key(|fit| u64::from(fit.pods) * u64::from(fit.size));
     let used = all.saturating_sub(free);
     let part = if all == 0 { 0.0 } else { 100.0 * f64::from(used) / f64::from(all) };
     html! {

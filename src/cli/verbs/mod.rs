@@ -4,6 +4,7 @@
 mod call;
 mod object;
 mod queues;
+mod report;
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::time::{Duration, Instant};
@@ -13,9 +14,9 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 
 pub use self::call::Options;
-use self::call::Report;
 use self::object::Object;
 pub use self::queues::{Paused, QueueArgument, pause, resume};
+use self::report::Report;
 use super::Invalid;
 use super::cluster::{self, Cluster, Page};
 use super::complete;

@@ -4,7 +4,8 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::call::{Options, Report, tell};
+use super::call::{Options, tell};
+use super::report::Report;
 use crate::api::team::Team;
 use crate::cli::resources::refused;
 use crate::cli::{cluster, complete};
