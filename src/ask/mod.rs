@@ -325,18 +325,12 @@ async fn answer(state: &AskState, request: &Request, spec: Value) -> Result<Valu
     let user = request.user_info.username.as_str();
     match spec.clone() {
         _ if asked.into_iter().filter(|asked| *asked).count() != 1 => Err(Refusal::invalid(ONE)),
-        QuestionSpec { queue: Some(queue), .. } => {
-            workloads(state, &scope, &spec, queue, user).await
-        }
+        QuestionSpec { queue: Some(queue), .. } => workloads(state, &scope, &spec, queue, user).await,
         QuestionSpec { explain: Some(explain), .. } => {
             in_turn(state, explained(state, &scope, &spec, explain)).await
         }
-        QuestionSpec { teams: Some(teams), .. } => {
-            team_rows(state, &scope, &spec, teams).await
-        }
-        QuestionSpec { nodes: Some(nodes), .. } => {
-            node_rows(state, &scope, &spec, nodes).await
-        }
+        QuestionSpec { teams: Some(teams), .. } => team_rows(state, &scope, &spec, teams).await,
+        QuestionSpec { nodes: Some(nodes), .. } => node_rows(state, &scope, &spec, nodes).await,
         // The readers of the history and the forecaster bound these on their own.
         QuestionSpec { history: Some(filter), .. } => {
             history::runs(state, &scope, &spec, (filter, user)).await

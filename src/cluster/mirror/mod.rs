@@ -221,7 +221,8 @@ impl Mirror {
     fn team_put(&mut self, name: &Name, before: Option<TeamSeen>) {
         let Some(now) = self.teams.get(name) else { return };
         let past = now.past.clone().filter(|_| before.as_ref().is_none_or(|before| before.past != now.past));
-        let used = now.budget.clone().filter(|_| before.as_ref().is_none_or(|before| before.budget != now.budget));
+        let used =
+            now.budget.clone().filter(|_| before.as_ref().is_none_or(|before| before.budget != now.budget));
         let lengths = now.run_lengths.clone();
         let lengths =
             lengths.filter(|_| before.as_ref().is_none_or(|before| before.run_lengths != now.run_lengths));

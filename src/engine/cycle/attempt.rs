@@ -81,14 +81,9 @@ fn start_now(
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-        let (waiting, held) = match refusal::funded(&scheduler.state, waiting, pool) {
-            Ok(waiting) => (waiting, false),
-            Err((waiting, verdict)) => {
-                options.unfunded.insert(pool, verdict);
-                let held = !waiting.unfunded;
-                (waiting, held)
-            }
-        };
+        let (waiting, refused) = refusal::funded(&scheduler.state, waiting, pool);
+        let held = refused.is_some() && !waiting.unfunded;
+        options.unfunded.extend(refused.map(|verdict| (pool, verdict)));
         if held {
             options.pools.push((pool, nodes));
             continue;

@@ -8,8 +8,8 @@ use crate::scheduler::nominations::Change;
 use crate::state::cluster::Effect;
 use crate::state::workload::{Phase, WorkloadInfo, next_phase};
 use crate::types::{
-    BudgetUsed, Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, RunLengths, Team, Time, Workload,
-    WorkloadId,
+    BudgetUsed, Event, MisplacedPods, Node, Observed, PastUsage, Pod, PodsReady, Pool, RunLengths, Team,
+    Time, Workload, WorkloadId,
 };
 
 /// Records one change; the next cycle decides about it.

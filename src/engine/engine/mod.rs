@@ -11,8 +11,8 @@ use crate::scheduler::Scheduler;
 use crate::state::workload::WorkloadInfo;
 use crate::types::amount::ResourceList;
 use crate::types::{
-    BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView, RunLengths,
-    Settings, TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
+    BudgetView, Effort, Event, Name, NodeView, Overcommitment, PlaceView, Plan, QueueView, ReservationView,
+    RunLengths, Settings, TeamView, Time, UnadmittedView, Verdict, Workload, WorkloadId,
 };
 
 /// The scheduling engine: the state of the cluster as decisions see it, and the decisions not yet confirmed.

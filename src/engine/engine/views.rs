@@ -10,8 +10,8 @@ use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
 use crate::types::{
-    BudgetView, DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView, Time,
-    UnadmittedView, WorkloadId, date_of,
+    BudgetView, DEFAULT_POOL, Name, NodeView, Overcommitment, QueueView, SharedDevice, Standing, TeamView,
+    Time, UnadmittedView, WorkloadId, date_of,
 };
 
 /// Every team in every pool in which it has a guarantee or usage.

@@ -214,19 +214,6 @@ pub fn what_if_while(
     submitted.foretold(bounds, go_on)
 }
 
-/// The same as people are shown it: see [`forecast_shown`].
-pub fn what_if_shown(
-    engine: &Engine,
-    workload: Workload,
-    now: Time,
-    bounds: Bounds,
-    corrections: &Corrections,
-    go_on: &mut dyn FnMut(Case) -> bool,
-) -> Prospect {
-    let mut submitted = Submission::new(engine.clone(), workload, now, &mut || go_on(Case::Late));
-    submitted.shown(bounds, corrections, go_on)
-}
-
 /// A workload that is submitted to a copy of an engine: its verdict at once, and then its expected start.
 pub struct Submission {
     /// The engine with the workload, before any decision.
@@ -305,7 +292,12 @@ impl Submission {
     }
 
     /// The same with the expected start as it is shown: see [`forecast_shown`].
-    pub fn shown(&mut self, bounds: Bounds, corrections: &Corrections, go_on: &mut dyn FnMut(Case) -> bool) -> Prospect {
+    pub fn shown(
+        &mut self,
+        bounds: Bounds,
+        corrections: &Corrections,
+        go_on: &mut dyn FnMut(Case) -> bool,
+    ) -> Prospect {
         self.with_arrivals = true;
         let mut prospect = self.foretold(bounds, go_on);
         prospect.eta = corrections.told(prospect.eta, self.now);

@@ -216,7 +216,9 @@ impl Play {
             }
         };
         self.run.reach(to, &mut on)?;
-        while let Some(next) = self.to_come.pop_front_if(|next| next.at <= to) {
+        while self.to_come.front().is_some_and(|next| next.at <= to)
+            && let Some(next) = self.to_come.pop_front()
+        {
             let run = Some(self.case.of(next.length, 0));
             self.run.submit(next.workload, Life { run, ..Life::default() });
         }
