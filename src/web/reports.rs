@@ -278,8 +278,11 @@ fn chart(filter: &ReportFilter, rows: &[ReportRow]) -> Markup {
     }
 }
 
-/// Titles, and the cells of a row; the first few are words and the others numbers.
-fn cells(row: &ReportRow) -> (Vec<(&'static str, String)>, Vec<(&'static str, String)>) {
+/// Cells with their titles.
+type Cells = Vec<(&'static str, String)>;
+
+/// The cells of a row; the first few are words and the others numbers.
+fn cells(row: &ReportRow) -> (Cells, Cells) {
     let hours = |time: GpuTime| number(time.hours());
     let maybe = |time: Option<GpuTime>| time.map(hours).unwrap_or_default();
     match row {

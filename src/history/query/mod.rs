@@ -56,6 +56,9 @@ pub enum Unread {
 #[derive(Clone)]
 pub struct Reader(Option<Arc<Shared>>);
 
+/// A report, and when it was made.
+type Kept = (Instant, Arc<Vec<ReportRow>>);
+
 struct Shared {
     location: Location,
     turns: Arc<Semaphore>,
@@ -64,7 +67,7 @@ struct Shared {
     /// Connections that are not in use.
     idle: Mutex<Vec<Store>>,
     failed: Mutex<Option<(Instant, String)>>,
-    reports: Mutex<HashMap<String, (Instant, Arc<Vec<ReportRow>>)>>,
+    reports: Mutex<HashMap<String, Kept>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

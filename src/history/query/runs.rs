@@ -73,7 +73,7 @@ pub fn runs(
         "SELECT {COLUMNS} FROM runs WHERE {} ORDER BY admitted_at DESC, uid DESC LIMIT {most}",
         chosen.sql()
     );
-    let mut rows: Vec<HistoryRow> = store.query(&sql, chosen.values())?.iter().map(|row| read(row)).collect();
+    let mut rows: Vec<HistoryRow> = store.query(&sql, chosen.values())?.iter().map(read).collect();
     add_messages(store, &mut rows)?;
     Ok(rows)
 }
