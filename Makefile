@@ -23,7 +23,7 @@ demo-down: ## stop the demo's control plane and its Sluice
 	@cargo build --quiet --example demo
 	@target/debug/examples/demo down
 
-test: need packages fmt lint unit cluster e2e ## all tests: style, unit, property and end-to-end tests
+test: need packages fmt lint unit cluster e2e faults ## all tests: style, unit, property, end-to-end tests and a short soak
 
 check: need fmt lint unit ## the fast tests
 

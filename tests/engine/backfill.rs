@@ -73,3 +73,27 @@ fn no_workload_uses_reserved_room_once_nothing_is_known_of_those_in_the_way() {
     let verdict = world.engine.verdict(&id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::Reserved));
 }
+
+#[test]
+fn law_11_room_is_reserved_as_long_as_its_start_is_foreseen_and_then_from_its_due_time_on() {
+    let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 0, None)]);
+    for _ in 0..32 {
+        run(&mut world, 3, 60);
+    }
+    start(&mut world, "a", 3);
+    let owner = submit(&mut world, "a", 4);
+    let reserved = |world: &World| -> Vec<(WorkloadId, bool)> {
+        let all = world.engine.reservations().into_iter();
+        all.map(|reservation| (reservation.owner, reservation.start.is_some())).collect()
+    };
+    assert_eq!(reserved(&world), [(owner.clone(), true)]);
+    // It runs for longer than any like it did, and the owner has not waited for its queue's ten minutes.
+    pass(&mut world, 200);
+    assert_eq!(
+        reserved(&world),
+        [],
+        "a replica that takes over now cannot know that there was a reservation"
+    );
+    pass(&mut world, 401);
+    assert_eq!(reserved(&world), [(owner, false)]);
+}

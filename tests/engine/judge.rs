@@ -490,12 +490,28 @@ pub fn usage_after(world: &World, victims: &[&Job], preemptor: &Job) -> Usage {
     usage
 }
 
-/// Whether a set has a sibling of the preemptor that the guarantees hold beside the preemptor.
+/// Whether a set has a sibling of the preemptor that returns for the same capacity: the guarantees hold it beside the
+/// preemptor, once it has preempted the borrowers below them in turn.
 fn evicts_sibling_needlessly(world: &World, preemptor: &Job, set: &[WorkloadId]) -> bool {
     let victims: Vec<&Job> = set.iter().map(|id| &world.items[id]).collect();
     let usage = usage_after(world, &victims, preemptor);
-    let mut siblings = victims.iter().filter(|victim| victim.workload.team == preemptor.workload.team);
-    siblings.any(|sibling| guarantees_hold(world, &usage, sibling, sibling.total()))
+    let returns = |sibling: &&Job| {
+        let path = world.path(&sibling.workload.team);
+        path.iter().all(|team| {
+            let reclaimable = borrowed_beside(world, &usage, team, &path);
+            usage.counted(team) + sibling.total() - reclaimable <= world.guaranteed(team)
+        })
+    };
+    victims.iter().filter(|victim| victim.workload.team == preemptor.workload.team).any(returns)
+}
+
+/// What the teams directly below `team` use beyond their guarantees, but for the one on `path`.
+fn borrowed_beside(world: &World, usage: &Usage, team: &Name, path: &[Name]) -> i64 {
+    let below = world
+        .teams
+        .iter()
+        .filter(|(name, child)| child.parent.as_ref() == Some(team) && !path.contains(name));
+    below.map(|(name, _)| (usage.counted(name) - world.guaranteed(name)).max(0)).sum()
 }
 
 /// How many victims of other teams fall below their guarantee; `None` if law 3 protects one.

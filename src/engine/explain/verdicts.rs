@@ -224,10 +224,12 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     let free = all.map_or_else(|| free_on(state, nodes), |(free, _)| free.clone());
     let pool = state.quotas.pool_name(request.pool);
     let total = Vector::default().plus(need, i64::from(pods));
-    let (needs, is_free) = (amounts(state, &total), amounts_of(state, &free, &total));
+    let (needs, free_ones) = (amounts(state, &total), amounts_of(state, &free, &total));
+    let is_one = free_ones == "nothing" || free_ones.starts_with("1 ") && !free_ones.contains(", ");
+    let is_free = format!("{free_ones} {} free", if is_one { "is" } else { "are" });
     if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Now) {
         let message =
-            format!("Needs {needs}; {is_free} are free in pool {pool}, but {}.", in_the_way(&obstacle, pods));
+            format!("Needs {needs}; {is_free} in pool {pool}, but {}.", in_the_way(&obstacle, pods));
         return pending(Reason::Constrained, message);
     }
     if placement::most(state, nodes, request, Capacity::Unheld) >= pods {
@@ -241,12 +243,12 @@ pub fn no_room(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
             None => String::new(),
         };
         let message = format!(
-            "Needs {needs}; {is_free} are free in pool {pool} but fragmented: {now} of {pods} pods fit{within}."
+            "Needs {needs}; {is_free} in pool {pool} but fragmented: {now} of {pods} pods fit{within}."
         );
         return pending(Reason::Fragmented, message);
     }
     let message =
-        format!("Needs {needs}; {is_free} are free in pool {pool}, and no workload may be preempted for it.");
+        format!("Needs {needs}; {is_free} in pool {pool}, and no workload may be preempted for it.");
     pending(Reason::NoRoom, message)
 }
 

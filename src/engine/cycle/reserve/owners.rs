@@ -22,12 +22,22 @@ pub fn is_full(scheduler: &Scheduler, pool: PoolId) -> bool {
     scheduler.reservations.with_nodes(pool).take(MAX_RESERVATIONS).count() >= MAX_RESERVATIONS
 }
 
-/// The earliest time at which a reservation without a slot gets one although its start cannot be predicted.
+/// The earliest time at which a reservation changes although no event happens.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
     let reservations = scheduler.reservations.iter();
-    let open = reservations.filter(|((pool, _), reservation)| is_open(scheduler, *pool, reservation));
-    open.map(|(_, reservation)| reservation.due).min()
+    reservations.filter_map(|((pool, _), reservation)| review_time(scheduler, *pool, reservation)).min()
+}
+
+/// When a reservation without a slot gets one although its start cannot be predicted, or when the start that was foreseen
+/// before then has passed and another must be foreseen.
+fn review_time(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> Option<Time> {
+    if is_open(scheduler, pool, reservation) {
+        return Some(reservation.due);
+    }
+    let foreseen = |start: &Time| reservation.decided < *start && *start < reservation.due;
+    let start = reservation.start().filter(foreseen)?;
+    waits(scheduler, &reservation.owner).then(|| start.after(Duration::from_millis(1)))
 }
 
 /// Whether a reservation has no slot yet but gets one once it is due.
@@ -37,12 +47,13 @@ fn is_open(scheduler: &Scheduler, pool: PoolId, reservation: &Reservation) -> bo
         && waits(scheduler, &reservation.owner)
 }
 
-/// Reviews the reservations that have become due, in the order between teams.
+/// Reviews the reservations that have become due or whose foreseen start has passed, in the order between teams.
 pub fn review_due(scheduler: &mut Scheduler, now: Time) {
+    let is_due = |time: Option<Time>| time.is_some_and(|time| time <= now);
     let due = scheduler
         .reservations
         .iter()
-        .filter(|((pool, _), reservation)| reservation.due <= now && is_open(scheduler, *pool, reservation));
+        .filter(|((pool, _), reservation)| is_due(review_time(scheduler, *pool, reservation)));
     let position = |reservation: &Reservation| {
         order::queue_position(&scheduler.state, &scheduler.queue.pending, &reservation.owner)
     };

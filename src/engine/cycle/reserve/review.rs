@@ -43,13 +43,14 @@ pub fn review(scheduler: &mut Scheduler, attempt: Attempt<'_>) {
     if let Some(found) = slot.take_if(|_| !matches!(until, Until::Before(_))) {
         // A fraction of a device may be free only as long as the device is shared, not once it is reserved whole.
         slot = postponed(scheduler, attempt, &reservation, &found);
+        slot = slot.filter(|slot| until == Until::All || slot.at.is_some());
     }
     // Capacity that comes free when ending pods are gone counts as free now, so it is not an earlier time.
     let sooner = slot.filter(|slot| !matches!(until, Until::Before(at) if slot.at >= Some(at)));
     match sooner {
         Some(slot) => set_slot(scheduler, attempt, slot, quota),
         None if until == Until::All => give_up_slot(scheduler, attempt, &reservation),
-        None if reservation.slot().is_none() => keep_quota(scheduler, attempt, &reservation, false),
+        None if until == Until::Predicted => keep_quota(scheduler, attempt, &reservation, false),
         None => {}
     }
 }
@@ -110,6 +111,11 @@ fn next_step(
         // A wrong estimate postpones the start on the same nodes: some workloads have ended there already, and on
         // other nodes the wait would begin again.
         let later = postponed(scheduler, attempt, reservation, slot);
+        // Nodes without a foreseeable start are kept from `due` on only, whatever was foreseen before: a replica that takes
+        // over knows no more than that.
+        if reservation.due > now && later.as_ref().is_none_or(|later| later.at.is_none()) {
+            return NextStep::Search(Until::Predicted);
+        }
         return later.map_or(NextStep::Search(Until::All), NextStep::Postponed);
     }
     let before = slot.at.unwrap_or(Time(i64::MAX));
@@ -137,9 +143,8 @@ fn set(scheduler: &mut Scheduler, attempt: Attempt<'_>, capacity: ReservedCapaci
         scheduler.reservations.change(&place, |reservation| {
             reservation.capacity = capacity;
             reservation.decided = attempt.now;
-            if reservation.keeps_quota() {
-                reservation.kept_since.get_or_insert(attempt.now);
-            }
+            let kept = reservation.keeps_quota();
+            reservation.kept_since = kept.then(|| reservation.kept_since.unwrap_or(attempt.now));
         });
         scheduler.cursor.generation += 1;
     }
