@@ -132,8 +132,7 @@ fn one_more(
     }
     let pool = state.quotas.pool(&admission.pool)?;
     // Beyond a budget grows only what no guarantee protects.
-    match refusal::funded(state, waiting.in_pool(state, pool), pool) {
-        Ok(waiting) => Some((waiting.into_owned(), pool)),
-        Err((waiting, _)) => (waiting.unfunded && admission.unfunded).then(|| (waiting.into_owned(), pool)),
-    }
+    let (waiting, unfunded) = refusal::funded(state, waiting.in_pool(state, pool), pool);
+    let grows = unfunded.is_none() || waiting.unfunded && admission.unfunded;
+    grows.then(|| (waiting.into_owned(), pool))
 }

@@ -22,7 +22,7 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let waiting = WaitingWorkload::of(state, id)?;
     let names = pool_names(info);
     let verdicts = names.iter().filter_map(|name| find_pool(state, name)).map(|pool| {
-        if let Err((_, verdict)) = funded(state, waiting.in_pool(state, pool), pool) {
+        if let (_, Some(verdict)) = funded(state, waiting.in_pool(state, pool), pool) {
             return verdict;
         }
         let nodes = placement::eligible(state, &waiting.request(pool));
@@ -31,23 +31,21 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     Some(across_pools(verdicts, &names))
 }
 
-/// The workload, if the budgets on its path cover its start in a pool.
-///
-/// # Errors
-/// The workload, marked if it may start on idle capacity all the same, and the verdict that names the budget.
+/// The workload, and where the budgets on its path do not cover its start in a pool, the verdict that names the budget. The
+/// workload is marked then if it may start on idle capacity all the same.
 pub fn funded<'a>(
     state: &ClusterState,
     mut waiting: Cow<'a, WaitingWorkload>,
     pool: PoolId,
-) -> Result<Cow<'a, WaitingWorkload>, (Cow<'a, WaitingWorkload>, Verdict)> {
+) -> (Cow<'a, WaitingWorkload>, Option<Verdict>) {
     let (at, may_borrow) = match waiting.funding(state, pool) {
-        Funding::Funded => return Ok(waiting),
+        Funding::Funded => return (waiting, None),
         Funding::BorrowOnly(at) => (at, true),
         Funding::Held(at) => (at, false),
     };
     waiting.to_mut().unfunded = may_borrow;
     let verdict = explain::budget_spent(state, &waiting, pool, at, may_borrow);
-    Err((waiting, verdict))
+    (waiting, Some(verdict))
 }
 
 /// Why no budget covers a waiting workload in any of its pools; `None` if the budgets cover it in one of them.
@@ -59,8 +57,7 @@ pub fn unfunded(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     let info = state.get(id)?;
     let waiting = WaitingWorkload::of(state, id)?;
     let pools: Vec<PoolId> = pool_names(info).iter().filter_map(|name| find_pool(state, name)).collect();
-    let verdict =
-        |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).err().map(|(_, verdict)| verdict);
+    let verdict = |pool: &PoolId| funded(state, waiting.in_pool(state, *pool), *pool).1;
     let verdicts: Option<Vec<Verdict>> = pools.iter().map(verdict).collect();
     verdicts?.into_iter().next()
 }

@@ -36,11 +36,10 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
         for name in &pools {
             let Some(pool) = find_pool(&scheduler.state, name) else { continue };
             let waiting = waiting.in_pool(&scheduler.state, pool);
-            let waiting = match refusal::funded(&scheduler.state, waiting, pool) {
-                Ok(waiting) => waiting,
-                Err((waiting, _)) if waiting.unfunded => waiting,
-                Err(_) => continue,
-            };
+            let (waiting, unfunded) = refusal::funded(&scheduler.state, waiting, pool);
+            if unfunded.is_some() && !waiting.unfunded {
+                continue;
+            }
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
             let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) else { continue };
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };
