@@ -81,12 +81,13 @@ fn start_now(
         let Some(pool) = find_pool(&scheduler.state, name) else { continue };
         let waiting = waiting.in_pool(&scheduler.state, pool);
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
-        let (waiting, refused) = refusal::funded(&scheduler.state, waiting, pool);
-        let held = refused.is_some() && !waiting.unfunded;
-        options.unfunded.extend(refused.map(|verdict| (pool, verdict)));
-        if held {
-            options.pools.push((pool, nodes));
-            continue;
+        let (waiting, unfunded) = refusal::funded(&scheduler.state, waiting, pool);
+        if let Some(verdict) = unfunded {
+            options.unfunded.insert(pool, verdict);
+            if !waiting.unfunded {
+                options.pools.push((pool, nodes));
+                continue;
+            }
         }
         if let Some(start) = fits_now(&scheduler.state, &waiting, pool, &nodes, true) {
             let attempt = Attempt { waiting: &waiting, pool, nodes: &nodes, now };

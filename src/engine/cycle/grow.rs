@@ -132,7 +132,7 @@ fn one_more(
     }
     let pool = state.quotas.pool(&admission.pool)?;
     // Beyond a budget grows only what no guarantee protects.
-    let (waiting, refused) = refusal::funded(state, waiting.in_pool(state, pool), pool);
-    let grows = refused.is_none() || waiting.unfunded && admission.unfunded;
+    let (waiting, unfunded) = refusal::funded(state, waiting.in_pool(state, pool), pool);
+    let grows = unfunded.is_none() || waiting.unfunded && admission.unfunded;
     grows.then(|| (waiting.into_owned(), pool))
 }

@@ -31,8 +31,8 @@ pub fn why_not(state: &ClusterState, id: &WorkloadId) -> Option<Verdict> {
     Some(across_pools(verdicts, &names))
 }
 
-/// The workload, and the verdict that names the budget on its path which does not cover its start in a pool. Then the
-/// workload is marked if it may start on idle capacity all the same.
+/// The workload, and where the budgets on its path do not cover its start in a pool, the verdict that names the budget. The
+/// workload is marked then if it may start on idle capacity all the same.
 pub fn funded<'a>(
     state: &ClusterState,
     mut waiting: Cow<'a, WaitingWorkload>,

@@ -36,8 +36,8 @@ pub fn admit_smaller(scheduler: &mut Scheduler, id: &WorkloadId, now: Time, plan
         for name in &pools {
             let Some(pool) = find_pool(&scheduler.state, name) else { continue };
             let waiting = waiting.in_pool(&scheduler.state, pool);
-            let (waiting, refused) = refusal::funded(&scheduler.state, waiting, pool);
-            if refused.is_some() && !waiting.unfunded {
+            let (waiting, unfunded) = refusal::funded(&scheduler.state, waiting, pool);
+            if unfunded.is_some() && !waiting.unfunded {
                 continue;
             }
             let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));

@@ -42,6 +42,7 @@ fn every_list_of_codes_is_complete() {
         TeamLimit,
         QueueLimit,
         QueuePaused,
+        BudgetSpent,
         NotPreemptibleOverGuarantee,
         LendingLimit,
         WaitingForEviction,
