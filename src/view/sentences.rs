@@ -124,7 +124,7 @@ pub fn warning(sentence: &str) -> String {
     format!("{}...", cut[..end].trim_end_matches([',', ';', '.']))
 }
 
-/// A time in whole seconds of UTC, for readers of whom the zone is not known.
+/// A time in whole seconds of UTC, for readers in an unknown zone.
 #[must_use]
 pub fn utc(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()

@@ -167,8 +167,8 @@ pub fn release(options: &Options, Workloads { workloads }: &Workloads) -> anyhow
 
 /// `sluice order`.
 pub fn order(options: &Options, order: i32, across_users: bool, workloads: &Workloads) -> anyhow::Result<()> {
-    let (key, whose) = if across_users { (names::TEAM_ORDER, "team") } else { (names::ORDER, "user") };
-    let meaning = format!("has order {order} among the waiting work of its {whose}");
+    let (key, of) = if across_users { (names::TEAM_ORDER, "team") } else { (names::ORDER, "user") };
+    let meaning = format!("has order {order} among the waiting work of its {of}");
     annotate((options, "order"), workloads, (key, &order.to_string()), &meaning)
 }
 
