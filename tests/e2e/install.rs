@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_harness::{
-    Cluster, Helm, Options, Service, User, World, eventually, kustomize, patience, running_uids, stays,
+    Cluster, Helm, Options, Service, User, View, World, eventually, kustomize, patience, running_uids, stays,
     webhook_answers,
 };
 use tokio::process::Command;
@@ -161,7 +161,7 @@ async fn values_of_the_chart_are_checked_and_reach_the_objects() -> Result<()> {
     assert_eq!(container["args"], json!(["serve", "--log-format=json", "--usage-half-life=12h"]));
     assert_eq!(
         (&deployment["spec"]["replicas"], &container["resources"]["limits"]["memory"]),
-        (&json!(3), &json!("2Gi"))
+        (&json!(3.0), &json!("2Gi"))
     );
     let peers = &of("\"NetworkPolicy\" \"sluice-system\"/\"sluice\"")?["spec"]["ingress"][1]["from"];
     assert_eq!(peers.as_array().map(Vec::len), Some(3));
@@ -249,7 +249,7 @@ async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> R
 
     // The webhook still answers, with the certificate that only Sluice has written: a Job over the quota waits.
     world.apply(&Job::new("a", "more").scenario()).await?;
-    let waits = |view: &sluice_harness::View| {
+    let waits = |view: &View| {
         let more = view.jobs.iter().find(|job| job.name == "more");
         match more {
             Some(job) if job.held && job.suspended && job.team.as_deref() == Some("a") => Ok(()),
@@ -391,9 +391,13 @@ async fn jobs_of_kueue_run_on_at_the_switch_and_those_that_wait_keep_their_order
 
         // Two GPUs: one is held by what ran before, so that one Job of three starts at a time.
         for name in ["first", "second", "third"] {
-            let view = running(world, "vision", 2).await?;
-            let names: Vec<&str> = view.running("vision").filter_map(|pod| pod.job.as_deref()).collect();
-            ensure!(names.contains(&"runs") && names.contains(&name), "{name} comes next, not {names:?}");
+            let wanted = BTreeSet::from(["runs", name]);
+            let check = |view: &View| {
+                let names: BTreeSet<&str> =
+                    view.running("vision").filter_map(|pod| pod.job.as_deref()).collect();
+                if names == wanted { Ok(()) } else { Err(format!("{names:?} run")) }
+            };
+            let view = world.until(&format!("{name} comes next"), check).await?;
             ensure!(before.is_subset(&running_uids(&view, "vision")), "what ran before goes on");
             world.kubectl.ok(&["delete", "job", "-n", "vision", name]).await?;
         }

@@ -128,7 +128,7 @@ fn levels(setup: &Setup, object: &str, flavor: &FlavorSpec, notes: &mut Notes) -
     levels.filter(|level| level != HOST).collect()
 }
 
-/// Notes pools whose selectors match common nodes.
+/// Notes pools with selectors that match common nodes.
 fn overlaps(by_labels: &BTreeMap<&BTreeMap<String, String>, &str>, notes: &mut Notes) {
     for (labels, first) in by_labels {
         for (others, second) in
