@@ -17,6 +17,7 @@ fn admission(at: i64, pods: u32) -> Admission {
         share: None,
         spared: false,
         at: Time(at),
+        unfunded: false,
     }
 }
 
