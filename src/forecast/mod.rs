@@ -172,11 +172,13 @@ impl Forecaster {
         user: &str,
         objects: Vec<Value>,
     ) -> Result<Vec<WhatIfRow>, Unanswered> {
-        let count = objects.len();
+        let (count, began) = (objects.len(), now());
         let unsubmitted = |(number, object): (usize, Value)| {
             let uid = format!("what-if-{number}");
             let which = if count > 1 { format!("workload {number} of {count}: ") } else { String::new() };
-            candidate::submitted(directory, user, object, (&uid, now()))
+            // A millisecond apart, so that each comes after the one before.
+            let behind = i64::try_from(count - number).unwrap_or(0);
+            candidate::submitted(directory, user, object, (&uid, Time(began.0 - behind)))
                 .map_err(|problem| Unanswered::Refused(which + &problem))
         };
         let unsubmitted: Vec<_> = (1..).zip(objects).map(unsubmitted).collect::<Result<_, _>>()?;

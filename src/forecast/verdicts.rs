@@ -152,17 +152,17 @@ impl Verdicts {
     ) -> Said {
         let stored = old.as_ref().and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
         let key = (format!("{namespace}/{stored}"), self.hash(&object));
-        match timeout_at(until, self.remembered(&key)).await {
-            Ok(Some(foreseen)) => return Said::Row(foreseen),
-            Ok(None) => {}
-            Err(_) => return Said::NotInTime,
-        }
         // An object of a form that cannot be read waits with that reason once it is stored; no sentence is made twice.
         let unsubmitted = match old {
             Some(old) => changed(kinds, &old, &object, now()),
             None => reviewed(kinds, object, (UID, now())),
         };
         let Ok(Some(unsubmitted)) = unsubmitted else { return Said::Nothing };
+        match timeout_at(until, self.remembered(&key)).await {
+            Ok(Some(foreseen)) => return Said::Row(foreseen),
+            Ok(None) => {}
+            Err(_) => return Said::NotInTime,
+        }
         let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() else { return Said::Busy };
         if !self.purse.lock().unwrap_or_else(PoisonError::into_inner).is_open() {
             return Said::Busy;

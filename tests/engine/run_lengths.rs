@@ -207,8 +207,8 @@ fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
     let waiting = submit(&mut world, 4);
     let bounds = Bounds::default();
     let plain = forecast(&world.engine, world.now, bounds).etas[&waiting];
-    let told = forecast_shown(&world.engine, world.now, bounds, &mut Calibration::default(), &mut |_| true);
-    let told = told.etas[&waiting];
-    assert_eq!((told.early, told.likely), (plain.early, plain.likely));
-    assert!(told.late > plain.late, "{told:?} {plain:?}");
+    let shown = forecast_shown(&world.engine, world.now, bounds, &mut Calibration::default(), &mut |_| true);
+    let shown = shown.etas[&waiting];
+    assert_eq!((shown.early, shown.likely), (plain.early, plain.likely));
+    assert!(shown.late > plain.late, "{shown:?} {plain:?}");
 }

@@ -158,12 +158,15 @@ impl QuotaUsage {
         })
     }
 
-    /// The same after a hypothetical change. What a guarantee does not count is beyond it, however little it is.
+    /// The same after a hypothetical change. What a guarantee does not count is beyond it, however little it is, and the
+    /// first to go.
     #[must_use]
     pub fn would_be_beyond_guarantee(&self, change: &Vector) -> bool {
         !self.has_guarantee()
             || self.governed().any(|(index, guaranteed)| {
-                self.oversize.get(index) > 0 || self.after(index, change.get(index), 0) > guaranteed
+                let change = change.get(index);
+                self.oversize.get(index).saturating_add(change.min(0)) > 0
+                    || self.after(index, change, 0) > guaranteed
             })
     }
 }
