@@ -46,7 +46,7 @@ fn job_with(name: &str, runs: Option<(Duration, &str)>, gpus: u32) -> Change {
     let mut template = template();
     template["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = gpus.to_string().into();
     let mut object = json!({
-        "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": timestamp(now()).to_string(),
+        "metadata": {"name": name, "namespace": "a", "uid": name, "creationTimestamp": timestamp(Time(now().0 - 1_000)).to_string(),
             "annotations": {names::HELD: "true"}},
         "spec": {"suspend": runs.is_none(), "template": template},
     });
