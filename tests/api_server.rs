@@ -42,7 +42,7 @@ async fn teams_and_pools_are_checked_when_they_are_written() -> Result<()> {
         (json!({"weight": -1}), "spec.weight"),
         (
             json!({"budget": {"amount": 0}}),
-            "spec.budget.amount: Invalid value: the amount must be more than 0",
+            "spec.budget.amount: Invalid value: 0: the amount must be more than 0",
         ),
         (json!({"budget": {"amount": "much"}}), "spec.budget.amount"),
         (json!({"budget": {"amount": 1, "period": "Fortnight"}}), "spec.budget.period"),
