@@ -27,6 +27,7 @@ kind: Team
 metadata: {name: a}
 spec:
   quotas: [{guaranteed: {nvidia.com/gpu: 20}, limit: {nvidia.com/gpu: 40}}]
+  budget: {amount: 10000, period: Month}
 ---
 apiVersion: sluice.dev/v1alpha1
 kind: Team
