@@ -9,14 +9,16 @@ use proptest::prelude::*;
 use sluice::api::accounts::{HistoryFilter, ReportFilter, ReportKind, RunState};
 use sluice::history::generate::{Past, facts};
 use sluice::history::merge;
-use sluice::history::query::{Choice, Periods, Place, Reader, Unread, report, runs};
+use sluice::history::query::{Choice, Periods, Place, Reader, Unread, report, report_of_runs, runs};
 use sluice::history::record::{DEVICES, Ending, Fact, Run, Sample};
-use sluice::history::store::{Location, Store};
+use sluice::history::store::sums::{BY_QUEUE, BY_USER, SUMS};
+use sluice::history::store::{Location, Store, Value};
 use sluice::view::Accelerators;
 use sluice::view::accounts::{EvictionsRow, GpuTime, HistoryRow, ReportRow, UsageRow, WaitsRow};
 use sluice_harness::Postgres;
 
 const HOUR: i64 = 3_600_000;
+const HALF: i64 = HOUR / 2;
 /// 2026-11-01 00:00 UTC.
 const BEGIN: i64 = 1_793_491_200_000;
 const GPU: &str = "nvidia.com/gpu";
@@ -188,10 +190,14 @@ fn used(rows: &[ReportRow]) -> BTreeMap<(i64, String, String, String, String), U
 }
 
 fn choice(kind: ReportKind, from: i64, hours: i64, cuts: &[i64]) -> Choice {
+    choice_until(kind, from, hours * HOUR, cuts)
+}
+
+fn choice_until(kind: ReportKind, from: i64, millis: i64, cuts: &[i64]) -> Choice {
     let filter = ReportFilter {
         kind,
         from: time(from),
-        to: Some(time(from + hours * HOUR)),
+        to: Some(time(from + millis)),
         by: None,
         cuts: cuts.iter().map(|cut| time(from + cut)).collect::<BTreeSet<_>>().into_iter().collect(),
         team: None,
@@ -266,6 +272,68 @@ fn evictions_of(world: &World, choice: &Choice) -> Vec<EvictionsRow> {
     rows
 }
 
+/// What another process says of a run, or the same one later.
+fn again(fact: &Fact, how: usize) -> Fact {
+    let mut fact = fact.clone();
+    let Fact::Sighting(key, seen) = &mut fact else { return fact };
+    match how {
+        1 => {
+            // It goes on before the eyes of this one.
+            seen.end = None;
+            seen.seen_until = key.admitted_at + (seen.seen_until - key.admitted_at) / 2;
+            seen.segments = vec![seen.segments[0].clone()];
+            seen.segments[0].to = seen.seen_until;
+        }
+        2 => {
+            // A better witness, which saw other amounts.
+            seen.session = 0;
+            for segment in &mut seen.segments {
+                segment.amounts.values_mut().for_each(|amount| *amount *= 2);
+            }
+        }
+        3 => {
+            seen.session = -1;
+            (seen.head.team, seen.head.queue) = ("team-1".to_owned(), "other".to_owned());
+            seen.head.borrowed = !seen.head.borrowed;
+        }
+        4 => {
+            // What a restart found.
+            seen.session = 2;
+            (seen.seen_from, seen.head.queued_at) = (None, None);
+        }
+        _ => {}
+    }
+    fact
+}
+
+/// Writes facts again and again, and deletes what is old in between.
+fn muddle(store: &mut Store, seed: u64, steps: &[(prop::sample::Index, usize)], batch: usize, kept: i64) {
+    let past = Past { seed, runs: 40, from: BEGIN, millis: 60 * HOUR };
+    let all: Vec<Fact> = facts(past).filter(|fact| matches!(fact, Fact::Sighting(..))).collect();
+    let written: Vec<Fact> = steps.iter().map(|(index, how)| again(index.get(&all), *how)).collect();
+    for (number, facts) in written.chunks(batch).enumerate() {
+        store.write(facts).expect("written");
+        if number == 1 {
+            store.forget(BEGIN + kept * HOUR, BEGIN + 60 * HOUR).expect("deleted");
+        }
+    }
+}
+
+/// All sums but those of nothing.
+fn sums_of(store: &mut Store) -> Vec<Vec<Value>> {
+    let sums = SUMS.join(", ");
+    let mut all: Vec<Vec<Value>> = Vec::new();
+    for table in [BY_QUEUE, BY_USER] {
+        let groups = table.groups.join(", ");
+        let rows =
+            store.query(&format!("SELECT at, {groups}, {sums} FROM {}", table.table), &[]).expect("sums");
+        let first = 1 + table.groups.len();
+        all.extend(rows.into_iter().filter(|row| row[first..].iter().any(|sum| sum.int() != Some(0))));
+    }
+    all.sort_by_key(|row| format!("{row:?}"));
+    all
+}
+
 const KINDS: [ReportKind; 4] = [ReportKind::Teams, ReportKind::Users, ReportKind::Pools, ReportKind::Queues];
 
 /// Holds every report of a world against the plain computation.
@@ -302,10 +370,35 @@ proptest! {
     #[test]
     fn reports_are_those_of_a_plain_computation(
         seed in any::<u64>(), count in 0_usize..80, begin in -10_i64..70, hours in 1_i64..90,
-        cuts in proptest::collection::vec(1_i64..90 * HOUR, 0..12),
+        cuts in proptest::collection::vec(1_i64..90 * HOUR, 0..12), even in any::<bool>(),
     ) {
         let (mut world, _folder) = world(seed, count);
-        holds(&mut world, BEGIN + begin * HOUR + 1_234, hours, &cuts);
+        let cuts: Vec<i64> = cuts.iter().map(|cut| if even { cut - cut % HALF + HALF } else { *cut }).collect();
+        holds(&mut world, BEGIN + begin * HOUR + if even { HALF } else { 1_234 }, hours, &cuts);
+    }
+
+    /// The sums that the store keeps are those of its runs: written in any order, several times, by several replicas, corrected
+    /// later, and deleted from the oldest on.
+    #[test]
+    fn reports_from_the_sums_are_those_from_the_runs(
+        seed in any::<u64>(), steps in proptest::collection::vec((any::<prop::sample::Index>(), 0_usize..6), 1..160),
+        batch in 1_usize..60, kept in 0_i64..90, begin in -4_i64..90,
+        cuts in proptest::collection::vec(1_i64..200, 0..8), rest in 0_i64..3 * HALF,
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut store = Store::open(&Location::File(folder.path().join("history.db"))).expect("a store");
+        muddle(&mut store, seed, &steps, batch, kept);
+        for kind in KINDS {
+            for team in [None, Some("team-1".to_owned())] {
+                let mut choice = choice_until(kind, BEGIN + begin * HALF, 60 * HOUR + rest, &cuts.iter().map(|cut| cut * HALF).collect::<Vec<_>>());
+                choice.team = team;
+                let [sums, plain] = [report, report_of_runs].map(|from| from(&mut store, &choice).expect("a report"));
+                prop_assert_eq!(sums, plain);
+            }
+        }
+        let before = sums_of(&mut store);
+        store.recount().expect("recounted");
+        prop_assert_eq!(before, sums_of(&mut store));
     }
 
     #[test]
@@ -393,6 +486,34 @@ async fn a_history_that_is_off_or_gone_is_a_sentence() {
     assert_eq!(asked(reader).await.map(|rows| rows.len()), Ok(10));
 }
 
+fn empty(store: &mut Store) {
+    for table in ["runs", "segments", "transitions", "samples", "sightings", "sums_by_queue", "sums_by_user"]
+    {
+        store.query(&format!("DELETE FROM {table}"), &[]).expect("an empty table");
+    }
+}
+
+/// In an empty store the sums are those of the runs after many writes of the same.
+fn sums_hold(store: &mut Store, seed: u64) {
+    empty(store);
+    let past = Past { seed, runs: 60, from: BEGIN, millis: 60 * HOUR };
+    let all: Vec<Fact> = facts(past).filter(|fact| matches!(fact, Fact::Sighting(..))).collect();
+    for how in [1, 4, 0, 3, 2, 1] {
+        let facts: Vec<Fact> = all.iter().rev().step_by(how + 1).map(|fact| again(fact, how)).collect();
+        facts.chunks(17).for_each(|facts| store.write(facts).expect("written"));
+        store.forget(BEGIN + 10 * HOUR, BEGIN + 60 * HOUR).expect("deleted");
+    }
+    for kind in KINDS {
+        let choice = choice_until(kind, BEGIN - HALF, 50 * HOUR + 4_321, &[5 * HOUR, 29 * HALF, 48 * HOUR]);
+        let [sums, plain] = [report, report_of_runs].map(|from| from(store, &choice).expect("a report"));
+        assert!(sums.len() > 5);
+        assert_eq!(sums, plain, "{kind:?}");
+    }
+    let before = sums_of(store);
+    store.recount().expect("recounted");
+    assert_eq!(before, sums_of(store));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_answers_as_a_plain_computation() {
     let server = Postgres::start("reports").await.expect("a server");
@@ -400,13 +521,12 @@ async fn postgres_answers_as_a_plain_computation() {
     tokio::task::spawn_blocking(move || {
         for seed in 0..6 {
             let mut store = Store::open(&location).expect("a store");
-            for table in ["runs", "segments", "transitions", "samples", "sightings"] {
-                store.query(&format!("DELETE FROM {table}"), &[]).expect("an empty table");
-            }
+            empty(&mut store);
             let mut world = filled(seed, 70, store);
             let begin = i64::try_from(seed).expect("a small number") * 7;
             holds(&mut world, BEGIN + begin * HOUR + 77, 50, &[HOUR, 24 * HOUR, 25 * HOUR + 1, 49 * HOUR]);
             holds(&mut world, BEGIN - 10 * HOUR, 200, &[]);
+            holds(&mut world, BEGIN + HALF, 50, &[HALF, 24 * HOUR, 49 * HOUR]);
             let mut priced = choice(ReportKind::Users, BEGIN, 90, &[24 * HOUR]);
             priced.prices = [(GPU.to_owned(), "2.50".to_owned())].into();
             for row in used(&report(&mut world.store, &priced).expect("a report")).values() {
@@ -420,6 +540,7 @@ async fn postgres_answers_as_a_plain_computation() {
             let listed = runs(&mut world.store, &filter, None, 1_000).expect("runs");
             let is = |run: &&Run| run.end.as_ref().is_none_or(|end| end.how == Ending::Evicted);
             assert_eq!(listed.len(), world.runs.iter().filter(is).count());
+            sums_hold(&mut world.store, seed);
         }
     })
     .await
