@@ -71,16 +71,17 @@ fn part(total: i64, of: i64, among: i64) -> i64 {
     i64::try_from(i128::from(total) * i128::from(of) / i128::from(among.max(1))).unwrap_or(i64::MAX)
 }
 
-/// The different sizes of the nodes of each pool.
+/// The largest sizes of the nodes of each pool: none of them fits into another, so nodes that differ a little do not add up.
 struct Sizes<'a>(BTreeMap<PoolId, Vec<&'a Vector>>);
 
 impl<'a> Sizes<'a> {
     fn of(state: &'a ClusterState) -> Self {
         let mut sizes: BTreeMap<PoolId, Vec<&Vector>> = BTreeMap::new();
         for (_, info, _) in state.nodes.alive() {
-            let sizes = sizes.entry(info.pool).or_default();
-            if !sizes.iter().any(|size| size.equals(&info.allocatable)) {
-                sizes.push(&info.allocatable);
+            let (sizes, size) = (sizes.entry(info.pool).or_default(), &info.allocatable);
+            if !sizes.iter().any(|larger| larger.fits(size) > 0) {
+                sizes.retain(|smaller| size.fits(smaller) == 0);
+                sizes.push(size);
             }
         }
         Self(sizes)
