@@ -30,7 +30,7 @@ pub fn end_if_this_test_hangs() {
         let programs = Command::new("ps").args(["-o", "pid,etime,stat,args", "--ppid", &own]).output();
         let programs = programs.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let programs = programs.unwrap_or_default();
-        // Not by a macro, whose output the test harness would keep to itself.
+        // Not by a macro: the test harness would keep its output to itself.
         let _ = writeln!(
             std::io::stderr(),
             "test {test} hangs: it has not ended within {HANGS:?}. Its process runs:\n{programs}"
