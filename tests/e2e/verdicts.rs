@@ -12,7 +12,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice::view::{WhatIfRow, WorkloadRow};
-use sluice_harness::{Outcome, User, View, World, end_if_this_test_hangs, eventually, patience};
+use sluice_harness::{Outcome, PodView, User, View, World, end_if_this_test_hangs, eventually, patience};
 
 use crate::command::answered;
 use crate::kinds::{definition, serve};
@@ -318,13 +318,23 @@ fn shape(view: &View) -> BTreeMap<(String, String), String> {
     view.jobs.iter().map(of).collect()
 }
 
-/// Waits until nothing changes any more for a second, and no pod is about to end.
+/// Whether a pod is about to end, or its Job has gone before it.
+fn ends(view: &View, pod: &PodView) -> bool {
+    let gone = |job: &str| view.job(&pod.namespace, job).is_none();
+    pod.deleting || pod.job.as_deref().is_some_and(gone)
+}
+
+/// Waits until nothing changes any more for a second, no pod is about to end, and no workload is being evicted: the Job
+/// controller says late that a Job has stopped, when the machine is busy.
 async fn rests(world: &World) -> Result<()> {
+    let leader = world.replicas.get(world.leader().await?).context("a leader")?;
     let mut last = (BTreeMap::new(), tokio::time::Instant::now());
     eventually("the cluster rests", patience(), async || {
         let view = world.view().await.map_err(|error| error.to_string())?;
+        let rows = leader.workloads().await.map_err(|error| format!("{error:#}"))?;
+        let evicted = rows.as_array().into_iter().flatten().any(|row| row["state"] == "Evicting");
         let now = shape(&view);
-        if now != last.0 || view.pods.iter().any(|pod| pod.deleting) {
+        if now != last.0 || evicted || view.pods.iter().any(|pod| ends(&view, pod)) {
             last = (now, tokio::time::Instant::now());
         }
         if last.1.elapsed() > Duration::from_secs(1) { Ok(()) } else { Err(format!("{:?}", last.0)) }
