@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
@@ -343,6 +343,10 @@ async fn rests(world: &World) -> Result<()> {
     .await
 }
 
+/// A Job waits for the reason that was said, with another expected start: a run in its way has meanwhile lasted longer than
+/// the runs that the estimate was learned from.
+const OTHERWISE: &str = "waits, expected otherwise";
+
 async fn random_jobs_do_as_they_were_said_to(world: &World, most: u32) -> Result<()> {
     // A reservation rests on what was known when it was made. A replica that does not lead may not know that any more.
     let leader = world.replicas.get(world.leader().await?).context("a leader")?;
@@ -366,7 +370,9 @@ async fn random_jobs_do_as_they_were_said_to(world: &World, most: u32) -> Result
         *counts.entry(outcome).or_default() += 1;
         there.push((job.namespace().to_owned(), job.name().to_owned()));
     }
-    println!("{most} verdicts came true: {counts:?}");
+    println!("{most} verdicts: {counts:?}");
+    let otherwise = counts.get(OTHERWISE).copied().unwrap_or_default();
+    ensure!(otherwise <= 1 + most / 100, "{otherwise} expected starts are not those that were said");
     ensure!(counts.len() > 1, "the Jobs do not try every outcome: {counts:?}");
     Ok(())
 }
@@ -374,13 +380,19 @@ async fn random_jobs_do_as_they_were_said_to(world: &World, most: u32) -> Result
 /// Compares the verdict on a Job with what-if, submits it, and compares with what happens.
 async fn predicted_and_seen(world: &World, job: &Job) -> Result<&'static str> {
     let (manifest, file) = (job.manifest(), written(world, job)?);
-    let said = verdict(world, CREATE, &manifest).await?;
-    let row = what_if(world, &file).await?;
-    let expected: Vec<String> = row.warnings(Timestamp::now());
     let plain = |lines: &[String]| -> Vec<String> {
         lines.iter().map(|line| timeless(line.trim_start_matches("sluice: "))).collect()
     };
-    ensure!(plain(&said) == plain(&expected), "dry-run and what-if differ: {said:?} {expected:?}");
+    // A forecast leans on how long the runs in the way have lasted so far, so it may change between two questions: the
+    // dry-run says what one of those around it says.
+    let before = what_if(world, &file).await?.warnings(Timestamp::now());
+    let said = verdict(world, CREATE, &manifest).await?;
+    let row = what_if(world, &file).await?;
+    let after = row.warnings(Timestamp::now());
+    ensure!(
+        [&before, &after].into_iter().any(|expected| plain(&said) == plain(expected)),
+        "dry-run and what-if differ: {said:?}; before {before:?}, after {after:?}"
+    );
     said.iter().for_each(|line| println!("  {line}"));
     world.kubectl.apply(&manifest).await?;
     let key = (job.namespace().to_owned(), job.name().to_owned());
@@ -440,14 +452,17 @@ async fn predicted_and_seen(world: &World, job: &Job) -> Result<&'static str> {
         "waits otherwise: {explained:?}; {row:?}"
     );
     let eta = explained.eta.as_ref().context("an expected start")?;
-    ensure!(eta.basis == row.eta.basis && eta.place == row.eta.place, "{eta:?}; {row:?}");
-    match (eta.likely, row.eta.likely) {
-        (None, None) => {}
-        (Some(seen), Some(said)) => {
-            let off = seen.duration_since(said).abs();
-            ensure!(off < jiff::SignedDuration::from_secs(5), "expected at {seen}, said {said}");
-        }
-        other => bail!("{other:?}"),
+    ensure!(eta.place == row.eta.place, "{eta:?}; {row:?}");
+    let soon = jiff::SignedDuration::from_secs(5);
+    let as_said = eta.basis == row.eta.basis
+        && match (eta.likely, row.eta.likely) {
+            (None, None) => true,
+            (Some(seen), Some(said)) => seen.duration_since(said).abs() < soon,
+            _ => false,
+        };
+    if !as_said {
+        println!("  Expected otherwise: {eta:?}; {:?}", row.eta);
+        return Ok(OTHERWISE);
     }
     Ok("waits")
 }
