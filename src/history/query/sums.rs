@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choice::Where;
+use super::choice::{Where, index};
 use super::periods::Periods;
 use crate::history::store::sums::{BY_QUEUE, BY_USER, QUEUED, Rows, STEP, SUMS, Sums};
 use crate::history::store::{Row, Store, StoreError, Value};
@@ -82,20 +82,15 @@ pub fn by_period(
     let table = if groups.contains(&"username") { &BY_USER } else { &BY_QUEUE };
     // By group and by number: what happened before the period of that number and after the one before it.
     let mut levels: BTreeMap<Vec<String>, Vec<Level>> = BTreeMap::new();
-    let mut add = |rows: Vec<Row>| {
-        for row in rows {
-            let (names, rest) = row.split_at(groups.len().min(row.len()));
-            let [number, values @ ..] = rest else { continue };
-            let number = number.int().and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
-            let names = names.iter().map(|name| name.text().to_owned()).collect();
-            let levels = levels.entry(names).or_insert_with(|| vec![Level::default(); periods.count() + 1]);
-            if let Some(level) = levels.get_mut(number) {
-                level.add(values);
-            }
+    for row in events(store, table, periods, groups, team)? {
+        let (names, rest) = row.split_at(groups.len().min(row.len()));
+        let [number, values @ ..] = rest else { continue };
+        let names = names.iter().map(|name| name.text().to_owned()).collect();
+        let levels = levels.entry(names).or_insert_with(|| vec![Level::default(); periods.count() + 1]);
+        if let Some(level) = levels.get_mut(index(number)) {
+            level.add(values);
         }
-    };
-    add(whole(store, table, periods, groups, team)?);
-    add(rest(store, table, periods, groups, team)?);
+    }
     let mut sums = BTreeMap::new();
     for (names, levels) in levels {
         let mut before = Level::default();
@@ -119,70 +114,48 @@ pub fn by_period(
     Ok(Some(sums))
 }
 
-/// SQL for sums by group and number: amounts, amounts times half hours after the beginning, amounts times the rest.
-fn added_up(from: &str, groups: &[&str], periods: &Periods) -> String {
-    let sum = |of: String| format!("CAST(SUM({of}) AS BIGINT)");
-    let mut sums = Vec::new();
-    for amount in ["used", "borrowed", "waiting"] {
-        sums.extend([sum(amount.to_owned()), sum(format!("{amount} * step")), sum(format!("{amount}_at"))]);
-    }
-    sums.extend(["started", "ended", "lost"].map(|name| sum(name.to_owned())));
-    let (names, sums) = (groups.join(", "), sums.join(", "));
-    format!(
-        "SELECT {names}, number, {sums} FROM (SELECT {names}, {} AS number, (at - {}) / {STEP} AS step, {} FROM {from}) n \
-         GROUP BY {names}, number",
-        periods.number_of("at"),
-        periods.from(),
-        SUMS.join(", ")
-    )
-}
-
-fn of_team(team: Option<&str>) -> Where {
+/// Sums of events by group and number of the period: amounts, amounts times half hours after the beginning, amounts times the
+/// rest. It is one statement, so that all of it is of the same moment.
+fn events(
+    store: &mut Store,
+    sums: &Sums,
+    periods: &Periods,
+    groups: &[&str],
+    team: Option<&str>,
+) -> Result<Vec<Row>, StoreError> {
     let mut chosen = Where::default();
     chosen.is("t.team", team);
-    chosen
-}
-
-/// What lies in whole half hours before the end.
-fn whole(
-    store: &mut Store,
-    sums: &Sums,
-    periods: &Periods,
-    groups: &[&str],
-    team: Option<&str>,
-) -> Result<Vec<Row>, StoreError> {
-    let mut chosen = of_team(team);
-    chosen.and(format!("t.at < {}", periods.to() - periods.to() % STEP));
-    let from = format!("{} t WHERE {}", sums.table, chosen.sql());
-    store.query(&added_up(&from, groups, periods), chosen.values())
-}
-
-/// What lies in the half hour in which the end lies, and before the end.
-fn rest(
-    store: &mut Store,
-    sums: &Sums,
-    periods: &Periods,
-    groups: &[&str],
-    team: Option<&str>,
-) -> Result<Vec<Row>, StoreError> {
-    let until = periods.to();
-    let since = until - until % STEP;
-    if since == until {
-        return Ok(Vec::new());
-    }
-    let mut chosen = of_team(team);
     chosen.and("1 = 1");
-    let of = |table: &str, last: &str, first: &str| {
-        Some(format!("{table} t WHERE {} AND t.{last} >= {since} AND {first} < {until}", chosen.sql()))
-    };
-    let rows = Rows {
-        with: String::new(),
-        segments: of("segments", "to_at", "t.from_at"),
-        runs: of("runs", "until_at", QUEUED),
-        values: Vec::new(),
-    };
-    let columns = format!("at, {}, {}", sums.groups.join(", "), SUMS.join(", "));
-    let select = sums.select(&rows, 1, Some((since, until)));
-    let sql = format!("WITH rest ({columns}) AS ({select}) {}", added_up("rest", groups, periods));
+    let (of_team, columns) = (chosen.sql(), SUMS.join(", "));
+    let (by, until) = (sums.groups.join(", "), periods.to());
+    let whole = until - until % STEP;
+    let mut from =
+        format!("SELECT at, {by}, {columns} FROM {} t WHERE t.at < {whole} AND {of_team}", sums.table);
+    if whole < until {
+        // Of the half hour in which the end lies, what happened before the end.
+        let of = |table: &str, last: &str, first: &str| {
+            Some(format!("{table} t WHERE t.{last} >= {whole} AND {first} < {until} AND {of_team}"))
+        };
+        let rows = Rows {
+            with: String::new(),
+            segments: of("segments", "to_at", "t.from_at"),
+            runs: of("runs", "until_at", QUEUED),
+            values: Vec::new(),
+        };
+        from = format!("{from} UNION ALL {}", sums.select(&rows, 1, Some((whole, until))));
+    }
+    let sum = |of: String| format!("CAST(SUM({of}) AS BIGINT)");
+    let amounts = ["used", "borrowed", "waiting"].into_iter();
+    let times = amounts.flat_map(|amount| {
+        [sum(amount.to_owned()), sum(format!("{amount} * step")), sum(format!("{amount}_at"))]
+    });
+    let counts = ["started", "ended", "lost"].into_iter().map(|name| sum(name.to_owned()));
+    let (names, added) = (groups.join(", "), times.chain(counts).collect::<Vec<_>>().join(", "));
+    let sql = format!(
+        "SELECT {names}, number, {added} FROM (SELECT {names}, {} AS number, (at - {}) / {STEP} AS step, {columns} \
+         FROM ({from}) e) n GROUP BY {names}, number",
+        periods.number_of("at"),
+        periods.from()
+    );
     store.query(&sql, chosen.values())
 }
