@@ -79,7 +79,7 @@ pub fn empty(store: &mut Store) {
     }
 }
 
-/// Holds the sums that a store keeps against those made anew from its runs.
+/// Holds the sums that a store keeps against those made again from its runs.
 fn sums_are_those_of_the_runs(store: &mut Store) {
     let before = sums_of(store);
     store.recount().expect("recounted");

@@ -22,6 +22,9 @@ pub struct Sum {
     pub runs: i128,
 }
 
+/// Sums by period, counted from 0, and by group.
+pub type ByPeriod = BTreeMap<(usize, Vec<String>), Sum>;
+
 /// The events of a group before a time, added up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
@@ -66,7 +69,7 @@ impl Level {
     }
 }
 
-/// The sums by period, counted from 0, and by group; `None` where only the runs themselves can say.
+/// The sums of the runs; `None` where only the runs themselves can say.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -75,7 +78,7 @@ pub fn by_period(
     periods: &Periods,
     groups: &[&str],
     team: Option<&str>,
-) -> Result<Option<BTreeMap<(usize, Vec<String>), Sum>>, StoreError> {
+) -> Result<Option<ByPeriod>, StoreError> {
     if periods.each().any(|(begin, _)| begin % STEP != 0) {
         return Ok(None);
     }
@@ -91,7 +94,7 @@ pub fn by_period(
             level.add(values);
         }
     }
-    let mut sums = BTreeMap::new();
+    let mut sums = ByPeriod::new();
     for (names, levels) in levels {
         let mut before = Level::default();
         for (number, (begin, end)) in periods.each().enumerate() {

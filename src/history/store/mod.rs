@@ -29,7 +29,7 @@ use super::record::{Fact, Run, RunKey, Sample, Sighting, Transition};
 
 /// The most rows of one statement.
 const ROWS: usize = 100;
-/// The runs whose sums are made with one statement.
+/// The runs of one statement that makes sums.
 const AT_ONCE: i64 = 100_000;
 /// How often the oldest tenth of a full file goes so that it can be brought up to date.
 const TRIES_WHEN_FULL: usize = 5;
@@ -100,7 +100,7 @@ impl Store {
         if version < SUMS_SINCE { self.sum_up() } else { Ok(()) }
     }
 
-    /// Makes the sums anew from the runs, as after writing these by other means.
+    /// Makes the sums again from the runs, as after writing these by other means.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -286,7 +286,7 @@ impl Store {
         Ok(oldest.saturating_add(tenth.max(1)))
     }
 
-    /// Frees capacity in a file that is of an older version, whose sums are made anew afterwards.
+    /// Frees capacity in a file of an older version; its sums are made again afterwards.
     fn shorten(&mut self) -> Result<(), StoreError> {
         let last = self.0.rows("SELECT COALESCE(MAX(until_at), 0) FROM runs", &[])?;
         let last = last.first().and_then(|row| row.first()?.int()).unwrap_or_default();

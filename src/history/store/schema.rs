@@ -52,7 +52,7 @@ pub const MIGRATIONS: &[&str] = &[
      CREATE INDEX runs_by_start ON runs (team, admitted_at, queue, queued_at);",
 ];
 
-/// The version since which the sums are as they are; those of an older one are made anew.
+/// The version since which the sums are as they are; in an older store they are made again.
 pub const SUMS_SINCE: usize = 2;
 
 /// The table that says how far a database has come.
