@@ -245,7 +245,7 @@ fn fill_sqlite(location: &Location, file: &Path, past: Past) -> Result<()> {
         }
         transaction.commit()?;
     }
-    Ok(())
+    Ok(Store::open(location)?.recount()?)
 }
 
 fn fill_postgres(location: &Location, url: &str, past: Past) -> Result<()> {
@@ -263,11 +263,15 @@ fn fill_postgres(location: &Location, url: &str, past: Past) -> Result<()> {
                 sink.as_mut().finish().await?;
             }
         }
-        client.batch_execute("VACUUM ANALYZE").await?;
         drop(client);
         connection.await.context("the connection ended in a panic")??;
-        Ok(())
-    })
+        anyhow::Ok(())
+    })?;
+    let mut store = Store::open(location)?;
+    store.recount()?;
+    // As the server itself does it after a while.
+    store.query("VACUUM ANALYZE", &[])?;
+    Ok(())
 }
 
 /// Rows as `COPY` reads them; none of the values has a character that it would have to escape.

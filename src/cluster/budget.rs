@@ -10,8 +10,9 @@ use crate::api::team::{BudgetStatus, TeamStatus, hours};
 use crate::engine::types::BudgetView;
 use crate::engine::types::amount::Amount;
 
-/// After this time what was used is written also if it has hardly moved.
-const EVERY: Duration = Duration::from_secs(300);
+/// After this time decayed usage, run lengths and what was used of a budget are written also if they have hardly changed. Decayed
+/// usage that is read back is decayed from then on, as if the team had borrowed all the while what it borrows at that moment.
+pub const EVERY: Duration = Duration::from_secs(300);
 
 /// What was used of a budget, as the status has it.
 #[must_use]

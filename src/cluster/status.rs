@@ -34,9 +34,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(500);
 /// The most Team statuses of one round; the rest, those written last, is left for the next.
 const ROUND: usize = 10;
-/// After this time the decayed usage and the run lengths are written also if they have hardly changed. Decayed usage that is
-/// read back is decayed from then on, as if the team had borrowed all the while what it borrows at that moment.
-const WRITTEN_EVERY: Duration = Duration::from_secs(300);
 
 /// The input of the statuses.
 #[derive(Clone, Debug, Default)]
@@ -180,7 +177,7 @@ impl Occasion {
 /// Whether so much time has passed between two that what is written less often is due.
 fn is_old(then: &Time, at: &Time) -> bool {
     let passed = at.0.as_millisecond().saturating_sub(then.0.as_millisecond()).unsigned_abs();
-    u128::from(passed) >= WRITTEN_EVERY.as_millis()
+    u128::from(passed) >= budget::EVERY.as_millis()
 }
 
 impl Occasion {

@@ -11,7 +11,7 @@ use sluice_harness::{Authority, Cluster, Kubernetes, Options, User, World, event
 
 use crate::answers;
 use crate::command::{answered, comes_to_say, refused, sluice};
-use crate::support::{Job, SLUICE, nodes, running, team};
+use crate::support::{ALICE_ASKS, Job, SLUICE, nodes, running, team};
 use crate::verbs;
 use crate::web;
 
@@ -51,20 +51,6 @@ kind: RoleBinding
 metadata: {name: editors-ask, namespace: a}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: sluice-user}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: erin}]
-";
-
-/// `alice` may ask about namespace a, but not what-if.
-const ALICE: &str = "
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: asks, namespace: a}
-rules: [{apiGroups: [sluice.dev], resources: [questions], verbs: [create]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: asks, namespace: a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: asks}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 ";
 
 /// A Question with a proof of its caller's own.
@@ -221,7 +207,7 @@ async fn no_caller_proves_itself(world: &World) -> Result<()> {
 }
 
 async fn what_if_is_a_right_of_its_own(world: &World, dora: &Path) -> Result<()> {
-    world.kubectl.apply(ALICE).await?;
+    world.kubectl.apply(ALICE_ASKS).await?;
     let alice = world.cluster.kubeconfig(User::Alice);
     comes_to_say(&alice, &["queue", "-n", "a"], "mine").await?;
     let file = world.cluster.scratch()?.join("asked.yaml");

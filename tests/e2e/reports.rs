@@ -9,23 +9,9 @@ use sluice::view::answers::Kind;
 use sluice_harness::{Options, User, World, eventually, patience};
 
 use crate::command::{answered, comes_to_say, refused, sluice};
-use crate::support::{Job, SLUICE, complete, items, nodes, running, team};
+use crate::support::{ALICE_ASKS, Job, SLUICE, complete, items, nodes, running, team};
 
-/// `alice` may ask about namespace a, but not about its past.
-const MAY_LOOK: &str = "
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: asks, namespace: a}
-rules: [{apiGroups: [sluice.dev], resources: [questions], verbs: [create]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: asks, namespace: a}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: asks}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
-";
-
-/// She is a member of both namespaces.
+/// `alice` is a member of both namespaces.
 const MEMBER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -76,7 +62,7 @@ async fn the_past_of_deleted_jobs_is_listed_and_added_up() {
 async fn rights_decide(world: &World) -> Result<()> {
     let alice = world.cluster.kubeconfig(User::Alice);
     refused(&alice, &["history", "wants", "-n", "a"], "sluice-user").await?;
-    world.kubectl.apply(MAY_LOOK).await?;
+    world.kubectl.apply(ALICE_ASKS).await?;
     comes_to_say(&alice, &["teams", "-n", "a"], "TEAM").await?;
     for arguments in [&["history", "wants", "-n", "a"][..], &["report", "teams", "-n", "a"]] {
         refused(&alice, arguments, "questions/history").await?;

@@ -10,6 +10,20 @@ use sluice_harness::{View, World};
 /// The program under test.
 pub const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
+/// `alice` may ask about namespace a, but neither about its past nor what-if.
+pub const ALICE_ASKS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: asks, namespace: a}
+rules: [{apiGroups: [sluice.dev], resources: [questions], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: asks, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: asks}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
+";
+
 /// `count` nodes named `gpu-0` and so on, with `gpus` GPUs each.
 pub fn nodes(count: usize, gpus: usize) -> String {
     nodes_with(count, "", &format!("nvidia.com/gpu: \"{gpus}\""))

@@ -1,6 +1,13 @@
-//! Conditions of SQL with their parameters.
+//! What a report is about, and conditions of SQL with their parameters.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::periods::Periods;
+use crate::api::accounts::ReportKind;
 use crate::history::store::Value;
+use crate::view::Accelerators;
 
 /// Conditions that all hold.
 #[derive(Clone, Debug, Default)]
@@ -43,4 +50,47 @@ impl Where {
     pub fn values(&self) -> &[Value] {
         &self.values
     }
+}
+
+/// What a report is about.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What it sums up.
+    pub kind: ReportKind,
+    /// Its periods.
+    pub periods: Periods,
+    /// Only runs in this namespace.
+    pub namespace: Option<String>,
+    /// Only runs of this team.
+    pub team: Option<String>,
+    /// The price of an hour of one unit by resource.
+    pub prices: BTreeMap<String, String>,
+    /// What counts as a GPU in samples.
+    pub accelerators: Accelerators,
+}
+
+impl Choice {
+    /// The condition on the team of rows with the name `t`.
+    pub fn filter(&self) -> Where {
+        let mut chosen = Where::default();
+        chosen.is("t.team", self.team.as_deref());
+        chosen
+    }
+
+    /// Beginning and end of the period of this number, counted from 0.
+    pub fn bounds(&self, number: usize) -> (Timestamp, Timestamp) {
+        let (from, to) = self.periods.each().nth(number).unwrap_or_default();
+        let time = |millis| Timestamp::from_millisecond(millis).unwrap_or_default();
+        (time(from), time(to))
+    }
+}
+
+/// A number of a period, 0 for none.
+pub fn index(value: &Value) -> usize {
+    value.int().and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
+}
+
+/// A count, 0 for none.
+pub fn count(value: &Value) -> u64 {
+    value.int().and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
 }

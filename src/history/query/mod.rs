@@ -7,6 +7,8 @@ mod choice;
 mod periods;
 mod report;
 mod runs;
+mod sums;
+mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +17,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+pub use self::choice::Choice;
 pub use self::periods::Periods;
-pub use self::report::{Choice, report};
+pub use self::report::{report, report_of_runs};
 pub use self::runs::{Place, runs};
 use super::store::{Location, Store, StoreError};
 use crate::api::accounts::HistoryFilter;

@@ -1,21 +1,22 @@
 //! Sums over runs: GPU time, waits and evictions by period.
 //!
-//! The database adds up what begins in the same period and ends in the same period; from these few sums the time in each
-//! period follows exactly. So a row is read once, however many periods there are.
+//! Reports of usage are made from the sums by half hour that the store keeps, where they can say it; else from the runs. There the
+//! database adds up what begins in the same period and ends in the same period; from these few sums the time in each period
+//! follows exactly. So a row is read once, however many periods there are.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
-use super::choice::Where;
-use super::periods::{Charge, Periods};
+use super::choice::{Choice, Where, count, index};
+use super::periods::Charge;
 use super::runs::device_time;
+use super::sums::by_period;
+use super::waits::waits;
 use crate::api::accounts::ReportKind;
 use crate::engine::types::amount::Amount;
 use crate::history::record::DEVICES;
+use crate::history::store::sums::{QUEUED, STOPPED};
 use crate::history::store::{Row, Store, StoreError, Value};
-use crate::view::Accelerators;
-use crate::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow, WaitsRow};
+use crate::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow};
 
 /// How long a sample counts, in milliseconds.
 const SAMPLE: i64 = 300_000;
@@ -24,30 +25,24 @@ const SHORT: i64 = 10;
 /// A thousandth of a unit for a millisecond, in units for an hour.
 const HOURS: f64 = 1e-3 / 3_600_000.0;
 
-/// What a report is about.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// What it sums up.
-    pub kind: ReportKind,
-    /// Its periods.
-    pub periods: Periods,
-    /// Only runs in this namespace.
-    pub namespace: Option<String>,
-    /// Only runs of this team.
-    pub team: Option<String>,
-    /// The price of an hour of one unit by resource.
-    pub prices: BTreeMap<String, String>,
-    /// What counts as a GPU in samples.
-    pub accelerators: Accelerators,
-}
-
 /// The rows of a report, period after period.
+///
+/// # Errors
+/// When the store cannot be read.
 pub fn report(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
     match choice.kind {
         ReportKind::Waits => waits(store, choice),
         ReportKind::Evictions => evictions(store, choice),
-        _ => usage(store, choice),
+        _ => usage(store, choice, true),
     }
+}
+
+/// The rows of a report about usage, from the runs alone.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn report_of_runs(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
+    usage(store, choice, false)
 }
 
 impl Choice {
@@ -64,18 +59,6 @@ impl Choice {
     /// The same in SQL.
     fn columns(&self) -> String {
         self.groups().iter().map(|column| format!("t.{column}")).collect::<Vec<_>>().join(", ")
-    }
-
-    fn filter(&self) -> Where {
-        let mut chosen = Where::default();
-        chosen.is("t.team", self.team.as_deref());
-        chosen
-    }
-
-    fn bounds(&self, number: usize) -> (Timestamp, Timestamp) {
-        let (from, to) = self.periods.each().nth(number).unwrap_or_default();
-        let time = |millis| Timestamp::from_millisecond(millis).unwrap_or_default();
-        (time(from), time(to))
     }
 
     /// The row of a group in a period.
@@ -108,10 +91,12 @@ impl Usage<'_> {
     }
 }
 
-fn usage(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
+fn usage(store: &mut Store, choice: &Choice, by_sums: bool) -> Result<Vec<ReportRow>, StoreError> {
     let mut usage = Usage { choice, rows: BTreeMap::new() };
-    add_used(store, &mut usage)?;
-    add_runs(store, &mut usage)?;
+    if !(by_sums && add_sums(store, &mut usage)?) {
+        add_used(store, &mut usage)?;
+        add_runs(store, &mut usage)?;
+    }
     if choice.namespace.is_none() {
         add_samples(store, &mut usage)?;
     }
@@ -119,6 +104,26 @@ fn usage(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreErro
         add_cost(store, &mut usage, resource, price)?;
     }
     Ok(usage.rows.into_values().map(ReportRow::Usage).collect())
+}
+
+/// Everything of the runs, from the sums of the store; whether these can say it.
+fn add_sums(store: &mut Store, usage: &mut Usage<'_>) -> Result<bool, StoreError> {
+    let choice = usage.choice;
+    if choice.namespace.is_some() {
+        return Ok(false);
+    }
+    let sums = by_period(store, &choice.periods, choice.groups(), choice.team.as_deref())?;
+    let Some(sums) = sums else { return Ok(false) };
+    for ((number, group), sum) in sums {
+        let row = usage.at(number, &group);
+        row.used_gpu_seconds = GpuTime::of_micro(sum.used);
+        row.borrowed_gpu_seconds = GpuTime::of_micro(sum.borrowed);
+        row.guaranteed_gpu_seconds = GpuTime::of_micro(sum.used - sum.borrowed);
+        row.waited_gpu_seconds = GpuTime::of_micro(sum.waited);
+        row.lost_gpu_seconds = GpuTime::of_micro(sum.lost * 1_000);
+        row.runs = u64::try_from(sum.runs).unwrap_or_default();
+    }
+    Ok(true)
 }
 
 /// The time in a condition on the end of rows of a table. The index by that time finds the rows of a short time; of a long
@@ -162,6 +167,9 @@ fn add_used(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> 
         let [borrowed, first, last, sums @ ..] = rest else { continue };
         let borrowed = borrowed.int() == Some(1);
         choice.periods.spread(index(first), index(last), charge(sums), |number, micro| {
+            if micro == 0 {
+                return;
+            }
             let row = usage.at(number, &group);
             let time = GpuTime::of_micro(micro);
             row.used_gpu_seconds = row.used_gpu_seconds.plus(time);
@@ -194,24 +202,15 @@ fn split(row: &Row, groups: usize) -> (Vec<String>, &[Value]) {
     (group.iter().map(|name| name.text().to_owned()).collect(), rest)
 }
 
-fn index(value: &Value) -> usize {
-    value.int().and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
-}
-
-fn count(value: &Value) -> u64 {
-    value.int().and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
-}
-
 /// Runs, their waits, and what their evictions lost.
 fn add_runs(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> {
     let choice = usage.choice;
     let periods = &choice.periods;
-    let queued = "COALESCE(t.queued_at, t.admitted_at)";
     let mut chosen = choice.filter();
     chosen.is("t.namespace", choice.namespace.as_deref());
     let until = end(store, "runs", "until_at", periods.from())?;
     chosen.and(format!(
-        "t.admitted_at > 0 AND {until} >= {} AND {queued} < {}",
+        "t.admitted_at > 0 AND {until} >= {} AND {QUEUED} < {}",
         periods.from(),
         periods.to()
     ));
@@ -221,9 +220,9 @@ fn add_runs(store: &mut Store, usage: &mut Usage<'_>) -> Result<(), StoreError> 
          FROM runs t WHERE {} GROUP BY {groups}, n1, n2, n3, n4",
         periods.number_of("t.admitted_at"),
         periods.number_before("t.until_at"),
-        periods.number_of(queued),
-        periods.number_of("COALESCE(t.stopped_at, t.ended_at, 0)"),
-        sums("t.devices", queued, "t.admitted_at", periods.from()),
+        periods.number_of(QUEUED),
+        periods.number_of(STOPPED),
+        sums("t.devices", QUEUED, "t.admitted_at", periods.from()),
         chosen.sql()
     );
     for row in store.query(&sql, chosen.values())? {
@@ -326,48 +325,6 @@ fn add_cost(store: &mut Store, usage: &mut Usage<'_>, resource: &str, price: &st
         row.cost.get_or_insert(0.0);
     }
     Ok(())
-}
-
-/// Waits of the runs that started in each period.
-fn waits(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
-    let periods = &choice.periods;
-    let mut chosen = choice.filter();
-    chosen.is("t.namespace", choice.namespace.as_deref());
-    let until = end(store, "runs", "until_at", periods.from())?;
-    chosen.and(format!(
-        "t.admitted_at >= {} AND t.admitted_at < {} AND {until} >= {} AND t.queued_at IS NOT NULL",
-        periods.from(),
-        periods.to(),
-        periods.from()
-    ));
-    let number = periods.number_of("t.admitted_at");
-    // The smallest wait that is at least as long as half of them, and so on.
-    let sql = format!(
-        "SELECT team, queue, n, c, CAST(MAX(CASE WHEN r = (c + 1) / 2 THEN w END) AS BIGINT), \
-         CAST(MAX(CASE WHEN r = (9 * c + 9) / 10 THEN w END) AS BIGINT), CAST(MAX(w) AS BIGINT) FROM (\
-         SELECT team, queue, n, w, ROW_NUMBER() OVER (PARTITION BY team, queue, n ORDER BY w) AS r, \
-         COUNT(*) OVER (PARTITION BY team, queue, n) AS c FROM (\
-         SELECT t.team AS team, t.queue AS queue, {number} AS n, \
-         CASE WHEN t.admitted_at > t.queued_at THEN (t.admitted_at - t.queued_at) / 1000 ELSE 0 END AS w \
-         FROM runs t WHERE {}) x) y GROUP BY team, queue, n, c ORDER BY n, team, queue",
-        chosen.sql()
-    );
-    let rows = store.query(&sql, chosen.values())?;
-    let read = |row: &Row| {
-        let [team, queue, number, started, median, p90, max] = &row[..] else { return None };
-        let (from, to) = choice.bounds(choice.periods.within(index(number))?);
-        Some(ReportRow::Waits(WaitsRow {
-            from,
-            to,
-            team: team.text().to_owned(),
-            queue: queue.text().to_owned(),
-            started: count(started),
-            median_seconds: count(median),
-            p90_seconds: count(p90),
-            max_seconds: count(max),
-        }))
-    };
-    Ok(rows.iter().filter_map(read).collect())
 }
 
 /// Evictions in each period by rule and preemptor's team.

@@ -8,6 +8,7 @@ mod location;
 mod postgres;
 pub mod schema;
 mod sqlite;
+pub mod sums;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +18,21 @@ use self::database::Database;
 pub use self::database::StoreError;
 pub use self::location::{Location, Server};
 use self::postgres::Postgres;
-use self::schema::{MIGRATIONS, RUNS, SAMPLES, SEGMENTS, SIGHTINGS, TRANSITIONS, Table, VERSIONS};
+use self::schema::{
+    MIGRATIONS, RUNS, SAMPLES, SEGMENTS, SIGHTINGS, SUMS_SINCE, TRANSITIONS, Table, VERSIONS,
+};
 use self::sqlite::Sqlite;
+use self::sums::{BY_QUEUE, BY_USER, Rows};
 pub use self::value::{Row, Value};
 use super::merge::merge;
 use super::record::{Fact, Run, RunKey, Sample, Sighting, Transition};
 
 /// The most rows of one statement.
 const ROWS: usize = 100;
+/// The runs of one statement that makes sums.
+const AT_ONCE: i64 = 100_000;
+/// How often the oldest tenth of a full file goes so that it can be brought up to date.
+const TRIES_WHEN_FULL: usize = 5;
 /// How long after its end a run takes further sightings.
 const OPEN: Duration = Duration::from_secs(2 * 24 * 3600);
 
@@ -39,8 +47,13 @@ impl Store {
     pub fn open(location: &Location) -> Result<Self, StoreError> {
         let mut store = Self::connect(location, false)?;
         store.0.script(VERSIONS)?;
-        store.in_transaction(Self::migrate)?;
-        Ok(store)
+        for _ in 0..TRIES_WHEN_FULL {
+            match store.in_transaction(Self::migrate) {
+                Err(StoreError::Full) => store.shorten()?,
+                done => return done.map(|()| store),
+            }
+        }
+        Err(StoreError::Full)
     }
 
     /// Opens a store to read.
@@ -83,6 +96,52 @@ impl Store {
             self.0.script(sql)?;
             let number = i64::try_from(step).unwrap_or(i64::MAX).saturating_add(1);
             self.0.run("INSERT INTO schema_version (version) VALUES (?1)", &[number.into()])?;
+        }
+        if version < SUMS_SINCE { self.sum_up() } else { Ok(()) }
+    }
+
+    /// Makes the sums again from the runs, as after writing these by other means.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn recount(&mut self) -> Result<(), StoreError> {
+        self.in_transaction(Self::sum_up)
+    }
+
+    fn sum_up(&mut self) -> Result<(), StoreError> {
+        for sums in [&BY_QUEUE, &BY_USER] {
+            self.0.run(&format!("DELETE FROM {}", sums.table), &[])?;
+        }
+        let sql = "SELECT COUNT(*), MIN(until_at), MAX(until_at), (SELECT MIN(to_at) FROM segments), \
+                   (SELECT MAX(to_at) FROM segments) FROM runs";
+        let rows = self.0.rows(sql, &[])?;
+        let numbers: Vec<i64> = rows.iter().flatten().skip(1).filter_map(Value::int).collect();
+        let runs = rows.first().and_then(|row| row.first()?.int()).unwrap_or_default();
+        let (Some(first), Some(last)) = (numbers.iter().min(), numbers.iter().max()) else { return Ok(()) };
+        // In parts, so that no statement takes long.
+        let step = (last - first) / (runs / AT_ONCE + 1) + 1;
+        let mut from = *first;
+        while from <= *last {
+            let within =
+                |column: &str| format!("t.{column} >= {from} AND t.{column} < {}", from.saturating_add(step));
+            self.add_up(
+                1,
+                &Rows {
+                    with: String::new(),
+                    segments: Some(format!("segments t WHERE {}", within("to_at"))),
+                    runs: Some(format!("runs t WHERE {}", within("until_at"))),
+                    values: Vec::new(),
+                },
+            )?;
+            from = from.saturating_add(step);
+        }
+        Ok(())
+    }
+
+    /// Adds rows to the sums, or takes them away.
+    fn add_up(&mut self, sign: i64, rows: &Rows) -> Result<(), StoreError> {
+        for sums in [&BY_QUEUE, &BY_USER] {
+            self.0.run(&sums.count(rows, sign), &rows.values)?;
         }
         Ok(())
     }
@@ -133,8 +192,8 @@ impl Store {
     }
 
     fn write_sightings(&mut self, sightings: BTreeMap<RunKey, Vec<&Sighting>>) -> Result<(), StoreError> {
-        let settled = self.settled(sightings.keys())?;
-        let open = sightings.into_iter().filter(|(key, _)| !settled.contains(key));
+        let known = self.known(sightings.keys())?;
+        let open = sightings.into_iter().filter(|(key, _)| known.get(key) != Some(&Known::Settled));
         let open: Vec<(RunKey, Vec<&Sighting>)> = open.collect();
         let rows = open.iter().flat_map(|(key, seen)| seen.iter().map(|seen| sighting_row(key, seen)));
         self.upsert(&SIGHTINGS, rows.collect())?;
@@ -155,29 +214,35 @@ impl Store {
                 runs.push(run_row(&run));
                 segments.extend(segment_rows(&run));
             }
+        }
+        let before: Vec<&RunKey> = keys.iter().copied().filter(|key| known.contains_key(key)).collect();
+        for chunk in before.chunks(ROWS) {
+            self.add_up(-1, &rows_of_keys(chunk))?;
             let (pairs, values) = (pairs(chunk.len()), key_values(chunk));
-            self.0.run(
-                &format!("DELETE FROM segments WHERE (uid, admitted_at) IN (VALUES {pairs})"),
-                &values,
-            )?;
+            let sql = format!("DELETE FROM segments WHERE (uid, admitted_at) IN (VALUES {pairs})");
+            self.0.run(&sql, &values)?;
         }
         self.upsert(&RUNS, runs)?;
-        self.upsert(&SEGMENTS, segments)
+        self.upsert(&SEGMENTS, segments)?;
+        keys.chunks(ROWS).try_for_each(|chunk| self.add_up(1, &rows_of_keys(chunk)))
     }
 
-    /// Of these runs those that have ended so long ago that their sightings are gone.
-    fn settled<'a>(
+    /// Of these runs those that the store has.
+    fn known<'a>(
         &mut self,
         keys: impl Iterator<Item = &'a RunKey>,
-    ) -> Result<BTreeSet<RunKey>, StoreError> {
+    ) -> Result<BTreeMap<RunKey, Known>, StoreError> {
         let keys: Vec<&RunKey> = keys.collect();
-        let mut settled = BTreeSet::new();
+        let mut known = BTreeMap::new();
         for chunk in keys.chunks(ROWS) {
-            let sql = of_keys("t.uid, t.admitted_at", "runs", chunk.len())
-                + " AND NOT EXISTS (SELECT 1 FROM sightings s WHERE s.uid = t.uid AND s.admitted_at = t.admitted_at)";
-            settled.extend(self.0.rows(&sql, &key_values(chunk))?.iter().filter_map(|row| key_of(row)));
+            let columns = "t.uid, t.admitted_at, \
+                 EXISTS (SELECT 1 FROM sightings s WHERE s.uid = t.uid AND s.admitted_at = t.admitted_at)";
+            for row in self.0.rows(&of_keys(columns, "runs", chunk.len()), &key_values(chunk))? {
+                let open = row.get(2).and_then(Value::int) != Some(0);
+                known.extend(key_of(&row).map(|key| (key, if open { Known::Open } else { Known::Settled })));
+            }
         }
-        Ok(settled)
+        Ok(known)
     }
 
     /// Inserts rows, or replaces those that are there as the table says.
@@ -209,10 +274,24 @@ impl Store {
     /// # Errors
     /// When it cannot.
     pub fn make_room(&mut self, now: i64) -> Result<(), StoreError> {
+        let oldest = self.oldest_tenth(now)?;
+        self.forget(oldest, now)
+    }
+
+    /// The time before which a tenth of the time lies that the store covers.
+    fn oldest_tenth(&mut self, now: i64) -> Result<i64, StoreError> {
         let oldest = self.0.rows("SELECT MIN(until_at) FROM runs", &[])?;
         let oldest = oldest.first().and_then(|row| row.first()?.int()).unwrap_or(now);
         let tenth = now.saturating_sub(oldest) / 10;
-        self.forget(oldest.saturating_add(tenth.max(1)), now)
+        Ok(oldest.saturating_add(tenth.max(1)))
+    }
+
+    /// Frees capacity in a file of an older version; its sums are made again afterwards.
+    fn shorten(&mut self) -> Result<(), StoreError> {
+        let last = self.0.rows("SELECT COALESCE(MAX(until_at), 0) FROM runs", &[])?;
+        let last = last.first().and_then(|row| row.first()?.int()).unwrap_or_default();
+        let oldest = self.oldest_tenth(last)?;
+        self.in_transaction(|store| store.delete(oldest, last, false))
     }
 
     /// Deletes what ended before `oldest`, and the sightings of runs that ended long before `now`.
@@ -220,30 +299,61 @@ impl Store {
     /// # Errors
     /// When it cannot.
     pub fn forget(&mut self, oldest: i64, now: i64) -> Result<(), StoreError> {
-        let open = now.saturating_sub(i64::try_from(OPEN.as_millis()).unwrap_or(i64::MAX));
         self.in_transaction(|store| {
-            for (sql, time) in [
-                ("DELETE FROM segments WHERE to_at < ?1", oldest),
-                ("DELETE FROM transitions WHERE at < ?1", oldest),
-                ("DELETE FROM samples WHERE at < ?1", oldest),
-                (
-                    "DELETE FROM sightings WHERE EXISTS (SELECT 1 FROM runs r WHERE r.uid = sightings.uid \
-                     AND r.admitted_at = sightings.admitted_at AND r.ended_at < ?1)",
-                    open.max(oldest),
-                ),
-                ("DELETE FROM runs WHERE ended_at < ?1", oldest),
-                // Of these no process has seen the end, and no object is left.
-                (
-                    "DELETE FROM sightings WHERE EXISTS (SELECT 1 FROM runs r WHERE r.uid = sightings.uid \
-                     AND r.admitted_at = sightings.admitted_at AND r.until_at < ?1)",
-                    oldest,
-                ),
-                ("DELETE FROM runs WHERE until_at < ?1", oldest),
-            ] {
-                store.0.run(sql, &[time.into()])?;
-            }
-            Ok(())
+            store.delete(oldest, now, true)?;
+            [&BY_QUEUE, &BY_USER].iter().try_for_each(|sums| store.0.run(&sums.prune(), &[]).map(drop))
         })
+    }
+
+    fn delete(&mut self, oldest: i64, now: i64, from_sums: bool) -> Result<(), StoreError> {
+        let open = now.saturating_sub(i64::try_from(OPEN.as_millis()).unwrap_or(i64::MAX));
+        for (table, condition, time) in [
+            ("segments", "t.to_at < ?1", oldest),
+            ("transitions", "t.at < ?1", oldest),
+            ("samples", "t.at < ?1", oldest),
+            (
+                "sightings",
+                "EXISTS (SELECT 1 FROM runs r WHERE r.uid = t.uid AND r.admitted_at = t.admitted_at AND r.ended_at < ?1)",
+                open.max(oldest),
+            ),
+            ("runs", "t.ended_at < ?1", oldest),
+            // Of these no process has seen the end, and no object is left.
+            (
+                "sightings",
+                "EXISTS (SELECT 1 FROM runs r WHERE r.uid = t.uid AND r.admitted_at = t.admitted_at AND r.until_at < ?1)",
+                oldest,
+            ),
+            ("runs", "t.until_at < ?1", oldest),
+        ] {
+            let rows = |of: &str| (table == of).then(|| format!("{table} t WHERE {condition}"));
+            let (segments, runs) = (rows("segments"), rows("runs"));
+            if from_sums && (segments.is_some() || runs.is_some()) {
+                self.add_up(-1, &Rows { with: String::new(), segments, runs, values: vec![time.into()] })?;
+            }
+            self.0.run(&format!("DELETE FROM {table} AS t WHERE {condition}"), &[time.into()])?;
+        }
+        Ok(())
+    }
+}
+
+/// What the store has of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// It takes further sightings.
+    Open,
+    /// It ended so long ago that its sightings are gone.
+    Settled,
+}
+
+/// The rows of these runs, and of their segments.
+fn rows_of_keys(keys: &[&RunKey]) -> Rows {
+    // In this order SQLite looks each key up.
+    let of = |table: &str| format!("k CROSS JOIN {table} t WHERE t.uid = k.uid AND t.admitted_at = k.since");
+    Rows {
+        with: format!("WITH k (uid, since) AS (VALUES {}) ", pairs(keys.len())),
+        segments: Some(of("segments")),
+        runs: Some(of("runs")),
+        values: key_values(keys),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The schema: one for both databases, in the SQL that they share.
 //!
 //! Times are milliseconds since the Unix epoch, amounts thousandths of a unit, flags 0 or 1. `runs` and `segments` follow from
-//! `sightings`; they are made again whenever one of a run's sightings changes.
+//! `sightings`; they are made again whenever one of a run's sightings changes. The sums follow from `runs` and `segments`.
 
 /// The steps from an empty database to the present schema. One that was released is never changed.
 pub const MIGRATIONS: &[&str] = &[
@@ -39,7 +39,21 @@ pub const MIGRATIONS: &[&str] = &[
      CREATE TABLE sightings (
        uid TEXT NOT NULL, admitted_at BIGINT NOT NULL, session BIGINT NOT NULL, grade BIGINT NOT NULL, body TEXT NOT NULL,
        PRIMARY KEY (uid, admitted_at, session));",
+    "CREATE TABLE sums_by_queue (
+       at BIGINT NOT NULL, team TEXT NOT NULL, queue TEXT NOT NULL, pool TEXT NOT NULL,
+       used BIGINT NOT NULL, used_at BIGINT NOT NULL, borrowed BIGINT NOT NULL, borrowed_at BIGINT NOT NULL,
+       waiting BIGINT NOT NULL, waiting_at BIGINT NOT NULL, started BIGINT NOT NULL, ended BIGINT NOT NULL, lost BIGINT NOT NULL,
+       PRIMARY KEY (at, team, queue, pool));
+     CREATE TABLE sums_by_user (
+       at BIGINT NOT NULL, team TEXT NOT NULL, username TEXT NOT NULL,
+       used BIGINT NOT NULL, used_at BIGINT NOT NULL, borrowed BIGINT NOT NULL, borrowed_at BIGINT NOT NULL,
+       waiting BIGINT NOT NULL, waiting_at BIGINT NOT NULL, started BIGINT NOT NULL, ended BIGINT NOT NULL, lost BIGINT NOT NULL,
+       PRIMARY KEY (at, team, username));
+     CREATE INDEX runs_by_start ON runs (team, admitted_at, queue, queued_at);",
 ];
+
+/// The version since which the sums are as they are; in an older store they are made again.
+pub const SUMS_SINCE: usize = 2;
 
 /// The table that says how far a database has come.
 pub const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL PRIMARY KEY)";
