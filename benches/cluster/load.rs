@@ -21,13 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The label by which a phase's Jobs are watched.
 const PHASE: &str = "bench";
 
-/// Creates nodes with eight GPUs each.
+/// Creates nodes with eight GPUs each, two in a rack.
 pub async fn nodes(client: &Client, count: usize) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     let create = |i: usize| {
         let resources = json!({"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"});
         let node = json!({
-            "metadata": {"name": format!("node-{i}"), "labels": {"bench-node": "yes"}},
+            "metadata": {
+                "name": format!("node-{i}"),
+                "labels": {"bench-node": "yes", "bench-rack": format!("rack-{}", i / 2)},
+            },
             "status": {"capacity": resources, "allocatable": resources},
         });
         let api = api.clone();
