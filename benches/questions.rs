@@ -6,6 +6,7 @@
 mod browser;
 mod listing;
 mod measures;
+#[expect(dead_code, reason = "shared with the benchmarks of the control plane")]
 mod processors;
 mod readme;
 mod viewers;

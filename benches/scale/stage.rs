@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::load;
-use crate::processors::processor_time;
+use crate::processors::Processors;
 
 /// Longest time of a step.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -75,35 +75,14 @@ impl Stage {
 
     /// Processor time of each part of the control plane and of Sluice so far.
     pub fn processors(&self) -> Result<Processors> {
-        let component = |name: &'static str| {
-            let file = self.cluster.directory().join(format!("{name}.pid"));
-            let text = std::fs::read_to_string(&file).with_context(|| format!("no {}", file.display()))?;
-            let process = text.split_whitespace().next().and_then(|word| word.parse().ok());
-            anyhow::Ok((name, processor_time(process.context("no process")?)?))
-        };
-        let mut times = ["kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kwok"]
-            .into_iter()
-            .map(component)
-            .collect::<Result<Vec<_>>>()?;
-        times.push(("the generator", processor_time(std::process::id())?));
-        if let Ok(process) = self.process() {
-            times.push(("Sluice", processor_time(process)?));
-        }
-        Ok(Processors(times))
+        Processors::now(self.cluster.directory(), self.process().ok())
     }
 
     /// Says what each process has used since then.
     pub fn say_processors(&self, since: &Processors) -> Result<()> {
-        let used: Vec<String> = self
-            .processors()?
-            .0
-            .into_iter()
-            .map(|(name, now)| {
-                let before =
-                    since.0.iter().find(|(other, _)| *other == name).map_or(Duration::ZERO, |it| it.1);
-                format!("{name} {:.1} s", now.saturating_sub(before).as_secs_f64())
-            })
-            .collect();
+        let used = self.processors()?.since(since);
+        let used: Vec<String> =
+            used.iter().map(|(name, time)| format!("{name} {:.1} s", time.as_secs_f64())).collect();
         say(&format!("  processor time: {}", used.join(", ")));
         Ok(())
     }
@@ -118,9 +97,6 @@ impl Stage {
         Ok(failed.filter(|write| write.namespace != "probe").count())
     }
 }
-
-/// Processor time by process.
-pub struct Processors(Vec<(&'static str, Duration)>);
 
 /// The running pods of a step: counted by a watch that sees a pod twice, when it starts and when it no longer runs.
 pub struct Running {
