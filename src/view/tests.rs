@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::engine::types::amount::Amount;
+use crate::engine::types::amount::{Amount, ResourceList};
 
 fn node_view(resource: &str, all: i64, free: i64) -> NodeView {
     let list = |count| ResourceList::from([(resource.into(), Amount::units(count))]);

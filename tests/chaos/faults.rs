@@ -285,9 +285,6 @@ impl<'w> Faults<'w> {
         while !self.lost.is_empty() {
             self.heal_node().await?;
         }
-        // The simulated kubelet can miss a pod that is bound to a node just when it is made again. A real one lists its
-        // pods when it starts with its node, so this one starts again too.
-        self.world.cluster.restart("kwok").await?;
         for (name, team) in load::teams() {
             self.apply(&load::team(&name, &team)).await?;
         }

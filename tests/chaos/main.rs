@@ -8,6 +8,7 @@ mod books;
 mod ending;
 mod faults;
 mod judge;
+mod kubelet;
 mod load;
 mod plan;
 mod take_over;
@@ -19,10 +20,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
 use sluice_harness::{Cluster, Options, Sluice, View, World};
 
 use crate::faults::Faults;
 use crate::judge::Judge;
+use crate::kubelet::Kubelet;
 use crate::plan::Act;
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
@@ -73,6 +76,7 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
     let memory = |world: &World| -> Vec<u64> { world.replicas.iter().filter_map(resident).collect() };
     let before = memory(faults.world);
     let observer = faults.observer();
+    let mut kubelet = Kubelet::new(faults.world.client.clone());
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let recent: Arc<Mutex<Vec<String>>> = Arc::default();
     let before_breach = Arc::clone(&recent);
@@ -81,7 +85,8 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
         while !*stopped.borrow_and_update() {
             tokio::time::sleep(PAUSE).await;
             // While the API server restarts there is nothing to judge.
-            let Ok((_, books)) = observer.look().await else { continue };
+            let Ok((view, books)) = observer.look().await else { continue };
+            kubelet.look(&view, Timestamp::now()).await;
             snapshots += 1;
             for breach in judge.judge(books) {
                 let faults = before_breach.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
@@ -91,7 +96,7 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
                 breaks.push(line);
             }
         }
-        (judge, snapshots, breaks)
+        (judge, kubelet, snapshots, breaks)
     });
     for (number, step) in plan::draw(seed, count).into_iter().enumerate() {
         tokio::time::sleep(step.pause).await;
@@ -116,13 +121,14 @@ async fn soak(world: &mut World, seed: u64, count: usize) -> Result<()> {
     let waiting = ending::drained(&faults).await;
     let agree = books_agree(&faults).await;
     stop.send_replace(true);
-    let (judge, snapshots, breaks) = watching.await?;
+    let (judge, kubelet, snapshots, breaks) = watching.await?;
     (report.snapshots, report.breaks) = (snapshots, breaks);
     let after = memory(faults.world);
     let (admissions, evictions) = (judge.admissions.len(), judge.evictions);
     println!("{report:#?}");
     println!("{admissions} admissions and {evictions} evictions seen; {}", faults.take_overs.summary());
     println!("{:#?}", outcomes(&faults).await?);
+    println!("{} pods were lost by the simulated kubelet: {:?}", kubelet.lost.len(), kubelet.lost);
     println!("waiting in the end: {waiting:?}");
     let logs: Vec<u64> =
         faults.world.replicas.iter().filter_map(|one| Some(one.log().metadata().ok()?.len())).collect();

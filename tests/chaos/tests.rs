@@ -10,6 +10,7 @@ use sluice_harness::{JobView, NodeView, PodView, View};
 use crate::books::{Books, Claim, Node, Team};
 use crate::ending::unfinished;
 use crate::judge::Judge;
+use crate::kubelet::lost;
 
 fn team(guarantee: i64, limit: Option<i64>) -> Team {
     Team { guarantee, limit, ..Team::default() }
@@ -257,4 +258,33 @@ fn a_reason_counts_only_if_the_objects_show_it() {
     assert!(group("Incomplete", 2, 1) && !group("Incomplete", 1, 1));
     assert!(group("NotPreemptibleOverGuarantee", 1, 3) && !group("NotPreemptibleOverGuarantee", 1, 2));
     assert!(!group("NoRoom", 1, 3));
+}
+
+#[test]
+fn the_kubelet_has_lost_only_what_is_overdue_on_its_node() {
+    let at = |seconds: i64| Timestamp::from_second(seconds).ok();
+    let found = |edit: fn(&mut PodView)| {
+        let mut pod = PodView {
+            node: Some("n".into()),
+            phase: "Running".into(),
+            bound_at: at(0),
+            ends_by: at(20),
+            ..PodView::default()
+        };
+        edit(&mut pod);
+        let view = View {
+            pods: vec![pod],
+            nodes: [("n".to_owned(), NodeView::default())].into(),
+            ..View::default()
+        };
+        [25, 35].map(|now| lost(&view, at(now).unwrap_or_default()).len())
+    };
+    assert_eq!(found(|_| ()), [0, 1], "it runs longer than it should");
+    assert_eq!(found(|pod| pod.deleting = true), [0, 1], "it outlives its grace period");
+    assert_eq!(found(|pod| pod.ends_by = None), [0, 0], "it runs for ever");
+    assert_eq!(found(|pod| pod.phase = "Pending".into()), [1, 1], "it does not start");
+    assert_eq!(found(|pod| pod.phase = "Succeeded".into()), [0, 0]);
+    assert_eq!(found(|pod| pod.node = Some("gone".into())), [0, 0]);
+    let unbound = |pod: &mut PodView| (pod.node, pod.phase) = (None, "Pending".into());
+    assert_eq!(found(unbound), [0, 0], "Sluice and kube-scheduler owe it a node");
 }

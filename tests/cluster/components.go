@@ -154,6 +154,8 @@ leaderElection:
   leaderElect: false
 `
 
+// Without workers that list the pods of a node when kwok comes to manage it, kwok never learns of the pods that were
+// bound before: to a node that is made again, or before kwok itself starts again.
 const kwokConfig = `apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
 options:
@@ -162,6 +164,7 @@ options:
   nodeLeaseParallelism: 8
   nodePlayStageParallelism: 16
   podPlayStageParallelism: 32
+  podsOnNodeSyncParallelism: 4
 ---
 `
 

@@ -20,6 +20,9 @@ use sluice_harness::{Options, Postgres, World, eventually, until};
 
 use crate::support::{Job, SLUICE, nodes, team};
 
+/// Longest time until the Jobs of a step have started.
+const START: Duration = Duration::from_secs(90);
+
 /// Longest time until the Jobs of a round have ended.
 const ROUND: Duration = Duration::from_secs(240);
 
@@ -151,7 +154,7 @@ async fn round(world: &mut World, server: &mut Postgres, number: usize, outage: 
     let elastic = Job::new("a", &name("elastic")).annotated("min-parallelism", "1");
     let elastic = elastic.spec("parallelism: 4").lasts(Duration::from_secs(45));
     world.kubectl.apply(&elastic.manifest()).await?;
-    running_jobs(world, &format!("-{number}"), 10).await?;
+    started(world, &format!("-{number}"), 10).await?;
     server.stop().await?;
     let stopped = Instant::now();
     let leader = world.leader().await?;
@@ -165,30 +168,35 @@ async fn round(world: &mut World, server: &mut Postgres, number: usize, outage: 
     world.leader().await?;
     let owners = Job::new("b", &name("owner")).gpus(4).copies(6).lasts(Duration::from_secs(25));
     world.apply(&owners.scenario()).await?;
-    running_jobs(world, &format!("owner-{number}"), 6).await?;
+    started(world, &format!("owner-{number}"), 6).await?;
     tokio::time::sleep(outage.saturating_sub(stopped.elapsed())).await;
     server.resume().await?;
     let suffix = format!("-{number}");
     until(&world.client, "every Job has ended", ROUND, |view| {
         let of_round = |name: &str| name.ends_with(&suffix) || name.contains(&format!("{suffix}-"));
         let jobs = ["a", "b"].into_iter().flat_map(|namespace| view.jobs_in(namespace));
-        let left = jobs.filter(|job| of_round(&job.name) && !job.complete).count();
-        if left == 0 { Ok(()) } else { Err(format!("{left} go on")) }
+        let left: Vec<String> = jobs
+            .filter(|job| of_round(&job.name) && !job.complete)
+            .map(|job| format!("{} {} with {} pods", job.name, job.state(), job.active))
+            .collect();
+        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     })
     .await?;
     Ok(())
 }
 
-/// Waits until so many Jobs with this in their names run.
-async fn running_jobs(world: &World, part: &str, count: usize) -> Result<()> {
-    world
-        .until(&format!("{count} Jobs run"), |view| {
-            let jobs = ["a", "b"].into_iter().flat_map(|namespace| view.jobs_in(namespace));
-            let there = jobs.filter(|job| job.name.contains(part) && job.admitted()).count();
-            if there >= count { Ok(()) } else { Err(format!("{there} run")) }
-        })
-        .await
-        .map(drop)
+/// Waits until so many Jobs with this in their names run, or have ended: on a busy machine the first may be done before the
+/// last one starts.
+async fn started(world: &World, part: &str, count: usize) -> Result<()> {
+    until(&world.client, &format!("{count} Jobs {part} have started"), START, |view| {
+        let jobs = ["a", "b"].into_iter().flat_map(|namespace| view.jobs_in(namespace));
+        let jobs: Vec<_> = jobs.filter(|job| job.name.contains(part)).collect();
+        let there = jobs.iter().filter(|job| job.admitted() || job.complete).count();
+        let states = || jobs.iter().map(|job| format!("{} {}", job.name, job.state())).collect::<Vec<_>>();
+        if there >= count { Ok(()) } else { Err(states().join(", ")) }
+    })
+    .await
+    .map(drop)
 }
 
 async fn ask(location: &Location, sql: &'static str) -> Result<Vec<Row>> {

@@ -410,6 +410,12 @@ impl World {
         self.admitted().iter().filter(|(job, _)| under(job)).map(|(job, _)| job.total()).sum()
     }
 
+    /// The part of that usage that is never preempted.
+    fn used_for_good(&self, team: &Name) -> i64 {
+        let fixed = |job: &Job| !job.preemptible() && self.path(&job.workload.team).contains(team);
+        self.admitted().iter().filter(|(job, _)| fixed(job)).map(|(job, _)| job.total()).sum()
+    }
+
     /// The part of that usage that counts against the team's guarantee: without preemptible workloads that are larger than it
     /// (law 2).
     fn counted(&self, team: &Name) -> i64 {
@@ -510,7 +516,8 @@ impl World {
             && self.used(team) + free + job.total() > self.guaranteed(team)
     }
 
-    /// Whether a limit on the path of `job` cannot hold it beside a sibling before it that has a reservation.
+    /// Whether a limit on the path of `job`, or a guarantee if neither is ever preempted, cannot hold it beside a sibling
+    /// before it that has a reservation.
     pub fn is_limited_by_sibling(&self, job: &Job) -> bool {
         let before = |owner: &Job| {
             owner.workload.team == job.workload.team
@@ -519,7 +526,11 @@ impl World {
         let exceeds = |owner: &Job| {
             let both = owner.total() + job.total();
             let path = self.path(&job.workload.team);
-            path.iter().any(|team| self.limit(team).is_some_and(|limit| self.used(team) + both > limit))
+            let fixed = !owner.preemptible() && !job.preemptible();
+            path.iter().any(|team| {
+                self.limit(team).is_some_and(|limit| self.used(team) + both > limit)
+                    || fixed && self.used_for_good(team) + both > self.guaranteed(team)
+            })
         };
         let reservations = self.engine.reservations();
         let mut owners = reservations.iter().map(|reservation| &self.items[&reservation.owner]);

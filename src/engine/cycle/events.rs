@@ -270,7 +270,8 @@ fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
     }
     let paused: Vec<WorkloadId> = paused(scheduler);
     let effect = scheduler.state.apply(event);
-    for nomination in &scheduler.nominations.all {
+    for nomination in &mut scheduler.nominations.all {
+        nomination.find_account(&scheduler.state);
         nomination.nominate(&mut scheduler.state, 1);
     }
     note(scheduler, effect);

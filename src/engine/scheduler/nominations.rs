@@ -99,6 +99,15 @@ impl Nomination {
         }
     }
 
+    /// Finds again what it is charged to, after a change of guarantees or queues.
+    pub fn find_account(&mut self, state: &ClusterState) {
+        let found =
+            self.info(state).map(|info| (!state.preemptible(info), oversize_in(state, info, self.pool)));
+        if let Some((fixed, oversize)) = found {
+            (self.fixed, self.oversize) = (fixed, oversize);
+        }
+    }
+
     /// The workload, if it is still known.
     #[must_use]
     pub fn info<'a>(&self, state: &'a ClusterState) -> Option<&'a WorkloadInfo> {

@@ -71,16 +71,41 @@ fn part(total: i64, of: i64, among: i64) -> i64 {
     i64::try_from(i128::from(total) * i128::from(of) / i128::from(among.max(1))).unwrap_or(i64::MAX)
 }
 
-/// The fair share of every team in every pool, for the resources in demand there.
+/// The largest sizes of the nodes of each pool: none of them fits into another, so nodes that differ a little do not add up.
+struct Sizes<'a>(BTreeMap<PoolId, Vec<&'a Vector>>);
+
+impl<'a> Sizes<'a> {
+    fn of(state: &'a ClusterState) -> Self {
+        let mut sizes: BTreeMap<PoolId, Vec<&Vector>> = BTreeMap::new();
+        for (_, info, _) in state.nodes.alive() {
+            let (sizes, size) = (sizes.entry(info.pool).or_default(), &info.allocatable);
+            if !sizes.iter().any(|larger| larger.fits(size) > 0) {
+                sizes.retain(|smaller| size.fits(smaller) == 0);
+                sizes.push(size);
+            }
+        }
+        Self(sizes)
+    }
+
+    /// Whether a node of the pool is large enough for a pod of this need. What no node can hold is no demand.
+    fn hold(&self, pool: PoolId, need: &Vector) -> bool {
+        self.0.get(&pool).is_some_and(|sizes| sizes.iter().any(|size| size.fits(need) > 0))
+    }
+}
+
+/// The fair share of every team in every pool, for the resources in demand there. Work that waits counts if a node is
+/// large enough for its pods.
 pub fn shares(state: &ClusterState) -> BTreeMap<(PoolId, TeamId), Vector> {
     let mut demands: BTreeMap<PoolId, BTreeMap<TeamId, Vector>> = BTreeMap::new();
+    let sizes = Sizes::of(state);
     for info in state.iter().filter(|info| !info.removed) {
         let wanted = info.workload.pods.max(info.usage.pods);
         let pool = match &info.phase {
             Phase::Hold | Phase::Failing(_) | Phase::Finished => continue,
             Phase::Pending | Phase::Leaving { .. } | Phase::Stopping(_) => {
                 let default: Name = DEFAULT_POOL.into();
-                state.quotas.pool(info.workload.pools.first().unwrap_or(&default))
+                let pool = state.quotas.pool(info.workload.pools.first().unwrap_or(&default));
+                pool.filter(|pool| sizes.hold(*pool, &info.need))
             }
             Phase::Starting(_) | Phase::Running(_) | Phase::Resizing { .. } => Some(info.usage.pool),
         };

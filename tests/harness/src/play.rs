@@ -76,16 +76,16 @@ impl Play {
         if manifests.is_empty() {
             return Ok(());
         }
-        // Teams and namespaces come before workloads.
-        let submitted = |manifest: &&Value| manifest["kind"] == "Job" || manifest["kind"] == "Pod";
-        let (workloads, setting): (Vec<&Value>, Vec<&Value>) = manifests.iter().partition(submitted);
+        // Teams and namespaces come before workloads, and so do nodes: the first one that is ready would get the first pod.
+        let submitted = |manifest: &Value| manifest["kind"] == "Job" || manifest["kind"] == "Pod";
+        let (workloads, setting): (Vec<Value>, Vec<Value>) = manifests.drain(..).partition(submitted);
         for part in [setting, workloads].iter().filter(|part| !part.is_empty()) {
             let documents: Vec<String> = part.iter().map(|manifest| manifest.to_string()).collect();
             self.kubectl.apply(&documents.join("\n")).await?;
-        }
-        for node in manifests.drain(..).filter(|manifest| manifest["kind"] == "Node") {
-            let name = node["metadata"]["name"].as_str().context("a node without a name")?;
-            self.node_ready(name).await?;
+            for node in part.iter().filter(|manifest| manifest["kind"] == "Node") {
+                let name = node["metadata"]["name"].as_str().context("a node without a name")?;
+                self.node_ready(name).await?;
+            }
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sluice::api::names;
 use sluice::api::record::{Eviction, Record};
+use sluice::api::values::duration;
 use sluice::engine::types::amount::Amount;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -158,6 +159,8 @@ pub struct PodView {
     pub bound_at: Option<Timestamp>,
     /// The name of the pod's group, and how many pods it has.
     pub group: Option<(String, usize)>,
+    /// When the simulated kubelet ends the pod, or removes it if it is deleted, at the latest.
+    pub ends_by: Option<Timestamp>,
 }
 
 impl PodView {
@@ -198,8 +201,20 @@ impl PodView {
             admission: parse(pod.annotations().get(names::ADMISSION).cloned()),
             bound_at: scheduled.or_else(|| pod.creation_timestamp()).map(|time| time.0),
             group: group.zip(size),
+            ends_by: ends_by(&pod),
         }
     }
+}
+
+/// When the simulated kubelet ends a pod that runs: see tests/cluster/stages.yaml.
+fn ends_by(pod: &Pod) -> Option<Timestamp> {
+    if let Some(deleted) = &pod.metadata.deletion_timestamp {
+        return Some(deleted.0);
+    }
+    let runs = duration(pod.annotations().get("simulate.sluice.dev/duration")?).ok()?;
+    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let began = container.container_id.as_ref()?.strip_prefix("simulated://")?.parse().ok()?;
+    Timestamp::from_millisecond(began).ok()?.checked_add(runs).ok()
 }
 
 fn parse<T: DeserializeOwned>(annotation: Option<String>) -> Option<T> {
