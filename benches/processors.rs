@@ -20,7 +20,7 @@ pub fn processor_time(process: u32) -> Result<Duration> {
 pub struct Processors(Vec<(&'static str, Duration)>);
 
 impl Processors {
-    /// The times so far of the control plane whose data are in this directory, of this program, and of Sluice.
+    /// The times so far of the control plane with its data in this directory, of this program, and of Sluice.
     pub fn now(directory: &Path, sluice: Option<u32>) -> Result<Self> {
         let component = |name: &'static str| {
             let file = directory.join(format!("{name}.pid"));

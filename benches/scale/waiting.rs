@@ -14,7 +14,7 @@ use crate::stage::{RAW, Running, Stage, say};
 
 /// Jobs that start at once.
 const OPENED: usize = 2_000;
-/// Teams whose Jobs wait.
+/// Teams with Jobs that wait.
 const TEAMS: usize = 10;
 
 fn objects(limit: usize) -> String {
