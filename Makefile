@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test check build fmt lint unit soak chaos faults golden e2e cluster cluster-up cluster-down \
-        bench-cluster bench-placement bench-questions bench-history bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check \
+        bench-cluster bench-placement bench-questions bench-history bench-scale bench-engine walks bench-packing bench-queueing crds reference image image-test need packages web-check \
         release release-test chart upgrade-test
 
 # docker or podman
@@ -93,6 +93,9 @@ bench-placement: need ## measure delay and writes until every pod runs on its re
 
 bench-questions: need ## measure what verdicts at dry-run, Questions and `sluice queue` cost
 	cargo bench --bench questions -- $(ARGS)
+
+bench-scale: need ## repeat the scale tests that KAI, Volcano and Kueue publish (ARGS="fill reclaim …")
+	cargo bench --bench scale -- $(ARGS)
 
 bench-history: need packages ## measure reports over a million runs in SQLite and PostgreSQL
 	cargo bench --bench history -- $(ARGS)

@@ -4,7 +4,10 @@
 #[path = "../tests/web/browser.rs"]
 #[expect(dead_code, reason = "shared with the test of the pages")]
 mod browser;
+mod listing;
 mod measures;
+#[expect(dead_code, reason = "shared with the benchmarks of the control plane")]
+mod processors;
 mod readme;
 mod viewers;
 
@@ -23,11 +26,11 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice_harness::{User, World, eventually};
-use tokio::process::Command;
 
 use browser::Browser;
 use measures::{Quantiles, resident_megabytes, webhook_quantiles};
-use viewers::{Pages, processor_time};
+use processors::processor_time;
+use viewers::Pages;
 
 /// Measures verdicts, Questions and `sluice queue` on a local control plane.
 #[derive(Parser)]
@@ -173,7 +176,8 @@ async fn main() -> Result<()> {
     let took = began.elapsed();
     ensure!(answer["answer"]["rows"].as_array().map(Vec::len) == Some(100), "{answer}");
     rows.push(["first 100 rows of the queue".into(), milliseconds(took), "< 300 ms".into()]);
-    let (took, megabytes, lines) = queue(&arguments.program, &world).await?;
+    let (took, megabytes, lines) =
+        listing::queue(&arguments.program, &world.cluster.kubeconfig(User::Admin)).await?;
     rows.push([format!("`sluice queue -A`, {lines} rows"), milliseconds(took), "< 1 s".into()]);
     rows.push(["memory of the client".into(), format!("{megabytes:.0} MB"), "< 100 MB".into()]);
 
@@ -443,36 +447,4 @@ fn outcomes(scrape: &str) -> String {
         .filter_map(|line| line.split_once("\"} "))
         .collect();
     ["answered", "busy", "late"].map(|outcome| counts.get(outcome).copied().unwrap_or("0")).join(", ")
-}
-
-/// Time, largest memory in MB and rows of `sluice queue`.
-async fn queue(program: &str, world: &World) -> Result<(Duration, f64, usize)> {
-    let began = Instant::now();
-    let child = Command::new(program)
-        .args(["queue", "--all-namespaces"])
-        .env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
-        .stdout(std::process::Stdio::piped())
-        .spawn()?;
-    let process = child.id().context("it runs")?;
-    let largest = async {
-        let mut largest = 0.0_f64;
-        while let Some(now) = peak_megabytes(process) {
-            largest = largest.max(now);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        largest
-    };
-    let ended = async { anyhow::Ok((child.wait_with_output().await?, began.elapsed())) };
-    let (largest, ended) = tokio::join!(largest, ended);
-    let (output, took) = ended?;
-    ensure!(output.status.success(), "sluice queue failed");
-    Ok((took, largest, String::from_utf8_lossy(&output.stdout).lines().count().saturating_sub(1)))
-}
-
-/// The most memory that a process had so far, while it runs.
-fn peak_megabytes(process: u32) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes / 1000.0)
 }

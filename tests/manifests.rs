@@ -159,7 +159,13 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
         );
         let updates = operations(rules).contains(&"UPDATE".into());
         let resizes = rules.to_string().contains("pods/resize");
-        check(&spec["matchConditions"], updates && !resizes, name);
+        // Sluice's role does not let it create Jobs, so their creation needs no exception. Conditions would cost every create
+        // another conversion of the Job.
+        if operations(rules) == ["CREATE"] && rules.to_string().contains("\"jobs\"") {
+            assert!(spec["matchConditions"].is_null(), "{name}");
+        } else {
+            check(&spec["matchConditions"], updates && !resizes, name);
+        }
         // Such a request may remove the last finalizer.
         if updates && rules.to_string().contains("\"pods\"") {
             assert_eq!(spec["failurePolicy"], "Ignore", "{name}");

@@ -31,6 +31,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "benches/engine", without: &[] },
     Crate { folder: "benches/packing", without: &[] },
     Crate { folder: "benches/queueing", without: &[] },
+    Crate { folder: "benches/scale", without: &[] },
     Crate { folder: "examples/demo", without: &[] },
     Crate { folder: "examples/walks", without: &[] },
 ];

@@ -57,7 +57,7 @@ impl fmt::Display for Report {
             format!("{plain:.0}"),
             format!("{held:.0}"),
             format!("{:.2}", held / plain),
-            "ratio >= 0.9",
+            "ratio >= 0.75",
         );
         let [plain, held] = self.create_latency;
         row("create, p50 / p99", plain.to_string(), held.to_string(), String::new(), "");

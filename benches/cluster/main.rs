@@ -10,6 +10,8 @@ mod figures;
 mod load;
 #[path = "../measures.rs"]
 mod measures;
+#[path = "../processors.rs"]
+mod processors;
 #[path = "../readme.rs"]
 mod readme;
 
@@ -23,11 +25,12 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 use sluice::api::names;
-use sluice_harness::{Cluster, Options, Sluice, User, install};
+use sluice_harness::{Cluster, Options, Sluice, User, install, webhook_answers};
 
 use figures::Report;
 use load::{IN_FLIGHT, Seen, Watch};
 use measures::{Quantiles, resident_megabytes, webhook_quantiles};
+use processors::Processors;
 
 /// Measures Sluice on a local control plane.
 #[derive(Parser)]
@@ -44,6 +47,12 @@ struct Arguments {
     /// Number of Jobs created in a round.
     #[arg(long, default_value_t = 1000)]
     creates: usize,
+    /// Only the creates, and what they cost each process.
+    #[arg(long, conflicts_with = "write")]
+    only_creates: bool,
+    /// An object to delete first, to see what it costs: validatingadmissionpolicybinding/sluice-team-order.
+    #[arg(long, value_name = "KIND/NAME")]
+    without: Vec<String>,
     /// Write the table into benches/README.md.
     #[arg(long)]
     write: bool,
@@ -64,12 +73,18 @@ async fn main() -> Result<()> {
     say(&format!("{} nodes with 8 GPUs each", arguments.nodes));
     load::nodes(&client, arguments.nodes).await?;
     install(&cluster).await?;
+    for object in &arguments.without {
+        cluster.kubectl(User::Admin).ok(&["delete", object]).await?;
+    }
     for namespace in RAW {
         load::namespace(&client, namespace, None).await?;
     }
     create_team(&client).await?;
     for namespace in TEAM {
         load::namespace(&client, namespace, Some("bench")).await?;
+    }
+    if arguments.only_creates {
+        return only_creates(&cluster, &client, arguments.creates).await;
     }
     let mut report = Report::default();
 
@@ -115,6 +130,39 @@ async fn main() -> Result<()> {
         readme::write("bench-cluster", &report.to_string()).map_err(Error::msg)?;
     }
     Ok(())
+}
+
+/// Creates in a namespace without and with a team, in turn, and what each create costs each process.
+async fn only_creates(cluster: &Cluster, client: &Client, count: usize) -> Result<()> {
+    let mut sluice = Sluice::start(cluster, &Options::new(env!("CARGO_BIN_EXE_sluice"))).await?;
+    webhook_answers(cluster).await?;
+    for round in 0..3 {
+        for (name, namespace, suspend) in [("raw", RAW[0], true), ("Sluice", TEAM[0], false)] {
+            load::quiet().await?;
+            let before = Processors::now(cluster.directory(), sluice.process())?;
+            let mut creates = Creates::default();
+            let phase = format!("{}-{round}", name.to_lowercase());
+            creates.run(client, &phase, namespace, count, suspend).await?;
+            let used = Processors::now(cluster.directory(), sluice.process())?.since(&before);
+            let each: Vec<String> = used
+                .iter()
+                .map(|(name, time)| {
+                    format!(
+                        "{name} {:.2}",
+                        time.as_secs_f64() * 1000.0 / per_second(count, Duration::from_secs(1))
+                    )
+                })
+                .collect();
+            let took = Quantiles::of(&creates.each);
+            println!(
+                "{name}: {:.0}/s, p50 / p99 {took}; ms of a processor each: {}",
+                creates.rate(),
+                each.join(", ")
+            );
+        }
+        load::clear(client, &[RAW[0], TEAM[0]]).await?;
+    }
+    sluice.stop().await
 }
 
 fn say(what: &str) {

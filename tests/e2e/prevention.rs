@@ -160,6 +160,7 @@ fn refusals() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     const NODE: &str = "must not set spec.nodeName, because Sluice chooses the nodes";
     const CLASS: &str = "The priority classes of the system are not for the workloads of teams";
     const DEVICES: &str = "A DaemonSet in a team's namespace must not ask for devices";
+    const ORDER: &str = "that needs the verb manage on the Team; sluice.dev/order is for your own work";
     const CLUSTER: &str = "The pods of a RayCluster start without Sluice's queue";
     let node = json!({"spec": {"nodeName": "gpu-0"}});
     let critical = json!({"spec": {"priorityClassName": "system-node-critical"}});
@@ -175,7 +176,13 @@ fn refusals() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     many["spec"]["parallelism"] = 10_001.into();
     let mut long = pod(with(slow.clone()));
     long["metadata"]["annotations"][names::PREEMPTIBLE] = "true".into();
+    let ordered = |mut object: Value| {
+        object["metadata"]["annotations"][names::TEAM_ORDER] = "9".into();
+        object
+    };
     vec![
+        ("alice", ordered(job(template(1))), ORDER, ""),
+        ("alice", ordered(pod(template(1))), ORDER, ""),
         ("alice", job(with(node.clone())), NODE, "spec.template.spec.nodeName \"gpu-0\" must not be set"),
         ("alice", job(with(critical.clone())), CLASS, "system-node-critical is not for workloads of teams"),
         (

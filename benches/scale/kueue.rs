@@ -1,0 +1,175 @@
+//! Kueue's performance tests: teams in cohorts that lend to each other, and Jobs of three classes that come at fixed times.
+//! Kueue runs them with Workloads that have neither Jobs nor pods; here they are Jobs that run.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use tokio::sync::Semaphore;
+
+use crate::figures::{Rows, mean, seconds};
+use crate::jobs::{self, Shape};
+use crate::load::{self, IN_FLIGHT};
+use crate::stage::{Running, Stage, say};
+
+/// A test of Kueue.
+pub struct Test {
+    part: &'static str,
+    cohorts: usize,
+    teams: usize,
+    /// Jobs of each class in each team.
+    jobs: [usize; 3],
+    goal: &'static str,
+    total: &'static str,
+    waits: [&'static str; 3],
+}
+
+/// 30 queues and 15,000 Jobs.
+pub const BASELINE: Test = Test {
+    part: "kueue-baseline",
+    cohorts: 5,
+    teams: 6,
+    jobs: [350, 100, 50],
+    goal: "< 351 s",
+    total: "Kueue 351.1 s, simulated",
+    waits: ["Kueue 215 s", "Kueue 76.8 s", "Kueue 16.5 s"],
+};
+/// 1,000 queues and 50,000 Jobs.
+pub const LARGE: Test = Test {
+    part: "kueue-large",
+    cohorts: 10,
+    teams: 100,
+    jobs: [35, 10, 5],
+    goal: "< 1,179 s",
+    total: "Kueue 1,179 s, simulated",
+    waits: ["Kueue 700 s", "", ""],
+};
+
+/// A class of Jobs.
+struct Class {
+    name: &'static str,
+    every: Duration,
+    runs: Duration,
+    asks: usize,
+}
+
+const CLASSES: [Class; 3] = [
+    Class { name: "small", every: Duration::from_millis(100), runs: Duration::from_millis(200), asks: 1 },
+    Class { name: "medium", every: Duration::from_millis(500), runs: Duration::from_millis(500), asks: 5 },
+    Class { name: "large", every: Duration::from_millis(1200), runs: Duration::from_secs(1), asks: 20 },
+];
+
+impl Test {
+    fn names(&self) -> Vec<String> {
+        let team = |at: usize| format!("{}-{}-{}", self.part, at / self.teams, at % self.teams);
+        (0..self.cohorts * self.teams).map(team).collect()
+    }
+
+    /// Each team has 20 CPUs and may borrow 100 of those of its cohort.
+    fn objects(&self) -> Result<String> {
+        let mut text = String::new();
+        for cohort in 0..self.cohorts {
+            let all = self.teams * 20;
+            write!(
+                text,
+                "---
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: {}-{cohort}}}
+spec: {{quotas: [{{guaranteed: {{cpu: {all}}}, limit: {{cpu: {all}}}}}]}}
+",
+                self.part
+            )?;
+        }
+        for (at, name) in self.names().iter().enumerate() {
+            write!(
+                text,
+                "---
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: {name}}}
+spec:
+  parent: {}-{}
+  quotas: [{{guaranteed: {{cpu: 20}}, limit: {{cpu: 120}}}}]
+  queues: [{{name: small, priority: 50}}, {{name: medium, priority: 100}}, {{name: large, priority: 200}}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {name}, labels: {{sluice.dev/team: {name}}}}}
+",
+                self.part,
+                at / self.teams
+            )?;
+        }
+        Ok(text)
+    }
+}
+
+/// From the first create until all have succeeded.
+pub async fn run(stage: &mut Stage, test: &Test, rows: &mut Rows) -> Result<()> {
+    stage.with_sluice(&test.objects()?).await?;
+    load::quiet().await?;
+    let client = stage.client.clone();
+    let names = test.names();
+    let steps = CLASSES.map(|class| format!("{}-{}", test.part, class.name));
+    let counts = test.jobs.map(|jobs| jobs * names.len());
+    let mut due: Vec<(Duration, usize, usize)> = Vec::new();
+    for (class, of) in CLASSES.iter().enumerate() {
+        // One of each team in turn, as their places in the list of names.
+        due.extend(
+            (0..counts[class]).map(|at| (of.every * u32::try_from(at / names.len()).unwrap_or(0), class, at)),
+        );
+    }
+    due.sort_unstable();
+    let [mut small, mut medium, mut large] =
+        [0, 1, 2].map(|class| Running::succeeded(&client, &steps[class]));
+
+    let (before, began) = (stage.processors()?, Instant::now());
+    let mut last = began;
+    let permits = Arc::new(Semaphore::new(IN_FLIGHT));
+    let mut created = Vec::new();
+    for (at, class, number) in due {
+        tokio::time::sleep_until((began + at).into()).await;
+        let permit = Arc::clone(&permits).acquire_owned().await?;
+        let (client, step, namespace) =
+            (client.clone(), steps[class].clone(), names[number % names.len()].clone());
+        created.push(tokio::spawn(async move {
+            let of = &CLASSES[class];
+            let (asks, namespaces) = (("cpu", of.asks), [namespace.as_str()]);
+            let shape = Shape {
+                asks,
+                runs: Some(of.runs),
+                queue: Some(of.name),
+                ..Shape::single(&step, &namespaces)
+            };
+            let made = shape.create_one(&client, number).await;
+            drop(permit);
+            made
+        }));
+        if last.elapsed() > Duration::from_secs(10) {
+            last = Instant::now();
+            say(&format!("  {} created after {:.0} s", created.len(), began.elapsed().as_secs_f64()));
+        }
+    }
+    let all = created.len();
+    for one in created {
+        one.await??;
+    }
+    say(&format!("  {all} created after {}", seconds(began.elapsed())));
+    let ends =
+        tokio::try_join!(small.reaches(counts[0]), medium.reaches(counts[1]), large.reaches(counts[2]))?;
+    let took = ends.0.max(ends.1).max(ends.2) - began;
+    stage.say_processors(&before)?;
+
+    let figure = format!("{all} Jobs of {} teams, created, run and ended", names.len());
+    rows.add(test.part, &figure, "", &seconds(took), test.goal, test.total);
+    for (class, of) in CLASSES.iter().enumerate() {
+        let waits = jobs::waits(&client, &steps[class]).await?;
+        ensure!(waits.len() == counts[class], "{}: {} have started", of.name, waits.len());
+        let figure = format!("mean wait of {} Jobs", of.name);
+        rows.add(test.part, &figure, "", &seconds(mean(&waits)), "", test.waits[class]);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    load::clear(&client, &names).await
+}

@@ -1,0 +1,190 @@
+//! The control plane, Sluice on it, and what is seen of them.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use sluice_harness::{Cluster, Options, Sluice, User, install, webhook_answers};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::load;
+use crate::processors::Processors;
+
+/// Longest time of a step.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Time between two lines of progress.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// The label of a Job and its pods that names their step.
+pub const STEP: &str = "bench";
+/// The namespaces without a team.
+pub const RAW: [&str; 2] = ["raw-0", "raw-1"];
+
+/// A control plane with nodes, and Sluice while it runs.
+pub struct Stage {
+    sluice: Option<Sluice>,
+    /// The generator's client.
+    pub client: Client,
+    /// The program that is measured.
+    pub program: String,
+    /// The control plane. The last field, so that it goes down after Sluice.
+    pub cluster: Cluster,
+}
+
+impl Stage {
+    /// Starts the control plane with nodes of eight GPUs, without Sluice.
+    pub async fn up(program: &str, nodes: usize) -> Result<Self> {
+        let cluster = Cluster::up("bench-scale").await?;
+        let client = cluster.client(User::Raw).await?;
+        say(&format!("{nodes} nodes with 8 GPUs each"));
+        load::nodes(&client, nodes).await?;
+        install(&cluster).await?;
+        for namespace in RAW {
+            load::namespace(&client, namespace, None).await?;
+        }
+        Ok(Self { sluice: None, client, program: program.to_owned(), cluster })
+    }
+
+    /// Starts Sluice, if it does not run, and applies these objects.
+    pub async fn with_sluice(&mut self, objects: &str) -> Result<()> {
+        if self.sluice.is_none() {
+            self.sluice = Some(Sluice::start(&self.cluster, &Options::new(&self.program)).await?);
+            webhook_answers(&self.cluster).await?;
+        }
+        self.cluster.kubectl(User::Admin).apply(objects).await?;
+        Ok(())
+    }
+
+    /// Stops Sluice, so that it costs what comes next nothing.
+    pub async fn without_sluice(&mut self) -> Result<()> {
+        match self.sluice.take() {
+            Some(mut sluice) => sluice.stop().await,
+            None => Ok(()),
+        }
+    }
+
+    /// The process of Sluice.
+    pub fn process(&self) -> Result<u32> {
+        self.sluice.as_ref().and_then(Sluice::process).context("Sluice does not run")
+    }
+
+    /// Processor time of each part of the control plane and of Sluice so far.
+    pub fn processors(&self) -> Result<Processors> {
+        Processors::now(self.cluster.directory(), self.process().ok())
+    }
+
+    /// Says what each process has used since then.
+    pub fn say_processors(&self, since: &Processors) -> Result<()> {
+        let used = self.processors()?.since(since);
+        let used: Vec<String> =
+            used.iter().map(|(name, time)| format!("{name} {:.1} s", time.as_secs_f64())).collect();
+        say(&format!("  processor time: {}", used.join(", ")));
+        Ok(())
+    }
+
+    /// Creates of Jobs and pods that the API server has answered with an error since it started.
+    pub fn failed_creates(&self) -> Result<usize> {
+        let writes = self.cluster.audit().writes()?;
+        let failed = writes.iter().filter(|write| {
+            write.verb == "create" && matches!(write.resource.as_str(), "jobs" | "pods") && !write.succeeded()
+        });
+        // The probe that the webhook answers is refused.
+        Ok(failed.filter(|write| write.namespace != "probe").count())
+    }
+}
+
+/// The running pods of a step: counted by a watch that sees a pod twice, when it starts and when it no longer runs.
+pub struct Running {
+    seen: watch::Receiver<Seen>,
+    step: String,
+    task: JoinHandle<()>,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    running: usize,
+    at: Instant,
+}
+
+impl Running {
+    /// Starts to watch.
+    pub fn watch(client: &Client, step: &str) -> Self {
+        Self::in_phase(client, step, "Running")
+    }
+
+    /// Starts to watch the pods that have succeeded, instead of those that run.
+    pub fn succeeded(client: &Client, step: &str) -> Self {
+        Self::in_phase(client, step, "Succeeded")
+    }
+
+    fn in_phase(client: &Client, step: &str, phase: &str) -> Self {
+        let (sender, seen) = watch::channel(Seen { running: 0, at: Instant::now() });
+        let config = watcher::Config::default()
+            .labels(&format!("{STEP}={step}"))
+            .fields(&format!("status.phase={phase}"));
+        let mut events =
+            watcher(Api::<PartialObjectMeta<Pod>>::all(client.clone()), config).default_backoff().boxed();
+        let task = tokio::spawn(async move {
+            let (mut running, mut listed) = (BTreeSet::new(), BTreeSet::new());
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Apply(pod)) => {
+                        running.insert(pod.uid().unwrap_or_default());
+                    }
+                    Ok(watcher::Event::Delete(pod)) => {
+                        running.remove(&pod.uid().unwrap_or_default());
+                    }
+                    Ok(watcher::Event::Init) => listed.clear(),
+                    Ok(watcher::Event::InitApply(pod)) => {
+                        listed.insert(pod.uid().unwrap_or_default());
+                    }
+                    Ok(watcher::Event::InitDone) => running = std::mem::take(&mut listed),
+                    Err(_) => continue,
+                }
+                sender.send_replace(Seen { running: running.len(), at: Instant::now() });
+            }
+        });
+        Self { seen, step: step.to_owned(), task }
+    }
+
+    /// Waits until so many run, and returns the time.
+    pub async fn reaches(&mut self, count: usize) -> Result<Instant> {
+        let began = Instant::now();
+        let mut told = began;
+        loop {
+            let seen = *self.seen.borrow_and_update();
+            if seen.running >= count {
+                return Ok(seen.at);
+            }
+            if told.elapsed() > REPORT_EVERY {
+                told = Instant::now();
+                say(&format!(
+                    "  {}: {} of {count} after {:.0} s",
+                    self.step,
+                    seen.running,
+                    began.elapsed().as_secs_f64()
+                ));
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("{}: {} of {count} after {PATIENCE:?}", self.step, seen.running);
+            }
+            let _ = tokio::time::timeout(REPORT_EVERY, self.seen.changed()).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A line of progress.
+pub fn say(what: &str) {
+    eprintln!("bench: {what}");
+}

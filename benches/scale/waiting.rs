@@ -1,0 +1,104 @@
+//! Very many Jobs that wait.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use sluice_harness::User;
+
+use crate::figures::{Rows, seconds};
+use crate::jobs::Shape;
+use crate::listing;
+use crate::load;
+use crate::measures::resident_megabytes;
+use crate::stage::{RAW, Running, Stage, say};
+
+/// Jobs that start at once.
+const OPENED: usize = 2_000;
+/// Teams with Jobs that wait.
+const TEAMS: usize = 10;
+
+fn objects(limit: usize) -> String {
+    let waiting: String = (0..TEAMS)
+        .map(|team| {
+            format!(
+                "---
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: waits-{team}}}
+spec: {{quotas: [{{limit: {{nvidia.com/gpu: 0}}}}]}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: waits-{team}, labels: {{sluice.dev/team: waits-{team}}}}}
+"
+            )
+        })
+        .collect();
+    format!(
+        "
+apiVersion: sluice.dev/v1alpha1
+kind: Team
+metadata: {{name: opens}}
+spec: {{quotas: [{{limit: {{nvidia.com/gpu: {limit}}}}}]}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: opens, labels: {{sluice.dev/team: opens}}}}
+{waiting}"
+    )
+}
+
+/// Memory, admissions and `sluice queue` while so many wait.
+pub async fn run(stage: &mut Stage, count: usize, rows: &mut Rows) -> Result<()> {
+    const PART: &str = "waiting";
+    stage.without_sluice().await?;
+    let client = stage.client.clone();
+    let raw = Shape { suspend: true, ..Shape::single("raw-opens", &RAW) };
+    raw.create(&client, OPENED).await?;
+    load::quiet().await?;
+    let mut running = Running::watch(&client, raw.step);
+    let began = Instant::now();
+    let ((), ended) = tokio::try_join!(raw.start(&client, OPENED), running.reaches(OPENED))?;
+    let raw = ended - began;
+    load::clear(&client, &RAW).await?;
+
+    stage.with_sluice(&objects(0)).await?;
+    let few = opened(stage, "opens-first").await?;
+    let names: Vec<String> = (0..TEAMS).map(|team| format!("waits-{team}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (before, processors) = (Instant::now(), stage.processors()?);
+    Shape::single("waits", &names).create(&client, count).await?;
+    say(&format!("  {count} created after {}", seconds(before.elapsed())));
+    stage.say_processors(&processors)?;
+    load::quiet().await?;
+    let idle = resident_megabytes(stage.process()?)?;
+    let many = opened(stage, "opens-then").await?;
+    let busy = resident_megabytes(stage.process()?)?;
+    let (took, megabytes, lines) =
+        listing::queue(&stage.program, &stage.cluster.kubeconfig(User::Admin)).await?;
+
+    let figure = format!("{OPENED} Jobs of another team start, none waits");
+    rows.add(PART, &figure, &seconds(raw), &seconds(few), "", "");
+    let figure = format!("{OPENED} Jobs of another team start, {count} wait");
+    rows.add(PART, &figure, &seconds(raw), &seconds(many), "unchanged", "");
+    let memory = format!("{idle:.0} / {busy:.0} MB");
+    rows.add(PART, &format!("memory while {count} wait, and after that"), "", &memory, "< 500 MB", "");
+    rows.add(PART, &format!("`sluice queue -A`, {lines} rows"), "", &seconds(took), "< 1 s", "");
+    rows.add(PART, "memory of `sluice queue`", "", &format!("{megabytes:.0} MB"), "", "");
+    Ok(())
+}
+
+/// From the time at which the limit is lifted until all run.
+async fn opened(stage: &mut Stage, step: &str) -> Result<Duration> {
+    let client = stage.client.clone();
+    Shape::single(step, &["opens"]).create(&client, OPENED).await?;
+    load::quiet().await?;
+    let mut running = Running::watch(&client, step);
+    let (before, began) = (stage.processors()?, Instant::now());
+    stage.with_sluice(&objects(OPENED)).await?;
+    let took = running.reaches(OPENED).await? - began;
+    stage.say_processors(&before)?;
+    load::clear(&client, &["opens"]).await?;
+    stage.with_sluice(&objects(0)).await?;
+    Ok(took)
+}
