@@ -26,7 +26,7 @@ use crate::cluster::status::{Report, Statuses};
 use crate::controller::{self, Asker, Context as ControllerContext, Question, Readiness, Recorder};
 use crate::directory::{Directory, SharedDirectory};
 use crate::faults;
-use crate::forecast::{Forecaster, Verdicts};
+use crate::forecast::Forecaster;
 use crate::history;
 use crate::history::query::Reader;
 use crate::history::store::Location;
@@ -173,8 +173,9 @@ pub async fn run(options: Options, kinds: Kinds) -> anyhow::Result<()> {
     // Not among what the lease waits for: a slow endpoint delays no other replica.
     let deliveries = tokio::spawn(deliveries);
     let mut listening = JoinSet::new();
-    let askers = (asker.clone(), Forecaster::new(asker.clone(), decisions.clone()), reader);
-    let verdicts = Verdicts::new(asker.clone(), decisions.clone());
+    let forecaster = Forecaster::new(asker.clone(), decisions.clone());
+    let verdicts = forecaster.verdicts();
+    let askers = (asker.clone(), forecaster, reader);
     let state = HttpState { asker, metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), heart };
     let (address, stop) = (options.http_address, listeners.clone());
     listening.spawn(async move {

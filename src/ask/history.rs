@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::page::{Keyed, Listing};
-use super::{AskState, Refusal, Scope, away};
+use super::scope::{Refusal, Scope};
+use super::state::{AskState, away};
 use crate::api::accounts::{HistoryFilter, ReportFilter, ReportKind};
 use crate::api::question::{MOST_BYTES, MOST_ROWS, QuestionSpec};
 use crate::history::query::{Choice, Periods, Place, Unread};

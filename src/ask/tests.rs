@@ -1,9 +1,19 @@
+use std::sync::Arc;
+
 use axum::http::Request as HttpRequest;
 use k8s_openapi::ByteString;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use super::state::{AT_ONCE, MOST_WAITING};
 use super::*;
+use crate::certs::proof::Proof;
+use crate::controller::{Asker, Readiness};
+use crate::directory::SharedDirectory;
+use crate::forecast::Forecaster;
+use crate::history::query::Reader;
+use crate::view::Accelerators;
 
 /// The token of the tests, as long as a real one.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";

@@ -190,6 +190,7 @@ mod tests {
     use super::*;
     use crate::controller::Asker;
     use crate::directory::Membership;
+    use crate::forecast::Forecaster;
 
     /// A replica with a control loop that does not answer while the receiver is kept.
     fn state(asker: Asker) -> VerdictState {
@@ -200,7 +201,7 @@ mod tests {
         let membership = Membership { team: "a".into(), queue: None };
         directory.store(Directory { namespaces: [("a".into(), membership)].into(), ..Directory::default() });
         VerdictState {
-            verdicts: Verdicts::new(asker, CancellationToken::new()),
+            verdicts: Forecaster::new(asker, CancellationToken::new()).verdicts(),
             directory,
             proof: Proof::of("0123456789abcdef0123456789abcdef"),
             ready,

@@ -102,6 +102,12 @@ impl Forecaster {
         }
     }
 
+    /// Verdicts on objects that are sent with dry-run. They lean on the same past as the forecasts.
+    #[must_use]
+    pub fn verdicts(&self) -> Verdicts {
+        Verdicts::new(self.asker.clone(), Arc::clone(&self.calibration), self.stop.clone())
+    }
+
     /// Fills in the expected start of each waiting workload.
     pub async fn fill_in(&self, rows: &mut [WorkloadRow]) {
         if !rows.iter().any(WorkloadRow::waits) {

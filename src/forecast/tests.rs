@@ -15,6 +15,8 @@ use crate::cluster::table::Seen;
 use crate::cluster::target;
 use crate::controller::{Choice, answer};
 use crate::directory::{Membership, SharedDirectory};
+use crate::engine::replay::forecast::Eta;
+use crate::engine::types::WorkloadId;
 use crate::kinds::Kinds;
 use crate::view::Accelerators;
 
@@ -295,8 +297,7 @@ async fn several_workloads_are_judged_as_if_submitted_one_after_the_other() {
 async fn a_change_of_waiting_work_has_a_verdict_if_it_asks_for_something_else() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, Vec::new());
-    let (verdicts, kinds) =
-        (Verdicts::new(cluster.asker.clone(), CancellationToken::new()), Kinds::default());
+    let (verdicts, kinds) = (cluster.forecaster.verdicts(), Kinds::default());
     let on = async |old: &Value, new: &Value| {
         verdicts.on(&kinds, "a", (Some(old.clone()), new.clone()), later()).await
     };
@@ -337,8 +338,7 @@ fn row(said: Said) -> WhatIfRow {
 async fn a_verdict_is_the_what_if_result_and_is_kept_while_nothing_changes() {
     let running = job("runs", Some((Duration::from_secs(600), "1h")));
     let cluster = Cluster::new(running, vec![job("waits", None)]);
-    let (verdicts, kinds) =
-        (Verdicts::new(cluster.asker.clone(), CancellationToken::new()), Kinds::default());
+    let (verdicts, kinds) = (cluster.forecaster.verdicts(), Kinds::default());
     let first = row(verdicts.on(&kinds, "a", (None, held("new")), later()).await);
     let what_if = cluster.what_if(&candidate()).await.expect("a result");
     let text = |row: &WhatIfRow| row.sentences(row.eta.foretold, &crate::view::utc);
@@ -358,9 +358,36 @@ async fn a_verdict_is_the_what_if_result_and_is_kept_while_nothing_changes() {
 }
 
 #[tokio::test]
+async fn a_verdict_is_corrected_by_how_forecasts_came_true_as_a_what_if_result_is() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, Vec::new());
+    let verdicts = cluster.forecaster.verdicts();
+    let plain = row(verdicts.on(&Kinds::default(), "a", (None, held("new")), later()).await);
+    {
+        // Workloads that were to wait for a minute, and wait since an hour.
+        let mut known = cluster.forecaster.calibration.lock().expect("no thread panics with this lock");
+        let asked = Time(now().0 - 3_600_000);
+        let start = Some(Time(asked.0 + 60_000));
+        for number in 0..32 {
+            let id = WorkloadId(format!("late-{number}").into());
+            known.remember(&id, Eta { early: start, likely: start, late: start }, asked);
+        }
+    }
+    let corrected = row(verdicts.on(&Kinds::default(), "a", (None, held("other")), later()).await);
+    let mut other = candidate();
+    other["metadata"]["name"] = "other".into();
+    let what_if = cluster.what_if(&other).await.expect("a result");
+    let what_if: WhatIfRow = serde_json::from_value(what_if).expect("a row");
+    let far = |of: &WhatIfRow| of.eta.likely.expect("an expected start").as_second();
+    assert!(far(&corrected) > far(&plain) + 3_600, "{plain:?} {corrected:?}");
+    let off = far(&corrected).abs_diff(far(&what_if));
+    assert!(off < 600, "{corrected:?} {what_if:?}");
+}
+
+#[tokio::test]
 async fn a_pod_of_a_group_has_the_verdict_of_the_group() {
     let cluster = Cluster::new(job("runs", Some((Duration::from_secs(600), "1h"))), Vec::new());
-    let verdicts = Verdicts::new(cluster.asker, CancellationToken::new());
+    let verdicts = cluster.forecaster.verdicts();
     let mut spec = template()["spec"].clone();
     spec["schedulingGates"] = json!([{"name": names::GATE_ADMISSION}]);
     let pod = json!({
@@ -379,7 +406,7 @@ async fn a_pod_of_a_group_has_the_verdict_of_the_group() {
 async fn two_verdicts_are_made_at_once_and_no_request_waits_for_its_turn() {
     // A control loop that does not answer.
     let (asker, questions) = Asker::new();
-    let verdicts = Verdicts::new(asker, CancellationToken::new());
+    let verdicts = Forecaster::new(asker, CancellationToken::new()).verdicts();
     let ask = |name: &str, until| {
         let (verdicts, object) = (verdicts.clone(), held(name));
         tokio::spawn(async move { verdicts.on(&Kinds::default(), "a", (None, object), until).await })
@@ -399,7 +426,7 @@ async fn two_verdicts_are_made_at_once_and_no_request_waits_for_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_verdict_ends_with_its_time_and_all_of_them_have_a_share_of_a_processor() {
     let (asker, _questions) = Asker::new();
-    let verdicts = Verdicts::new(asker, CancellationToken::new());
+    let verdicts = Forecaster::new(asker, CancellationToken::new()).verdicts();
     let on = async |until| verdicts.on(&Kinds::default(), "a", (None, held("new")), until).await;
     let until = Instant::now() + Duration::from_millis(700);
     assert!(matches!(on(until).await, Said::NotInTime));

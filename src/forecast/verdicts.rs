@@ -20,6 +20,7 @@ use crate::cluster::target::Managed;
 use crate::cluster::target::unsubmitted::Unsubmitted;
 use crate::controller::{Asker, Candidate, Question};
 use crate::engine::Engine;
+use crate::engine::replay::calibration::{Calibration, Corrections};
 use crate::engine::replay::forecast::{Bounds, Submission};
 use crate::engine::types::{Name, Workload};
 use crate::kinds::Kinds;
@@ -124,15 +125,18 @@ pub struct Verdicts {
     /// By namespace, UID of what is stored, and a hash of the object.
     kept: Arc<Mutex<BTreeMap<(String, u64), Kept>>>,
     hasher: RandomState,
+    /// How earlier forecasts came true.
+    calibration: Arc<Mutex<Calibration>>,
     stop: CancellationToken,
 }
 
 impl Verdicts {
-    /// Makes verdicts from the engine behind `asker`, until `stop`.
-    #[must_use]
-    pub fn new(asker: Asker, stop: CancellationToken) -> Self {
+    /// Makes verdicts from the engine behind `asker`, until `stop`. The calibration is that of the forecasts, so that a
+    /// verdict says what they say.
+    pub(super) fn new(asker: Asker, calibration: Arc<Mutex<Calibration>>, stop: CancellationToken) -> Self {
         Self {
             asker,
+            calibration,
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             purse: Arc::new(Mutex::new(Purse::new())),
             base: Arc::default(),
@@ -174,11 +178,13 @@ impl Verdicts {
         };
         let (to_first, mut first) = oneshot::channel();
         let (purse, stop) = (Arc::clone(&self.purse), self.stop.clone());
+        let corrections = self.calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(now());
         let whole = tokio::task::spawn_blocking(move || {
             let began = Instant::now();
             let mut go_on = || Instant::now() < until && !stop.is_cancelled();
             let engine = settled(&engine, &mut go_on);
-            let row = engine.and_then(|engine| foreseen(*engine, &workload, &queue, to_first, &mut go_on));
+            let asked = (&workload, &*queue);
+            let row = engine.and_then(|engine| foreseen(*engine, asked, &corrections, to_first, &mut go_on));
             purse.lock().unwrap_or_else(PoisonError::into_inner).spend(began.elapsed());
             drop(turn);
             row
@@ -282,25 +288,25 @@ fn settled(base: &Mutex<Box<Engine>>, go_on: &mut dyn FnMut() -> bool) -> Option
 /// the time was too short for that.
 fn foreseen(
     engine: Engine,
-    workload: &Workload,
-    queue: &str,
+    (workload, queue): (&Workload, &str),
+    corrections: &Corrections,
     first: oneshot::Sender<WhatIfRow>,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Option<WhatIfRow> {
     let at = now();
-    let submission = Submission::new(engine, workload.clone(), at, go_on);
-    let row = |prospect| WhatIfRow::new(submission.engine(), workload, queue, &prospect, at);
+    let mut submission = Submission::new(engine, workload.clone(), at, go_on);
+    let row = |of: &Submission, prospect| WhatIfRow::new(of.engine(), workload, queue, &prospect, at);
     let at_once = submission.at_once();
     at_once.verdict.as_ref()?;
     if submission.starts_at_once() {
-        return Some(row(at_once));
+        return Some(row(&submission, at_once));
     }
     // The receiver may have stopped waiting.
-    let _ = first.send(row(at_once).without_start());
+    let _ = first.send(row(&submission, at_once).without_start());
     let mut in_time = true;
-    let whole = submission.foretold(Bounds::default(), &mut |_| {
+    let whole = submission.shown(Bounds::default(), corrections, &mut |_| {
         in_time &= go_on();
         in_time
     });
-    in_time.then(|| row(whole))
+    in_time.then(|| row(&submission, whole))
 }

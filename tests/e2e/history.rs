@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job as KubeJob;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
 use sluice::api::names;
@@ -108,7 +109,9 @@ impl Ledger {
 /// Starts to watch Jobs and pods of the teams.
 fn observe(world: &World) -> Arc<Mutex<Ledger>> {
     let ledger = Arc::<Mutex<Ledger>>::default();
+    // With pauses: when the control plane has gone, every try fails at once, and a task that never waits cannot be ended.
     let jobs = watcher::watcher(Api::<KubeJob>::all(world.client.clone()), watcher::Config::default());
+    let jobs = jobs.default_backoff();
     let to = Arc::clone(&ledger);
     tokio::spawn(jobs.for_each(move |event| {
         let mut ledger = to.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,6 +131,7 @@ fn observe(world: &World) -> Arc<Mutex<Ledger>> {
         std::future::ready(())
     }));
     let pods = watcher::watcher(Api::<Pod>::all(world.client.clone()), watcher::Config::default());
+    let pods = pods.default_backoff();
     let to = Arc::clone(&ledger);
     tokio::spawn(pods.for_each(move |event| {
         let mut ledger = to.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_harness::{
-    Cluster, Helm, Options, Service, User, View, World, eventually, kustomize, patience, running_uids, stays,
-    webhook_answers,
+    Cluster, Helm, Options, Service, User, View, World, end_if_this_test_hangs, eventually, kustomize,
+    patience, running_uids, stays, webhook_answers,
 };
 use tokio::process::Command;
 
@@ -202,6 +202,7 @@ async fn roll(world: &mut World, program: &Path) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_and_a_rollback_by_helm_evict_nothing_and_lose_nothing() -> Result<()> {
+    end_if_this_test_hangs();
     let cluster = Cluster::up("helm").await?;
     let helm = Helm::on(&cluster).await?;
     let service = Service::start().await?;

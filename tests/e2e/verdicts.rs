@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice::view::{WhatIfRow, WorkloadRow};
-use sluice_harness::{Outcome, User, View, World, eventually, patience};
+use sluice_harness::{Outcome, PodView, User, View, World, end_if_this_test_hangs, eventually, patience};
 
 use crate::command::answered;
 use crate::kinds::{definition, serve};
@@ -68,6 +68,9 @@ fn timeless(sentence: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_says_what_then_happens() {
     let most = std::env::var("SLUICE_VERDICTS").ok().and_then(|most| most.parse().ok()).unwrap_or(40);
+    if most <= 40 {
+        end_if_this_test_hangs();
+    }
     let outcome = async {
         // Longer than a test may take, for the many Jobs that one may ask for by hand.
         let mut world = World::up("verdicts", SLUICE, 2).await?;
@@ -197,7 +200,8 @@ async fn a_forged_review_is_allowed_without_a_verdict(world: &World) -> Result<(
     let webhook = webhooks.find(|webhook| webhook.name.starts_with("verdicts.")).context("the webhook")?;
     let url = webhook.client_config.url.context("its URL")?;
     let path = url.find("/verdict/").map(|at| url[at..].to_owned()).context("a path with a proof")?;
-    for forged in ["/verdict", "/verdict/guess", &format!("{}0", &path[..path.len() - 1])] {
+    let last = if path.ends_with('0') { '1' } else { '0' };
+    for forged in ["/verdict", "/verdict/guess", &format!("{}{last}", &path[..path.len() - 1])] {
         let response = posted(world, forged).await?;
         ensure!(response["allowed"] == true && response["warnings"].is_null(), "{forged}: {response}");
     }
@@ -315,19 +319,33 @@ fn shape(view: &View) -> BTreeMap<(String, String), String> {
     view.jobs.iter().map(of).collect()
 }
 
-/// Waits until nothing changes any more for a second, and no pod is about to end.
+/// Whether a pod is about to end, or its Job has gone before it.
+fn ends(view: &View, pod: &PodView) -> bool {
+    let gone = |job: &str| view.job(&pod.namespace, job).is_none();
+    pod.deleting || pod.job.as_deref().is_some_and(gone)
+}
+
+/// Waits until nothing changes any more for a second, no pod is about to end, and no workload is being evicted: the Job
+/// controller says late that a Job has stopped, when the machine is busy.
 async fn rests(world: &World) -> Result<()> {
+    let leader = world.replicas.get(world.leader().await?).context("a leader")?;
     let mut last = (BTreeMap::new(), tokio::time::Instant::now());
     eventually("the cluster rests", patience(), async || {
         let view = world.view().await.map_err(|error| error.to_string())?;
+        let rows = leader.workloads().await.map_err(|error| format!("{error:#}"))?;
+        let evicted = rows.as_array().into_iter().flatten().any(|row| row["state"] == "Evicting");
         let now = shape(&view);
-        if now != last.0 || view.pods.iter().any(|pod| pod.deleting) {
+        if now != last.0 || evicted || view.pods.iter().any(|pod| ends(&view, pod)) {
             last = (now, tokio::time::Instant::now());
         }
         if last.1.elapsed() > Duration::from_secs(1) { Ok(()) } else { Err(format!("{:?}", last.0)) }
     })
     .await
 }
+
+/// A Job waits for the reason that was said, with another expected start: a run in its way has meanwhile lasted longer than
+/// the runs that the estimate was learned from.
+const OTHERWISE: &str = "waits, expected otherwise";
 
 async fn random_jobs_do_as_they_were_said_to(world: &World, most: u32) -> Result<()> {
     // A reservation rests on what was known when it was made. A replica that does not lead may not know that any more.
@@ -352,7 +370,9 @@ async fn random_jobs_do_as_they_were_said_to(world: &World, most: u32) -> Result
         *counts.entry(outcome).or_default() += 1;
         there.push((job.namespace().to_owned(), job.name().to_owned()));
     }
-    println!("{most} verdicts came true: {counts:?}");
+    println!("{most} verdicts: {counts:?}");
+    let otherwise = counts.get(OTHERWISE).copied().unwrap_or_default();
+    ensure!(otherwise <= 1 + most / 100, "{otherwise} expected starts are not those that were said");
     ensure!(counts.len() > 1, "the Jobs do not try every outcome: {counts:?}");
     Ok(())
 }
@@ -360,13 +380,19 @@ async fn random_jobs_do_as_they_were_said_to(world: &World, most: u32) -> Result
 /// Compares the verdict on a Job with what-if, submits it, and compares with what happens.
 async fn predicted_and_seen(world: &World, job: &Job) -> Result<&'static str> {
     let (manifest, file) = (job.manifest(), written(world, job)?);
-    let said = verdict(world, CREATE, &manifest).await?;
-    let row = what_if(world, &file).await?;
-    let expected: Vec<String> = row.warnings(Timestamp::now());
     let plain = |lines: &[String]| -> Vec<String> {
         lines.iter().map(|line| timeless(line.trim_start_matches("sluice: "))).collect()
     };
-    ensure!(plain(&said) == plain(&expected), "dry-run and what-if differ: {said:?} {expected:?}");
+    // A forecast leans on how long the runs in the way have lasted so far, so it may change between two questions: the
+    // dry-run says what one of those around it says.
+    let before = what_if(world, &file).await?.warnings(Timestamp::now());
+    let said = verdict(world, CREATE, &manifest).await?;
+    let row = what_if(world, &file).await?;
+    let after = row.warnings(Timestamp::now());
+    ensure!(
+        [&before, &after].into_iter().any(|expected| plain(&said) == plain(expected)),
+        "dry-run and what-if differ: {said:?}; before {before:?}, after {after:?}"
+    );
     said.iter().for_each(|line| println!("  {line}"));
     world.kubectl.apply(&manifest).await?;
     let key = (job.namespace().to_owned(), job.name().to_owned());
@@ -426,14 +452,17 @@ async fn predicted_and_seen(world: &World, job: &Job) -> Result<&'static str> {
         "waits otherwise: {explained:?}; {row:?}"
     );
     let eta = explained.eta.as_ref().context("an expected start")?;
-    ensure!(eta.basis == row.eta.basis && eta.place == row.eta.place, "{eta:?}; {row:?}");
-    match (eta.likely, row.eta.likely) {
-        (None, None) => {}
-        (Some(seen), Some(said)) => {
-            let off = seen.duration_since(said).abs();
-            ensure!(off < jiff::SignedDuration::from_secs(5), "expected at {seen}, said {said}");
-        }
-        other => bail!("{other:?}"),
+    ensure!(eta.place == row.eta.place, "{eta:?}; {row:?}");
+    let soon = jiff::SignedDuration::from_secs(5);
+    let as_said = eta.basis == row.eta.basis
+        && match (eta.likely, row.eta.likely) {
+            (None, None) => true,
+            (Some(seen), Some(said)) => seen.duration_since(said).abs() < soon,
+            _ => false,
+        };
+    if !as_said {
+        println!("  Expected otherwise: {eta:?}; {:?}", row.eta);
+        return Ok(OTHERWISE);
     }
     Ok("waits")
 }

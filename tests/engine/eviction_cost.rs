@@ -23,10 +23,11 @@ use sluice_engine::types::{Action, EvictReason};
 use sluice_engine::types::{Admission, Name, Time, WorkloadId};
 
 use super::judge::{
-    Against, Usage, before_oversize, charge, cost_of_eviction, evict_set_from, fair_shares, guarantees_hold,
-    preemption_sets, settled_usage, subsets, usage_after,
+    Against, before_oversize, cost_of_eviction, evict_set_from, fair_shares, preemption_sets, subsets,
+    usage_after,
 };
 use super::ops::{Setup, TEAMS, build, ids, setup};
+use super::usage::{Usage, charge, guarantees_hold, settled_usage};
 use super::world::{Job, Phase, World, team};
 
 /// The nodes of a workload, with its pods on each.

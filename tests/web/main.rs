@@ -110,12 +110,13 @@ async fn pages(world: &World) -> Result<(Child, String)> {
     Ok((process, url))
 }
 
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("overview", "/all/"),
     ("queue", "/all/queue"),
     ("plan", "/all/plan"),
     ("fairness", "/all/fairness"),
     ("what-if", "/all/what-if"),
+    ("reports", "/all/reports"),
     ("team", "/all/team/vision"),
     ("workload", "/all/workload/speech/asr-giant"),
     ("refused", "/all/workload/speech/nothing"),
@@ -123,7 +124,10 @@ const PAGES: [(&str, &str); 8] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_works_in_a_browser() {
-    World::run_with("web-check", Options::new(SLUICE), 1, async |world| {
+    let past = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let history = past.path().join("history.db").display().to_string();
+    let options = Options { flags: vec!["--history".to_owned(), history], ..Options::new(SLUICE) };
+    World::run_with("web-check", options, 1, async |world| {
         world.apply(&load()).await?;
         world.kubectl.ok(&["cordon", "a100-19"]).await?;
         let (_process, link) = pages(world).await?;

@@ -8,6 +8,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::process::Command;
 
+use crate::wait::COMMAND;
 use crate::{Audit, Kubectl, end_leftovers};
 
 /// The users of the API server; the audit log distinguishes them.
@@ -240,8 +241,10 @@ impl Cluster {
             .args(arguments)
             .args(["--name", &self.name])
             .stdin(Stdio::null())
-            .output()
-            .await
+            .output();
+        let output = tokio::time::timeout(COMMAND, output).await;
+        let output = output
+            .with_context(|| format!("sluice-cluster {arguments:?} did not end within {COMMAND:?}"))?
             .with_context(|| format!("cannot run {}", self.program.display()))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
 use crate::cluster::project;
+use crate::wait::COMMAND;
 use crate::{Cluster, User};
 
 /// Helm with the chart of the project.
@@ -88,8 +89,11 @@ impl Helm {
             .env("HELM_CONFIG_HOME", self.home.join("config"))
             .env("HELM_DATA_HOME", self.home.join("data"))
             .stdin(Stdio::null())
-            .output()
-            .await
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(COMMAND, output).await;
+        let output = output
+            .with_context(|| format!("helm {} did not end within {COMMAND:?}", arguments.join(" ")))?
             .with_context(|| format!("cannot run {}", self.program.display()))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

@@ -8,6 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
+use crate::wait::COMMAND;
+
 /// A kubectl that acts as one user of one cluster.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
@@ -57,12 +59,17 @@ impl Kubectl {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot run {}", self.program.display()))?;
-        if let Some(mut stdin) = child.stdin.take()
-            && let Some(input) = input
-        {
-            stdin.write_all(input.as_bytes()).await?;
-        }
-        let output = child.wait_with_output().await?;
+        let talk = async {
+            if let Some(mut stdin) = child.stdin.take()
+                && let Some(input) = input
+            {
+                stdin.write_all(input.as_bytes()).await?;
+            }
+            child.wait_with_output().await
+        };
+        let talk = tokio::time::timeout(COMMAND, talk).await;
+        let output =
+            talk.with_context(|| format!("kubectl {} did not end within {COMMAND:?}", arguments.join(" ")))??;
         Ok(Outcome {
             success: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

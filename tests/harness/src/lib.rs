@@ -8,6 +8,7 @@ mod ask;
 mod audit;
 mod cluster;
 pub mod fidelity;
+mod hang;
 mod helm;
 mod kubectl;
 mod people;
@@ -22,6 +23,7 @@ mod world;
 
 pub use audit::{Audit, Write};
 pub use cluster::{Cluster, Kubernetes, User};
+pub use hang::end_if_this_test_hangs;
 pub use helm::{Helm, kustomize};
 pub use kubectl::{Kubectl, Outcome};
 pub use people::Authority;

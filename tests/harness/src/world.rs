@@ -10,7 +10,10 @@ use kube::{Api, Client};
 use sluice::api::names;
 use sluice::scenario::Scenario;
 
-use crate::{Cluster, Kubectl, Options, Play, Service, Sluice, User, View, eventually, patience};
+use crate::{
+    Cluster, Kubectl, Options, Play, Service, Sluice, User, View, end_if_this_test_hangs, eventually,
+    patience,
+};
 
 /// Longest time of a test, on a machine with other load.
 const LONGEST: Duration = Duration::from_secs(420);
@@ -96,10 +99,12 @@ impl World {
         replicas: usize,
         test: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) {
+        end_if_this_test_hangs();
         let scene = async { Self::up_on(cluster?, options, replicas).await };
-        let mut world = match scene.await {
-            Ok(world) => world,
-            Err(error) => panic!("cannot start the cluster: {error:?}"),
+        let mut world = match tokio::time::timeout(LONGEST, scene).await {
+            Ok(Ok(world)) => world,
+            Ok(Err(error)) => panic!("cannot start the cluster: {error:?}"),
+            Err(_) => panic!("the cluster did not start within {LONGEST:?}"),
         };
         let outcome = match tokio::time::timeout(LONGEST, test(&mut world)).await {
             Ok(outcome) => outcome,

@@ -1,0 +1,205 @@
+//! The rows of workloads, teams, nodes and what-if results.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::page::{Keyed, Listing};
+use super::scope::{Refusal, Scope, stopping};
+use super::shared::Made;
+use super::state::{AskState, away, made, shared};
+use crate::api::question::{
+    ExplainFilter, MOST_TOGETHER, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
+};
+use crate::controller::{Choice, Question};
+use crate::forecast::Unanswered;
+use crate::view::{TeamsRow, WorkloadRow};
+
+pub(super) async fn workloads(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: QueueFilter,
+    caller: &str,
+) -> Result<Value, Refusal> {
+    let QueueFilter { namespace, team, queue, user, me, states } = filter;
+    let choice = Choice {
+        namespace: scope.namespace(namespace.as_deref())?,
+        team,
+        queue,
+        user: if me { Some(caller.to_owned()) } else { user },
+    };
+    let accelerators = state.accelerators.clone();
+    let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
+    let wanted = move |row: &WorkloadRow| match &states[..] {
+        [] => row.head.state != Phase::Finished.code(),
+        states => states.contains(&&*row.head.state),
+    };
+    let viewer = if me { caller } else { "" };
+    shared(state, (scope, viewer), spec, async {
+        let began = Instant::now();
+        let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
+        let rows = rows.ok_or_else(stopping)?.into_iter().filter(wanted).collect();
+        let asked = began.elapsed();
+        let made = listing(state, scope, rows).await?;
+        Ok(Made { cost: made.cost + asked, ..made })
+    })
+    .await
+}
+
+pub(super) async fn explained(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: ExplainFilter,
+) -> Result<Value, Refusal> {
+    let ExplainFilter { name, namespace } = filter;
+    let namespace = scope.namespace(namespace.as_deref())?;
+    let namespace = namespace
+        .ok_or_else(|| Refusal::invalid("spec.explain.namespace: a ClusterQuestion must name it"))?;
+    let accelerators = state.accelerators.clone();
+    let rows = state
+        .asker
+        .ask(|to| Question::Workload((namespace, name), accelerators, to))
+        .await
+        .ok_or_else(stopping)?;
+    let Made { listing, .. } = listing(state, scope, rows).await?;
+    let spec = spec.clone();
+    away(move || listing.page(&spec)).await
+}
+
+/// Workloads with their expected starts.
+pub(super) async fn listing(
+    state: &AskState,
+    scope: &Scope,
+    mut rows: Vec<WorkloadRow>,
+) -> Result<Made, Refusal> {
+    state.forecaster.fill_in(&mut rows).await;
+    let (directory, scope) = (state.directory.load(), scope.clone());
+    made(move || {
+        if let Some(sight) = scope.sight(&directory) {
+            rows.iter_mut().for_each(|row| sight.workload(row));
+        }
+        let keyed = |row: WorkloadRow| {
+            let submitted = row.submitted.as_millisecond().max(0);
+            let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
+            Keyed { key, row }
+        };
+        Listing::new(rows.into_iter().map(keyed).collect(), |row| {
+            row.eta.as_ref()?;
+            let mut row = row.clone();
+            // A forecast is made again and again.
+            row.eta.as_mut()?.foretold = Timestamp::UNIX_EPOCH;
+            Some(row)
+        })
+    })
+    .await
+}
+
+pub(super) async fn team_rows(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: TeamsFilter,
+) -> Result<Value, Refusal> {
+    shared(state, (scope, ""), spec, async {
+        let teams = state.asker.ask(Question::Teams).await.ok_or_else(stopping)?;
+        let (directory, scope) = (state.directory.load(), scope.clone());
+        made(move || {
+            let mut rows = teams.into_rows();
+            if let Some(team) = filter.team {
+                rows.retain(|row| match row {
+                    TeamsRow::Team(row) => row.team == team,
+                    TeamsRow::Queue(row) => row.team == team,
+                    TeamsRow::Unadmitted(row) => row.team == team,
+                    TeamsRow::Budget(row) => row.team == team,
+                    TeamsRow::Overcommitment { .. } => false,
+                });
+            }
+            if let Some(sight) = scope.sight(&directory) {
+                for row in &mut rows {
+                    if let TeamsRow::Unadmitted(row) = row {
+                        sight.unadmitted(row);
+                    }
+                }
+            }
+            // Built of what is shown: a cursor must not name what the rows do not.
+            let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed {
+                key: match &row {
+                    TeamsRow::Team(row) => format!("1/{}/{}", row.team, row.pool),
+                    TeamsRow::Queue(row) => format!("2/{}/{}", row.team, row.queue),
+                    TeamsRow::Overcommitment { .. } => format!("3/{at:08}"),
+                    TeamsRow::Unadmitted(_) => format!("4/{at:08}"),
+                    TeamsRow::Budget(row) => format!("5/{}", row.team),
+                },
+                row,
+            });
+            Listing::new(keyed.collect(), |_| None)
+        })
+        .await
+    })
+    .await
+}
+
+pub(super) async fn node_rows(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    filter: NodesFilter,
+) -> Result<Value, Refusal> {
+    let accelerators = state.accelerators.clone();
+    shared(state, (scope, ""), spec, async {
+        let rows = state.asker.ask(|to| Question::Nodes(accelerators, to)).await.ok_or_else(stopping)?;
+        let (directory, scope) = (state.directory.load(), scope.clone());
+        made(move || {
+            let mut rows = rows;
+            rows.retain(|row| filter.pool.as_ref().is_none_or(|pool| *pool == row.pool));
+            if let Some(sight) = scope.sight(&directory) {
+                rows.iter_mut().for_each(|row| sight.node(row));
+            }
+            let keyed = rows.into_iter().map(|row| Keyed { key: row.name.clone(), row });
+            Listing::new(keyed.collect(), |_| None)
+        })
+        .await
+    })
+    .await
+}
+
+pub(super) async fn what_if(
+    state: &AskState,
+    scope: &Scope,
+    spec: &QuestionSpec,
+    (filter, user): (WhatIfFilter, &str),
+) -> Result<Value, Refusal> {
+    let WhatIfFilter { job, then } = filter;
+    let mut workloads = vec![job];
+    workloads.extend(then);
+    if workloads.len() > MOST_TOGETHER {
+        return Err(Refusal::invalid(format!(
+            "spec.whatIf: at most {MOST_TOGETHER} workloads are judged together"
+        )));
+    }
+    for workload in &mut workloads {
+        let named = workload.pointer("/metadata/namespace").and_then(Value::as_str);
+        if let Some(namespace) = scope.namespace(named.filter(|name| !name.is_empty()))? {
+            json_patch::merge(workload, &json!({"metadata": {"namespace": namespace}}));
+        }
+    }
+    let directory = state.directory.load();
+    let mut rows = state.forecaster.what_if(&directory, user, workloads).await.map_err(|error| {
+        let message = error.to_string();
+        match error {
+            Unanswered::Refused(_) => Refusal::invalid(message),
+            Unanswered::Busy => Refusal::busy(message),
+            Unanswered::Unknown => Refusal::unavailable(message),
+        }
+    })?;
+    if let Some(sight) = scope.sight(&directory) {
+        rows.iter_mut().for_each(|row| sight.what_if(row));
+    }
+    let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:02}"), row });
+    // They are few, so no cursor leaves one out.
+    let spec = QuestionSpec { cursor: None, since: None, limit: None, ..spec.clone() };
+    let answer = Listing::new(keyed.collect(), |_| None).and_then(|listing| listing.page(&spec));
+    answer.map_err(|error| Refusal::unavailable(error.to_string()))
+}
