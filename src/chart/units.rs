@@ -1,5 +1,9 @@
 //! Times and numbers as people write them.
 
+use std::time::Duration;
+
+use crate::engine::types;
+
 /// The seconds of a minute.
 pub const MINUTE: f64 = 60.0;
 /// The seconds of an hour.
@@ -14,19 +18,7 @@ pub fn span(seconds: f64) -> String {
         return format!("{}s", number(seconds));
     }
     // Rounded first, or 59.9 s would remain of a minute.
-    let whole = seconds.round();
-    let units = [(DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (1.0, "s")];
-    let first = units.iter().position(|(unit, _)| whole >= *unit).unwrap_or(0);
-    let mut text = String::new();
-    let mut left = whole;
-    for (unit, name) in units.iter().skip(first).take(2) {
-        let count = (left / unit).floor();
-        left -= count * unit;
-        if count > 0.0 {
-            text.push_str(&format!("{count}{name}"));
-        }
-    }
-    text
+    Duration::try_from_secs_f64(seconds.round()).map(types::span).unwrap_or_default()
 }
 
 /// Whole seconds in their two largest units, nothing less than zero: `40m`, `3d7h`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -22,8 +23,8 @@ use crate::api::names;
 use crate::api::node_pool::{NodePool, NodePoolStatus};
 use crate::api::team::{self, PoolUsage, Quantities, Team, TeamStatus};
 use crate::engine::types::BudgetView;
+use crate::engine::types::RunLengths;
 use crate::engine::types::amount::{Amount, ResourceList};
-use crate::engine::types::{Name, RunLengths};
 use crate::faults::Fault;
 use crate::metrics::{Figures, Metrics};
 
@@ -44,12 +45,20 @@ pub struct Report {
     pub figures: Figures,
     /// The generation of each team's spec, and its fault, if it has one.
     pub teams: BTreeMap<String, (Option<i64>, Option<Fault>)>,
-    /// How long the runs of each team took.
-    pub run_lengths: BTreeMap<Name, RunLengths>,
+    /// How long the runs of each team took, by the team's name.
+    pub run_lengths: Vec<Arc<RunLengths>>,
     /// The UID of each team.
     pub uids: BTreeMap<String, String>,
     /// The generation of each pool's spec.
     pub pools: BTreeMap<String, Option<i64>>,
+}
+
+impl Report {
+    /// How long the runs of a team took.
+    fn run_lengths_of(&self, team: &str) -> Option<&RunLengths> {
+        let found = self.run_lengths.binary_search_by(|lengths| (*lengths.team).cmp(team)).ok()?;
+        self.run_lengths.get(found).map(Arc::as_ref)
+    }
 }
 
 /// The statuses as last written; an unchanged status is not written again.
@@ -92,7 +101,7 @@ impl Statuses {
             let (last, before) =
                 self.teams.get(name).map_or((0, None), |(last, before)| (*last, Some(before)));
             let mut status = team_status(name, *generation, fault.as_ref(), report, before, &now);
-            run_lengths::fill_in(&mut status, report.run_lengths.get(name.as_str()), &now);
+            run_lengths::fill_in(&mut status, report.run_lengths_of(name), &now);
             let status = occasion.spared(status, before, budget_of(name, report));
             if before != Some(&status) {
                 let lowered = before.and_then(|before| lowered(before, &status));

@@ -171,7 +171,7 @@ pub fn answer(question: Question, engine: &Engine, mirror: &Mirror, preview: Opt
                     .teams()
                     .map(|(name, generation, fault)| (name.to_string(), (generation, fault)))
                     .collect(),
-                run_lengths: engine.run_lengths().map(|lengths| (lengths.team.clone(), lengths)).collect(),
+                run_lengths: engine.run_lengths().collect(),
                 uids: mirror.uids_of_teams().collect(),
                 pools: mirror.pools().map(|(name, seen)| (name.to_string(), seen.generation)).collect(),
             });

@@ -45,7 +45,7 @@ fn a_gang_that_loses_a_pod_restarts_as_a_whole_and_at_once() {
     let id = world.submit(&"a".into(), "gang", 0, 3, 1);
     start(&mut world, &id);
     let message = crash(&mut world, &id, 40);
-    assert_eq!(message, "A pod failed or went away 40 s after the start; all its pods restart together.");
+    assert_eq!(message, "A pod failed or went away 40s after the start; all its pods restart together.");
     start(&mut world, &id);
 }
 
@@ -55,17 +55,17 @@ fn a_crash_loop_pauses_longer_each_time_and_does_not_block_others() {
     let id = world.submit(&"a".into(), "gang", 0, 3, 1);
     start(&mut world, &id);
     crash(&mut world, &id, 5);
-    for pause in [30, 60, 120] {
+    for (seconds_of_pause, pause) in [(30, "30s"), (60, "1m"), (120, "2m")] {
         start(&mut world, &id);
         crash(&mut world, &id, 5);
         assert_eq!(world.plan(), [], "it fits, but pauses");
         let verdict = world.engine.verdict(&id).expect("a verdict");
         assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::PodLost));
         let expected =
-            format!("A pod failed or went away 5 s after the start. Tried again after a pause of {pause} s.");
+            format!("A pod failed or went away 5s after the start. Tried again after a pause of {pause}.");
         assert_eq!(verdict.message, expected);
         let due = world.engine.next_deadline().expect("the end of the pause");
-        assert_eq!(due.since(world.now), seconds(pause));
+        assert_eq!(due.since(world.now), seconds(seconds_of_pause));
         world.now = due;
     }
     start(&mut world, &id);

@@ -74,12 +74,12 @@ fn a_gang_that_is_not_ready_in_time_is_evicted_whole_and_pauses() {
     let message = evict_unready(&mut world, &id, &actions);
     assert_eq!(
         message,
-        "2 of 3 pods were ready 60 s after its admission; queue gang allows 60 s for all of them"
+        "2 of 3 pods were ready 1m after its admission; queue gang allows 1m for all of them"
     );
     assert_eq!(world.plan(), [], "the gang fits, but pauses");
     let verdict = world.engine.verdict(&id).expect("a verdict");
     assert_eq!((verdict.state, verdict.reason), (State::Pending, Reason::NotReady));
-    assert_eq!(verdict.message, format!("{message}. Tried again after a pause of 30 s."));
+    assert_eq!(verdict.message, format!("{message}. Tried again after a pause of 30s."));
     assert!(matches!(&plan_at_deadline(&mut world, 30)[..], [Action::Admit { .. }]));
 }
 
@@ -157,7 +157,7 @@ fn a_refused_eviction_is_tried_again_and_counts_once() {
         evict_unready(&mut world, &id, &actions);
         assert_eq!(world.plan(), []);
         let message = world.engine.verdict(&id).expect("a verdict").message;
-        assert!(message.ends_with("a pause of 30 s."), "{message}");
+        assert!(message.ends_with("a pause of 30s."), "{message}");
         report(&mut world, &id, 0, 0);
         let workload = world.items[&id].workload.clone();
         world.delete(&id);
@@ -244,7 +244,7 @@ fn a_changed_timeout_of_the_queue_counts_for_running_workloads() {
     world.now = Time(20_000);
     world.engine.apply(Event::TeamApplied(patient(15)), world.now);
     let actions = world.plan();
-    assert!(evict_unready(&mut world, &id, &actions).ends_with("queue gang allows 15 s for all of them"));
+    assert!(evict_unready(&mut world, &id, &actions).ends_with("queue gang allows 15s for all of them"));
 }
 
 /// The largest number of evictions within that time of a gang that is never ready: pauses double from 30 s to

@@ -1,6 +1,7 @@
 //! Law 11: what may backfill follows from the run lengths that were last written in the status of the team, before and
 //! after a restart. What people are shown rests on finer classes and on what came of earlier forecasts, and decides nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -8,6 +9,7 @@ use sluice_engine::replay::calibration::Calibration;
 use sluice_engine::replay::forecast::{Bounds, expected_end, forecast, forecast_shown};
 use sluice_engine::types::{Event, Likeness, RunLengths, Workload, WorkloadId};
 
+use super::ops::{self, Op};
 use super::world::{Phase, World, team};
 
 fn pass(world: &mut World, seconds: u64) {
@@ -31,14 +33,14 @@ fn run(world: &mut World, gpus: i64, seconds: u64) {
     world.settle_now();
 }
 
-fn written(world: &World) -> Vec<RunLengths> {
+fn written(world: &World) -> Vec<Arc<RunLengths>> {
     world.engine.run_lengths().collect()
 }
 
 /// Reads the run lengths back from the status.
-fn read(world: &mut World, lengths: &[RunLengths]) {
+fn read(world: &mut World, lengths: &[Arc<RunLengths>]) {
     for lengths in lengths {
-        world.engine.apply(Event::RunLengths(lengths.clone()), world.now);
+        world.engine.apply(Event::RunLengths(RunLengths::clone(lengths)), world.now);
     }
 }
 
@@ -79,6 +81,59 @@ proptest! {
         let actions = old.plan(world.now).actions;
         prop_assert_eq!(world.engine.plan(world.now).actions, actions);
     }
+}
+
+/// An operation; ends are frequent. `None`: the process restarts and reads the run lengths back.
+fn op() -> impl Strategy<Value = Option<Op>> {
+    prop_oneof![
+        1 => Just(None),
+        6 => ops::op().prop_map(Some),
+        6 => (0..8_usize).prop_map(|which| Some(Op::Finish(which))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_summaries_of_an_engine_that_is_asked_often_equal_those_of_one_asked_once(
+        setup in ops::setup(), ops in prop::collection::vec(op(), 20..60), every in 1..4_usize,
+    ) {
+        let (mut asked, mut unasked) = (ops::build(&setup), ops::build(&setup));
+        let mut last = Vec::new();
+        for (number, op) in ops.iter().enumerate() {
+            for world in [&mut asked, &mut unasked] {
+                match op {
+                    Some(op) => ops::apply(world, op),
+                    None => {
+                        world.rebuild();
+                        read(world, &last);
+                    }
+                }
+                world.settle_now();
+            }
+            if number % every == 0 {
+                last = written(&asked);
+                // This copy is asked for the first time.
+                let copy: Vec<_> = unasked.engine.clone().run_lengths().collect();
+                prop_assert_eq!(&last, &copy);
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_summary_of_a_team_with_a_new_run_is_made_again() {
+    let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 0, None)]);
+    let of_b = world.submit(&"b".into(), "train", 0, 1, 1);
+    world.settle_now();
+    world.end(&of_b, Phase::Finished);
+    run(&mut world, 1, 100);
+    let before = written(&world);
+    run(&mut world, 1, 200);
+    let after = written(&world);
+    let same = before.iter().zip(&after).map(|(one, other)| Arc::ptr_eq(one, other));
+    assert_eq!(same.collect::<Vec<bool>>(), [false, true]);
 }
 
 #[test]

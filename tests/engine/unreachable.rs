@@ -380,7 +380,7 @@ fn a_gang_on_a_dead_node_goes_on_elsewhere() {
     let plan = cluster.engine.plan(due);
     assert_eq!(evicted(&plan.actions), [&id].into());
     let Action::Evict { message, .. } = &plan.actions[0] else { panic!("{plan:?}") };
-    assert!(message.starts_with("Lost pods with node n0, which has not answered for 60 s."), "{message}");
+    assert!(message.starts_with("Lost pods with node n0, which has not answered for 1m."), "{message}");
     for action in plan.actions {
         cluster.carry_out(action).expect("the eviction");
     }

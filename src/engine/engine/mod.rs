@@ -4,6 +4,7 @@ mod verdict;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::cycle::events;
 use crate::cycle::{self, deadlines};
@@ -111,8 +112,9 @@ impl Engine {
         views::budgets(&self.scheduler.state, now)
     }
 
-    /// How long the runs of each team took, to be written in its status.
-    pub fn run_lengths(&self) -> impl Iterator<Item = RunLengths> {
+    /// How long the runs of each team took, to be written in its status. That of a team without a new run is the same as at
+    /// the last question, not an equal one.
+    pub fn run_lengths(&self) -> impl Iterator<Item = Arc<RunLengths>> {
         self.scheduler.prediction.run_times.summaries()
     }
 

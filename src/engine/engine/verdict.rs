@@ -5,7 +5,9 @@ use crate::explain;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::Nomination;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{Admission, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId};
+use crate::types::{
+    Admission, Observed, OnMaxWait, Reason, State, Unready, Verdict, Workload, WorkloadId, span,
+};
 
 /// The state of a workload and its reason.
 pub fn verdict(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
@@ -127,8 +129,7 @@ fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
         .or_else(|| waits_in_queue(scheduler, id))
         .or_else(|| {
             let rest = scheduler.retries.gangs.rest(id)?;
-            let message =
-                format!("{}. Tried again after a pause of {} s.", rest.message, rest.pause.as_secs());
+            let message = format!("{}. Tried again after a pause of {}.", rest.message, span(rest.pause));
             Some(explain::pending(rest.reason, message))
         })
         .or_else(|| {
@@ -156,7 +157,7 @@ fn with_overdue(scheduler: &Scheduler, info: &WorkloadInfo, verdict: Verdict) ->
     let Some((queue, most)) = queue.and_then(|queue| queue.max_wait.map(|most| (queue, most))) else {
         return verdict;
     };
-    let waited = format!("Has waited longer than the {} s that queue {} sets", most.as_secs(), queue.name);
+    let waited = format!("Has waited longer than the {} that queue {} sets", span(most), queue.name);
     match (queue.on_max_wait, verdict.reason) {
         (_, Reason::WaitingForEviction) => verdict,
         (OnMaxWait::RaisePriority, _) => {

@@ -7,7 +7,7 @@ use crate::state::quotas::{BudgetFigures, hours};
 use crate::state::rules::time_limit;
 use crate::types::amount::Amount;
 use crate::types::ids::{PoolId, TeamId};
-use crate::types::{Period, Reason, Time, Verdict, date_of};
+use crate::types::{Period, Reason, Time, Verdict, date_of, span};
 
 /// What is added to the reason for a start beyond a budget.
 pub const UNFUNDED: &str = " A budget is spent, so no guarantee protects it.";
@@ -40,7 +40,7 @@ pub fn budget_spent(
     let limit = state.at(waiting.index).and_then(|info| time_limit(state, info));
     let asks = match (need, limit) {
         (Some((_, Some(most))), Some(limit)) => {
-            format!("; it may use {} until its time limit of {limit:?}", shown(hours(most)))
+            format!("; it may use {} until its time limit of {}", shown(hours(most)), span(limit))
         }
         _ => String::new(),
     };

@@ -10,7 +10,7 @@ use crate::state::avoided_nodes::AvoidedNodes;
 use crate::state::cluster::ClusterState;
 use crate::state::workload::WorkloadInfo;
 use crate::types::ids::NodeId;
-use crate::types::{EvictReason, Queue, Time, WorkloadId};
+use crate::types::{EvictReason, Queue, Time, WorkloadId, span};
 
 /// Why a workload is evicted; `rest` is the sentence about a gang that rests because it did not become ready or lost pods.
 pub fn evicted(
@@ -21,11 +21,11 @@ pub fn evicted(
     rest: Option<&str>,
     now: Time,
 ) -> String {
-    let ran = victim.phase.admission().map_or(0, |admission| now.since(admission.at).as_secs());
+    let ran = victim.phase.admission().map_or(Duration::ZERO, |admission| now.since(admission.at));
     let preemptor = preemptor.map(|preemptor| label(state, preemptor));
     let by = preemptor.as_deref().unwrap_or_default();
     let team_usage = || usage(state, victim.team, victim.usage.pool, &victim.held());
-    let lost = format!("Ran for {ran} s since its start.");
+    let lost = format!("Ran for {} since its start.", span(ran));
     match reason {
         EvictReason::Reclaimed => format!("{by} reclaims its team's guarantee. {} {lost}", team_usage()),
         EvictReason::Preempted if victim.unadmitted.is_some() => {
@@ -47,7 +47,7 @@ pub fn evicted(
             None => format!("Lost pods with their node. {lost}"),
         },
         EvictReason::PodLost => {
-            let message = lost_pod(victim.workload.failed_pods, Duration::from_secs(ran));
+            let message = lost_pod(victim.workload.failed_pods, ran);
             format!("{message}; all its pods restart together.")
         }
         EvictReason::NotPlaced => {
@@ -80,11 +80,7 @@ fn silent_nodes(state: &ClusterState, info: &WorkloadInfo, now: Time) -> Option<
 /// A node that does not answer, and since when.
 fn silent(state: &ClusterState, node: NodeId, now: Time) -> Option<String> {
     let since = state.silent_since(node)?;
-    Some(format!(
-        "node {}, which has not answered for {} s",
-        state.nodes.name(node),
-        now.since(since).as_secs()
-    ))
+    Some(format!("node {}, which has not answered for {}", state.nodes.name(node), span(now.since(since))))
 }
 
 /// Why a pod is ended without its kubelet.
@@ -96,15 +92,15 @@ pub fn ended_pod(state: &ClusterState, node: NodeId, now: Time) -> String {
 /// That pods of a gang were lost, so long after its start.
 pub fn lost_pod(lost: u32, after: Duration) -> String {
     let pods = if lost == 1 { "A pod" } else { "Pods" };
-    format!("{pods} failed or went away {} s after the start", after.as_secs())
+    format!("{pods} failed or went away {} after the start", span(after))
 }
 
 /// Why a gang whose pods did not become ready in time is queued again.
 pub fn not_ready(queue: &Queue, ready: u32, of: u32, after: Duration) -> String {
-    let most = queue.ready_timeout.unwrap_or_default().as_secs();
+    let most = span(queue.ready_timeout.unwrap_or_default());
     format!(
-        "{ready} of {of} pods were ready {} s after its admission; queue {} allows {most} s for all of them",
-        after.as_secs(),
+        "{ready} of {of} pods were ready {} after its admission; queue {} allows {most} for all of them",
+        span(after),
         queue.name
     )
 }

@@ -14,7 +14,7 @@ use crate::state::workload::WorkloadInfo;
 use crate::types::amount::{Amount, ResourceList};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::vector::Vector;
-use crate::types::{FailReason, Name, Queue, Reason, State, Verdict, WorkloadId};
+use crate::types::{FailReason, Name, Queue, Reason, State, Verdict, WorkloadId, span, span_at_most};
 
 pub fn pending(reason: Reason, message: String) -> Verdict {
     Verdict { state: State::Pending, reason, message }
@@ -59,7 +59,7 @@ pub fn quota_kept(
 fn starts(reservation: &Reservation) -> String {
     match reservation.start() {
         Some(at) => {
-            format!("is expected to start within {} s", at.since(reservation.decided).as_secs())
+            format!("is expected to start within {}", span_at_most(at.since(reservation.decided)))
         }
         None => "waits until enough workloads have ended; nothing tells when".to_owned(),
     }
@@ -81,7 +81,7 @@ pub fn expected(state: &ClusterState, reservation: &Reservation, slot: &Slot) ->
     let nodes = node_names(state, slot.placement.keys());
     match slot.at {
         Some(at) => {
-            format!("{nodes} and is expected to start within {} s", at.since(reservation.decided).as_secs())
+            format!("{nodes} and is expected to start within {}", span_at_most(at.since(reservation.decided)))
         }
         None => format!("{nodes}; no time limit tells when the workloads there end"),
     }
@@ -98,8 +98,8 @@ pub fn failed(queue: &Queue, reason: FailReason, after: Duration) -> String {
         FailReason::MaxWait => ("Waited", queue.max_wait),
         FailReason::MaxRuntime => ("Ran", queue.max_runtime),
     };
-    let most = most.unwrap_or_default().as_secs();
-    format!("{verb} for {} s; queue {} allows {most} s.", after.as_secs(), queue.name)
+    let most = span(most.unwrap_or_default());
+    format!("{verb} for {}; queue {} allows {most}.", span(after), queue.name)
 }
 
 /// The team or queue of a workload does not exist.

@@ -8,6 +8,7 @@ pub mod class;
 pub mod run_times;
 mod sample;
 pub mod starts;
+mod summary;
 pub mod timeline;
 
 use arrivals::Arrivals;

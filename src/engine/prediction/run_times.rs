@@ -16,14 +16,16 @@
 //! equally exact each time. The limit itself is the late end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::prediction::class::{Class, Classes, Known, pattern};
 use crate::prediction::sample::{Sample, quantile};
+use crate::prediction::summary::OfTeam;
 use crate::state::cluster::ClusterState;
 use crate::state::rules;
 use crate::state::workload::{Phase, WorkloadInfo};
-use crate::types::{ClassLengths, Likeness, Name, RunLengths, Time};
+use crate::types::{Likeness, Name, RunLengths, Time};
 
 /// The smallest number of runs that allows an estimate.
 pub const FEWEST: usize = 4;
@@ -126,7 +128,7 @@ impl Manner {
 #[derive(Clone, Debug, Default)]
 pub struct RunTimes {
     /// By team, what the engine has seen end: the content of the next write.
-    seen: BTreeMap<Name, Classes>,
+    seen: BTreeMap<Name, OfTeam>,
     /// By team, what was last written.
     written: BTreeMap<Name, Classes>,
     /// What people are shown.
@@ -159,8 +161,9 @@ impl RunTimes {
         let team = &info.workload.team;
         if !(rebuilding && self.written.contains_key(team)) {
             // The finest last: it is the one to be kept.
+            let seen = self.seen.entry(team.clone()).or_default().change();
             for class in classes(state, info).into_iter().rev() {
-                self.seen.entry(team.clone()).or_default().add(class, millis(ran), fraction, MOST_OF_TEAM);
+                seen.add(class, millis(ran), fraction, MOST_OF_TEAM);
             }
         }
     }
@@ -207,7 +210,7 @@ impl RunTimes {
     /// The runs of a class that decisions know.
     fn decisive(&self, class: &Class) -> Option<&Known> {
         let written = self.written.get(&class.team);
-        written.or_else(|| self.seen.get(&class.team))?.get(class)
+        written.or_else(|| self.seen.get(&class.team).map(OfTeam::classes))?.get(class)
     }
 
     /// The same for a workload of that manner which has not started.
@@ -217,19 +220,10 @@ impl RunTimes {
         length(manner.limit, Duration::ZERO, told)
     }
 
-    /// What is to be written in the status of each team, the class without runs for longest at the front.
-    pub fn summaries(&self) -> impl Iterator<Item = RunLengths> {
-        self.seen.iter().map(|(team, seen)| {
-            let classes = seen.in_order().map(|(class, known)| ClassLengths {
-                queue: class.queue.clone(),
-                devices: class.devices,
-                runs: known.runs.len(),
-                lengths: known.runs.quantiles(),
-                limited: known.fractions.len(),
-                fractions: known.fractions.quantiles(),
-            });
-            RunLengths { team: team.clone(), classes: classes.collect() }
-        })
+    /// What is to be written in the status of each team, the class without runs for longest at the front. That of a team
+    /// without a new run is the same as before, not an equal one.
+    pub fn summaries(&self) -> impl Iterator<Item = Arc<RunLengths>> {
+        self.seen.iter().map(|(team, seen)| seen.summary(team))
     }
 
     /// Takes note of what was written; with `adopt`, the engine's own summary goes on from there. Returns whether anything
@@ -244,7 +238,7 @@ impl RunTimes {
             classes.set(class, samples, MOST_OF_TEAM);
         }
         if adopt {
-            self.seen.insert(lengths.team.clone(), classes.clone());
+            self.seen.insert(lengths.team.clone(), OfTeam::from(classes.clone()));
         }
         let before = self.written.insert(lengths.team.clone(), classes);
         before.is_none_or(|before| !before.equals(&self.written[&lengths.team]))

@@ -7,7 +7,7 @@ use crate::replay::Run;
 use crate::replay::item::{Item, Place};
 use crate::replay::life::Happening;
 use crate::replay::timers::{Due, Timer};
-use crate::types::{Event, Name, Observed, Pod, PodId, PodsReady, Time, WorkloadId};
+use crate::types::{Event, Name, Observed, Pod, PodId, PodsReady, Time, WorkloadId, span};
 
 impl Run {
     /// After an admission or a change of it: the pods that are not there yet start.
@@ -78,7 +78,7 @@ impl Run {
     fn expire(&mut self, id: &WorkloadId) {
         let Some(item) = self.items.get_mut(id).filter(|item| item.admission().is_some()) else { return };
         let ran = item.ran(self.now);
-        let message = format!("was still running at its deadline, {} s after its start", ran.as_secs());
+        let message = format!("was still running at its deadline, {} after its start", span(ran));
         item.workload.state = Observed::Finished;
         self.show(id);
         self.set_places(id, &[]);
