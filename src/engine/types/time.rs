@@ -40,7 +40,7 @@ pub fn span(duration: Duration) -> String {
 /// The same of a time that is not to be exceeded: it is rounded up to the second of its units.
 #[must_use]
 pub fn span_at_most(duration: Duration) -> String {
-    let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    let whole = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     let second = UNITS.iter().skip_while(|(unit, _)| whole < *unit).nth(1).map_or(1, |(unit, _)| *unit);
     span(Duration::from_secs(whole.div_ceil(second).saturating_mul(second)))
 }
