@@ -77,7 +77,7 @@ fn a_time_limit_is_committed_before_the_start_and_given_back_at_the_end() {
     assert_eq!(
         message(&world, &second),
         "Team a has used 0 of 10 GPU-hours of this month and has committed 10 to time limits; it may use 3 until its time \
-         limit of 10800s. The budget is full again on 1970-02-01, 00:00 UTC."
+         limit of 3h. The budget is full again on 1970-02-01, 00:00 UTC."
     );
     pass(&mut world, HOUR);
     assert!(!runs(&world, &second), "what runs uses what is committed to it");
