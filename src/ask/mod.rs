@@ -43,6 +43,7 @@ use crate::webhook::review::{Request, ReviewResponse, Verdict};
 
 /// The longest time for an answer; below `timeoutSeconds` of the webhook configuration. A what-if result takes seconds.
 const TIMEOUT: Duration = Duration::from_secs(13);
+
 /// The HTTPS route `/ask`.
 pub fn router(state: AskState) -> Router {
     Router::new()
