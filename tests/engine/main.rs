@@ -18,6 +18,7 @@ mod golden;
 mod incremental;
 mod judge;
 mod laws;
+mod ledger;
 mod misplaced;
 mod one_plan;
 mod ops;

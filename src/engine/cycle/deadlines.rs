@@ -1,6 +1,6 @@
 //! When the next cycle is due without an event.
 
-use crate::cycle::{defragment, limits, pods_ready, recall, release, reserve, unreachable};
+use crate::cycle::{defragment, excess, limits, pods_ready, recall, release, reserve, unreachable};
 use crate::scheduler::Scheduler;
 use crate::types::Time;
 
@@ -20,6 +20,7 @@ pub fn next(scheduler: &Scheduler) -> Option<Time> {
         defragment::next(scheduler),
         scheduler.retries.misplaced.next(),
         pods_ready::next(scheduler),
+        excess::next(scheduler),
         release::next(scheduler),
         recall::next(scheduler),
         unreachable::next(scheduler),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::cluster::ClusterState;
 use crate::state::workload::{Phase, WorkloadInfo};
+use crate::types::ids::TeamId;
 use crate::types::{OnMaxWait, Paused, Queue, Time, WorkloadId};
 
 /// The deadlines of all workloads.
@@ -21,6 +22,8 @@ pub struct Deadlines {
     pub recalls: BTreeMap<WorkloadId, Time>,
     /// Since when workloads have had pods on their record that can never run again.
     pub excess: BTreeMap<WorkloadId, Time>,
+    /// Since when teams have had pods that were never admitted while they or a team above exceed a limit.
+    pub over_limit: BTreeMap<TeamId, Time>,
 }
 
 impl Deadlines {
