@@ -261,10 +261,23 @@ fn note(scheduler: &mut Scheduler, effect: Effect) {
     }
 }
 
-/// A change of teams may move paths and queues, so nominated capacity is taken off the quota tree
-/// before and added again afterwards; if paths or queues changed, every workload is requeued.
+/// Records a change of teams. A change of numbers alone, such as an edit of a quota, moves no workload: only what is charged
+/// otherwise then is charged again.
 fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
     scheduler.cursor.external_changes += 1;
+    if scheduler.state.moves_workloads(&event) {
+        return move_workloads(scheduler, event, now);
+    }
+    let effect = scheduler.state.apply(event);
+    for nomination in &mut scheduler.nominations.all {
+        nomination.charge_again(&mut scheduler.state);
+    }
+    note(scheduler, effect);
+}
+
+/// Records a change of teams that may move paths and queues: nominated capacity is taken off the quota tree before and added
+/// again afterwards, and every workload is requeued.
+fn move_workloads(scheduler: &mut Scheduler, event: Event, now: Time) {
     for nomination in &scheduler.nominations.all {
         nomination.nominate(&mut scheduler.state, -1);
     }

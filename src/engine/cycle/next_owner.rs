@@ -56,9 +56,8 @@ fn note_changes(scheduler: &mut Scheduler) {
         candidates.mark_stale(pending.teams());
     } else if !moved.roots.is_empty() {
         let quotas = &scheduler.state.quotas;
-        let below =
-            |team: &TeamId| quotas.team(*team).path.last().is_some_and(|root| moved.roots.contains(root));
-        candidates.mark_stale(pending.teams().filter(below));
+        let below = moved.roots.iter().flat_map(|root| quotas.tree(*root)).copied();
+        candidates.mark_stale(below.filter(|team| pending.has_team(*team)));
     }
 }
 

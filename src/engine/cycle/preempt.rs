@@ -7,7 +7,7 @@ use crate::placement::waiting::{Attempt, may_borrow};
 use crate::placement::{self, Capacity};
 use crate::preemption::{self, Masked, Nominated, Preemptor, SearchInput, SearchResult, Take, Victims};
 use crate::scheduler::Scheduler;
-use crate::scheduler::nominations::{BorrowingPreemptions, Victim};
+use crate::scheduler::nominations::{BorrowingPreemptions, Nomination, Victim};
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
 use crate::types::{Plan, WorkloadId};
@@ -76,16 +76,18 @@ fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
     let nominations = &scheduler.nominations;
-    let nominated: Vec<Nominated> =
-        nominations.all.iter().filter_map(|nomination| nomination.nominated(state)).collect();
+    let nominated: Vec<Nominated<'_>> = nominations.all.iter().map(Nomination::nominated).collect();
     let before = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
     let none = BorrowingPreemptions::default();
     let before = before.unwrap_or(&none);
     let taken = (before.count < MAX_BORROWING_PREEMPTIONS).then_some(&before.victims);
     let preemptor = Preemptor::of(waiting, pool, nodes, taken);
+    let reclaimable = &scheduler.queue.reclaimable;
+    debug_assert!(reclaimable.is_current(state, pool), "the order of teams in a pool is kept up to date");
     let scene = SearchInput {
         cluster: state,
         pending: &scheduler.queue.pending,
+        reclaimable,
         run_times: &scheduler.prediction.run_times,
         nominated: &nominated,
         masked,

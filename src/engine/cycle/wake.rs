@@ -100,20 +100,23 @@ fn note_headroom(scheduler: &mut Scheduler) {
 /// The classes blocked on a quota, fair share or queue of which the usage changed, or on a budget of which more may be left.
 fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> BTreeSet<ClassId> {
     let WaitQueue { order, pending, reclaimable, .. } = &mut scheduler.queue;
-    let mut classes: BTreeSet<ClassId> = BTreeSet::new();
+    let (mut classes, mut roots): (BTreeSet<ClassId>, BTreeSet<TeamId>) = Default::default();
     for team in scheduler.state.quotas.budgets.take_eased() {
         classes.extend(pending.blocked_on_budget(team));
-        order.mark_root_stale(&scheduler.state, Some(scheduler.state.quotas.root_of(team)));
+        roots.insert(scheduler.state.quotas.root_of(team));
     }
-    for (pool, team) in scheduler.state.quotas.take_dirty() {
+    let changed = scheduler.state.quotas.take_dirty();
+    reclaimable.reorder(&scheduler.state, &changed);
+    for (pool, team) in changed {
         let state = &scheduler.state;
         let share = reclaimable.refresh(state, pool, team);
         let path = &state.quotas.team(team).path;
         classes.extend(path.iter().flat_map(|at| pending.blocked_on_quota(pool, *at)));
         classes.extend(path.iter().flat_map(|at| pending.blocked_on_budget(*at)));
         classes.extend(share.into_iter().flat_map(|share| pending.blocked_on_share(pool, share)));
-        order.mark_root_stale(state, path.last().copied());
+        roots.insert(state.quotas.root_of(team));
     }
+    order.mark_roots_stale(&scheduler.state, roots);
     for (team, queue) in scheduler.state.quotas.take_dirty_queues() {
         classes.extend(pending.blocked_on_queue(team, &queue));
     }

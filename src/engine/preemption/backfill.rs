@@ -168,7 +168,9 @@ impl Search<'_> {
         let victims = outcome.parts.iter().filter(|part| part.whole);
         let mut waiting: Vec<(&WorkloadInfo, usize)> =
             victims.map(|part| (self.candidates[part.candidate].info, 1)).collect();
-        let nominated = |info: &WorkloadInfo| self.nominated.iter().any(|other| other.id == info.workload.id);
+        let nominated = |info: &WorkloadInfo| {
+            self.nominated.iter().any(|other| other.index == info.index && *other.id == info.workload.id)
+        };
         let stopping = self.cluster.stopping().filter(|info| info.usage.pool == pool && !nominated(info));
         waiting.extend(stopping.take(MAX_CLASSES).map(|info| (info, 1)));
         waiting.extend(self.waiting_classes().take(MAX_CLASSES));

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::preemption::cache::{ReclaimableTeams, TeamOrder};
 use crate::preemption::search::{Basis, Search};
+use crate::queue::victim_teams::{TeamOrder, VictimTeams};
 use crate::types::ids::TeamId;
 use crate::types::ratio::Ratio;
 
@@ -24,7 +24,7 @@ pub struct Borrower {
 /// The teams with possible victims of one search.
 pub struct Borrowers<'s, 'a> {
     search: &'s Search<'a>,
-    reclaimable: &'s ReclaimableTeams,
+    reclaimable: Option<&'s VictimTeams>,
     /// The root team above the preemptor.
     root: Option<TeamId>,
     /// Whether workloads of other teams than the preemptor's may be evicted.
@@ -35,7 +35,7 @@ pub struct Borrowers<'s, 'a> {
 impl<'s, 'a> Borrowers<'s, 'a> {
     /// The teams with possible victims under the assumptions of a search.
     pub fn of(search: &'s Search<'a>) -> Self {
-        let reclaimable = search.cache.reclaimable_teams(search.cluster, search.preemptor.pool);
+        let reclaimable = search.reclaimable.victims(search.preemptor.pool);
         let root = search.cluster.quotas.team(search.preemptor.team).path.last().copied();
         let known = RefCell::default();
         let mut borrowers = Self { search, reclaimable, root, others: true, known };
@@ -101,15 +101,16 @@ impl<'s, 'a> Borrowers<'s, 'a> {
     /// The teams under roots that are affected.
     fn affected(&self) -> impl Iterator<Item = TeamId> + '_ {
         let Search { moves, assumptions, .. } = self.search;
-        let all = moves.then(|| self.reclaimable.all()).into_iter().flatten();
+        let all = self.reclaimable.filter(|_| *moves).into_iter().flat_map(VictimTeams::all);
         let others = assumptions.hypothetical.keys().copied().filter(|at| self.root != Some(*at));
         let roots = self.root.into_iter().chain(others).filter(move |_| !moves);
-        all.chain(roots.flat_map(|root| self.reclaimable.under(root)))
+        let under = |root| self.reclaimable.into_iter().flat_map(move |teams| teams.under(root));
+        all.chain(roots.flat_map(under))
     }
 
     /// The other teams, in the cached order.
     fn unaffected(&self) -> impl Iterator<Item = TeamOrder> + '_ {
-        let teams = self.reclaimable.beyond_guarantee();
+        let teams = self.reclaimable.into_iter().flat_map(VictimTeams::beyond_guarantee);
         teams.filter(|(_, root)| self.others && !self.is_affected(*root)).map(|(order, _)| order)
     }
 

@@ -2,7 +2,6 @@
 //! actual state only, not on assumptions.
 
 use std::cell::OnceCell;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::queue::class::Demand;
@@ -10,14 +9,12 @@ use crate::queue::pending::Pending;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Hypothetical;
 use crate::types::ids::{PoolId, TeamId};
-use crate::types::ratio::Ratio;
 use crate::types::vector::Vector;
 
 /// The shared results, computed on first use.
 #[derive(Default)]
 pub struct Cache {
     guaranteed_waiting: OnceCell<Vec<WaitingGroup>>,
-    reclaimable_teams: OnceCell<ReclaimableTeams>,
 }
 
 impl Cache {
@@ -40,11 +37,6 @@ impl Cache {
             });
             groups.collect()
         })
-    }
-
-    /// The teams of the pool with reclaimable workloads.
-    pub fn reclaimable_teams(&self, cluster: &ClusterState, pool: PoolId) -> &ReclaimableTeams {
-        self.reclaimable_teams.get_or_init(|| ReclaimableTeams::of(cluster, pool))
     }
 }
 
@@ -112,54 +104,5 @@ impl WaitingGroup {
         let within_guarantee =
             move |team: &&TeamId| cluster.quotas.within_guarantee(pool, **team, &self.total, hypothetical);
         unchanged.flat_map(|(_, teams)| teams).chain(changed.filter(within_guarantee)).copied()
-    }
-}
-
-/// The order in which teams are searched for candidates: the preemptor's own team first, then the largest shares.
-pub type TeamOrder = (bool, Reverse<Ratio>, TeamId);
-
-/// The teams of a pool with reclaimable workloads, without hypothetical changes.
-#[derive(Debug)]
-pub struct ReclaimableTeams {
-    /// All of them as (root team, team), sorted.
-    all: Vec<(TeamId, TeamId)>,
-    /// Those with every level beyond its guarantee, with their root teams, sorted. A preemptor under another root
-    /// may preempt them.
-    beyond_guarantee: Vec<(TeamOrder, TeamId)>,
-}
-
-impl ReclaimableTeams {
-    fn of(cluster: &ClusterState, pool: PoolId) -> Self {
-        let (quotas, unchanged) = (&cluster.quotas, Hypothetical::new());
-        let mut teams = Self { all: Vec::new(), beyond_guarantee: Vec::new() };
-        for team in cluster.totals.reclaimable_teams(pool) {
-            let path = &quotas.team(team).path;
-            let Some(root) = path.last() else { continue };
-            teams.all.push((*root, team));
-            if quotas.any_beyond_guarantee(pool, path.iter().copied(), &unchanged) {
-                let largest = path.iter().map(|at| quotas.level_share(pool, *at, None)).max();
-                let order = (true, Reverse(largest.unwrap_or(Ratio::ZERO)), team);
-                teams.beyond_guarantee.push((order, *root));
-            }
-        }
-        teams.all.sort_unstable();
-        teams.beyond_guarantee.sort_unstable();
-        teams
-    }
-
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = TeamId> {
-        self.all.iter().map(|(_, team)| *team)
-    }
-
-    /// Those under a root team.
-    pub fn under(&self, root: TeamId) -> impl Iterator<Item = TeamId> {
-        let first = self.all.partition_point(|(at, _)| *at < root);
-        self.all[first..].iter().take_while(move |(at, _)| *at == root).map(|(_, team)| *team)
-    }
-
-    /// Those with every level beyond its guarantee, in order, with their root teams.
-    pub fn beyond_guarantee(&self) -> impl Iterator<Item = (TeamOrder, TeamId)> {
-        self.beyond_guarantee.iter().copied()
     }
 }

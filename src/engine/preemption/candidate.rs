@@ -36,7 +36,7 @@ pub struct Candidate<'a> {
     pub under_min_runtime: bool,
     /// The cost of its eviction, see [`crate::state::rules::eviction_cost`].
     pub cost: i128,
-    /// The cost of ending one of its pods.
+    /// The cost of ending one of its pods, if it can lose one without being evicted.
     pub cost_of_one_pod: i128,
     /// See [`Candidate::is_covered`]. Computed on demand, because it depends on all workloads of the team.
     pub covered: OnceCell<bool>,

@@ -73,7 +73,7 @@ impl<'a> Search<'a> {
             started: admission.at,
             under_min_runtime,
             cost: cost(info.usage.staying_pods()),
-            cost_of_one_pod: cost(1),
+            cost_of_one_pod: if info.extra_pods() > 0 { cost(1) } else { 0 },
             covered: OnceCell::new(),
             extra_pods: info.extra_pods(),
         })

@@ -247,6 +247,7 @@ impl Search<'_> {
         let input = SearchInput {
             cluster: self.cluster,
             pending: self.pending,
+            reclaimable: self.reclaimable,
             run_times: self.run_times,
             nominated: self.nominated,
             masked: &[],
@@ -295,7 +296,9 @@ impl Search<'_> {
     /// Whether a sibling of lower priority has a nomination: it will run soon, and can then be preempted.
     fn outranks_a_nomination(&self, info: &WorkloadInfo) -> bool {
         let priority = self.cluster.priority_of(info);
-        self.nominated.iter().any(|sibling| sibling.team == info.team && sibling.priority < priority)
+        let lower = |sibling: &WorkloadInfo| self.cluster.priority_of(sibling) < priority;
+        let mut siblings = self.nominated.iter().filter(|sibling| sibling.team == info.team);
+        siblings.any(|sibling| sibling.info(self.cluster).is_some_and(lower))
     }
 
     /// The strongest effect that any set allows the preemptor of this search.

@@ -7,8 +7,10 @@ use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::prediction::run_times::RunTimes;
 use crate::queue::pending::Pending;
+use crate::queue::reclaimable::Reclaimable;
 use crate::state::cluster::ClusterState;
-use crate::types::ids::{NodeId, PoolId, Priority, TeamId};
+use crate::state::workload::WorkloadInfo;
+use crate::types::ids::{NodeId, PoolId, Priority, TeamId, WorkloadIndex};
 use crate::types::vector::Vector;
 use crate::types::{PodShape, Profile, Time, Topology, WorkloadId};
 
@@ -78,23 +80,33 @@ pub struct SearchInput<'a> {
     pub cluster: &'a ClusterState,
     /// The waiting workloads.
     pub pending: &'a Pending,
+    /// The teams of which workloads may be evicted.
+    pub reclaimable: &'a Reclaimable,
     /// How long runs took.
     pub run_times: &'a RunTimes,
     /// The workloads to which capacity is nominated.
-    pub nominated: &'a [Nominated],
+    pub nominated: &'a [Nominated<'a>],
     /// Reserved capacity that the preemptor must not see.
     pub masked: &'a [Masked],
 }
 
 /// A workload to which capacity is nominated.
-#[derive(Clone, Debug)]
-pub struct Nominated {
+#[derive(Clone, Copy, Debug)]
+pub struct Nominated<'a> {
     /// Its identity.
-    pub id: WorkloadId,
+    pub id: &'a WorkloadId,
+    /// Its index in the state.
+    pub index: WorkloadIndex,
     /// Its team.
     pub team: TeamId,
-    /// Its priority: the priority of its queue, then its own.
-    pub priority: Priority,
+}
+
+impl Nominated<'_> {
+    /// The workload, if it is still known.
+    #[must_use]
+    pub fn info<'c>(&self, cluster: &'c ClusterState) -> Option<&'c WorkloadInfo> {
+        cluster.at(self.index).filter(|info| info.workload.id == *self.id)
+    }
 }
 
 /// Reserved capacity, masked for workloads that have to respect the reservation (law 7).

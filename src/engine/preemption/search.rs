@@ -10,6 +10,7 @@ use crate::preemption::cache::Cache;
 use crate::preemption::candidate::Candidate;
 use crate::preemption::preemptor::{Masked, Nominated, Preemptor, SearchInput};
 use crate::queue::pending::Pending;
+use crate::queue::reclaimable::Reclaimable;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::quotas::Hypothetical;
@@ -70,8 +71,10 @@ pub struct Search<'a> {
     pub pending: &'a Pending,
     /// How long runs took.
     pub run_times: &'a RunTimes,
+    /// The teams of which workloads may be evicted.
+    pub reclaimable: &'a Reclaimable,
     /// The workloads to which capacity is nominated.
-    pub nominated: &'a [Nominated],
+    pub nominated: &'a [Nominated<'a>],
     /// Reserved capacity that the preemptor must not see.
     pub masked: &'a [Masked],
     /// The workload that is to start.
@@ -114,11 +117,12 @@ impl<'a> Search<'a> {
         cache: &'a Cache,
         now: Time,
     ) -> Self {
-        let SearchInput { cluster, pending, run_times, nominated, masked } = input;
+        let SearchInput { cluster, pending, reclaimable, run_times, nominated, masked } = input;
         Self {
             cluster,
             pending,
             run_times,
+            reclaimable,
             nominated,
             masked,
             preemptor,

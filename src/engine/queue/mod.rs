@@ -15,6 +15,7 @@ pub mod rank;
 pub mod reclaimable;
 mod retry;
 mod user_order;
+pub mod victim_teams;
 
 use headroom::Headroom;
 use order::Order;

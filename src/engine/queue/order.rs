@@ -173,13 +173,11 @@ impl Order {
         self.line.set(team, head(state, pending, headroom, team).map(|(position, _)| position));
     }
 
-    /// Marks the teams below a root team as stale, because their shares have changed.
-    pub fn mark_root_stale(&mut self, state: &ClusterState, root: Option<TeamId>) {
-        let quotas = &state.quotas;
-        let below = self.line.positions.keys();
-        let below = below.filter(|team| quotas.team(**team).path.last().copied() == root);
-        self.stale.extend(below);
-        self.moved.roots.extend(root);
+    /// Marks the teams below these root teams as stale, because their shares have changed.
+    pub fn mark_roots_stale(&mut self, state: &ClusterState, roots: BTreeSet<TeamId>) {
+        let below = roots.iter().flat_map(|root| state.quotas.tree(*root)).copied();
+        self.stale.extend(below.filter(|team| self.line.positions.contains_key(team)));
+        self.moved.roots.extend(roots);
     }
 }
 

@@ -227,6 +227,12 @@ impl Pending {
         self.index.keys().copied()
     }
 
+    /// Whether a team has a waiting workload.
+    #[must_use]
+    pub fn has_team(&self, team: TeamId) -> bool {
+        self.index.contains_key(&team)
+    }
+
     /// The teams with a class for which headroom of `now` pods suffices, and headroom of `before` pods did not.
     pub fn teams_waiting_for(
         &self,

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::queue::victim_teams::VictimTeams;
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::{Hypothetical, Protection};
 use crate::types::ids::{PoolId, Priority, TeamId};
@@ -15,6 +16,8 @@ pub struct Reclaimable {
     teams: BTreeMap<(PoolId, TeamId), Team>,
     /// The shares of the teams with reclaimable usage, and of the teams above them.
     shares: BTreeMap<PoolId, BTreeSet<(Ratio, TeamId)>>,
+    /// The teams with reclaimable usage in the order in which they are searched.
+    victims: BTreeMap<PoolId, VictimTeams>,
 }
 
 /// The bounds of one team in one pool.
@@ -42,6 +45,30 @@ impl Reclaimable {
     pub fn largest(&self, pool: PoolId, path: &[TeamId]) -> Option<Ratio> {
         let shares = self.shares.get(&pool)?;
         shares.iter().rev().find(|(_, team)| !path.contains(team)).map(|(share, _)| *share)
+    }
+
+    /// The teams of a pool with reclaimable workloads; `None` if there are none.
+    #[must_use]
+    pub fn victims(&self, pool: PoolId) -> Option<&VictimTeams> {
+        self.victims.get(&pool)
+    }
+
+    /// Whether the order of the teams of a pool is the one that would be found now.
+    #[must_use]
+    pub fn is_current(&self, state: &ClusterState, pool: PoolId) -> bool {
+        let found = VictimTeams::of(state, pool);
+        self.victims(pool).map_or(found == VictimTeams::default(), |known| *known == found)
+    }
+
+    /// Brings the order of the teams up to date after changes of these.
+    pub fn reorder(&mut self, state: &ClusterState, changed: &BTreeSet<(PoolId, TeamId)>) {
+        let mut pools: BTreeMap<PoolId, BTreeSet<TeamId>> = BTreeMap::new();
+        for (pool, team) in changed {
+            pools.entry(*pool).or_default().insert(*team);
+        }
+        for (pool, teams) in pools {
+            self.victims.entry(pool).or_default().refresh(state, pool, &teams);
+        }
     }
 
     /// Updates the bounds of a team. Returns the share up to which preemption may have become possible.
@@ -85,6 +112,7 @@ impl Reclaimable {
             for team in state.teams_holding(pool) {
                 self.refresh(state, pool, team);
             }
+            self.victims.insert(pool, VictimTeams::of(state, pool));
         }
     }
 }

@@ -101,11 +101,23 @@ impl Nomination {
 
     /// Finds again what it is charged to, after a change of guarantees or queues.
     pub fn find_account(&mut self, state: &ClusterState) {
-        let found =
-            self.info(state).map(|info| (!state.preemptible(info), oversize_in(state, info, self.pool)));
-        if let Some((fixed, oversize)) = found {
+        if let Some((fixed, oversize)) = self.account_in(state) {
             (self.fixed, self.oversize) = (fixed, oversize);
         }
+    }
+
+    /// Charges the nominated capacity again if it is charged to something else, after a change of guarantees.
+    pub fn charge_again(&mut self, state: &mut ClusterState) {
+        let found = self.account_in(state).filter(|found| *found != (self.fixed, self.oversize.clone()));
+        if let Some((fixed, oversize)) = found {
+            self.nominate(state, -1);
+            (self.fixed, self.oversize) = (fixed, oversize);
+            self.nominate(state, 1);
+        }
+    }
+
+    fn account_in(&self, state: &ClusterState) -> Option<(bool, Vec<TeamId>)> {
+        self.info(state).map(|info| (!state.preemptible(info), oversize_in(state, info, self.pool)))
     }
 
     /// The workload, if it is still known.
@@ -137,14 +149,10 @@ impl Nomination {
         }
     }
 
-    /// The workload as preemption searches see it; `None` if it is not known any more.
+    /// The workload as preemption searches see it.
     #[must_use]
-    pub fn nominated(&self, state: &ClusterState) -> Option<Nominated> {
-        self.info(state).map(|info| Nominated {
-            id: self.id.clone(),
-            team: self.team,
-            priority: state.priority_of(info),
-        })
+    pub fn nominated(&self) -> Nominated<'_> {
+        Nominated { id: &self.id, index: self.index, team: self.team }
     }
 
     /// The workloads that are evicted, shrunk or moved for it.

@@ -25,12 +25,14 @@ pub const UNOFFERED: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Resources {
     names: Vec<ResourceName>,
+    /// Whether each counts devices.
+    devices: Vec<bool>,
     index: BTreeMap<ResourceName, usize>,
 }
 
 impl Default for Resources {
     fn default() -> Self {
-        let mut resources = Self { names: Vec::new(), index: BTreeMap::new() };
+        let mut resources = Self { names: Vec::new(), devices: Vec::new(), index: BTreeMap::new() };
         for name in ["cpu", "memory", PODS, "(offered by no node)"] {
             resources.intern(&name.into());
         }
@@ -46,6 +48,7 @@ impl Resources {
         }
         let index = self.names.len();
         self.names.push(name.clone());
+        self.devices.push(name.contains('/') && **name != *CURRENCY);
         self.index.insert(name.clone(), index);
         index
     }
@@ -99,7 +102,7 @@ impl Resources {
     /// Whether the resource counts devices such as GPUs: an extended resource, named with a domain.
     #[must_use]
     pub fn is_device(&self, index: usize) -> bool {
-        self.names.get(index).is_some_and(|name| name.contains('/') && **name != *CURRENCY)
+        self.devices.get(index).copied().unwrap_or(false)
     }
 }
 

@@ -81,10 +81,9 @@ fn holders<'a>(
         Level::Queue(..) => state.quotas.pools().map(|(_, pool)| pool).collect(),
         _ => vec![pool],
     };
-    let teams = pools.into_iter().flat_map(|pool| state.teams_holding(pool).map(move |team| (pool, team)));
     let at = level.team();
-    let below = teams.filter(move |(_, team)| state.quotas.team(*team).path.contains(&at));
-    let infos = below.flat_map(|(pool, team)| state.holders(pool, team));
+    let below = move |pool| state.quotas.at_or_below(at).flat_map(move |team| state.holders(pool, team));
+    let infos = pools.into_iter().flat_map(below);
     infos.filter_map(move |info| {
         let held = held_of(state, info, pool, level, resource);
         (held > 0).then_some((info, held))

@@ -9,7 +9,7 @@ use crate::state::sizes::SizedPod;
 use crate::state::totals::Contribution;
 use crate::state::workload::{Phase, Usage, WorkloadInfo, charge_quotas, next_phase, queue_name};
 use crate::types::amount::ResourceList;
-use crate::types::ids::{TeamId, WorkloadIndex};
+use crate::types::ids::{PoolId, TeamId, WorkloadIndex};
 use crate::types::vector::{PODS, Vector};
 use crate::types::{
     DEFAULT_POOL, Event, Name, Observed, PastUsage, PodShape, Size, Team, Time, Unready, Workload, WorkloadId,
@@ -25,6 +25,14 @@ const MOST_POOLS: usize = 256;
 /// Whether so many pods of this need ask for more than can be counted.
 fn is_absurd(need: &Vector, pods: u32) -> bool {
     need.entries().any(|(_, milli)| i128::from(milli) * i128::from(pods) > MOST)
+}
+
+/// Whether a team keeps its parent, its queues and the way in which it orders its users.
+fn keeps_ownership(before: Option<&Team>, after: Option<&Team>) -> bool {
+    before.zip(after).is_some_and(|(before, after)| {
+        (&before.parent, &before.queues, before.fair_users)
+            == (&after.parent, &after.queues, after.fair_users)
+    })
 }
 
 impl ClusterState {
@@ -81,18 +89,25 @@ impl ClusterState {
         }
     }
 
+    /// Whether a change of a team may move paths and queues, so that workloads are charged to other teams or queues.
+    #[must_use]
+    pub fn moves_workloads(&self, event: &Event) -> bool {
+        let known = |name: &Name| self.quotas.find_team(name).and_then(|team| team.team.as_ref());
+        match event {
+            Event::TeamApplied(team) => !keeps_ownership(known(&team.name), Some(team)),
+            Event::TeamRemoved(_) => true,
+            _ => false,
+        }
+    }
+
     fn set_team(&mut self, name: &Name, team: Option<Team>) -> Effect {
         let guarantees = |team: Option<&Team>| -> Vec<(Name, ResourceList)> {
             let quotas = team.into_iter().flat_map(|team| &team.quotas);
             quotas.map(|(pool, quota)| (pool.clone(), quota.guaranteed.clone())).collect()
         };
-        let ownership = |team: Option<&Team>| {
-            team.map(|team| (team.parent.clone(), team.queues.clone(), team.fair_users))
-        };
         let index = self.quotas.intern_team(name);
         let known = self.quotas.team(index).team.as_ref();
-        let before = ownership(known);
-        let unchanged = before.is_some() && before == ownership(team.as_ref());
+        let unchanged = keeps_ownership(known, team.as_ref());
         let budget = |team: Option<&Team>| team.and_then(|team| team.budget);
         let same_budget = budget(known) == budget(team.as_ref());
         let same_guarantees = guarantees(known) == guarantees(team.as_ref());
@@ -134,18 +149,25 @@ impl ClusterState {
         Effect::RequeueAll
     }
 
-    /// Charges the workloads of a team and of the teams below it again: its guarantees decide which of them are larger.
+    /// Charges those workloads of a team and of the teams below it again that its guarantees count otherwise now: they decide
+    /// which workloads are larger.
     fn recharge_below(&mut self, at: TeamId) {
-        let mut ids: Vec<WorkloadId> = Vec::new();
+        let (mut ids, mut usages): (Vec<WorkloadId>, Vec<(PoolId, TeamId)>) = Default::default();
         for (_, pool) in self.quotas.pools() {
-            let below = |team: &TeamId| self.quotas.team(*team).path.contains(&at);
-            for team in self.holders.teams_in(pool).filter(below) {
-                let holders = self.holders.of_team(pool, team).filter_map(|index| self.at(index));
-                ids.extend(holders.map(|info| info.workload.id.clone()));
+            for team in self.quotas.at_or_below(at) {
+                let mut holders = self.holders(pool, team).peekable();
+                if holders.peek().is_some() {
+                    usages.push((pool, team));
+                }
+                let otherwise = holders.filter(|info| self.oversize_of(info) != info.oversize);
+                ids.extend(otherwise.map(|info| info.workload.id.clone()));
             }
         }
         for id in ids {
             self.recharge(&id);
+        }
+        for (pool, team) in usages {
+            self.quotas.mark_dirty(pool, team);
         }
     }
 

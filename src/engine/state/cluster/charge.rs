@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use crate::state::cluster::state::ClusterState;
 use crate::state::rules::oversize_in;
 use crate::state::totals::Contribution;
-use crate::state::workload::{Phase, Usage, charge_nodes, charge_quotas, queue_name, settle_time, usage_of};
+use crate::state::workload::{
+    Phase, Usage, WorkloadInfo, charge_nodes, charge_quotas, queue_name, settle_time, usage_of,
+};
 use crate::types::ids::TeamId;
 use crate::types::{Standing, WorkloadId};
 
@@ -36,8 +38,12 @@ impl ClusterState {
 
     /// The levels that a workload is charged to without counting against their guarantees.
     pub(super) fn oversize_levels(&self, id: &WorkloadId) -> Vec<TeamId> {
-        let holds = self.workloads.get(id).filter(|info| info.usage.pods > 0);
-        holds.map(|info| oversize_in(self, info, info.usage.pool)).unwrap_or_default()
+        self.workloads.get(id).map(|info| self.oversize_of(info)).unwrap_or_default()
+    }
+
+    /// The same of a known workload.
+    pub(super) fn oversize_of(&self, info: &WorkloadInfo) -> Vec<TeamId> {
+        if info.usage.pods > 0 { oversize_in(self, info, info.usage.pool) } else { Vec::new() }
     }
 
     /// Notes that the charge of a workload may have changed.

@@ -54,6 +54,8 @@ pub struct QuotaTree {
     pub(super) reserves: Vec<bool>,
     /// Whether a team has children.
     is_parent: Vec<bool>,
+    /// By uppermost team: the teams with paths that end there, in order.
+    trees: Vec<Vec<TeamId>>,
     /// Usages that changed since the last [`QuotaTree::take_dirty`]; those of the teams above changed as
     /// well.
     dirty: BTreeSet<(PoolId, TeamId)>,
@@ -73,6 +75,7 @@ impl QuotaTree {
         }
         let index = TeamId(self.teams.len());
         self.teams.push(TeamInfo { name: name.clone(), team: None, path: vec![index] });
+        self.trees.push(vec![index]);
         self.team_index.insert(name.clone(), index);
         for quota_usages in &mut self.quota_usages {
             quota_usages.push(QuotaUsage::default());
@@ -119,8 +122,8 @@ impl QuotaTree {
                 };
                 quota_usage.limit = caps(&quota.limit);
                 quota_usage.lendable = caps(&quota.lendable);
-                quota_usage.governed = quota.guaranteed.keys().map(|name| resources.intern(name)).collect();
-                quota_usage.guaranteed = resources.vector(&quota.guaranteed);
+                let governed = caps(&quota.guaranteed);
+                quota_usage.set_guarantee(resources.vector(&quota.guaranteed), governed);
             }
             self.quota_usages[pool][index] = quota_usage;
             self.dirty.insert((pool, index));
@@ -147,6 +150,11 @@ impl QuotaTree {
                 at = *parent;
             }
             self.teams[index].path = path;
+        }
+        self.trees = vec![Vec::new(); self.teams.len()];
+        for index in TeamId::first(self.teams.len()) {
+            let root = self.root_of(index);
+            self.trees[root].push(index);
         }
         self.is_parent = vec![false; self.teams.len()];
         for parent in self.teams.iter().filter_map(|team| team.path.get(1)) {
@@ -252,6 +260,11 @@ impl QuotaTree {
         self.budgets.commit(&self.teams[team].path, amount, times);
     }
 
+    /// Marks a usage as changed: it is judged by other numbers.
+    pub fn mark_dirty(&mut self, pool: PoolId, team: TeamId) {
+        self.dirty.insert((pool, team));
+    }
+
     /// The usages that changed since the last call, without those of the teams above.
     pub fn take_dirty(&mut self) -> BTreeSet<(PoolId, TeamId)> {
         std::mem::take(&mut self.dirty)
@@ -286,10 +299,28 @@ impl QuotaTree {
         &self.teams[team]
     }
 
+    /// The team of that name, if it was ever mentioned.
+    #[must_use]
+    pub fn find_team(&self, name: &Name) -> Option<&TeamInfo> {
+        self.team_index.get(name).map(|index| &self.teams[*index])
+    }
+
     /// The uppermost team on the path of a team.
     #[must_use]
     pub fn root_of(&self, team: TeamId) -> TeamId {
         self.teams[team].path.last().copied().unwrap_or(team)
+    }
+
+    /// The teams with paths that end at an uppermost team, that team included, in order.
+    #[must_use]
+    pub fn tree(&self, root: TeamId) -> &[TeamId] {
+        self.trees.get(root.0).map_or(&[], Vec::as_slice)
+    }
+
+    /// A team and all teams below it, in order.
+    pub fn at_or_below(&self, at: TeamId) -> impl Iterator<Item = TeamId> {
+        let tree = self.tree(self.root_of(at)).iter().copied();
+        tree.filter(move |team| self.teams[*team].path.contains(&at))
     }
 
     /// Every team that is defined, by name.

@@ -1,7 +1,9 @@
 //! The usage of one team in one pool.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
 
 use crate::state::quotas::past::Past;
 use crate::types::ratio::Ratio;
@@ -10,8 +12,8 @@ use crate::types::vector::Vector;
 /// Guarantee, limit and usage of one team in one pool.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaUsage {
-    /// The resources that the guarantee covers.
-    pub(super) governed: BTreeSet<usize>,
+    /// The resources that the guarantee covers, with the guaranteed amount: few, and every decision reads them.
+    pub(super) governed: SmallVec<[(usize, i64); 2]>,
     /// The guarantee.
     pub guaranteed: Vector,
     /// The limit of each limited resource.
@@ -36,6 +38,11 @@ pub struct QuotaUsage {
 }
 
 impl QuotaUsage {
+    /// Sets the guarantee, with the amount of each resource that it covers.
+    pub(super) fn set_guarantee(&mut self, guaranteed: Vector, governed: BTreeMap<usize, i64>) {
+        (self.guaranteed, self.governed) = (guaranteed, governed.into_iter().collect());
+    }
+
     /// The usage once all terminating pods are gone and all preemptors have started.
     #[must_use]
     pub fn settled(&self, index: usize) -> i64 {
@@ -89,12 +96,12 @@ impl QuotaUsage {
 
     /// The resources that the guarantee covers, with the guaranteed amount.
     pub fn governed(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        self.governed.iter().map(|index| (*index, self.guaranteed.get(*index)))
+        self.governed.iter().copied()
     }
 
     /// The resources that its guarantee or its limit lists.
     pub fn listed(&self) -> impl Iterator<Item = usize> + '_ {
-        self.governed.iter().chain(self.limit.keys()).copied()
+        self.governed().map(|(index, _)| index).chain(self.limit.keys().copied())
     }
 
     /// The guarantee of a resource; without a guarantee of its own, the sum of those below it.
@@ -112,7 +119,7 @@ impl QuotaUsage {
     #[must_use]
     pub fn borrowed(&self, index: usize, usage: i64) -> i64 {
         if self.has_guarantee() {
-            if self.governed.contains(&index) {
+            if self.governed().any(|(governed, _)| governed == index) {
                 usage.saturating_sub(self.guaranteed.get(index)).max(0)
             } else {
                 0
