@@ -66,29 +66,35 @@ fn main() -> Result<()> {
     table.load_preset(presets::ASCII_MARKDOWN);
     table.set_header(["question", "SQLite", "PostgreSQL", "rows"]);
     let mut stores = [Store::read(&file)?, Store::read(&location)?];
-    for (name, kind, by) in [
-        ("report teams", ReportKind::Teams, None),
-        ("report teams --by day", ReportKind::Teams, Some(Period::Day)),
-        ("report users --by day", ReportKind::Users, Some(Period::Day)),
-        ("report pools --by day", ReportKind::Pools, Some(Period::Day)),
-        ("report waits --by day", ReportKind::Waits, Some(Period::Day)),
-        ("report evictions --by day", ReportKind::Evictions, Some(Period::Day)),
-    ] {
-        let choice = choice(kind, by)?;
+    let day = Some(Period::Day);
+    let whole = (BEGIN, BEGIN + DAYS * DAY);
+    let week = (BEGIN + DAY + 1_234_567, BEGIN + 8 * DAY + 1_234_567);
+    let all = [
+        ("report teams", choice(ReportKind::Teams, None, whole)?),
+        ("report teams --by day", choice(ReportKind::Teams, day, whole)?),
+        ("report users --by day", choice(ReportKind::Users, day, whole)?),
+        ("report pools --by day", choice(ReportKind::Pools, day, whole)?),
+        ("report waits --by day", choice(ReportKind::Waits, day, whole)?),
+        ("report evictions --by day", choice(ReportKind::Evictions, day, whole)?),
+        ("report evictions, a week from within a half hour", choice(ReportKind::Evictions, None, week)?),
+        ("report teams, a week from within a half hour", choice(ReportKind::Teams, None, week)?),
+        (
+            "report users --by day, one namespace",
+            Choice { namespace: Some("team-7".to_owned()), ..choice(ReportKind::Users, day, whole)? },
+        ),
+    ];
+    for (name, choice) in all {
         let measure =
             |store: &mut Store| measured(arguments.times, || report(store, &choice).map(|rows| rows.len()));
         let [sqlite, postgres] = each(&mut stores, measure)?;
         eprintln!("{name}: {} and {} s", sqlite.0.as_secs_f64(), postgres.0.as_secs_f64());
         table.add_row([name.to_owned(), seconds(sqlite.0), seconds(postgres.0), sqlite.1.to_string()]);
     }
+    let workload = one_of(past)?;
     for (name, filter) in [
         (
             "history of one workload",
-            HistoryFilter {
-                namespace: Some("team-7".to_owned()),
-                name: Some("job-4711".to_owned()),
-                ..HistoryFilter::default()
-            },
+            HistoryFilter { namespace: Some(workload.0), name: Some(workload.1), ..HistoryFilter::default() },
         ),
         (
             "history of a namespace, newest 1,000",
@@ -110,6 +116,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Namespace and name of a workload in the middle of a past.
+fn one_of(past: Past) -> Result<(String, String)> {
+    let head = |fact: Fact| match fact {
+        Fact::Sighting(_, seen) => Some((seen.head.namespace, seen.head.name)),
+        _ => None,
+    };
+    facts(past).filter_map(head).nth(past.runs / 2).context("no runs")
+}
+
 fn each<T>(stores: &mut [Store; 2], measure: impl Fn(&mut Store) -> Result<T>) -> Result<[T; 2]> {
     let [sqlite, postgres] = stores;
     Ok([measure(sqlite)?, measure(postgres)?])
@@ -119,12 +134,12 @@ fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-fn choice(kind: ReportKind, by: Option<Period>) -> Result<Choice> {
+fn choice(kind: ReportKind, by: Option<Period>, (from, to): (i64, i64)) -> Result<Choice> {
     let time = |millis| Timestamp::from_millisecond(millis);
     let filter = ReportFilter {
         kind,
-        from: time(BEGIN)?,
-        to: Some(time(BEGIN + DAYS * DAY)?),
+        from: time(from)?,
+        to: Some(time(to)?),
         by,
         cuts: Vec::new(),
         team: None,

@@ -9,6 +9,8 @@ use jiff::{Span, Timestamp, ToSpan as _, Zoned};
 pub struct When {
     from: Timestamp,
     to: Timestamp,
+    /// Whether it was written as an age.
+    is_age: bool,
 }
 
 /// The forms, for messages.
@@ -24,10 +26,10 @@ impl When {
         let whole = |first: Date, length: Span| {
             let day = |date: Date| date.to_zoned(now.time_zone().clone()).map(|start| start.timestamp());
             let to = first.checked_add(length).and_then(day);
-            Ok(Self { from: day(first).map_err(|_| wrong())?, to: to.map_err(|_| wrong())? })
+            Ok(Self { from: day(first).map_err(|_| wrong())?, to: to.map_err(|_| wrong())?, is_age: false })
         };
         match text {
-            "now" => return Ok(Self { from: now.timestamp(), to: now.timestamp() }),
+            "now" => return Ok(Self { from: now.timestamp(), to: now.timestamp(), is_age: false }),
             "today" => return whole(now.date(), 1.day()),
             "yesterday" => {
                 return whole(now.date().checked_sub(1.day()).map_err(|_| wrong())?, 1.day());
@@ -36,7 +38,7 @@ impl When {
         }
         if let Some(age) = age(text) {
             let at = now.checked_sub(age).map_err(|_| wrong())?.timestamp();
-            return Ok(Self { from: at, to: at });
+            return Ok(Self { from: at, to: at, is_age: true });
         }
         if text.len() == 7
             && let Ok(first) = format!("{text}-01").parse::<Date>()
@@ -55,13 +57,24 @@ impl When {
                 .and_then(|local| Ok::<_, jiff::Error>(local.to_zoned(now.time_zone().clone())?.timestamp())),
         };
         let at = at.map_err(|_| wrong())?;
-        Ok(Self { from: at, to: at })
+        Ok(Self { from: at, to: at, is_age: false })
     }
 
     /// As the beginning of a range.
     #[must_use]
     pub fn beginning(&self) -> Timestamp {
         self.from
+    }
+
+    /// As the beginning of a report: an age counts from the half hour before, from which on there are sums.
+    #[must_use]
+    pub fn beginning_of_report(&self) -> Timestamp {
+        const HALF_HOUR: i64 = 1_800;
+        let second = self.from.as_second();
+        match self.is_age {
+            true => Timestamp::from_second(second - second.rem_euclid(HALF_HOUR)).unwrap_or(self.from),
+            false => self.from,
+        }
     }
 
     /// As the end of a range.
@@ -142,6 +155,18 @@ mod tests {
         for text in ["", "soon", "2026-13", "2026-02-30", "7y", "-1d", "d", "ä"] {
             assert!(When::read(text, &now()).is_err_and(|error| error.contains("expected a day")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_report_of_an_age_begins_with_a_half_hour() {
+        let begins = |text: &str, now: &str| {
+            let now = now.parse::<Timestamp>().expect("a time").to_zoned(berlin());
+            When::read(text, &now).expect(text).beginning_of_report().to_string()
+        };
+        assert_eq!(begins("7d", "2026-11-25T10:44:59.7Z"), "2026-11-18T10:30:00Z");
+        assert_eq!(begins("12h", "2026-11-25T10:30:00Z"), "2026-11-24T22:30:00Z");
+        assert_eq!(begins("2026-11-01T10:44:59Z", "2026-11-25T10:44:59Z"), "2026-11-01T10:44:59Z");
+        assert_eq!(begins("2026-11", "2026-11-25T10:44:59Z"), "2026-10-31T23:00:00Z");
     }
 
     #[test]

@@ -88,6 +88,46 @@ async fn two_replicas_write_the_same_to_one_server_and_it_counts_once() -> Resul
     Ok(())
 }
 
+/// The limits of the server and of Sluice for one statement are for daily work.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_may_take_longer_than_a_statement() -> Result<()> {
+    /// Longer than any limit.
+    const LONG: Duration = Duration::from_secs(33);
+    let server = Postgres::start("upgrade").await?;
+    let location = Location::parse(&server.url()).map_err(anyhow::Error::msg)?;
+    let here = location.clone();
+    tokio::task::spawn_blocking(move || -> Result<()> {
+        let mut store = Store::open(&here)?;
+        store.write(&facts(Past { seed: 3, runs: 50, from: 0, millis: 86_400_000 }).collect::<Vec<_>>())?;
+        for sql in [
+            "DROP INDEX runs_by_namespace",
+            "DROP INDEX runs_by_eviction",
+            "DELETE FROM schema_version WHERE version > 2",
+            "ALTER ROLE sluice SET statement_timeout = '5s'",
+        ] {
+            store.query(sql, &[])?;
+        }
+        Ok(())
+    })
+    .await??;
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await?;
+    let connection = tokio::spawn(connection);
+    client.batch_execute("BEGIN; LOCK TABLE runs IN SHARE UPDATE EXCLUSIVE MODE").await?;
+    let began = Instant::now();
+    // The second waits for the first.
+    let upgrades = [location.clone(), location.clone()]
+        .map(|location| tokio::task::spawn_blocking(move || Store::open(&location).map(|_| began.elapsed())));
+    tokio::time::sleep(LONG).await;
+    client.batch_execute("COMMIT").await?;
+    for upgrade in upgrades {
+        ensure!(upgrade.await?? >= LONG, "it did not wait for the table");
+    }
+    ensure!(tokio::task::spawn_blocking(move || Store::read(&location).is_ok()).await?);
+    drop(client);
+    connection.await??;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_queued_while_the_server_is_down_is_written_once_it_is_back() -> Result<()> {
     let mut server = Postgres::start("outage").await?;

@@ -7,6 +7,7 @@
 //! same watch.
 
 mod figures;
+mod history;
 mod load;
 #[path = "../measures.rs"]
 mod measures;
@@ -50,6 +51,12 @@ struct Arguments {
     /// Only the creates, and what they cost each process.
     #[arg(long, conflicts_with = "write")]
     only_creates: bool,
+    /// Only what the history costs, with these stores in turn.
+    #[arg(long, value_name = "STORES", value_delimiter = ',', conflicts_with = "only_creates")]
+    history: Vec<history::Store>,
+    /// How often each store is measured.
+    #[arg(long, default_value_t = 2, requires = "history")]
+    rounds: usize,
     /// An object to delete first, to see what it costs: validatingadmissionpolicybinding/sluice-team-order.
     #[arg(long, value_name = "KIND/NAME")]
     without: Vec<String>,
@@ -86,6 +93,15 @@ async fn main() -> Result<()> {
     if arguments.only_creates {
         return only_creates(&cluster, &client, arguments.creates).await;
     }
+    if !arguments.history.is_empty() {
+        let sizes = (arguments.jobs, arguments.turnover);
+        let table = history::measure(&cluster, &client, &arguments.history, arguments.rounds, sizes).await?;
+        println!("{table}");
+        if arguments.write {
+            readme::write("bench-cluster-history", &table).map_err(Error::msg)?;
+        }
+        return Ok(());
+    }
     let mut report = Report::default();
 
     say("raw: open and turnover, without Sluice");
@@ -118,7 +134,7 @@ async fn main() -> Result<()> {
     report.writes = writes;
     report.busy_megabytes = resident_megabytes(process)?;
     say("turnover, with Sluice");
-    let turnover = turnover_sluice(&client, arguments.turnover).await?;
+    let turnover = turnover_sluice(&client, "turnover", arguments.turnover).await?;
     sluice.stop().await?;
 
     say("raw: open again, without Sluice");
@@ -321,9 +337,9 @@ async fn turnover_raw(client: &Client, count: usize) -> Result<Vec<Duration>> {
     Ok(turnover.gaps())
 }
 
-async fn turnover_sluice(client: &Client, count: usize) -> Result<Vec<Duration>> {
-    load::create(client, "turnover", &TEAM, count, false, Some(3)).await?;
-    let mut watch = Watch::start(client, "turnover", count).await?;
+async fn turnover_sluice(client: &Client, phase: &str, count: usize) -> Result<Vec<Duration>> {
+    load::create(client, phase, &TEAM, count, false, Some(3)).await?;
+    let mut watch = Watch::start(client, phase, count).await?;
     set_limit(client, SLOTS).await?;
     let mut turnover = Turnover::default();
     while turnover.ended.len() < count {

@@ -92,18 +92,18 @@ impl RunState {
     }
 }
 
-/// What a report sums up.
-#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a report sums up; of users, in a Question those of its namespace.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum ReportKind {
     /// GPU-hours of each team.
     Teams,
-    /// GPU-hours of each user; in a Question those of its namespace.
+    /// GPU-hours of each user.
     Users,
     /// GPU-hours and utilization of each pool.
     Pools,
     /// GPU-hours of each queue.
     Queues,
-    /// Waits of the runs that started, by team and queue.
+    /// Median, 90th percentile and longest wait of the runs that started, by team and queue.
     Waits,
     /// Evictions by rule and team of the preemptor.
     Evictions,

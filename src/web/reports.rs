@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::RawQuery;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use clap::ValueEnum as _;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use maud::{Markup, html};
@@ -30,14 +31,6 @@ const LISTED: usize = 500;
 /// The name of what has no name.
 const UNKNOWN: &str = "not known";
 
-const ABOUT: [(ReportKind, &str); 6] = [
-    (ReportKind::Teams, "teams"),
-    (ReportKind::Users, "users"),
-    (ReportKind::Pools, "pools"),
-    (ReportKind::Queues, "queues"),
-    (ReportKind::Waits, "waits"),
-    (ReportKind::Evictions, "evictions"),
-];
 const BY: [&str; 3] = ["day", "month", "none"];
 
 /// What the address of the page says.
@@ -62,10 +55,7 @@ impl Choice {
         for (key, value) in pairs(query) {
             let value = value.trim().to_owned();
             match key.as_str() {
-                "about" => {
-                    let known = ABOUT.into_iter().find(|(_, name)| *name == value);
-                    choice.kind = known.map_or(choice.kind, |(kind, _)| kind);
-                }
+                "about" => choice.kind = ReportKind::from_str(&value, false).unwrap_or(choice.kind),
                 "by" => choice.by = BY.into_iter().find(|by| *by == value).unwrap_or(choice.by),
                 "from" => choice.from = value,
                 "to" => choice.to = value,
@@ -76,14 +66,11 @@ impl Choice {
         choice
     }
 
-    fn about(&self) -> &'static str {
-        ABOUT.into_iter().find(|(kind, _)| *kind == self.kind).map_or("teams", |(_, name)| name)
-    }
-
     /// The address of the same report as this file.
     fn address(&self, file: &str) -> String {
         let Self { from, to, by, team, .. } = self;
-        let pairs = [("about", self.about()), ("from", from), ("to", to), ("by", by), ("team", team)];
+        let about = name(self.kind);
+        let pairs = [("about", &*about), ("from", from), ("to", to), ("by", by), ("team", team)];
         let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
         let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", escaped(value))).collect();
         format!("{file}?{}", pairs.join("&"))
@@ -93,7 +80,7 @@ impl Choice {
     fn question(&self, now: &Zoned) -> Result<ReportFilter, String> {
         let month = now.strftime("%Y-%m").to_string();
         let text = |text: &str, usual: &str| if text.is_empty() { usual.to_owned() } else { text.to_owned() };
-        let from = When::read(&text(&self.from, &month), now)?.beginning();
+        let from = When::read(&text(&self.from, &month), now)?.beginning_of_report();
         let to = When::read(&text(&self.to, "now"), now)?.end().min(now.timestamp());
         if from >= to {
             return Err("the report would end before it begins".to_owned());
@@ -116,6 +103,11 @@ impl Choice {
             prices: BTreeMap::new(),
         })
     }
+}
+
+/// The name of what a report is about, as on the command line.
+fn name(kind: ReportKind) -> String {
+    kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// The present in whole minutes, so that an answer serves more than one request.
@@ -163,7 +155,7 @@ pub async fn file(context: Context, RawQuery(query): RawQuery) -> Response {
     });
     match text {
         Ok(text) => {
-            let name = format!("attachment; filename=\"sluice-{}.csv\"", choice.about());
+            let name = format!("attachment; filename=\"sluice-{}.csv\"", name(choice.kind));
             ([(CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()), (CONTENT_DISPOSITION, name)], text)
                 .into_response()
         }
@@ -195,7 +187,7 @@ fn form(context: &Context, choice: &Choice) -> Markup {
     html! {
         form.filters action=(context.path("reports")) method="get" role="search" aria-label="Report" {
             label { span { "About" } select name="about" {
-                @for (kind, name) in ABOUT { option value=(name) selected[kind == choice.kind] { (name) } }
+                @for kind in ReportKind::value_variants() { option value=(name(*kind)) selected[*kind == choice.kind] { (name(*kind)) } }
             } }
             label { span { "From" } input name="from" value=(choice.from) size="12" placeholder="2026-11-01" autocomplete="off"; }
             label { span { "To" } input name="to" value=(choice.to) size="12" placeholder="now" autocomplete="off"; }

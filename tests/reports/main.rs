@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use sluice::api::accounts::{HistoryFilter, ReportKind, RunState};
-use sluice::history::query::{Place, Reader, Unread, report, runs};
+use sluice::history::query::{Choice, Place, Reader, Unread, report, runs};
 use sluice::history::record::{Ending, Run};
 use sluice::history::store::{Location, Store};
 use sluice::view::accounts::{GpuTime, HistoryRow, ReportRow};
@@ -21,10 +21,13 @@ use self::world::{
     BEGIN, GPU, HALF, HOUR, KINDS, World, choice, evictions_of, expected, filled, time, used, waits_of, world,
 };
 
+/// The teams and namespaces that reports are about.
+const OF: [(Option<&str>, Option<&str>); 3] = [(None, None), (Some("team-1"), None), (None, Some("ns-2"))];
+
 /// Holds every report of a world against the plain computation.
 fn holds(world: &mut World, from: i64, hours: i64, cuts: &[i64]) {
     for kind in KINDS {
-        for (team, namespace) in [(None, None), (Some("team-1"), None), (None, Some("ns-2"))] {
+        for (team, namespace) in OF {
             let mut choice = choice(kind, from, hours, cuts);
             (choice.team, choice.namespace) = (team.map(str::to_owned), namespace.map(str::to_owned));
             let mut rows = used(&report(&mut world.store, &choice).expect("a report"));
@@ -41,12 +44,19 @@ fn holds(world: &mut World, from: i64, hours: i64, cuts: &[i64]) {
             assert_eq!(rows, expected(world, &choice), "{kind:?} {team:?} {namespace:?}");
         }
     }
-    let waits = choice(ReportKind::Waits, from, hours, cuts);
-    let rows: Vec<ReportRow> = waits_of(world, &waits).into_iter().map(ReportRow::from).collect();
-    assert_eq!(report(&mut world.store, &waits).expect("a report"), rows);
-    let evictions = choice(ReportKind::Evictions, from, hours, cuts);
-    let rows: Vec<ReportRow> = evictions_of(world, &evictions).into_iter().map(ReportRow::from).collect();
-    assert_eq!(report(&mut world.store, &evictions).expect("a report"), rows);
+    for (team, namespace) in OF {
+        let choice = |kind| Choice {
+            team: team.map(str::to_owned),
+            namespace: namespace.map(str::to_owned),
+            ..choice(kind, from, hours, cuts)
+        };
+        let waits = choice(ReportKind::Waits);
+        let rows: Vec<ReportRow> = waits_of(world, &waits).into_iter().map(ReportRow::from).collect();
+        assert_eq!(report(&mut world.store, &waits).expect("a report"), rows, "{team:?} {namespace:?}");
+        let evictions = choice(ReportKind::Evictions);
+        let rows: Vec<ReportRow> = evictions_of(world, &evictions).into_iter().map(ReportRow::from).collect();
+        assert_eq!(report(&mut world.store, &evictions).expect("a report"), rows, "{team:?} {namespace:?}");
+    }
 }
 
 proptest! {

@@ -127,17 +127,26 @@ pub fn sums_hold(location: &Location, seed: u64) {
     assert_eq!(before, sums_of(&mut store));
     sums_are_those_of_the_runs(&mut store);
 
-    for sql in [
-        "DROP TABLE sums_by_queue",
-        "DROP TABLE sums_by_user",
-        "DROP INDEX runs_by_start",
-        "DELETE FROM schema_version WHERE version > 1",
-    ] {
-        store.query(sql, &[]).expect("an older store");
+    for version in [2, 1] {
+        for (_, sql) in LATER.iter().filter(|(since, _)| *since > version) {
+            store.query(sql, &[]).expect("an older store");
+        }
+        store.query("DELETE FROM schema_version WHERE version > ?1", &[version.into()]).expect("older");
+        assert!(Store::read(location).is_err(), "an older schema");
+        drop(store);
+        store = Store::open(location).expect("an upgraded store");
+        assert_eq!(before, sums_of(&mut store));
     }
-    drop(store);
-    assert_eq!(before, sums_of(&mut Store::open(location).expect("an upgraded store")));
 }
+
+/// What later versions of the schema have added.
+const LATER: [(i64, &str); 5] = [
+    (3, "DROP INDEX runs_by_namespace"),
+    (3, "DROP INDEX runs_by_eviction"),
+    (2, "DROP TABLE sums_by_queue"),
+    (2, "DROP TABLE sums_by_user"),
+    (2, "DROP INDEX runs_by_start"),
+];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
@@ -168,5 +177,7 @@ proptest! {
 #[test]
 fn sums_hold_in_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
-    (0..3).for_each(|seed| sums_hold(&Location::File(folder.path().join("history.db")), seed));
+    let own = folder.path().join("the cluster's");
+    std::fs::create_dir(&own).expect("a folder in it");
+    (0..3).for_each(|seed| sums_hold(&Location::File(own.join("history.db")), seed));
 }

@@ -80,6 +80,12 @@ pub fn overlap(from: i64, to: i64, (begin, end): (i64, i64)) -> i64 {
     (to.min(end) - from.max(begin)).max(0)
 }
 
+/// Whether a report is about a run.
+fn is_about(choice: &Choice, run: &Run) -> bool {
+    choice.namespace.as_ref().is_none_or(|own| *own == run.head.namespace)
+        && choice.team.as_ref().is_none_or(|team| *team == run.head.team)
+}
+
 /// The name of the group of a run.
 pub fn group(kind: ReportKind, run: &Run) -> UsageRow {
     let head = &run.head;
@@ -111,12 +117,8 @@ pub fn plus(time: &mut GpuTime, micro: i64) {
 pub fn expected(world: &World, choice: &Choice) -> BTreeMap<(i64, String, String, String, String), UsageRow> {
     let mut rows = BTreeMap::new();
     for period in choice.periods.each() {
-        for run in &world.runs {
+        for run in world.runs.iter().filter(|run| is_about(choice, run)) {
             let head = &run.head;
-            let others = choice.namespace.as_ref().is_some_and(|own| *own != head.namespace);
-            if others || choice.team.as_ref().is_some_and(|team| *team != head.team) {
-                continue;
-            }
             let mut row = UsageRow { from: time(period.0), to: time(period.1), ..group(choice.kind, run) };
             for segment in &run.segments {
                 let used = segment.amounts[DEVICES] * overlap(segment.from, segment.to, period);
@@ -215,7 +217,7 @@ pub fn waits_of(world: &World, choice: &Choice) -> Vec<WaitsRow> {
     let mut rows = Vec::new();
     for period in choice.periods.each() {
         let mut groups: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
-        for run in &world.runs {
+        for run in world.runs.iter().filter(|run| is_about(choice, run)) {
             let admitted = run.key.admitted_at;
             let Some(queued) = run.head.queued_at.filter(|_| (period.0..period.1).contains(&admitted)) else {
                 continue;
@@ -250,8 +252,8 @@ pub fn evictions_of(world: &World, choice: &Choice) -> Vec<EvictionsRow> {
     let mut rows = Vec::new();
     for period in choice.periods.each() {
         let mut groups: BTreeMap<(&str, &str), EvictionsRow> = BTreeMap::new();
-        for end in world.runs.iter().filter_map(|run| run.end.as_ref().map(|end| (run, end))) {
-            let (run, end) = end;
+        for run in world.runs.iter().filter(|run| is_about(choice, run)) {
+            let Some(end) = &run.end else { continue };
             if end.how != Ending::Evicted || !(period.0..period.1).contains(&end.stopped_at.unwrap_or(end.at))
             {
                 continue;

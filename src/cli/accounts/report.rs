@@ -17,36 +17,6 @@ use crate::engine::types::amount::Amount;
 use crate::view::accounts::{EvictionsRow, ReportRow, UsageRow, WaitsRow, csv};
 use crate::view::answers::Kind;
 
-/// What a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum About {
-    /// GPU-hours of each team.
-    Teams,
-    /// GPU-hours of each user.
-    Users,
-    /// GPU-hours and utilization of each pool.
-    Pools,
-    /// GPU-hours of each queue.
-    Queues,
-    /// Median, 90th percentile and longest wait of the runs that started, by team and queue.
-    Waits,
-    /// Evictions by rule and team of the preemptor.
-    Evictions,
-}
-
-impl From<About> for ReportKind {
-    fn from(about: About) -> Self {
-        match about {
-            About::Teams => Self::Teams,
-            About::Users => Self::Users,
-            About::Pools => Self::Pools,
-            About::Queues => Self::Queues,
-            About::Waits => Self::Waits,
-            About::Evictions => Self::Evictions,
-        }
-    }
-}
-
 /// Periods of the local time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
@@ -62,9 +32,9 @@ pub enum By {
 pub struct Options {
     /// What it is about.
     #[arg(value_enum, value_name = "ABOUT")]
-    about: About,
-    /// Its beginning: 2026-11-01, 2026-11, 2026-11-01T10:30, today, yesterday, 7d, 2w, 12h. By default the beginning of
-    /// the month.
+    about: ReportKind,
+    /// Its beginning: 2026-11-01, 2026-11, 2026-11-01T10:30, today, yesterday, 7d, 2w, 12h (from the half hour
+    /// before). By default the beginning of the month.
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
     /// Its end; a day or a month counts as a whole. By default the present.
@@ -107,11 +77,11 @@ pub fn run(options: &ask::Options, report: &Options) -> anyhow::Result<()> {
     }
     let by = report.by;
     match report.about {
-        About::Waits => {
+        ReportKind::Waits => {
             let rows = of(&rows, |row| if let ReportRow::Waits(row) = row { Some(row) } else { None });
             shown(options, &screen, &rows, &chosen(&WAITS, by, |_| true), |row| row.team.clone(), (from, to))
         }
-        About::Evictions => {
+        ReportKind::Evictions => {
             let rows = of(&rows, |row| if let ReportRow::Evictions(row) = row { Some(row) } else { None });
             shown(
                 options,
@@ -127,11 +97,11 @@ pub fn run(options: &ask::Options, report: &Options) -> anyhow::Result<()> {
             let wide = options.print.output == Form::Wide;
             let priced = !report.price.is_empty();
             let columns = chosen(&USAGE, by, |name| match name {
-                "team" => about != About::Pools,
-                "user" => about == About::Users,
-                "queue" => about == About::Queues,
-                "pool" => about == About::Pools,
-                "lent" | "utilization" => matches!(about, About::Teams | About::Pools),
+                "team" => about != ReportKind::Pools,
+                "user" => about == ReportKind::Users,
+                "queue" => about == ReportKind::Queues,
+                "pool" => about == ReportKind::Pools,
+                "lent" | "utilization" => matches!(about, ReportKind::Teams | ReportKind::Pools),
                 "runs" => wide || by.is_none(),
                 "available" => wide,
                 "cost" => priced,
@@ -154,7 +124,7 @@ impl Options {
             When::read(text, &now).map_err(|problem| Invalid(format!("--{flag} {problem}")))
         };
         let month = now.strftime("%Y-%m").to_string();
-        let from = read("from", self.from.as_deref().unwrap_or(&month))?.beginning();
+        let from = read("from", self.from.as_deref().unwrap_or(&month))?.beginning_of_report();
         // What has not passed yet has no history.
         let to = read("to", self.to.as_deref().unwrap_or("now"))?.end().min(screen.now);
         if from >= to {
@@ -174,7 +144,7 @@ impl Options {
         }
         let prices: BTreeMap<String, String> = self.price.iter().cloned().collect();
         Ok(ReportFilter {
-            kind: self.about.into(),
+            kind: self.about,
             from,
             to: Some(to),
             by: None,
@@ -346,7 +316,7 @@ mod tests {
         assert_eq!(period(at("2026-10-31T23:00:00Z"), &screen), Value::text("2026-11-01"));
         assert_eq!(period(at("2026-11-01T07:30:00Z"), &screen), Value::text("2026-11-01 08:30"));
         let options = Options {
-            about: About::Teams,
+            about: ReportKind::Teams,
             from: None,
             to: None,
             by: Some(By::Day),

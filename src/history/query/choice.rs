@@ -41,6 +41,12 @@ impl Where {
         format!("CAST(?{} AS TEXT)", self.values.len())
     }
 
+    /// The place of a parameter that is a time. It has no type of its own, so that SQLite finds it in an index of expressions.
+    pub fn time(&mut self, time: i64) -> String {
+        self.values.push(time.into());
+        format!("?{}", self.values.len())
+    }
+
     /// The text of the conditions.
     pub fn sql(&self) -> String {
         self.conditions.join(" AND ")

@@ -4,6 +4,7 @@
 //! turn, a store that does not answer and a history that is off are sentences.
 
 mod choice;
+mod evictions;
 mod periods;
 mod report;
 mod runs;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::choice::{Choice, Where, count, index};
+use super::evictions::evictions;
 use super::periods::Charge;
 use super::runs::device_time;
 use super::sums::by_period;
@@ -16,7 +17,7 @@ use crate::engine::types::amount::Amount;
 use crate::history::record::DEVICES;
 use crate::history::store::sums::{QUEUED, STOPPED};
 use crate::history::store::{Row, Store, StoreError, Value};
-use crate::view::accounts::{EvictionsRow, GpuTime, ReportRow, UsageRow};
+use crate::view::accounts::{GpuTime, ReportRow, UsageRow};
 
 /// How long a sample counts, in milliseconds.
 const SAMPLE: i64 = 300_000;
@@ -325,64 +326,4 @@ fn add_cost(store: &mut Store, usage: &mut Usage<'_>, resource: &str, price: &st
         row.cost.get_or_insert(0.0);
     }
     Ok(())
-}
-
-/// Evictions in each period by rule and preemptor's team.
-fn evictions(store: &mut Store, choice: &Choice) -> Result<Vec<ReportRow>, StoreError> {
-    let periods = &choice.periods;
-    let (from, to) = (periods.from(), periods.to());
-    let mut chosen = choice.filter();
-    chosen.is("t.namespace", choice.namespace.as_deref());
-    let until = end(store, "runs", "until_at", from)?;
-    chosen.and(format!(
-        "t.ending = 'Evicted' AND {until} >= {from} AND COALESCE(t.stopped_at, t.ended_at) >= {from} \
-         AND COALESCE(t.stopped_at, t.ended_at) < {to}"
-    ));
-    let number = periods.number_of("s");
-    let sql = format!(
-        "SELECT n, reason, for_workload, CAST(COUNT(*) AS BIGINT), CAST(SUM(lost) AS BIGINT) FROM (\
-         SELECT reason, for_workload, lost, {number} AS n FROM (\
-         SELECT t.reason AS reason, t.for_workload AS for_workload, t.lost AS lost, COALESCE(t.stopped_at, t.ended_at) AS s \
-         FROM runs t WHERE {}) x) y GROUP BY n, reason, for_workload",
-        chosen.sql()
-    );
-    let mut teams: BTreeMap<String, String> = BTreeMap::new();
-    let mut rows: BTreeMap<(usize, String, String), EvictionsRow> = BTreeMap::new();
-    for row in store.query(&sql, chosen.values())? {
-        let [number, rule, preemptor, evictions, lost] = &row[..] else { continue };
-        let Some(number) = choice.periods.within(index(number)) else { continue };
-        let namespace = preemptor.text().split_once('/').map_or("", |(namespace, _)| namespace);
-        let team = match teams.get(namespace) {
-            Some(team) => team.clone(),
-            None => {
-                let team = team_of(store, namespace)?;
-                teams.insert(namespace.to_owned(), team.clone());
-                team
-            }
-        };
-        let (from, to) = choice.bounds(number);
-        let key = (number, rule.text().to_owned(), team.clone());
-        let row = rows.entry(key).or_insert_with(|| EvictionsRow {
-            from,
-            to,
-            rule: rule.text().to_owned(),
-            for_team: team,
-            ..EvictionsRow::default()
-        });
-        row.evictions += count(evictions);
-        row.lost_gpu_seconds = row.lost_gpu_seconds.plus(device_time(lost.int().unwrap_or_default()));
-    }
-    Ok(rows.into_values().map(ReportRow::Evictions).collect())
-}
-
-/// The team of a namespace, as its latest run says; the name of no team if there is none.
-fn team_of(store: &mut Store, namespace: &str) -> Result<String, StoreError> {
-    if namespace.is_empty() {
-        return Ok(String::new());
-    }
-    let mut chosen = Where::default();
-    chosen.is("namespace", Some(namespace));
-    let sql = format!("SELECT team FROM runs WHERE {} ORDER BY admitted_at DESC LIMIT 1", chosen.sql());
-    let rows = store.query(&sql, chosen.values())?;
-    Ok(rows.first().and_then(|row| row.first()).map(|team| team.text().to_owned()).unwrap_or_default())
 }

@@ -18,6 +18,9 @@ pub enum StoreError {
 
 /// What a database can do. Parameters are written `?1`, `?2`.
 pub trait Database: Send {
+    /// Begins or ends a time in which statements may take as long and as much disk as they need: an index over tens of millions
+    /// of rows takes minutes. Outside of transactions only.
+    fn unhurried(&mut self, begins: bool) -> Result<(), StoreError>;
     /// Begins a transaction; other writers wait until it ends.
     fn begin(&mut self) -> Result<(), StoreError>;
     /// Carries out statements without parameters.

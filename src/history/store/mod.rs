@@ -9,6 +9,7 @@ mod postgres;
 pub mod schema;
 mod sqlite;
 pub mod sums;
+mod upgrade;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +19,7 @@ use self::database::Database;
 pub use self::database::StoreError;
 pub use self::location::{Location, Server};
 use self::postgres::Postgres;
-use self::schema::{
-    MIGRATIONS, RUNS, SAMPLES, SEGMENTS, SIGHTINGS, SUMS_SINCE, TRANSITIONS, Table, VERSIONS,
-};
+use self::schema::{MIGRATIONS, RUNS, SAMPLES, SEGMENTS, SIGHTINGS, TRANSITIONS, Table};
 use self::sqlite::Sqlite;
 use self::sums::{BY_QUEUE, BY_USER, Rows};
 pub use self::value::{Row, Value};
@@ -29,10 +28,8 @@ use super::record::{Fact, Run, RunKey, Sample, Sighting, Transition};
 
 /// The most rows of one statement.
 const ROWS: usize = 100;
-/// The runs of one statement that makes sums.
-const AT_ONCE: i64 = 100_000;
-/// How often the oldest tenth of a full file goes so that it can be brought up to date.
-const TRIES_WHEN_FULL: usize = 5;
+/// What is deleted in one transaction: this much of the past, in milliseconds.
+const PART: i64 = 24 * 3_600_000;
 /// How long after its end a run takes further sightings.
 const OPEN: Duration = Duration::from_secs(2 * 24 * 3600);
 
@@ -40,22 +37,6 @@ const OPEN: Duration = Duration::from_secs(2 * 24 * 3600);
 pub struct Store(Box<dyn Database>);
 
 impl Store {
-    /// Opens a store to write, and brings its schema up to date.
-    ///
-    /// # Errors
-    /// When it is not reachable, or a newer version of Sluice has written it.
-    pub fn open(location: &Location) -> Result<Self, StoreError> {
-        let mut store = Self::connect(location, false)?;
-        store.0.script(VERSIONS)?;
-        for _ in 0..TRIES_WHEN_FULL {
-            match store.in_transaction(Self::migrate) {
-                Err(StoreError::Full) => store.shorten()?,
-                done => return done.map(|()| store),
-            }
-        }
-        Err(StoreError::Full)
-    }
-
     /// Opens a store to read.
     ///
     /// # Errors
@@ -83,59 +64,6 @@ impl Store {
             self.0.rows("SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM schema_version", &[])?;
         let version = rows.first().and_then(|row| row.first()?.int());
         Ok(version.and_then(|version| usize::try_from(version).ok()).unwrap_or(0))
-    }
-
-    fn migrate(&mut self) -> Result<(), StoreError> {
-        let version = self.version()?;
-        if version > MIGRATIONS.len() {
-            return Err(StoreError::Unavailable(format!(
-                "a newer version of Sluice has written it (schema {version})"
-            )));
-        }
-        for (step, sql) in MIGRATIONS.iter().enumerate().skip(version) {
-            self.0.script(sql)?;
-            let number = i64::try_from(step).unwrap_or(i64::MAX).saturating_add(1);
-            self.0.run("INSERT INTO schema_version (version) VALUES (?1)", &[number.into()])?;
-        }
-        if version < SUMS_SINCE { self.sum_up() } else { Ok(()) }
-    }
-
-    /// Makes the sums again from the runs, as after writing these by other means.
-    ///
-    /// # Errors
-    /// When they cannot be written.
-    pub fn recount(&mut self) -> Result<(), StoreError> {
-        self.in_transaction(Self::sum_up)
-    }
-
-    fn sum_up(&mut self) -> Result<(), StoreError> {
-        for sums in [&BY_QUEUE, &BY_USER] {
-            self.0.run(&format!("DELETE FROM {}", sums.table), &[])?;
-        }
-        let sql = "SELECT COUNT(*), MIN(until_at), MAX(until_at), (SELECT MIN(to_at) FROM segments), \
-                   (SELECT MAX(to_at) FROM segments) FROM runs";
-        let rows = self.0.rows(sql, &[])?;
-        let numbers: Vec<i64> = rows.iter().flatten().skip(1).filter_map(Value::int).collect();
-        let runs = rows.first().and_then(|row| row.first()?.int()).unwrap_or_default();
-        let (Some(first), Some(last)) = (numbers.iter().min(), numbers.iter().max()) else { return Ok(()) };
-        // In parts, so that no statement takes long.
-        let step = (last - first) / (runs / AT_ONCE + 1) + 1;
-        let mut from = *first;
-        while from <= *last {
-            let within =
-                |column: &str| format!("t.{column} >= {from} AND t.{column} < {}", from.saturating_add(step));
-            self.add_up(
-                1,
-                &Rows {
-                    with: String::new(),
-                    segments: Some(format!("segments t WHERE {}", within("to_at"))),
-                    runs: Some(format!("runs t WHERE {}", within("until_at"))),
-                    values: Vec::new(),
-                },
-            )?;
-            from = from.saturating_add(step);
-        }
-        Ok(())
     }
 
     /// Adds rows to the sums, or takes them away.
@@ -286,19 +214,20 @@ impl Store {
         Ok(oldest.saturating_add(tenth.max(1)))
     }
 
-    /// Frees capacity in a file of an older version; its sums are made again afterwards.
-    fn shorten(&mut self) -> Result<(), StoreError> {
-        let last = self.0.rows("SELECT COALESCE(MAX(until_at), 0) FROM runs", &[])?;
-        let last = last.first().and_then(|row| row.first()?.int()).unwrap_or_default();
-        let oldest = self.oldest_tenth(last)?;
-        self.in_transaction(|store| store.delete(oldest, last, false))
-    }
-
     /// Deletes what ended before `oldest`, and the sightings of runs that ended long before `now`.
     ///
     /// # Errors
     /// When it cannot.
     pub fn forget(&mut self, oldest: i64, now: i64) -> Result<(), StoreError> {
+        // A day after the other, so that no statement takes long where months go at once.
+        let sql = "SELECT (SELECT MIN(until_at) FROM runs), (SELECT MIN(to_at) FROM segments), \
+                   (SELECT MIN(at) FROM transitions), (SELECT MIN(at) FROM samples)";
+        let first = self.0.rows(sql, &[])?.iter().flatten().filter_map(Value::int).min();
+        let mut until = first.unwrap_or(oldest).saturating_add(PART);
+        while until < oldest {
+            self.in_transaction(|store| store.delete(until, now, true))?;
+            until = until.saturating_add(PART);
+        }
         self.in_transaction(|store| {
             store.delete(oldest, now, true)?;
             [&BY_QUEUE, &BY_USER].iter().try_for_each(|sums| store.0.run(&sums.prune(), &[]).map(drop))

@@ -20,8 +20,13 @@ use super::value::{Row, Value};
 
 /// The time limit to connect.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The time limit of one statement.
+/// The time limit of one statement, unless it may take as long as it needs.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How long a connection is silent before the server is asked whether it is still there, and the pause between such questions:
+/// a statement without a time limit must end with its server.
+const SILENCE: Duration = Duration::from_secs(15);
+/// The unanswered questions after which a connection is lost.
+const UNANSWERED: u32 = 4;
 /// Prepared statements that are kept.
 const STATEMENTS: usize = 64;
 /// The lock that writers take, so that they write one after the other.
@@ -32,6 +37,7 @@ pub struct Postgres {
     runtime: Runtime,
     client: Client,
     statements: Vec<(String, Statement)>,
+    limit: Option<Duration>,
 }
 
 impl Postgres {
@@ -39,6 +45,7 @@ impl Postgres {
     pub fn connect(server: &Server) -> Result<Self, StoreError> {
         let mut config = server.config.clone();
         config.connect_timeout(CONNECT).application_name("sluice").keepalives(true);
+        config.keepalives_idle(SILENCE).keepalives_interval(SILENCE).keepalives_retries(UNANSWERED);
         config.tcp_user_timeout(DEADLINE);
         if let Some(file) = &server.password_file {
             config.password(password(file)?);
@@ -47,12 +54,12 @@ impl Postgres {
         let runtime = runtime.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         let tls = MakeRustlsConnect::new(tls(server.authorities.as_deref())?);
         let client = runtime.block_on(async {
-            let (client, connection) = limited(CONNECT * 2, config.connect(tls)).await?;
+            let (client, connection) = limited(Some(CONNECT * 2), config.connect(tls)).await?;
             // It ends with the client.
             tokio::spawn(async move { drop(connection.await) });
             Ok::<_, StoreError>(client)
         })?;
-        Ok(Self { runtime, client, statements: Vec::new() })
+        Ok(Self { runtime, client, statements: Vec::new(), limit: Some(DEADLINE) })
     }
 
     fn prepared(&mut self, sql: &str) -> Result<Statement, StoreError> {
@@ -60,7 +67,7 @@ impl Postgres {
             return Ok(statement.clone());
         }
         let dialect = sql.replace('?', "$");
-        let statement = self.runtime.block_on(limited(DEADLINE, self.client.prepare(&dialect)))?;
+        let statement = self.runtime.block_on(limited(self.limit, self.client.prepare(&dialect)))?;
         if self.statements.len() >= STATEMENTS {
             self.statements.clear();
         }
@@ -70,23 +77,32 @@ impl Postgres {
 }
 
 impl Database for Postgres {
+    fn unhurried(&mut self, begins: bool) -> Result<(), StoreError> {
+        self.limit = if begins { None } else { Some(DEADLINE) };
+        // The server may have limits of its own.
+        self.script(match begins {
+            true => "SET statement_timeout = 0; SET lock_timeout = 0",
+            false => "RESET statement_timeout; RESET lock_timeout",
+        })
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
         self.script(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))
     }
 
     fn script(&mut self, sql: &str) -> Result<(), StoreError> {
-        self.runtime.block_on(limited(DEADLINE, self.client.batch_execute(sql)))
+        self.runtime.block_on(limited(self.limit, self.client.batch_execute(sql)))
     }
 
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
         let statement = self.prepared(sql)?;
-        self.runtime.block_on(limited(DEADLINE, self.client.execute(&statement, &borrowed(values))))
+        self.runtime.block_on(limited(self.limit, self.client.execute(&statement, &borrowed(values))))
     }
 
     fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {
         let statement = self.prepared(sql)?;
         let rows =
-            self.runtime.block_on(limited(DEADLINE, self.client.query(&statement, &borrowed(values))))?;
+            self.runtime.block_on(limited(self.limit, self.client.query(&statement, &borrowed(values))))?;
         rows.iter().map(row).collect()
     }
 }
@@ -156,9 +172,10 @@ fn tls(authorities: Option<&Path>) -> Result<ClientConfig, StoreError> {
 }
 
 async fn limited<T>(
-    limit: Duration,
+    limit: Option<Duration>,
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
+    let Some(limit) = limit else { return work.await.map_err(|error| told(&error)) };
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done.map_err(|error| told(&error)),
         Err(_) => Err(StoreError::Unavailable(format!("no answer within {} s", limit.as_secs()))),

@@ -17,7 +17,11 @@ const PAGES: u32 = 1 << 18;
 const STATEMENTS: usize = 64;
 
 /// An open file.
-pub struct Sqlite(Connection);
+pub struct Sqlite {
+    connection: Connection,
+    /// The directory of the file.
+    directory: String,
+}
 
 impl Sqlite {
     /// Opens a file; made if it is not there, unless it is only to be read.
@@ -39,27 +43,42 @@ impl Sqlite {
             connection.execute_batch(&format!("PRAGMA max_page_count = {PAGES};")).map_err(told)?;
         }
         connection.execute_batch("PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY;").map_err(told)?;
-        Ok(Self(connection))
+        let directory =
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = directory.to_string_lossy().into_owned();
+        Ok(Self { connection, directory })
     }
 }
 
 impl Database for Sqlite {
+    fn unhurried(&mut self, begins: bool) -> Result<(), StoreError> {
+        // What a new index sorts would need hundreds of megabytes of memory, and there may be no other directory to write to.
+        let settings = match begins {
+            true => {
+                let directory = self.directory.replace('\'', "''");
+                format!("PRAGMA temp_store_directory = '{directory}'; PRAGMA temp_store = FILE;")
+            }
+            false => "PRAGMA temp_store = MEMORY;".to_owned(),
+        };
+        self.connection.execute_batch(&settings).map_err(told)
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
-        self.0.execute_batch("BEGIN IMMEDIATE").map_err(told)
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(told)
     }
 
     fn script(&mut self, sql: &str) -> Result<(), StoreError> {
-        self.0.execute_batch(sql).map_err(told)
+        self.connection.execute_batch(sql).map_err(told)
     }
 
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
-        let mut statement = self.0.prepare_cached(sql).map_err(told)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(told)?;
         let rows = statement.execute(params_from_iter(values)).map_err(told)?;
         Ok(rows as u64)
     }
 
     fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, StoreError> {
-        let mut statement = self.0.prepare_cached(sql).map_err(told)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(told)?;
         let columns = statement.column_count();
         let mut found = Vec::new();
         let mut rows = statement.query(params_from_iter(values)).map_err(told)?;

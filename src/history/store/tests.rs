@@ -81,6 +81,20 @@ fn room_is_made_from_the_oldest_on() {
 }
 
 #[test]
+fn a_full_file_that_has_sums_is_shortened_with_them() {
+    let (_directory, mut store) = store();
+    let past: Vec<Fact> = facts(Past { seed: 1, runs: 400, from: 0, millis: 864_000_000 }).collect();
+    store.write(&past).expect("written");
+    let started = |store: &mut Store| {
+        let sql = "SELECT CAST(SUM(started) AS BIGINT), (SELECT COUNT(*) FROM runs) FROM sums_by_queue";
+        store.query(sql, &[]).expect("rows")[0].clone()
+    };
+    store.shorten().expect("shortened");
+    let after = started(&mut store);
+    assert!(after[0] == after[1] && after[0].int() < Some(400), "{after:?}");
+}
+
+#[test]
 fn a_location_shows_no_password() {
     let location =
         Location::parse("postgres://sluice:s3cret@db.example:5432/history?sslmode=require").expect("a URL");
