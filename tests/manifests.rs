@@ -19,7 +19,7 @@ const ASK: &str = "questions.mutate.sluice.dev";
 /// The webhook that warns about Teams, which are in no namespace.
 const TEAMS: &str = "teams.validate.sluice.dev";
 /// The webhook that is asked for verdicts at dry-run.
-const VERDICTS: &str = "verdicts.validate.sluice.dev";
+const VERDICTS: [&str; 2] = ["verdicts.validate.sluice.dev", "verdicts.pods.validate.sluice.dev"];
 
 /// All objects of the YAML files under `manifests/` and `policies/`.
 fn objects() -> Vec<(PathBuf, Value)> {
@@ -84,7 +84,7 @@ fn webhooks_and_policies_apply_to_labelled_namespaces_only() {
                 continue;
             }
             let mut selector = webhook["namespaceSelector"].clone();
-            if webhook["name"] == VERDICTS {
+            if VERDICTS.iter().any(|name| webhook["name"] == *name) {
                 let off = selector["matchExpressions"].as_array_mut().and_then(Vec::pop);
                 let expected =
                     serde_json::json!({"key": names::VERDICT, "operator": "NotIn", "values": ["off"]});
@@ -183,7 +183,7 @@ fn webhooks_and_policies_exempt_sluice_itself_and_deletions() {
                 check(&webhook["matchConditions"], updates, &webhook["name"]);
             }
             assert!(!operations.contains(&"DELETE".into()), "{}", webhook["name"]);
-            if webhook["name"] == VERDICTS {
+            if VERDICTS.iter().any(|name| webhook["name"] == *name) {
                 assert_eq!(webhook["failurePolicy"], "Ignore");
                 assert_eq!(webhook["matchConditions"][0]["expression"], "request.?dryRun.orValue(false)");
             }

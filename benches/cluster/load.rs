@@ -200,7 +200,15 @@ impl Drop for Watch {
 pub async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
     for namespace in namespaces {
         let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-        jobs.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+        // The API server ends a request after a minute, also one that has not deleted all of thousands yet.
+        until("the Jobs are deleted", async || {
+            Ok(jobs
+                .delete_collection(&DeleteParams::background(), &ListParams::default())
+                .await
+                .ok()
+                .map(|_| ()))
+        })
+        .await?;
     }
     until("the Jobs and their pods are gone", async || {
         let mut left = 0;

@@ -4,27 +4,52 @@ use std::time::Duration;
 
 use comfy_table::{Table, presets};
 
+use crate::stage::Side;
+
 /// One line of the table.
 pub type Row = [String; 6];
 
+/// The columns of the two sides.
+const COLUMNS: [(Side, usize); 2] = [(Side::Raw, 2), (Side::Sluice, 3)];
 const HEADER: [&str; 6] = ["part", "figure", "raw", "Sluice", "goal", "published by the peer"];
 
 /// The rows of this run.
-#[derive(Debug, Default)]
-pub struct Rows(Vec<Row>);
+#[derive(Debug)]
+pub struct Rows {
+    rows: Vec<Row>,
+    /// The one side that it runs, if it does not run both.
+    only: Option<Side>,
+}
 
 impl Rows {
+    /// No rows yet, of a run of both sides or of one.
+    pub fn of(only: Option<Side>) -> Self {
+        Self { rows: Vec::new(), only }
+    }
+
     /// Adds a row.
     pub fn add(&mut self, part: &str, figure: &str, raw: &str, sluice: &str, goal: &str, peer: &str) {
         crate::stage::say(&format!("{part}: {figure}: raw {raw}, Sluice {sluice}, goal {goal}, peer {peer}"));
-        self.0.push([part, figure, raw, sluice, goal, peer].map(str::to_owned));
+        self.rows.push([part, figure, raw, sluice, goal, peer].map(str::to_owned));
     }
 
-    /// The table of this run, and of the rows of a former table that belong to other parts; in this order of the parts.
+    /// The table of this run, and of the rows of a former table that belong to other parts; in this order of the parts. The
+    /// side that has not run keeps its former figures.
     pub fn table(&self, former: &str, parts: &[&str]) -> String {
+        let former = parse(former);
+        let mut new = self.rows.clone();
+        for row in &mut new {
+            let before = former.iter().find(|before| before[..2] == row[..2]);
+            for (_, column) in COLUMNS.iter().filter(|(side, _)| self.only.is_some_and(|only| only != *side))
+            {
+                if let Some(before) = before {
+                    row[*column].clone_from(&before[*column]);
+                }
+            }
+        }
         let mut rows: Vec<Row> =
-            parse(former).into_iter().filter(|row| !self.0.iter().any(|new| new[0] == row[0])).collect();
-        rows.extend(self.0.iter().cloned());
+            former.into_iter().filter(|row| !new.iter().any(|new| new[0] == row[0])).collect();
+        rows.extend(new);
         rows.sort_by_key(|row| parts.iter().position(|part| *part == row[0]));
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN).set_header(HEADER);
@@ -47,6 +72,11 @@ fn parse(text: &str) -> Vec<Row> {
 pub fn seconds(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 10.0 { format!("{seconds:.2} s") } else { format!("{seconds:.1} s") }
+}
+
+/// A time in seconds, or nothing where it was not measured.
+pub fn seconds_of(time: Option<Duration>) -> String {
+    time.map(seconds).unwrap_or_default()
 }
 
 /// The mean of these times.

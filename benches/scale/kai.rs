@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 
-use crate::figures::{Rows, mean, seconds};
+use crate::figures::{Rows, mean, seconds, seconds_of};
 use crate::jobs::{self, GPU, Shape};
 use crate::load::{self, IN_FLIGHT};
-use crate::stage::{RAW, Running, STEP, Stage, say};
+use crate::stage::{RAW, Running, STEP, Side, Stage, say};
 
 /// Two teams: one has all GPUs guaranteed, the other only borrows.
 fn teams(gpus: usize, limit: usize) -> String {
@@ -41,39 +41,57 @@ metadata: {{name: borrowers, labels: {{sluice.dev/team: borrowers}}}}
 const OWNERS: [&str; 1] = ["owners"];
 const BORROWERS: [&str; 1] = ["borrowers"];
 
-/// All GPUs by Jobs of one.
+/// All GPUs by Jobs of one that wait and start together.
 pub async fn fill(stage: &mut Stage, gpus: usize, rows: &mut Rows) -> Result<()> {
-    stage.without_sluice().await?;
     let client = stage.client.clone();
-    let waiting = Shape { suspend: true, ..Shape::single("raw-fill", &RAW) };
-    waiting.create(&client, gpus).await?;
-    load::quiet().await?;
-    let mut running = Running::watch(&client, waiting.step);
-    let (before, began) = (stage.processors()?, Instant::now());
-    let ((), raw) = tokio::try_join!(waiting.start(&client, gpus), running.reaches(gpus))?;
-    let raw = raw - began;
-    stage.say_processors(&before)?;
-    load::clear(&client, &RAW).await?;
-    let raw_submitted = submitted(stage, "raw-submit", &RAW, gpus).await?;
-    load::clear(&client, &RAW).await?;
-
-    stage.with_sluice(&teams(gpus, 0)).await?;
-    let held = Shape::single("fill", &BORROWERS);
-    held.create(&client, gpus).await?;
-    load::quiet().await?;
-    let mut running = Running::watch(&client, held.step);
-    let (before, began) = (stage.processors()?, Instant::now());
-    stage.with_sluice(&teams(gpus, gpus)).await?;
-    let sluice = running.reaches(gpus).await? - began;
-    stage.say_processors(&before)?;
-    load::clear(&client, &BORROWERS).await?;
-    let sluice_submitted = submitted(stage, "submit", &BORROWERS, gpus).await?;
-    load::clear(&client, &BORROWERS).await?;
-
+    let mut raw = None;
+    if stage.runs(Side::Raw) {
+        stage.without_sluice().await?;
+        let waiting = Shape { suspend: true, ..Shape::single("raw-fill", &RAW) };
+        waiting.create(&client, gpus).await?;
+        load::quiet().await?;
+        let mut running = Running::watch(&client, waiting.step);
+        say("  raw-fill: they start");
+        let (before, began) = (stage.processors()?, Instant::now());
+        let ((), ended) = tokio::try_join!(waiting.start(&client, gpus), running.reaches(gpus))?;
+        raw = Some(ended - began);
+        stage.say_processors(&before)?;
+    }
+    let mut sluice = None;
+    if stage.runs(Side::Sluice) {
+        load::clear(&client, &RAW).await?;
+        stage.with_sluice(&teams(gpus, 0)).await?;
+        let held = Shape::single("fill", &BORROWERS);
+        held.create(&client, gpus).await?;
+        load::quiet().await?;
+        let mut running = Running::watch(&client, held.step);
+        say("  fill: they start");
+        let (before, began) = (stage.processors()?, Instant::now());
+        stage.with_sluice(&teams(gpus, gpus)).await?;
+        sluice = Some(running.reaches(gpus).await? - began);
+        stage.say_processors(&before)?;
+    }
     let figure = format!("{gpus} Jobs of one GPU wait, then all run");
-    rows.add("fill", &figure, &seconds(raw), &seconds(sluice), "< 40 s", "KAI 397.8 s");
+    rows.add("fill", &figure, &seconds_of(raw), &seconds_of(sluice), "< 40 s", "KAI 397.8 s");
+    Ok(())
+}
+
+/// All GPUs by Jobs of one that start while they are created.
+pub async fn stream(stage: &mut Stage, gpus: usize, rows: &mut Rows) -> Result<()> {
+    let mut raw = None;
+    if stage.runs(Side::Raw) {
+        stage.without_sluice().await?;
+        raw = Some(submitted(stage, "raw-stream", &RAW, gpus).await?);
+    }
+    let mut sluice = None;
+    if stage.runs(Side::Sluice) {
+        load::clear(&stage.client, &RAW).await?;
+        stage.with_sluice(&teams(gpus, gpus)).await?;
+        load::quiet().await?;
+        sluice = Some(submitted(stage, "stream", &BORROWERS, gpus).await?);
+    }
     let figure = format!("{gpus} Jobs of one GPU, created and run");
-    rows.add("fill", &figure, &seconds(raw_submitted), &seconds(sluice_submitted), "< 40 s", "KAI 460.5 s");
+    rows.add("stream", &figure, &seconds_of(raw), &seconds_of(sluice), "< 40 s", "KAI 460.5 s");
     Ok(())
 }
 
@@ -110,10 +128,18 @@ async fn returned(stage: &Stage, borrowers: &mut Running, count: usize) -> Resul
 pub async fn reclaim(stage: &mut Stage, gpus: usize, rows: &mut Rows) -> Result<()> {
     const SAMPLES: usize = 10;
     let half = gpus / 2;
-    stage.without_sluice().await?;
     let client = stage.client.clone();
-    let raw = reclaim_raw(stage, gpus, half).await?;
-
+    let figure = format!("{half} GPUs by {half} Jobs of one, created and run");
+    let mut raw = None;
+    if stage.runs(Side::Raw) {
+        stage.without_sluice().await?;
+        raw = Some(reclaim_raw(stage, gpus, half).await?);
+    }
+    if !stage.runs(Side::Sluice) {
+        rows.add("reclaim", &figure, &seconds_of(raw), "", "< 60 s", "");
+        return Ok(());
+    }
+    load::clear(&client, &RAW).await?;
     let mut borrowers = borrowed(stage, gpus, 1).await?;
     let one = Shape::single("one", &OWNERS);
     let mut running = Running::watch(&client, one.step);
@@ -124,16 +150,15 @@ pub async fn reclaim(stage: &mut Stage, gpus: usize, rows: &mut Rows) -> Result<
         each.push(running.reaches(at + 1).await? - began);
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    let figure = format!("one GPU of {gpus} that are lent, mean and longest of {SAMPLES}");
+    let single = format!("one GPU of {gpus} that are lent, mean and longest of {SAMPLES}");
     let longest = each.iter().max().copied().unwrap_or_default();
     let took = format!("{} / {}", seconds(mean(&each)), seconds(longest));
-    rows.add("reclaim", &figure, "", &took, "< 1.5 s", "KAI 13.9 s");
+    rows.add("reclaim", &single, "", &took, "< 1.5 s", "KAI 13.9 s");
     returned(stage, &mut borrowers, gpus).await?;
 
     let took = submitted(stage, "many", &OWNERS, half).await?;
-    let figure = format!("{half} GPUs by {half} Jobs of one, created and run");
-    rows.add("reclaim", &figure, &seconds(raw), &seconds(took), "< 60 s", "");
-    load::clear(&client, &["owners", "borrowers"]).await
+    rows.add("reclaim", &figure, &seconds_of(raw), &seconds(took), "< 60 s", "");
+    Ok(())
 }
 
 /// The same without Sluice: the generator suspends a Job for each that it creates, and kube-scheduler does the rest.
@@ -157,7 +182,6 @@ async fn reclaim_raw(stage: &Stage, gpus: usize, count: usize) -> Result<Duratio
     }
     let took = running.reaches(count).await? - began;
     stage.say_processors(&before)?;
-    load::clear(client, &RAW).await?;
     Ok(took)
 }
 
@@ -167,7 +191,7 @@ pub async fn reclaim_all(stage: &mut Stage, gpus: usize, rows: &mut Rows) -> Res
     let took = submitted(stage, "all", &OWNERS, gpus).await?;
     let figure = format!("{gpus} GPUs by {gpus} Jobs of one, created and run");
     rows.add("reclaim-all", &figure, "", &seconds(took), "", "KAI 694.5 s");
-    load::clear(&stage.client, &["owners", "borrowers"]).await
+    Ok(())
 }
 
 /// Half of all GPUs for one gang, and 50 gangs of ten pods.
@@ -185,7 +209,7 @@ pub async fn reclaim_gangs(stage: &mut Stage, gpus: usize, rows: &mut Rows) -> R
     let took = gangs_run(stage, gangs, count).await?;
     let figure = format!("{count} Jobs of {pods} pods with 5 GPUs");
     rows.add("reclaim-gangs", &figure, "", &seconds(took), "", "KAI 716.9 s");
-    load::clear(&stage.client, &["owners", "borrowers"]).await
+    Ok(())
 }
 
 /// All GPUs for one gang, from Jobs of whole nodes.
@@ -195,7 +219,7 @@ pub async fn reclaim_nodes(stage: &mut Stage, nodes: usize, rows: &mut Rows) -> 
     let took = gangs_run(stage, gang, 1).await?;
     let figure = format!("{} GPUs for one Job of {nodes} pods, from Jobs of whole nodes", nodes * 8);
     rows.add("reclaim-nodes", &figure, "", &seconds(took), "", "KAI 85 s");
-    load::clear(&stage.client, &["owners", "borrowers"]).await
+    Ok(())
 }
 
 /// From the first create until all pods of these Jobs run.
@@ -211,20 +235,26 @@ async fn gangs_run(stage: &Stage, shape: Shape<'_>, count: usize) -> Result<Dura
 /// A gang of 512 pods on an empty cluster, in racks of two nodes where possible and anywhere.
 pub async fn gangs(stage: &mut Stage, rows: &mut Rows) -> Result<()> {
     const PODS: usize = 512;
-    stage.without_sluice().await?;
     let gang = |step, namespaces| Shape { pods: PODS, asks: (GPU, 2), ..Shape::single(step, namespaces) };
-    let raw = gangs_run(stage, gang("raw-gang", &RAW[..1]), 1).await?;
-    load::clear(&stage.client, &RAW).await?;
-    stage.with_sluice(&teams(PODS * 2, 0)).await?;
+    let mut raw = None;
+    if stage.runs(Side::Raw) {
+        stage.without_sluice().await?;
+        load::quiet().await?;
+        raw = Some(gangs_run(stage, gang("raw-gang", &RAW[..1]), 1).await?);
+        load::clear(&stage.client, &RAW).await?;
+    }
     for (step, topology, peer) in
         [("anywhere", None, "KAI 49.4 s"), ("in-racks", Some("bench-rack"), "KAI 48.7 s")]
     {
-        load::quiet().await?;
-        let took = gangs_run(stage, Shape { topology, ..gang(step, &OWNERS) }, 1).await?;
+        let mut sluice = None;
+        if stage.runs(Side::Sluice) {
+            stage.with_sluice(&teams(PODS * 2, 0)).await?;
+            load::clear(&stage.client, &OWNERS).await?;
+            sluice = Some(gangs_run(stage, Shape { topology, ..gang(step, &OWNERS) }, 1).await?);
+        }
         let racks = if topology.is_some() { ", in racks where possible" } else { "" };
         let figure = format!("one Job of {PODS} pods with 2 GPUs{racks}");
-        rows.add("gangs", &figure, &seconds(raw), &seconds(took), "", peer);
-        load::clear(&stage.client, &OWNERS).await?;
+        rows.add("gangs", &figure, &seconds_of(raw), &seconds_of(sluice), "", peer);
     }
     Ok(())
 }
@@ -258,5 +288,5 @@ pub async fn consolidate(stage: &mut Stage, nodes: usize, rows: &mut Rows) -> Re
     rows.add("consolidate", &figure, "", &seconds(took), "", "KAI 455.7 s");
     let figure = "until those that made room run elsewhere";
     rows.add("consolidate", figure, "", &seconds(moved), "", "");
-    load::clear(&client, &["owners", "borrowers"]).await
+    Ok(())
 }

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
-use crate::figures::{Rows, seconds};
+use crate::figures::{Rows, seconds_of};
 use crate::jobs::Shape;
 use crate::load;
-use crate::stage::{RAW, Running, Stage};
+use crate::stage::{RAW, Running, Side, Stage};
 
 const TEAM: &str = "
 apiVersion: sluice.dev/v1alpha1
@@ -36,16 +36,23 @@ pub async fn run(stage: &mut Stage, shape: &str, rows: &mut Rows) -> Result<()> 
         all.create(&stage.client, jobs).await?;
         let took = running.reaches(jobs * pods).await? - began;
         stage.say_processors(&before)?;
-        load::clear(&stage.client, namespaces).await?;
         anyhow::Ok(took)
     };
-    stage.without_sluice().await?;
-    let raw = took(stage, &RAW[..1]).await?;
-    stage.with_sluice(TEAM).await?;
-    load::quiet().await?;
-    let sluice = took(stage, &["shapes"]).await?;
+    let mut raw = None;
+    if stage.runs(Side::Raw) {
+        stage.without_sluice().await?;
+        load::quiet().await?;
+        raw = Some(took(stage, &RAW[..1]).await?);
+    }
+    let mut sluice = None;
+    if stage.runs(Side::Sluice) {
+        load::clear(&stage.client, &RAW).await?;
+        stage.with_sluice(TEAM).await?;
+        load::quiet().await?;
+        sluice = Some(took(stage, &["shapes"]).await?);
+    }
     let figure = format!("{jobs} Jobs of {pods} pods, created and run");
     let peer = if pods == 1 { "Volcano 250 s, 180 s without webhooks" } else { "" };
-    rows.add(shape, &figure, &seconds(raw), &seconds(sluice), "", peer);
+    rows.add(shape, &figure, &seconds_of(raw), &seconds_of(sluice), "", peer);
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -25,9 +26,28 @@ pub const STEP: &str = "bench";
 /// The namespaces without a team.
 pub const RAW: [&str; 2] = ["raw-0", "raw-1"];
 
+/// Whether a load runs without Sluice or with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    /// Without it.
+    Raw,
+    /// With it.
+    Sluice,
+}
+
+/// Failed creates in namespaces without a team, and in all others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Failed {
+    /// Without a team.
+    pub raw: usize,
+    /// The others.
+    pub sluice: usize,
+}
+
 /// A control plane with nodes, and Sluice while it runs.
 pub struct Stage {
     sluice: Option<Sluice>,
+    only: Option<Side>,
     /// The generator's client.
     pub client: Client,
     /// The program that is measured.
@@ -38,7 +58,7 @@ pub struct Stage {
 
 impl Stage {
     /// Starts the control plane with nodes of eight GPUs, without Sluice.
-    pub async fn up(program: &str, nodes: usize) -> Result<Self> {
+    pub async fn up(program: &str, nodes: usize, only: Option<Side>) -> Result<Self> {
         let cluster = Cluster::up("bench-scale").await?;
         let client = cluster.client(User::Raw).await?;
         say(&format!("{nodes} nodes with 8 GPUs each"));
@@ -47,7 +67,23 @@ impl Stage {
         for namespace in RAW {
             load::namespace(&client, namespace, None).await?;
         }
-        Ok(Self { sluice: None, client, program: program.to_owned(), cluster })
+        Ok(Self { sluice: None, only, client, program: program.to_owned(), cluster })
+    }
+
+    /// Whether loads of this side run.
+    pub fn runs(&self, side: Side) -> bool {
+        self.only.is_none_or(|only| only == side)
+    }
+
+    /// Deletes the Jobs of all parts so far.
+    pub async fn clear_all(&self) -> Result<()> {
+        let namespaces =
+            Api::<Namespace>::all(self.client.clone()).list_metadata(&ListParams::default()).await?;
+        let names: Vec<String> = namespaces.items.iter().map(|namespace| namespace.name_any()).collect();
+        let of_parts =
+            |name: &&str| !name.starts_with("kube-") && !["default", "sluice-system"].contains(name);
+        let names: Vec<&str> = names.iter().map(String::as_str).filter(of_parts).collect();
+        load::clear(&self.client, &names).await
     }
 
     /// Starts Sluice, if it does not run, and applies these objects.
@@ -88,17 +124,25 @@ impl Stage {
     }
 
     /// Creates of Jobs and pods that the API server has answered with an error since it started.
-    pub fn failed_creates(&self) -> Result<usize> {
-        let writes = self.cluster.audit().writes()?;
-        let failed = writes.iter().filter(|write| {
-            write.verb == "create" && matches!(write.resource.as_str(), "jobs" | "pods") && !write.succeeded()
-        });
-        // The probe that the webhook answers is refused.
-        Ok(failed.filter(|write| write.namespace != "probe").count())
+    pub fn failed_creates(&self) -> Result<Failed> {
+        let mut failed = Failed::default();
+        for write in self.cluster.audit().writes()? {
+            // The probe that the webhook answers is refused.
+            let counts = write.verb == "create"
+                && matches!(write.resource.as_str(), "jobs" | "pods")
+                && !write.succeeded()
+                && write.namespace != "probe";
+            match RAW.contains(&write.namespace.as_str()) {
+                _ if !counts => {}
+                true => failed.raw += 1,
+                false => failed.sluice += 1,
+            }
+        }
+        Ok(failed)
     }
 }
 
-/// The running pods of a step: counted by a watch that sees a pod twice, when it starts and when it no longer runs.
+/// The pods of a step in a phase. A watch sees a pod when it comes into the phase and when it leaves it.
 pub struct Running {
     seen: watch::Receiver<Seen>,
     step: String,
@@ -112,17 +156,18 @@ struct Seen {
 }
 
 impl Running {
-    /// Starts to watch.
+    /// Starts to watch the pods that run.
     pub fn watch(client: &Client, step: &str) -> Self {
-        Self::in_phase(client, step, "Running")
+        Self::in_phase(client, step, "Running", false)
     }
 
-    /// Starts to watch the pods that have succeeded, instead of those that run.
+    /// Starts to watch the pods that have succeeded, instead of those that run. Those that are deleted afterwards count too:
+    /// the control plane deletes the oldest of very many.
     pub fn succeeded(client: &Client, step: &str) -> Self {
-        Self::in_phase(client, step, "Succeeded")
+        Self::in_phase(client, step, "Succeeded", true)
     }
 
-    fn in_phase(client: &Client, step: &str, phase: &str) -> Self {
+    fn in_phase(client: &Client, step: &str, phase: &str, for_good: bool) -> Self {
         let (sender, seen) = watch::channel(Seen { running: 0, at: Instant::now() });
         let config = watcher::Config::default()
             .labels(&format!("{STEP}={step}"))
@@ -136,6 +181,7 @@ impl Running {
                     Ok(watcher::Event::Apply(pod)) => {
                         running.insert(pod.uid().unwrap_or_default());
                     }
+                    Ok(watcher::Event::Delete(_)) if for_good => continue,
                     Ok(watcher::Event::Delete(pod)) => {
                         running.remove(&pod.uid().unwrap_or_default());
                     }
@@ -143,6 +189,7 @@ impl Running {
                     Ok(watcher::Event::InitApply(pod)) => {
                         listed.insert(pod.uid().unwrap_or_default());
                     }
+                    Ok(watcher::Event::InitDone) if for_good => running.append(&mut listed),
                     Ok(watcher::Event::InitDone) => running = std::mem::take(&mut listed),
                     Err(_) => continue,
                 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use sluice_harness::User;
 
-use crate::figures::{Rows, seconds};
+use crate::figures::{Rows, seconds, seconds_of};
 use crate::jobs::Shape;
 use crate::listing;
 use crate::load;
 use crate::measures::resident_megabytes;
-use crate::stage::{RAW, Running, Stage, say};
+use crate::stage::{RAW, Running, Side, Stage, say};
 
 /// Jobs that start at once.
 const OPENED: usize = 2_000;
@@ -51,19 +51,28 @@ metadata: {{name: opens, labels: {{sluice.dev/team: opens}}}}
 /// Memory, admissions and `sluice queue` while so many wait.
 pub async fn run(stage: &mut Stage, count: usize, rows: &mut Rows) -> Result<()> {
     const PART: &str = "waiting";
-    stage.without_sluice().await?;
+    let few_wait = format!("{OPENED} Jobs of another team start, none waits");
     let client = stage.client.clone();
-    let raw = Shape { suspend: true, ..Shape::single("raw-opens", &RAW) };
-    raw.create(&client, OPENED).await?;
-    load::quiet().await?;
-    let mut running = Running::watch(&client, raw.step);
-    let began = Instant::now();
-    let ((), ended) = tokio::try_join!(raw.start(&client, OPENED), running.reaches(OPENED))?;
-    let raw = ended - began;
+    let mut raw_took = None;
+    if stage.runs(Side::Raw) {
+        stage.without_sluice().await?;
+        let raw = Shape { suspend: true, ..Shape::single("raw-opens", &RAW) };
+        raw.create(&client, OPENED).await?;
+        load::quiet().await?;
+        let mut running = Running::watch(&client, raw.step);
+        let began = Instant::now();
+        let ((), ended) = tokio::try_join!(raw.start(&client, OPENED), running.reaches(OPENED))?;
+        raw_took = Some(ended - began);
+    }
+    if !stage.runs(Side::Sluice) {
+        rows.add(PART, &few_wait, &seconds_of(raw_took), "", "", "");
+        return Ok(());
+    }
     load::clear(&client, &RAW).await?;
 
     stage.with_sluice(&objects(0)).await?;
     let few = opened(stage, "opens-first").await?;
+    load::clear(&client, &["opens"]).await?;
     let names: Vec<String> = (0..TEAMS).map(|team| format!("waits-{team}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (before, processors) = (Instant::now(), stage.processors()?);
@@ -77,10 +86,9 @@ pub async fn run(stage: &mut Stage, count: usize, rows: &mut Rows) -> Result<()>
     let (took, megabytes, lines) =
         listing::queue(&stage.program, &stage.cluster.kubeconfig(User::Admin)).await?;
 
-    let figure = format!("{OPENED} Jobs of another team start, none waits");
-    rows.add(PART, &figure, &seconds(raw), &seconds(few), "", "");
+    rows.add(PART, &few_wait, &seconds_of(raw_took), &seconds(few), "", "");
     let figure = format!("{OPENED} Jobs of another team start, {count} wait");
-    rows.add(PART, &figure, &seconds(raw), &seconds(many), "unchanged", "");
+    rows.add(PART, &figure, "", &seconds(many), "unchanged", "");
     let memory = format!("{idle:.0} / {busy:.0} MB");
     rows.add(PART, &format!("memory while {count} wait, and after that"), "", &memory, "< 500 MB", "");
     rows.add(PART, &format!("`sluice queue -A`, {lines} rows"), "", &seconds(took), "< 1 s", "");
@@ -91,6 +99,7 @@ pub async fn run(stage: &mut Stage, count: usize, rows: &mut Rows) -> Result<()>
 /// From the time at which the limit is lifted until all run.
 async fn opened(stage: &mut Stage, step: &str) -> Result<Duration> {
     let client = stage.client.clone();
+    stage.with_sluice(&objects(0)).await?;
     Shape::single(step, &["opens"]).create(&client, OPENED).await?;
     load::quiet().await?;
     let mut running = Running::watch(&client, step);
@@ -98,7 +107,5 @@ async fn opened(stage: &mut Stage, step: &str) -> Result<Duration> {
     stage.with_sluice(&objects(OPENED)).await?;
     let took = running.reaches(OPENED).await? - began;
     stage.say_processors(&before)?;
-    load::clear(&client, &["opens"]).await?;
-    stage.with_sluice(&objects(0)).await?;
     Ok(took)
 }
