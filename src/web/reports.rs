@@ -210,7 +210,7 @@ fn heading(filter: &ReportFilter, now: &Zoned) -> String {
 }
 
 /// The name under which a row of usage is drawn.
-fn name(row: &UsageRow) -> &str {
+fn series(row: &UsageRow) -> &str {
     let names = [&row.user, &row.queue, &row.pool, &row.team];
     names.into_iter().find(|name| !name.is_empty()).map_or(UNKNOWN, String::as_str)
 }
@@ -226,7 +226,7 @@ fn chart(filter: &ReportFilter, rows: &[ReportRow]) -> Markup {
     }
     let mut sums: BTreeMap<&str, GpuTime> = BTreeMap::new();
     for row in &usage {
-        let sum = sums.entry(name(row)).or_default();
+        let sum = sums.entry(series(row)).or_default();
         *sum = sum.plus(row.used_gpu_seconds);
     }
     let mut largest: Vec<(&str, GpuTime)> = sums.into_iter().collect();
@@ -237,7 +237,7 @@ fn chart(filter: &ReportFilter, rows: &[ReportRow]) -> Markup {
     let begins: Vec<Timestamp> = std::iter::once(filter.from).chain(filter.cuts.iter().copied()).collect();
     let layer = |class: String, label: String, mine: &dyn Fn(&str) -> bool| {
         let value = |begin: &Timestamp| {
-            let period = usage.iter().filter(|row| row.from == *begin && mine(name(row)));
+            let period = usage.iter().filter(|row| row.from == *begin && mine(series(row)));
             period.fold(GpuTime::ZERO, |sum, row| sum.plus(row.used_gpu_seconds)).hours()
         };
         Layer { class, name: label, values: begins.iter().map(value).collect() }

@@ -1,14 +1,14 @@
 //! A cluster whose users try to hold more than the limit of their team, with a ledger of its own: what the pods on the nodes
 //! hold, whatever Sluice believes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use sluice_engine::Engine;
 use sluice_engine::types::amount::{Amount, ResourceList};
 use sluice_engine::types::{
-    Action, Admission, Event, EvictReason, Name, Node, Observed, Pod, PodId, PodOwner, PodShape, Quota,
-    Replacement, ResizeCause, Team, Time, Unadmitted, Workload, WorkloadId,
+    Action, Event, EvictReason, Name, Node, Observed, Pod, PodId, PodOwner, PodShape, Quota, Replacement,
+    ResizeCause, Team, Time, Unadmitted, Workload, WorkloadId,
 };
 
 use super::world::{GPU, gpus, team};

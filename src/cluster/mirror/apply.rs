@@ -59,12 +59,13 @@ impl Mirror {
                     let team = before.as_deref().map(|managed| &managed.workload.team);
                     let id = WorkloadId(uid.clone());
                     let event = changed.then(|| workload_event(&id, team, now)).flatten();
-                    self.dirty_jobs.insert(id);
+                    self.dirty_jobs.insert(id.clone());
                     if leaves {
-                        self.leaving.insert(WorkloadId(uid));
+                        self.leaving.insert(id.clone());
                     } else {
-                        self.leaving.remove(&WorkloadId(uid));
+                        self.leaving.remove(&id);
                     }
+                    self.note_vacant(&id);
                     self.events.extend(event);
                 }
                 Step::Gone(uid, before) => {
@@ -78,7 +79,9 @@ impl Mirror {
                     self.places.thin(&uid, false);
                     self.dirty_jobs.insert(WorkloadId(uid.clone()));
                     self.ready_pods.remove(&WorkloadId(uid.clone()));
-                    self.leaving.remove(&WorkloadId(uid));
+                    let id = WorkloadId(uid);
+                    self.leaving.remove(&id);
+                    self.vacant.remove(&id);
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)
                         && !team.is_empty()
@@ -145,6 +148,7 @@ impl Mirror {
         let owner = holds.and_then(|pod| pod.workload.as_ref());
         let ready = now.is_some_and(|seen| seen.ready);
         self.ready_pods.ready(owner_before.filter(|_| was_ready), owner.filter(|_| ready));
+        let moved = if belonged == belongs { [None, None] } else { [belonged.cloned(), belongs.cloned()] };
         if belonged != belongs {
             if let Some(workload) = belonged
                 && let Some(pods) = self.pods_of.get_mut(workload)
@@ -163,6 +167,16 @@ impl Mirror {
                 Some(pod) => Event::PodApplied(pod.clone()),
                 None => Event::PodRemoved(PodId(uid)),
             });
+        }
+        moved.iter().flatten().for_each(|workload| self.note_vacant(workload));
+    }
+
+    /// Follows whether a workload that is being stopped still has pods.
+    fn note_vacant(&mut self, id: &WorkloadId) {
+        if self.leaving.contains(id) && !self.pods_of.contains_key(id) {
+            self.vacant.insert(id.clone());
+        } else {
+            self.vacant.remove(id);
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Mirror {
     dra: Dra,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
+    /// Those of them without pods.
+    vacant: BTreeSet<WorkloadId>,
     groups: Groups,
     profiles: Profiles,
     replicas: Replicas,

@@ -261,11 +261,10 @@ impl Mirror {
             Observed::Leaving { stopped, since, .. } => *stopped || since.after(SETTLE) <= now,
             _ => false,
         };
-        self.leaving.iter().filter(move |id| {
-            let stopped = self.workload(id).is_some_and(|(managed, _)| {
+        self.vacant.iter().filter(move |id| {
+            self.workload(id).is_some_and(|(managed, _)| {
                 over(&managed.workload.state) && !managed.counts_pods() && !managed.workload.team.is_empty()
-            });
-            stopped && !self.pods_of.contains_key(*id)
+            })
         })
     }
 
