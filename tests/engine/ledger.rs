@@ -1,5 +1,5 @@
-//! A cluster whose users try to hold more than the limit of their team, with a ledger of its own: what the pods on the nodes
-//! hold, whatever Sluice believes.
+//! A cluster in which users try to hold more than the limit of their team, with a ledger of its own: what the pods on the nodes
+//! hold, no matter what Sluice believes.
 
 use std::collections::BTreeMap;
 
