@@ -77,11 +77,11 @@ impl Mirror {
                     self.dra.note(&uid, claimed, None);
                     self.places.put(&uid, None);
                     self.places.thin(&uid, false);
-                    self.dirty_jobs.insert(WorkloadId(uid.clone()));
-                    self.ready_pods.remove(&WorkloadId(uid.clone()));
                     let id = WorkloadId(uid);
+                    self.ready_pods.remove(&id);
                     self.leaving.remove(&id);
                     self.vacant.remove(&id);
+                    self.dirty_jobs.insert(id);
                     let team = before.managed.as_deref().map(|managed| &managed.workload.team);
                     if let (Some(before), Some(team)) = (before.managed.as_deref(), team)
                         && !team.is_empty()
