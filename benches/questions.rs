@@ -75,11 +75,20 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let world = World::up("bench-questions", &arguments.program, 1).await?;
+    let measured = measure(&arguments, &world).await;
+    if measured.is_err() {
+        // It is deleted together with the control plane.
+        world.replicas.iter().for_each(|replica| eprintln!("{}", replica.log_tail()));
+    }
+    measured
+}
+
+async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
     say(&format!("{} nodes with 8 GPUs each, and Jobs on all of them", arguments.nodes));
     world.apply(&setting(arguments.nodes)).await?;
     let client = world.cluster.client(User::Raw).await?;
     fill(&client, "runs", arguments.nodes, |_| (1, 8)).await?;
-    started(&world, arguments.nodes).await?;
+    started(world, arguments.nodes).await?;
     say(&format!("{} Jobs that wait", arguments.waiting));
     fill(&client, "waits", arguments.waiting, |at| (1 + at % 4, 1 + at % 8)).await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -88,7 +97,7 @@ async fn main() -> Result<()> {
 
     say("verdicts, one after the other");
     let mut each = Vec::new();
-    let writes = decisions(&world)?;
+    let writes = decisions(world)?;
     for at in 0..arguments.verdicts {
         let began = Instant::now();
         create(&client, at, &job("asked", at, (1 + at % 4, 1 + at % 8)), true).await?;
@@ -99,7 +108,7 @@ async fn main() -> Result<()> {
     rows.push(["dry-run of a Job, p50 / p99".into(), Quantiles::of(&each).to_string(), "p99 < 1 s".into()]);
     let outcomes = outcomes(&replica.get("/metrics").await?);
     rows.push(["verdicts: answered, busy, late".into(), outcomes, String::new()]);
-    let writes = decisions(&world)? - writes;
+    let writes = decisions(world)? - writes;
     rows.push(["writes to workloads meanwhile".into(), writes.to_string(), "0".into()]);
 
     let question = |name: &str, spec: Value| {

@@ -67,9 +67,7 @@ fn versions(scheduler: &Scheduler) -> Versions {
 
 /// Whether no capacity is nominated or coming free, and every workload that may start was attempted.
 fn is_at_rest(scheduler: &Scheduler) -> bool {
-    scheduler.nominations.all.is_empty()
-        && !scheduler.has_more()
-        && scheduler.state.stopping().next().is_none()
+    scheduler.nominations.is_empty() && !scheduler.has_more() && scheduler.state.stopping().next().is_none()
 }
 
 /// The result of a search for a move.

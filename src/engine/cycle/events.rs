@@ -269,24 +269,18 @@ fn change_teams(scheduler: &mut Scheduler, event: Event, now: Time) {
         return move_workloads(scheduler, event, now);
     }
     let effect = scheduler.state.apply(event);
-    for nomination in &mut scheduler.nominations.all {
-        nomination.charge_again(&mut scheduler.state);
-    }
+    scheduler.nominations.charge_again(&mut scheduler.state);
     note(scheduler, effect);
 }
 
 /// Records a change of teams that may move paths and queues: nominated capacity is taken off the quota tree before and added
 /// again afterwards, and every workload is requeued.
 fn move_workloads(scheduler: &mut Scheduler, event: Event, now: Time) {
-    for nomination in &scheduler.nominations.all {
-        nomination.nominate(&mut scheduler.state, -1);
-    }
+    scheduler.nominations.nominate(&mut scheduler.state, -1);
     let paused: Vec<WorkloadId> = paused(scheduler);
     let effect = scheduler.state.apply(event);
-    for nomination in &mut scheduler.nominations.all {
-        nomination.find_account(&scheduler.state);
-        nomination.nominate(&mut scheduler.state, 1);
-    }
+    scheduler.nominations.find_accounts(&scheduler.state);
+    scheduler.nominations.nominate(&mut scheduler.state, 1);
     note(scheduler, effect);
     if effect == Effect::RequeueAll {
         let quotas = &scheduler.state.quotas;
@@ -317,12 +311,12 @@ fn paused(scheduler: &Scheduler) -> Vec<WorkloadId> {
 
 /// Releases capacity nominated to a workload that does not wait for it any more.
 fn drop_stale_nomination(scheduler: &mut Scheduler, id: &WorkloadId) {
-    let nominations = &mut scheduler.nominations.all;
-    let Some(position) = nominations.iter().position(|nomination| nomination.id == *id) else { return };
+    let Some(nomination) = scheduler.nominations.of(id) else { return };
     let state = &scheduler.state;
-    let stands = |info: &WorkloadInfo| nominations[position].is_for(info) && !state.is_paused(info);
-    if !state.get(id).is_some_and(stands) {
-        let nomination = nominations.remove(position);
+    let stands = |info: &WorkloadInfo| nomination.is_for(info) && !state.is_paused(info);
+    if !state.get(id).is_some_and(stands)
+        && let Some(nomination) = scheduler.nominations.remove(id)
+    {
         nomination.nominate(&mut scheduler.state, -1);
         scheduler.cursor.generation += 1;
     }

@@ -141,5 +141,5 @@ pub fn nominate_for_move(scheduler: &mut Scheduler, id: &WorkloadId, admission: 
     let message = explain::waiting(&scheduler.state, &to, &[]);
     let nomination = Nomination::new(&scheduler.state, &mover, pool, to, Vec::new(), message);
     nomination.nominate(&mut scheduler.state, 1);
-    scheduler.nominations.all.push(nomination);
+    scheduler.nominations.push(nomination);
 }

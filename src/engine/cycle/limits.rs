@@ -30,7 +30,7 @@ pub fn enforce(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 /// Whether a workload's limit is enforced later: after the pause that follows a failed write, or once its nomination
 /// has ended.
 fn is_postponed(scheduler: &Scheduler, id: &WorkloadId) -> bool {
-    scheduler.pauses(id) || scheduler.nominations.all.iter().any(|nomination| nomination.id == *id)
+    scheduler.pauses(id) || scheduler.nominations.contains(id)
 }
 
 /// Fails a workload that reached a limit, or marks it overdue where its queue only wants that.

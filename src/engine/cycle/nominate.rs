@@ -27,7 +27,7 @@ pub fn nominate_for(
     let message = explain::waiting(&scheduler.state, &placement, &names);
     let nomination = Nomination::new(&scheduler.state, waiting, pool, placement, victims, message);
     nomination.nominate(&mut scheduler.state, 1);
-    scheduler.nominations.all.push(nomination);
+    scheduler.nominations.push(nomination);
     scheduler.queue.pending.remove(&waiting.id);
     reserve::release(scheduler, &waiting.id);
 }
@@ -35,15 +35,22 @@ pub fn nominate_for(
 /// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free.
 pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let keeps_to_plan = scheduler.keeps_to_plan(now);
-    for nomination in std::mem::take(&mut scheduler.nominations.all) {
-        match nomination.info(&scheduler.state).map(|info| &info.phase) {
-            Some(Phase::Pending) => {
-                let lasting = progress_one(scheduler, nomination, keeps_to_plan, now, plan);
-                scheduler.nominations.all.extend(lasting);
-            }
+    for place in scheduler.nominations.places() {
+        let Some(nomination) = scheduler.nominations.at(place) else { continue };
+        let pending = match nomination.info(&scheduler.state).map(|info| &info.phase) {
+            Some(Phase::Pending) => true,
             // It moves, and still ends where it runs.
-            Some(Phase::Stopping(_) | Phase::Leaving { .. }) => scheduler.nominations.all.push(nomination),
-            _ => nomination.nominate(&mut scheduler.state, -1),
+            Some(Phase::Stopping(_) | Phase::Leaving { .. }) => continue,
+            _ => false,
+        };
+        if pending && is_on_its_way(&scheduler.state, nomination) {
+            continue;
+        }
+        let Some(nomination) = scheduler.nominations.take(place) else { continue };
+        if !pending {
+            nomination.nominate(&mut scheduler.state, -1);
+        } else if let Some(lasting) = progress_one(scheduler, nomination, keeps_to_plan, now, plan) {
+            scheduler.nominations.put(place, lasting);
         }
     }
 }
@@ -59,9 +66,6 @@ fn progress_one(
     now: Time,
     plan: &mut Plan,
 ) -> Option<Nomination> {
-    if is_on_its_way(&scheduler.state, &nomination) {
-        return Some(nomination);
-    }
     let pool = nomination.pool;
     let waiting = WaitingWorkload::of(&scheduler.state, &nomination.id);
     nomination.nominate(&mut scheduler.state, -1);

@@ -76,7 +76,7 @@ fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
     let Attempt { waiting, pool, nodes, now } = attempt;
     let state = &scheduler.state;
     let nominations = &scheduler.nominations;
-    let nominated: Vec<Nominated<'_>> = nominations.all.iter().map(Nomination::nominated).collect();
+    let nominated: Vec<Nominated<'_>> = nominations.iter().map(Nomination::nominated).collect();
     let before = nominations.borrowing_preemptions(&waiting.id, scheduler.cursor.external_changes);
     let none = BorrowingPreemptions::default();
     let before = before.unwrap_or(&none);

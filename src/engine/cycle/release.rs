@@ -57,7 +57,7 @@ pub fn run(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
 /// Whether another workload could use the room, or pods that were never admitted count beside the record.
 fn is_wanted(scheduler: &Scheduler) -> bool {
     scheduler.queue.pending.firsts().next().is_some()
-        || !scheduler.nominations.all.is_empty()
+        || !scheduler.nominations.is_empty()
         || scheduler.state.growable().next().is_some()
         || scheduler.state.evicted_first().next().is_some()
 }

@@ -51,7 +51,7 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
             && !scheduler.retries.pauses(id)
             && scheduler.retries.gangs.rest(id).is_none()
     });
-    let nominated = scheduler.nominations.all.iter().any(|nomination| nomination.id == *id);
+    let nominated = scheduler.nominations.contains(id);
     let Some(info) = waits.filter(|_| !nominated) else {
         scheduler.queue.pending.remove(id);
         return;

@@ -17,11 +17,11 @@ pub fn run(scheduler: &mut Scheduler, attempt: Attempt<'_>) -> bool {
     if !waiting.within_guarantee(&scheduler.state, pool) {
         return false;
     }
-    let found = scheduler.nominations.all.iter().enumerate().rev().find_map(|(position, nomination)| {
-        in_place_of(&scheduler.state, nomination, attempt).map(|placement| (position, placement))
+    let found = scheduler.nominations.iter().rev().find_map(|nomination| {
+        in_place_of(&scheduler.state, nomination, attempt).map(|placement| (nomination.id.clone(), placement))
     });
-    let Some((position, placement)) = found else { return false };
-    let nomination = scheduler.nominations.all.remove(position);
+    let Some((id, placement)) = found else { return false };
+    let Some(nomination) = scheduler.nominations.remove(&id) else { return false };
     nomination.nominate(&mut scheduler.state, -1);
     scheduler.cursor.generation += 1;
     let broken = Broken::TakenOver(waiting.id.clone());

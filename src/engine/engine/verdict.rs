@@ -122,8 +122,7 @@ fn stopping(info: &WorkloadInfo) -> String {
 /// Why a workload waits.
 fn waits(scheduler: &Scheduler, info: &WorkloadInfo) -> Option<Verdict> {
     let id = &info.workload.id;
-    let nominations = &scheduler.nominations.all;
-    let nomination = nominations.iter().find(|nomination| nomination.id == *id);
+    let nomination = scheduler.nominations.of(id);
     nomination
         .map(|nomination| explain::pending(Reason::WaitingForEviction, nominated(scheduler, nomination)))
         .or_else(|| waits_in_queue(scheduler, id))
@@ -208,7 +207,7 @@ fn waits_in_queue(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
 
 /// Why nothing is decided while a preemption is carried out.
 fn under_way(scheduler: &Scheduler) -> Option<Verdict> {
-    let mut preemptors = scheduler.nominations.all.iter().filter(|nomination| !nomination.victims.is_empty());
+    let mut preemptors = scheduler.nominations.iter().filter(|nomination| !nomination.victims.is_empty());
     let first = preemptors.next().filter(|_| scheduler.keeps_to_plan(scheduler.cursor.planned))?;
     let preemptor = explain::label(&scheduler.state, &first.id);
     let message = format!("Is considered once {preemptor} has started, for which capacity is being cleared.");

@@ -1,11 +1,11 @@
 //! One play of a copy of an engine: forward in time, with runs of a given length.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::prediction::Prediction;
-use crate::prediction::arrivals::ToCome;
+use crate::prediction::arrivals::Submissions;
 use crate::prediction::run_times::{Length, Manner};
 use crate::prediction::timeline;
 use crate::replay::grounds::{Basis, Endless, Ledger, Unbounded};
@@ -123,8 +123,7 @@ pub struct Play {
     displaced: Vec<Victim>,
     /// It was cut short.
     pub cut: bool,
-    /// Submissions to come, the next first.
-    to_come: VecDeque<ToCome>,
+    to_come: Submissions,
     case: Case,
 }
 
@@ -162,7 +161,7 @@ impl Play {
             run.adopt(&id, life);
         }
         let (starts, displaced) = (BTreeMap::new(), Vec::new());
-        let to_come = VecDeque::new();
+        let to_come = Submissions::default();
         Self { run, began: now, waiting, starts, ledger, sizes, displaced, cut: false, to_come, case }
     }
 
@@ -170,7 +169,7 @@ impl Play {
     pub fn with_arrivals(mut self, bounds: Bounds) -> Self {
         if self.case == Case::Late {
             let Prediction { run_times, arrivals, .. } = &self.run.engine().scheduler.prediction;
-            self.to_come = arrivals.to_come(run_times, self.began, bounds.ahead, MOST_TO_COME).into();
+            self.to_come = arrivals.to_come(run_times, self.began, bounds.ahead, MOST_TO_COME);
         }
         self
     }
@@ -216,8 +215,8 @@ impl Play {
             }
         };
         self.run.reach(to, &mut on)?;
-        while self.to_come.front().is_some_and(|next| next.at <= to)
-            && let Some(next) = self.to_come.pop_front()
+        while self.to_come.next_at().is_some_and(|next| next <= to)
+            && let Some(next) = self.to_come.next()
         {
             let run = Some(self.case.of(next.length, 0));
             self.run.submit(next.workload, Life { run, ..Life::default() });
@@ -237,7 +236,7 @@ impl Play {
         let mut steps = 0;
         while only.map_or(!self.waiting.is_empty(), |id| self.waiting.contains_key(id)) {
             let Some(next) = self.run.next() else { return };
-            let next = self.to_come.front().map_or(next, |to_come| to_come.at.min(next));
+            let next = self.to_come.next_at().map_or(next, |to_come| to_come.min(next));
             let in_bounds =
                 steps < bounds.steps && self.starts.len() < bounds.starts && next <= now.after(bounds.ahead);
             // Decisions without a fixed point say nothing about starts.

@@ -100,14 +100,14 @@ impl Nomination {
     }
 
     /// Finds again what it is charged to, after a change of guarantees or queues.
-    pub fn find_account(&mut self, state: &ClusterState) {
+    fn find_account(&mut self, state: &ClusterState) {
         if let Some((fixed, oversize)) = self.account_in(state) {
             (self.fixed, self.oversize) = (fixed, oversize);
         }
     }
 
     /// Charges the nominated capacity again if it is charged to something else, after a change of guarantees.
-    pub fn charge_again(&mut self, state: &mut ClusterState) {
+    fn charge_again(&mut self, state: &mut ClusterState) {
         let found = self.account_in(state).filter(|found| *found != (self.fixed, self.oversize.clone()));
         if let Some((fixed, oversize)) = found {
             self.nominate(state, -1);
@@ -179,7 +179,13 @@ impl Nomination {
 #[derive(Clone, Debug, Default)]
 pub struct Nominations {
     /// In the order in which they were made.
-    pub all: Vec<Nomination>,
+    made: BTreeMap<u64, Nomination>,
+    /// The place of each workload's nomination in that order.
+    places: BTreeMap<WorkloadId, u64>,
+    /// The number of nominations with victims.
+    preemptors: usize,
+    /// The place of the next nomination.
+    next: u64,
     /// The preemptions that each borrowing workload has caused.
     pub borrowing: BTreeMap<WorkloadId, BorrowingPreemptions>,
     /// When the plan of the preemptions under way was complete.
@@ -230,10 +236,88 @@ impl PlanComplete {
 }
 
 impl Nominations {
+    /// All of them, in the order in which they were made.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Nomination> {
+        self.made.values()
+    }
+
+    /// The nomination of a workload.
+    #[must_use]
+    pub fn of(&self, id: &WorkloadId) -> Option<&Nomination> {
+        self.made.get(self.places.get(id)?)
+    }
+
+    /// Whether capacity is nominated to a workload.
+    #[must_use]
+    pub fn contains(&self, id: &WorkloadId) -> bool {
+        self.places.contains_key(id)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.made.is_empty()
+    }
+
+    /// Adds the nomination of a workload that has none, after all others.
+    pub fn push(&mut self, nomination: Nomination) {
+        let place = self.next;
+        self.next += 1;
+        self.put(place, nomination);
+    }
+
+    /// Takes the nomination of a workload out; what it charges stays charged.
+    pub fn remove(&mut self, id: &WorkloadId) -> Option<Nomination> {
+        self.take(*self.places.get(id)?)
+    }
+
+    /// The places in the order, for a walk during which nominations end.
+    #[must_use]
+    pub fn places(&self) -> Vec<u64> {
+        self.made.keys().copied().collect()
+    }
+
+    /// The nomination at a place.
+    #[must_use]
+    pub fn at(&self, place: u64) -> Option<&Nomination> {
+        self.made.get(&place)
+    }
+
+    /// Takes the nomination at a place out; what it charges stays charged.
+    pub fn take(&mut self, place: u64) -> Option<Nomination> {
+        let nomination = self.made.remove(&place)?;
+        self.places.remove(&nomination.id);
+        self.preemptors -= usize::from(!nomination.victims.is_empty());
+        Some(nomination)
+    }
+
+    /// Puts a nomination at the place from which it was taken.
+    pub fn put(&mut self, place: u64, nomination: Nomination) {
+        self.preemptors += usize::from(!nomination.victims.is_empty());
+        let before = self.places.insert(nomination.id.clone(), place);
+        debug_assert!(before.is_none(), "a workload has one nomination");
+        self.made.insert(place, nomination);
+    }
+
+    /// Finds again what each is charged to, after a change of guarantees or queues.
+    pub fn find_accounts(&mut self, state: &ClusterState) {
+        self.made.values_mut().for_each(|nomination| nomination.find_account(state));
+    }
+
+    /// Charges each again that is charged to something else, after a change of guarantees.
+    pub fn charge_again(&mut self, state: &mut ClusterState) {
+        self.made.values_mut().for_each(|nomination| nomination.charge_again(state));
+    }
+
+    /// Charges all of them `times` times; -1 releases them.
+    pub fn nominate(&self, state: &mut ClusterState, times: i64) {
+        self.made.values().for_each(|nomination| nomination.nominate(state, times));
+    }
+
     /// Whether a preemptor waits for its victims.
     #[must_use]
     pub fn preempts(&self) -> bool {
-        self.all.iter().any(|nomination| !nomination.victims.is_empty())
+        self.preemptors > 0
     }
 
     /// The preemptions that a borrowing workload has caused since the last external change.
