@@ -8,6 +8,7 @@ mod cases;
 mod constraints;
 mod currency;
 mod defragment;
+mod devices;
 mod echoes;
 mod elastic;
 mod eviction_cost;
