@@ -70,10 +70,11 @@ cluster: need ## build the local control plane of both versions of Kubernetes (a
 	tests/cluster/build.sh 1.34
 	@tests/cluster/helm.sh >/dev/null
 
-# Each test has a control plane of its own and mostly waits for it, so two run at a time.
+# Each test has a control plane of its own and mostly waits for it, so two run at a time. The test of the harness is built with
+# the features of the workspace: with those of its package alone most crates would be built once more.
 e2e: cluster ## run the tests on a real control plane, two at a time
 	cargo test --test api_server --test e2e --test history --test monitoring --test reports -- --test-threads=2
-	cargo test --package sluice-harness --test '*' -- --test-threads=1
+	cargo test --workspace --test play -- --test-threads=1
 
 web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check
 	tests/harness/need.sh chromium
