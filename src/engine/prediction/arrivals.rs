@@ -54,7 +54,7 @@ impl Arrivals {
     /// The submissions of the time from `now`, the next first: those of the last day again, and again each further day until
     /// `ahead`. Of each day only the `most` that ask for the most devices for the longest.
     ///
-    /// They are made one by one, because the most of them lie beyond the end of a forecast.
+    /// They are made one by one, because most of them lie beyond the end of a forecast.
     #[must_use]
     pub fn to_come(&self, run_times: &RunTimes, now: Time, ahead: Duration, most: usize) -> Submissions {
         // Where a day has more submissions than are kept, those that are kept span less.
