@@ -1,15 +1,22 @@
 //! Asks Sluice by Questions, as a user of the API server: each is created as a dry-run, and comes back with its answer.
 
+use std::io::Read as _;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderValue, Request};
+use flate2::read::GzDecoder;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use kube::Client;
 use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::names;
-use crate::api::question::{API_VERSION, CLUSTER_KIND, KIND, QuestionSpec};
+use crate::api::question::{API_VERSION, CLUSTER_KIND, Encoding, KIND, QuestionSpec};
 
 /// How often a question is asked while no replica answers, as while one takes over.
 const ATTEMPTS: u32 = 5;
@@ -46,6 +53,52 @@ pub enum Unanswered {
     Unreachable(kube::Error),
 }
 
+/// The most bytes of the rows of an answer.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// An answer to a question.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Answer {
+    /// The version of all rows of the answer.
+    pub version: Option<String>,
+    /// When it was given, by the clock of Sluice.
+    pub at: Option<Timestamp>,
+    /// The number of all rows of the answer.
+    pub total: Option<usize>,
+    /// Where the next page begins.
+    pub cursor: Option<String>,
+    /// Whether the rows are still those of the version that the question named.
+    pub unchanged: bool,
+    rows: Option<Box<RawValue>>,
+    gzip: Option<ByteString>,
+}
+
+impl Answer {
+    /// The rows of this page, as a JSON list.
+    ///
+    /// # Errors
+    /// When there are none, or they are broken.
+    pub fn rows(self) -> anyhow::Result<String> {
+        match (self.gzip, self.rows) {
+            (Some(ByteString(bytes)), _) => {
+                let mut rows = String::new();
+                GzDecoder::new(&bytes[..]).take(MOST_BYTES).read_to_string(&mut rows)?;
+                Ok(rows)
+            }
+            // Sluice is older than this program.
+            (None, rows) => Ok(rows.context("the answer has no rows")?.get().to_owned()),
+        }
+    }
+}
+
+/// A Question that comes back.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    answer: Answer,
+}
+
 /// Whether this may be the name of a namespace, so that a path with it leads nowhere else.
 #[must_use]
 pub fn is_namespace(name: &str) -> bool {
@@ -62,7 +115,7 @@ pub async fn ask(
     bearer: Option<&HeaderValue>,
     scope: &Scope,
     spec: &QuestionSpec,
-) -> Result<Value, Unanswered> {
+) -> Result<Answer, Unanswered> {
     let (kind, resource) = match scope {
         Scope::Namespace(namespace) if is_namespace(namespace) => {
             (KIND, format!("namespaces/{namespace}/questions"))
@@ -74,6 +127,7 @@ pub async fn ask(
         Scope::Cluster => (CLUSTER_KIND, "clusterquestions".to_owned()),
     };
     let path = format!("/apis/{API_VERSION}/{resource}?dryRun=All&fieldManager={}", names::FIELD_MANAGER);
+    let spec = QuestionSpec { encoding: Some(Encoding::Gzip), ..spec.clone() };
     // The name is free: nothing is stored.
     let question =
         json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "sluice"}, "spec": spec});
@@ -87,8 +141,8 @@ pub async fn ask(
         }
         let request = request.body(body.clone()).map_err(kube::Error::HttpError);
         let error = match request {
-            Ok(request) => match client.request::<Value>(request).await {
-                Ok(mut asked) => return Ok(asked["answer"].take()),
+            Ok(request) => match client.request::<Asked>(request).await {
+                Ok(Asked { answer }) => return Ok(answer),
                 Err(error) => error,
             },
             Err(error) => error,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::page::{Keyed, Listing};
+use super::page::{Keyed, Listing, Rows, most_rows};
 use super::scope::{Refusal, Scope};
 use super::state::{AskState, away};
 use crate::api::accounts::{HistoryFilter, ReportFilter, ReportKind};
-use crate::api::question::{MOST_BYTES, MOST_ROWS, QuestionSpec};
+use crate::api::question::{Encoding, QuestionSpec};
 use crate::history::query::{Choice, Periods, Place, Unread};
 use crate::view::accounts::{HistoryRow, ReportRow};
 
@@ -45,43 +45,40 @@ pub async fn runs(
         }
         None => None,
     };
-    let most = spec.limit.map_or(MOST_ROWS, |limit| usize::try_from(limit).unwrap_or(1).clamp(1, MOST_ROWS));
+    let most = most_rows(spec);
     // One more row than the page has shows whether it is the last.
     let mut rows = state.history.runs(filter, after, most + 1).await?;
-    let (directory, scope, since) = (state.directory.load(), scope.clone(), spec.since.clone());
+    let (directory, scope) = (state.directory.load(), scope.clone());
+    let (since, encoding) = (spec.since.clone(), spec.encoding);
     away(move || {
         if let Some(sight) = scope.sight(&directory) {
             rows.iter_mut().for_each(|row| sight.run(row));
         }
-        newest(rows, most, since.as_deref())
+        newest(&rows, most, since.as_deref(), encoding)
     })
     .await
 }
 
 /// A page of rows in their own order.
-fn newest(rows: Vec<HistoryRow>, most: usize, since: Option<&str>) -> serde_json::Result<Value> {
+fn newest(
+    rows: &[HistoryRow],
+    most: usize,
+    since: Option<&str>,
+    encoding: Option<Encoding>,
+) -> serde_json::Result<Value> {
+    let texts: Vec<String> = rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    let Rows { count, field, value } = Rows::new(texts.iter().map(String::as_str), most, encoding)?;
     let mut digest = DefaultHasher::new();
-    let (mut shown, mut bytes, mut last, mut more) = (Vec::new(), 0, None, false);
-    for row in rows {
-        let value = serde_json::to_value(&row)?;
-        let text = value.to_string();
-        bytes += text.len() + 1;
-        // A page has one row at least, or its cursor would not move on.
-        if shown.len() == most || (bytes > MOST_BYTES && !shown.is_empty()) {
-            more = true;
-            break;
-        }
-        digest.write(text.as_bytes());
-        last = Some(Place::of(&row).cursor());
-        shown.push(value);
-    }
+    texts.iter().take(count).for_each(|text| digest.write(text.as_bytes()));
     let (version, at) = (format!("{:016x}", digest.finish()), Timestamp::now());
     if since == Some(version.as_str()) {
         return Ok(json!({"version": version, "at": at, "unchanged": true}));
     }
-    let mut answer = json!({"version": version, "at": at, "rows": shown});
-    if let Some(last) = last.filter(|_| more) {
-        answer["cursor"] = last.into();
+    let mut answer = json!({"version": version, "at": at, field: value});
+    if count < rows.len()
+        && let Some(last) = count.checked_sub(1).and_then(|last| rows.get(last))
+    {
+        answer["cursor"] = Place::of(last).cursor().into();
     }
     Ok(answer)
 }
@@ -105,7 +102,7 @@ pub async fn report(
     away(move || {
         let rows: Vec<ReportRow> = Arc::unwrap_or_clone(rows);
         let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:08}"), row });
-        Listing::new(keyed.collect(), |_| None)?.page(&spec)
+        Listing::new(keyed.collect())?.page(&spec)
     })
     .await
 }
@@ -113,6 +110,7 @@ pub async fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::question::MOST_BYTES;
 
     fn row(at: i64, name: &str) -> HistoryRow {
         let admitted = Timestamp::from_millisecond(at).unwrap_or_default();
@@ -122,17 +120,17 @@ mod tests {
     #[test]
     fn a_page_of_runs_is_bounded_and_says_where_the_next_begins() {
         let rows = vec![row(3, "c"), row(2, "b"), row(1, "a")];
-        let answer = newest(rows.clone(), 2, None).expect("JSON");
+        let answer = newest(&rows, 2, None, None).expect("JSON");
         assert_eq!(answer["rows"].as_array().map(Vec::len), Some(2));
         assert_eq!((answer["cursor"].as_str(), answer.get("total")), (Some("2/uid-2"), None));
         assert_eq!(Place::read("2/uid-2").map(|place| place.cursor()), Some("2/uid-2".to_owned()));
         assert_eq!(Place::read("x/uid"), None);
-        let whole = newest(rows.clone(), 3, None).expect("JSON");
+        let whole = newest(&rows, 3, None, None).expect("JSON");
         assert_eq!(whole.get("cursor"), None);
-        let again = newest(rows, 3, whole["version"].as_str()).expect("JSON");
+        let again = newest(&rows, 3, whole["version"].as_str(), None).expect("JSON");
         assert_eq!(again["unchanged"], true);
         let long = "x".repeat(MOST_BYTES / 2);
-        let answer = newest(vec![row(3, &long), row(2, &long), row(1, &long)], 3, None).expect("JSON");
+        let answer = newest(&[row(3, &long), row(2, &long), row(1, &long)], 3, None, None).expect("JSON");
         assert!(answer["cursor"].is_string() && answer.to_string().len() < MOST_BYTES + 1_024);
     }
 }

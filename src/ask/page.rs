@@ -1,12 +1,20 @@
 //! The rows of an answer, and one page of them within its bounds.
 
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api::question::{MOST_BYTES, MOST_ROWS, QuestionSpec};
+use crate::api::question::{Encoding, MOST_BYTES, MOST_ROWS, QuestionSpec};
+
+/// The most bytes of rows before they are compressed; they usually become a tenth of that or less.
+const MOST_PLAIN: usize = 8 * MOST_BYTES;
 
 /// A row with the key by which the rows are in order; a cursor is the key of the last row of a page.
 #[derive(Clone, Debug)]
@@ -17,40 +25,103 @@ pub struct Keyed<T> {
     pub row: T,
 }
 
+/// What filters choose workloads by; empty for rows of other kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The namespace.
+    pub namespace: String,
+    /// The team.
+    pub team: String,
+    /// The queue.
+    pub queue: String,
+    /// The user that submitted it.
+    pub user: Option<String>,
+    /// The state.
+    pub state: String,
+}
+
+/// A row, written as JSON.
+#[derive(Clone, Debug)]
+struct Written {
+    key: Arc<str>,
+    text: Arc<str>,
+    /// A digest of the row without what changes while nothing happens.
+    digest: u64,
+    about: Arc<About>,
+}
+
 /// All rows of an answer, in order and written as JSON, so that several questions can be answered from them.
 #[derive(Debug)]
 pub struct Listing {
-    rows: Vec<(String, String)>,
+    rows: Vec<Written>,
     version: String,
     at: Timestamp,
+    /// The last compressed page, with its first row and the most rows that were asked for: many ask for the same.
+    compressed: Mutex<Option<((usize, usize), Rows)>>,
 }
 
 impl Listing {
-    /// The rows of an answer. `settled` is a row without what changes while nothing happens; the version is a digest of
-    /// these rows, so equal versions mean equal rows.
+    /// The rows of an answer.
     ///
     /// # Errors
     /// When a row cannot be written as JSON.
-    pub fn new<T: Serialize>(
+    pub fn new<T: Serialize>(rows: Vec<Keyed<T>>) -> serde_json::Result<Self> {
+        let about = Arc::default();
+        let digest = |_: &T, text: &str| {
+            let mut digest = DefaultHasher::new();
+            digest.write(text.as_bytes());
+            digest.finish()
+        };
+        Self::written(rows, digest, |_| Arc::clone(&about))
+    }
+
+    /// The rows of workloads. Equal rows are those that hash alike, so what a row does not hash may change.
+    ///
+    /// # Errors
+    /// When a row cannot be written as JSON.
+    pub fn of_workloads<T: Serialize + Hash>(
+        rows: Vec<Keyed<T>>,
+        about: impl Fn(&T) -> About,
+    ) -> serde_json::Result<Self> {
+        let digest = |row: &T, _: &str| {
+            let mut digest = DefaultHasher::new();
+            row.hash(&mut digest);
+            digest.finish()
+        };
+        Self::written(rows, digest, |row| Arc::new(about(row)))
+    }
+
+    fn written<T: Serialize>(
         mut rows: Vec<Keyed<T>>,
-        settled: impl Fn(&T) -> Option<T>,
+        digest: impl Fn(&T, &str) -> u64,
+        about: impl Fn(&T) -> Arc<About>,
     ) -> serde_json::Result<Self> {
         rows.sort_by(|one, other| one.key.cmp(&other.key));
-        let (mut digest, mut written) = (DefaultHasher::new(), Vec::with_capacity(rows.len()));
-        for Keyed { key, row } in rows {
-            let text = serde_json::to_string(&row)?;
-            let settled = settled(&row).map(|row| serde_json::to_string(&row)).transpose()?;
-            digest.write(key.as_bytes());
-            digest.write(settled.as_ref().unwrap_or(&text).as_bytes());
-            written.push((key, text));
+        let written = rows.into_iter().map(|Keyed { key, row }| {
+            let text: Arc<str> = serde_json::to_string(&row)?.into();
+            Ok(Written { key: key.into(), digest: digest(&row, &text), text, about: about(&row) })
+        });
+        Ok(Self::of(written.collect::<serde_json::Result<_>>()?, Timestamp::now()))
+    }
+
+    /// The version is a digest of the rows, so equal versions mean equal rows.
+    fn of(rows: Vec<Written>, at: Timestamp) -> Self {
+        let mut digest = DefaultHasher::new();
+        for row in &rows {
+            row.key.hash(&mut digest);
+            digest.write_u64(row.digest);
         }
-        let version = format!("{:016x}", digest.finish());
-        Ok(Self { rows: written, version, at: Timestamp::now() })
+        Self { version: format!("{:016x}", digest.finish()), rows, at, compressed: Mutex::default() }
+    }
+
+    /// The rows that a narrower question asks for.
+    pub fn narrowed(&self, chosen: impl Fn(&About) -> bool) -> Self {
+        Self::of(self.rows.iter().filter(|row| chosen(&row.about)).cloned().collect(), self.at)
     }
 
     /// Its length in bytes.
     pub fn bytes(&self) -> usize {
-        self.rows.iter().map(|(key, row)| key.len() + row.len()).sum()
+        self.rows.iter().map(|row| row.key.len() + row.text.len()).sum()
     }
 
     /// The part of the rows that a question asks for, as fields of its answer.
@@ -62,28 +133,94 @@ impl Listing {
         if spec.since.as_ref() == Some(version) {
             return Ok(json!({"version": version, "at": at, "unchanged": true}));
         }
-        let most =
-            spec.limit.map_or(MOST_ROWS, |limit| usize::try_from(limit).unwrap_or(1).clamp(1, MOST_ROWS));
+        let most = most_rows(spec);
         let begin =
-            spec.cursor.as_ref().map_or(0, |cursor| self.rows.partition_point(|(key, _)| key <= cursor));
-        let (mut page, mut bytes, mut last) = (Vec::new(), 0, None);
-        let mut more = false;
-        for (key, row) in self.rows.iter().skip(begin) {
-            bytes += row.len() + 1;
-            // A page has one row at least, or its cursor would not move on.
-            if page.len() == most || (bytes > MOST_BYTES && !page.is_empty()) {
-                more = true;
-                break;
+            spec.cursor.as_ref().map_or(0, |cursor| self.rows.partition_point(|row| *row.key <= **cursor));
+        let rest = self.rows.get(begin..).unwrap_or_default();
+        let Rows { count, field, value } = match spec.encoding {
+            None => Rows::new(rest.iter().map(|row| &*row.text), most, None)?,
+            encoding => {
+                let mut compressed = self.compressed.lock().unwrap_or_else(PoisonError::into_inner);
+                match &*compressed {
+                    Some((page, rows)) if *page == (begin, most) => rows.clone(),
+                    _ => {
+                        let rows = Rows::new(rest.iter().map(|row| &*row.text), most, encoding)?;
+                        compressed.insert(((begin, most), rows)).1.clone()
+                    }
+                }
             }
-            page.push(serde_json::from_str::<Value>(row)?);
-            last = Some(key);
-        }
-        let mut answer = json!({"version": version, "at": at, "total": self.rows.len(), "rows": page});
-        if let Some(last) = last.filter(|_| more) {
-            answer["cursor"] = last.clone().into();
+        };
+        let mut answer = json!({"version": version, "at": at, "total": self.rows.len(), field: value});
+        if count < rest.len()
+            && let Some(last) = count.checked_sub(1).and_then(|last| rest.get(last))
+        {
+            answer["cursor"] = (*last.key).into();
         }
         Ok(answer)
     }
+}
+
+/// The most rows that a question asks for.
+pub fn most_rows(spec: &QuestionSpec) -> usize {
+    spec.limit.map_or(MOST_ROWS, |limit| usize::try_from(limit).unwrap_or(1).clamp(1, MOST_ROWS))
+}
+
+/// The rows of one page as a field of its answer.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The number of rows that fit. It is one at least, or the cursor would not move on.
+    pub count: usize,
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: Value,
+}
+
+impl Rows {
+    /// The first of these rows, each written as JSON, within the bounds of an answer.
+    ///
+    /// # Errors
+    /// When a row is not JSON.
+    pub fn new<'a>(
+        rows: impl Iterator<Item = &'a str>,
+        most: usize,
+        encoding: Option<Encoding>,
+    ) -> serde_json::Result<Self> {
+        let most_bytes = encoding.map_or(MOST_BYTES, |_| MOST_PLAIN);
+        let mut bytes = 0;
+        let fits = |(at, row): &(usize, &str)| {
+            bytes += row.len() + 1;
+            bytes <= most_bytes || *at == 0
+        };
+        let mut rows: Vec<&str> = rows.take(most).enumerate().take_while(fits).map(|(_, row)| row).collect();
+        let Some(Encoding::Gzip) = encoding else {
+            let values: Vec<Value> =
+                rows.iter().map(|row| serde_json::from_str(row)).collect::<Result<_, _>>()?;
+            return Ok(Self { count: values.len(), field: "rows", value: values.into() });
+        };
+        loop {
+            let value = serde_json::to_value(ByteString(
+                gzip(&rows).map_err(<serde_json::Error as serde::ser::Error>::custom)?,
+            ))?;
+            let length = value.as_str().map_or(0, str::len);
+            if length <= MOST_BYTES || rows.len() <= 1 {
+                return Ok(Self { count: rows.len(), field: "gzip", value });
+            }
+            rows.truncate(rows.len() / 2);
+        }
+    }
+}
+
+/// A JSON list of these values, compressed.
+fn gzip(rows: &[&str]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(b"[")?;
+    for (at, row) in rows.iter().enumerate() {
+        encoder.write_all(if at == 0 { b"" } else { b"," })?;
+        encoder.write_all(row.as_bytes())?;
+    }
+    encoder.write_all(b"]")?;
+    encoder.finish()
 }
 
 #[cfg(test)]
@@ -95,11 +232,95 @@ mod tests {
     }
 
     fn page(spec: &QuestionSpec, rows: Vec<Keyed<String>>) -> Value {
-        Listing::new(rows, |_| None).and_then(|listing| listing.page(spec)).expect("JSON")
+        Listing::new(rows).and_then(|listing| listing.page(spec)).expect("JSON")
     }
 
     fn length(answer: &Value) -> usize {
         answer["rows"].as_array().map_or(0, Vec::len)
+    }
+
+    /// The rows of all pages, each checked to keep to the bounds.
+    fn pages(mut spec: QuestionSpec, count: usize, text: impl Fn(usize) -> String) -> Vec<Value> {
+        let rows = (0..count).map(|at| Keyed { key: format!("{at:06}"), row: text(at) }).collect();
+        let listing = Listing::new(rows).expect("JSON");
+        let mut seen = Vec::new();
+        loop {
+            let answer = listing.page(&spec).expect("JSON");
+            let (rows, size): (Vec<Value>, usize) = match spec.encoding {
+                None => {
+                    (answer["rows"].as_array().cloned().unwrap_or_default(), answer["rows"].to_string().len())
+                }
+                Some(Encoding::Gzip) => {
+                    assert_eq!(answer.get("rows"), None);
+                    let ByteString(bytes) = serde_json::from_value(answer["gzip"].clone()).expect("base64");
+                    let rows =
+                        serde_json::from_reader(flate2::read::GzDecoder::new(&bytes[..])).expect("JSON");
+                    (rows, answer["gzip"].as_str().map_or(0, str::len))
+                }
+            };
+            assert!(!rows.is_empty() && rows.len() <= MOST_ROWS, "{} rows", rows.len());
+            assert!(size <= MOST_BYTES + 2 || rows.len() == 1, "{size} bytes");
+            seen.extend(rows);
+            match answer["cursor"].as_str() {
+                Some(cursor) => spec.cursor = Some(cursor.to_owned()),
+                None => return seen,
+            }
+        }
+    }
+
+    #[test]
+    fn compressed_pages_have_the_same_rows_within_the_same_bounds() {
+        let mut random = fastrand::Rng::with_seed(1);
+        // Text that cannot be compressed to half of its length.
+        let noise: Vec<String> =
+            (0..300).map(|_| (0..5_000).map(|_| random.alphanumeric()).collect()).collect();
+        for (limit, count, text) in [
+            (None, 1, &(|at: usize| format!("row {at}")) as &dyn Fn(usize) -> String),
+            (None, 2_500, &|at| format!("\"quoted\" {at} ü")),
+            (Some(7), 50, &|at| format!("row {at}")),
+            (None, 300, &|at| noise[at].clone()),
+            (Some(7), 20, &|at| noise[at].clone()),
+            (None, 2, &|_| "x".repeat(MOST_PLAIN + 1)),
+        ] {
+            let rows = pages(QuestionSpec { limit, ..QuestionSpec::default() }, count, text);
+            let encoding = Some(Encoding::Gzip);
+            let compressed = pages(QuestionSpec { limit, encoding, ..QuestionSpec::default() }, count, text);
+            assert!(rows == compressed && rows.len() == count, "{count} rows, limit {limit:?}");
+        }
+    }
+
+    #[test]
+    fn a_narrower_listing_is_the_one_that_a_narrower_question_would_have() {
+        let keyed = |at: usize| Keyed { key: format!("{at:06}"), row: (at, format!("row {at}")) };
+        let about = |row: &(usize, String)| About {
+            team: format!("team-{}", row.0 % 3),
+            state: if row.0.is_multiple_of(2) { "Pending" } else { "Running" }.to_owned(),
+            ..About::default()
+        };
+        let chosen = |about: &About| about.team == "team-1" && about.state == "Pending";
+        let wide = Listing::of_workloads((0..100).map(keyed).collect(), about).expect("JSON");
+        let rows = (0..100).map(keyed).filter(|keyed| chosen(&about(&keyed.row))).collect();
+        let direct = Listing::of_workloads(rows, about).expect("JSON");
+        let (narrow, spec) = (wide.narrowed(chosen), QuestionSpec::default());
+        let [narrow, direct] = [narrow, direct].map(|listing| listing.page(&spec).expect("JSON"));
+        assert_eq!((&narrow["version"], &narrow["rows"]), (&direct["version"], &direct["rows"]));
+        assert_eq!(narrow["total"], 16);
+        assert_eq!(narrow["at"], wide.page(&spec).expect("JSON")["at"], "it is as old as its rows");
+    }
+
+    #[test]
+    fn another_page_is_not_the_one_that_is_kept() {
+        let listing = Listing::new(rows(10, "x")).expect("JSON");
+        let page = |limit, cursor: Option<&str>| {
+            let encoding = Some(Encoding::Gzip);
+            let cursor = cursor.map(ToOwned::to_owned);
+            listing.page(&QuestionSpec { limit, cursor, encoding, ..QuestionSpec::default() }).expect("JSON")
+        };
+        let first = page(Some(3), None);
+        assert_eq!(page(Some(3), None), first);
+        assert_ne!(page(Some(4), None)["cursor"], first["cursor"]);
+        let second = page(Some(3), first["cursor"].as_str());
+        assert_eq!((first["cursor"].as_str(), second["cursor"].as_str()), (Some("000002"), Some("000005")));
     }
 
     #[test]

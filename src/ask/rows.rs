@@ -1,19 +1,18 @@
 //! The rows of workloads, teams, nodes and what-if results.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::page::{Keyed, Listing};
+use super::page::{About, Keyed, Listing};
 use super::scope::{Refusal, Scope, stopping};
 use super::shared::Made;
-use super::state::{AskState, away, made, shared};
+use super::state::{AskState, away, key, made, shared};
 use crate::api::question::{
     ExplainFilter, MOST_TOGETHER, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
 use crate::controller::{Choice, Question};
 use crate::forecast::Unanswered;
-use crate::view::{TeamsRow, WorkloadRow};
+use crate::view::{TeamsRow, WorkloadHead, WorkloadRow};
 
 pub(super) async fn workloads(
     state: &AskState,
@@ -22,29 +21,49 @@ pub(super) async fn workloads(
     filter: QueueFilter,
     caller: &str,
 ) -> Result<Value, Refusal> {
-    let QueueFilter { namespace, team, queue, user, me, states } = filter;
-    let choice = Choice {
-        namespace: scope.namespace(namespace.as_deref())?,
-        team,
-        queue,
-        user: if me { Some(caller.to_owned()) } else { user },
+    let own = scope.namespace(filter.namespace.as_deref())?;
+    let wide = QueueFilter::default();
+    let covered = filter != wide && !filter.states.contains(&Phase::Finished);
+    // A question that many ask has the rows of this one.
+    let wide = QuestionSpec { queue: Some(wide), ..QuestionSpec::default() };
+    let wide = covered.then(|| state.shared.fresh(&key((scope, ""), &wide))).flatten();
+    let QueueFilter { namespace: _, team, queue, user, me, states } = filter;
+    let user = if me { Some(caller.to_owned()) } else { user };
+    let choice = Choice { namespace: own, team, queue, user };
+    let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
+    let wanted = move |state: &str| match &states[..] {
+        [] => state != Phase::Finished.code(),
+        states => states.contains(&state),
     };
     let accelerators = state.accelerators.clone();
-    let states: Vec<&str> = states.into_iter().map(Phase::code).collect();
-    let wanted = move |row: &WorkloadRow| match &states[..] {
-        [] => row.head.state != Phase::Finished.code(),
-        states => states.contains(&&*row.head.state),
-    };
-    let viewer = if me { caller } else { "" };
-    shared(state, (scope, viewer), spec, async {
+    shared(state, (scope, if me { caller } else { "" }), spec, async {
+        if let Some(wide) = wide {
+            return made(move || Ok(wide.narrowed(|row| wanted(&row.state) && has(&choice, row)))).await;
+        }
         let began = Instant::now();
         let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
-        let rows = rows.ok_or_else(stopping)?.into_iter().filter(wanted).collect();
+        let rows = rows.ok_or_else(stopping)?.into_iter().filter(|row| wanted(&row.head.state)).collect();
         let asked = began.elapsed();
         let made = listing(state, scope, rows).await?;
         Ok(Made { cost: made.cost + asked, ..made })
     })
     .await
+}
+
+/// What filters choose a workload by.
+fn about(row: &WorkloadRow) -> About {
+    let WorkloadHead { namespace, team, queue, state, .. } = row.head.clone();
+    About { namespace, team, queue, user: row.user.clone(), state }
+}
+
+/// Whether a workload is asked for.
+fn has(choice: &Choice, row: &About) -> bool {
+    let Choice { namespace, team, queue, user } = choice;
+    let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|wanted| wanted == name);
+    is(namespace, &row.namespace)
+        && is(team, &row.team)
+        && is(queue, &row.queue)
+        && user.as_ref().is_none_or(|user| row.user.as_ref() == Some(user))
 }
 
 pub(super) async fn explained(
@@ -85,13 +104,7 @@ pub(super) async fn listing(
             let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
             Keyed { key, row }
         };
-        Listing::new(rows.into_iter().map(keyed).collect(), |row| {
-            row.eta.as_ref()?;
-            let mut row = row.clone();
-            // A forecast is made again and again.
-            row.eta.as_mut()?.foretold = Timestamp::UNIX_EPOCH;
-            Some(row)
-        })
+        Listing::of_workloads(rows.into_iter().map(keyed).collect(), about)
     })
     .await
 }
@@ -134,7 +147,7 @@ pub(super) async fn team_rows(
                 },
                 row,
             });
-            Listing::new(keyed.collect(), |_| None)
+            Listing::new(keyed.collect())
         })
         .await
     })
@@ -158,7 +171,7 @@ pub(super) async fn node_rows(
                 rows.iter_mut().for_each(|row| sight.node(row));
             }
             let keyed = rows.into_iter().map(|row| Keyed { key: row.name.clone(), row });
-            Listing::new(keyed.collect(), |_| None)
+            Listing::new(keyed.collect())
         })
         .await
     })
@@ -200,6 +213,6 @@ pub(super) async fn what_if(
     let keyed = rows.into_iter().enumerate().map(|(at, row)| Keyed { key: format!("{at:02}"), row });
     // They are few, so no cursor leaves one out.
     let spec = QuestionSpec { cursor: None, since: None, limit: None, ..spec.clone() };
-    let answer = Listing::new(keyed.collect(), |_| None).and_then(|listing| listing.page(&spec));
+    let answer = Listing::new(keyed.collect()).and_then(|listing| listing.page(&spec));
     answer.map_err(|error| Refusal::unavailable(error.to_string()))
 }

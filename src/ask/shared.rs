@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 use super::page::Listing;
 
 /// How long a listing is used as a multiple of its cost.
-const VALIDITY: u32 = 10;
+const VALIDITY: u32 = 25;
 /// The longest use of a listing.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(5);
 /// The most bytes of listings that are kept; the newest is kept in any case.
 const MOST_BYTES: usize = 64 << 20;
 /// The most listings that are kept.
@@ -72,6 +72,13 @@ impl Shared {
         Ok(listing)
     }
 
+    /// The listing of a question, if there is one that is new enough.
+    pub fn fresh(&self, key: &str) -> Option<Arc<Listing>> {
+        let place = self.places().get(key).map(|(place, _)| Arc::clone(place))?;
+        let last = place.try_lock().ok()?;
+        last.as_ref().filter(|(_, until)| Instant::now() < *until).map(|(made, _)| Arc::clone(&made.listing))
+    }
+
     fn places(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Place, usize)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +116,7 @@ mod tests {
 
     fn made(cost: u64) -> Result<Made, &'static str> {
         let rows = vec![Keyed { key: "1".to_owned(), row: "x" }];
-        let listing = Listing::new(rows, |_| None).expect("JSON");
+        let listing = Listing::new(rows).expect("JSON");
         Ok(Made { listing: Arc::new(listing), cost: Duration::from_millis(cost) })
     }
 
@@ -125,9 +132,11 @@ mod tests {
             count.get()
         };
         assert_eq!((ask("a", 100).await, ask("a", 100).await, ask("b", 1).await), (1, 1, 2));
-        sleep(Duration::from_millis(900)).await;
+        sleep(Duration::from_millis(2_400)).await;
+        assert!(shared.fresh("a").is_some() && shared.fresh("b").is_none() && shared.fresh("c").is_none());
         assert_eq!((ask("a", 100).await, ask("b", 1).await), (2, 3));
         sleep(Duration::from_millis(200)).await;
+        assert!(shared.fresh("a").is_none());
         assert_eq!((ask("a", 10_000).await, ask("a", 10_000).await), (4, 4));
         sleep(LONGEST).await;
         tokio::task::yield_now().await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -94,6 +94,12 @@ pub(super) async fn in_turn<T>(
     answer.await
 }
 
+/// What questions for the same rows have in common.
+pub(super) fn key((scope, viewer): (&Scope, &str), spec: &QuestionSpec) -> String {
+    let asked = QuestionSpec { cursor: None, limit: None, since: None, encoding: None, ..spec.clone() };
+    format!("{scope:?} {viewer:?} {}", json!(asked))
+}
+
 /// An answer from the rows that `make` makes, or has made a moment ago for the same question of `viewer`.
 pub(super) async fn shared(
     state: &AskState,
@@ -101,10 +107,7 @@ pub(super) async fn shared(
     spec: &QuestionSpec,
     make: impl Future<Output = Result<Made, Refusal>>,
 ) -> Result<Value, Refusal> {
-    let spec = spec.clone();
-    let asked = QuestionSpec { cursor: None, limit: None, since: None, ..spec.clone() };
-    let asked = serde_json::to_string(&asked).map_err(|error| Refusal::unavailable(error.to_string()))?;
-    let key = format!("{scope:?} {viewer:?} {asked}");
+    let (key, spec) = (key((scope, viewer), spec), spec.clone());
     let listing = state.shared.get(key, in_turn(state, make)).await?;
     away(move || listing.page(&spec)).await
 }

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::Invalid;
 use crate::api::question::QuestionSpec;
@@ -203,20 +202,17 @@ impl Cluster {
     /// # Errors
     /// As of [`Self::ask`].
     pub async fn page<T: DeserializeOwned>(&self, spec: &QuestionSpec) -> anyhow::Result<Option<Page<T>>> {
-        let mut answer = self.answer(spec).await?;
-        if answer["unchanged"] == true {
+        let answer = self.answer(spec).await?;
+        if answer.unchanged {
             return Ok(None);
         }
-        let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-        let version = text(&answer["version"]).context(UNEXPECTED)?;
-        let (cursor, at) = (text(&answer["cursor"]), text(&answer["at"]));
-        let total = answer["total"].as_u64().and_then(|total| usize::try_from(total).ok());
-        let rows: Vec<T> = serde_json::from_value(answer["rows"].take()).context(UNEXPECTED)?;
-        let total = total.unwrap_or(rows.len());
-        Ok(Some(Page { total, rows, version, cursor, at: at.and_then(|at| at.parse().ok()) }))
+        let (cursor, at, total) = (answer.cursor.clone(), answer.at, answer.total);
+        let version = answer.version.clone().context(UNEXPECTED)?;
+        let rows: Vec<T> = serde_json::from_str(&answer.rows().context(UNEXPECTED)?).context(UNEXPECTED)?;
+        Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at }))
     }
 
-    async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<Value> {
+    async fn answer(&self, spec: &QuestionSpec) -> anyhow::Result<client::Answer> {
         let scope = match self.all {
             true => Scope::Cluster,
             false => Scope::Namespace(self.namespace.clone()),

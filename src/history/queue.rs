@@ -59,7 +59,7 @@ pub struct Signals {
 /// Takes facts. All clones feed one queue.
 #[derive(Clone, Debug)]
 pub struct Historian {
-    sender: Option<SyncSender<Fact>>,
+    sender: Option<SyncSender<Box<Fact>>>,
     counts: Counts,
     signals: Arc<Signals>,
 }
@@ -81,7 +81,7 @@ impl Historian {
     pub fn send(&self, fact: Fact) {
         let Some(sender) = &self.sender else { return };
         self.counts.waiting.inc();
-        if sender.try_send(fact).is_err() {
+        if sender.try_send(Box::new(fact)).is_err() {
             self.counts.waiting.dec();
             self.counts.dropped.inc();
             self.signals.lost.store(true, Ordering::Relaxed);
@@ -95,9 +95,10 @@ impl Historian {
     }
 }
 
-/// A queue of so many facts, the historian that fills it, and its end.
+/// A queue of so many facts, the historian that fills it, and its end. Its places take memory also while they are empty, so
+/// they hold pointers: 100,000 facts in place would take 42 MB.
 #[must_use]
-pub fn queue(backlog: usize, counts: Counts, signals: Arc<Signals>) -> (Historian, Receiver<Fact>) {
+pub fn queue(backlog: usize, counts: Counts, signals: Arc<Signals>) -> (Historian, Receiver<Box<Fact>>) {
     let (sender, receiver) = sync_channel(backlog);
     (Historian { sender: Some(sender), counts, signals }, receiver)
 }

@@ -39,7 +39,7 @@ impl Writer {
     }
 
     /// Runs until all senders are gone.
-    pub fn run(mut self, facts: &Receiver<Fact>) {
+    pub fn run(mut self, facts: &Receiver<Box<Fact>>) {
         loop {
             let first = match facts.recv_timeout(GATHER) {
                 Ok(fact) => fact,
@@ -49,12 +49,12 @@ impl Writer {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let mut batch = vec![first];
+            let mut batch = vec![*first];
             let until = Instant::now() + GATHER;
             while batch.len() < BATCH
                 && let Ok(fact) = facts.recv_timeout(until.saturating_duration_since(Instant::now()))
             {
-                batch.push(fact);
+                batch.push(*fact);
             }
             self.deliver(&batch);
             self.counts.waiting.sub(i64::try_from(batch.len()).unwrap_or(i64::MAX));

@@ -1,5 +1,7 @@
 //! The expected start of a waiting workload: its times, what they rest on, and its place in the queue (law 14).
 
+use std::hash::{Hash, Hasher};
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +42,7 @@ pub struct EtaRow {
 }
 
 /// Where a workload stands in the queue of its team for a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlaceRow {
     /// The pool that it asks for first.
@@ -58,6 +60,14 @@ pub struct PlaceRow {
 /// `namespace/name` of a workload of the engine.
 pub fn label(engine: &Engine, id: &WorkloadId) -> String {
     engine.workload(id).map_or_else(|| id.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+}
+
+impl Hash for EtaRow {
+    /// Without the time of the forecast: it is made again and again, while its outcome stays the same.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { likely, early, late, foretold: _, basis, message, place } = self;
+        (likely, early, late, basis, message, place).hash(state);
+    }
 }
 
 impl EtaRow {

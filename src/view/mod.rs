@@ -139,7 +139,7 @@ impl NodeRow {
 }
 
 /// Identity and verdict of a workload, the first fields of [`WorkloadRow`] and [`WhatIfRow`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadHead {
     /// Its namespace.
@@ -196,7 +196,7 @@ fn nodes_of(admission: Option<&Admission>) -> BTreeMap<String, u32> {
 }
 
 /// A workload with its verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRow {
     /// `Job`, `Pod`, `PodGroup` or a custom kind.
@@ -243,7 +243,7 @@ pub struct WorkloadRow {
 }
 
 /// What is expected of a run: of one that goes on its end, of one to come its nodes too.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRow {
     /// The end, if it has the usual length.

@@ -13,7 +13,6 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{Request, StatusCode};
 use jiff::Timestamp;
 use kube::Client;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
@@ -88,16 +87,6 @@ impl Answer {
     }
 }
 
-/// An answer of the API server, the parts that a page uses.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Asked {
-    version: String,
-    cursor: Option<String>,
-    unchanged: bool,
-    rows: Value,
-}
-
 /// Viewer, scope and question.
 type Key = ([u8; 32], Scope, String);
 type Outcome = Result<Shared, Problem>;
@@ -163,12 +152,15 @@ impl Answers {
             let since = last.map(|last| last.version.clone());
             let question = QuestionSpec { since, ..spec.clone() };
             let answer = client::ask(&self.client, viewer.bearer.as_ref(), scope, &question).await?;
-            let Asked { version, cursor, unchanged, rows } =
-                serde_json::from_value(answer).map_err(|error| {
-                    tracing::warn!(%error, "unexpected answer of Sluice");
-                    Problem::new(StatusCode::BAD_GATEWAY, "unexpected answer of Sluice")
-                })?;
-            Ok((!unchanged).then(|| Answer { version, cursor, rows: rows.to_string() }))
+            if answer.unchanged {
+                return Ok(None);
+            }
+            let (version, cursor) = (answer.version.clone().unwrap_or_default(), answer.cursor.clone());
+            let rows = answer.rows().map_err(|error| {
+                tracing::warn!(%error, "unexpected answer of Sluice");
+                Problem::new(StatusCode::BAD_GATEWAY, "unexpected answer of Sluice")
+            })?;
+            Ok(Some(Answer { version, cursor, rows }))
         })
         .await
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::{Value, json};
@@ -107,6 +108,8 @@ async fn a_member_of_a_team_asks_with_a_kubeconfig_alone() {
         web::pages(world, &dora, &token).await?;
         no_caller_proves_itself(world).await?;
         what_if_is_a_right_of_its_own(world, &dora).await?;
+        compressed_rows_are_the_same_rows(world).await?;
+        questions_have_a_priority_level_of_their_own(world).await?;
         a_new_token_takes_effect(world, &dora).await?;
         nothing_is_stored(world).await?;
         world.kubectl.apply(EDITOR).await?;
@@ -219,6 +222,80 @@ async fn what_if_is_a_right_of_its_own(world: &World, dora: &Path) -> Result<()>
         answer.starts_with("a/asked, in queue default of team a:\n  Would ") && !answer.contains("secret"),
         "{answer}"
     );
+    Ok(())
+}
+
+/// What the API server sends back for a Question of Alice in namespace a.
+async fn asked_by_alice(world: &World, spec: &Value) -> Result<axum::http::Response<Vec<u8>>> {
+    let client = world.cluster.client(User::Alice).await?;
+    let question = json!({"apiVersion": "sluice.dev/v1alpha1", "kind": "Question", "metadata": {"name": "any"}, "spec": spec});
+    let request = axum::http::Request::post("/apis/sluice.dev/v1alpha1/namespaces/a/questions?dryRun=All")
+        .header("content-type", "application/json")
+        .body(question.to_string().into_bytes())?;
+    let response = client.send(request.map(Into::into)).await?;
+    let (parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(axum::body::Body::new(body), usize::MAX).await?;
+    ensure!(parts.status.is_success(), "{}", String::from_utf8_lossy(&body));
+    Ok(axum::http::Response::from_parts(parts, body.to_vec()))
+}
+
+/// Rows without the time of the forecast, which is made again and again, and with numbers in one form: the API server writes
+/// 2.0 as 2.
+fn settled(rows: &Value) -> Value {
+    match rows {
+        Value::Array(values) => values.iter().map(settled).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(name, _)| *name != "foretold");
+            Value::Object(fields.map(|(name, value)| (name.clone(), settled(value))).collect())
+        }
+        Value::Number(number) => json!(number.as_f64()),
+        value => value.clone(),
+    }
+}
+
+async fn compressed_rows_are_the_same_rows(world: &World) -> Result<()> {
+    for spec in [json!({"queue": {}}), json!({"teams": {}}), json!({"nodes": {}})] {
+        let mut compressed = spec.clone();
+        compressed["encoding"] = "Gzip".into();
+        eventually("both answers are of one version", patience(), async || {
+            let both = async {
+                let mut answers = Vec::new();
+                for spec in [&spec, &compressed] {
+                    let body = asked_by_alice(world, spec).await?.into_body();
+                    answers.push(serde_json::from_slice::<Value>(&body)?["answer"].clone());
+                }
+                anyhow::Ok(answers)
+            };
+            let answers = both.await.map_err(|error| format!("{error:#}"))?;
+            let [plain, packed] = &answers[..] else { return Err("not two answers".to_owned()) };
+            if plain["version"] != packed["version"] {
+                return Err(format!("{} and {}", plain["version"], packed["version"]));
+            }
+            let gzip: ByteString =
+                serde_json::from_value(packed["gzip"].clone()).map_err(|error| error.to_string())?;
+            let rows: Value = serde_json::from_reader(flate2::read::GzDecoder::new(&gzip.0[..]))
+                .map_err(|error| error.to_string())?;
+            match settled(&rows) == settled(&plain["rows"]) && packed.get("rows").is_none() {
+                true => Ok(()),
+                false => Err(format!("{plain} and {rows}")),
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+async fn questions_have_a_priority_level_of_their_own(world: &World) -> Result<()> {
+    for (header, kind) in [
+        ("x-kubernetes-pf-flowschema-uid", "flowschema"),
+        ("x-kubernetes-pf-prioritylevel-uid", "prioritylevelconfiguration"),
+    ] {
+        let get = ["get", kind, "sluice-questions", "--output=jsonpath={.metadata.uid}"];
+        let uid = world.kubectl.ok(&get).await?;
+        let response = asked_by_alice(world, &json!({"teams": {}})).await?;
+        let used = response.headers().get(header).context("no header")?.to_str()?;
+        ensure!(used == uid.trim(), "a Question has the {kind} {used} instead of {uid}");
+    }
     Ok(())
 }
 

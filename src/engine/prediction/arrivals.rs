@@ -79,7 +79,7 @@ impl Arrivals {
                 Submission { at: *at, workload, length }
             })
             .collect();
-        Submissions { of_a_span, span, round: 1, at: 0, until: now.after(ahead) }
+        Submissions { of_a_span, span, round: 1, index: 0, until: now.after(ahead) }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Submissions {
     /// How often they have come, with this time.
     round: u32,
     /// The next among them.
-    at: usize,
+    index: usize,
     until: Time,
 }
 
@@ -108,7 +108,7 @@ impl Submissions {
     /// When the next one comes.
     #[must_use]
     pub fn next_at(&self) -> Option<Time> {
-        let submission = self.of_a_span.get(self.at)?;
+        let submission = self.of_a_span.get(self.index)?;
         Some(submission.at.after(self.span.saturating_mul(self.round))).filter(|at| *at <= self.until)
     }
 }
@@ -118,7 +118,7 @@ impl Iterator for Submissions {
 
     fn next(&mut self) -> Option<ToCome> {
         let at = self.next_at()?;
-        let Submission { workload, length, .. } = self.of_a_span.get(self.at)?;
+        let Submission { workload, length, .. } = self.of_a_span.get(self.index)?;
         let to_come = ToCome {
             workload: Workload {
                 id: WorkloadId(format!("to-come/{}/{}", self.round, workload.id).into()),
@@ -134,9 +134,9 @@ impl Iterator for Submissions {
             },
             length: *length,
         };
-        self.at += 1;
-        if self.at == self.of_a_span.len() {
-            (self.at, self.round) = (0, self.round.saturating_add(1));
+        self.index += 1;
+        if self.index == self.of_a_span.len() {
+            (self.index, self.round) = (0, self.round.saturating_add(1));
         }
         Some(to_come)
     }
