@@ -62,8 +62,7 @@ pub struct QuestionSpec {
     /// When and where a Job would start if it were submitted now. Needs the right to create `questions/whatif`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIfFilter>,
-    /// How the rows of the answer are written. `Gzip`: as `gzip`, a JSON list that is compressed and in base64, instead of as
-    /// `rows`; it costs the API server a small part of what rows cost it.
+    /// How the rows of the answer are written. Default: as `rows`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Encoding>,
     /// Largest number of rows of the answer.
@@ -85,7 +84,8 @@ pub struct QuestionSpec {
     pub proof: Option<String>,
 }
 
-/// How the rows of an answer are written.
+/// How the rows of an answer are written. Default: as `rows`. With `Gzip` the answer has `gzip` instead, a JSON list that is compressed and
+/// in base64; it costs the API server a small part of what rows cost it.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Encoding {
     /// Compressed by gzip.

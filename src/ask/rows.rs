@@ -24,7 +24,7 @@ pub(super) async fn workloads(
     let own = scope.namespace(filter.namespace.as_deref())?;
     let wide = QueueFilter::default();
     let covered = filter != wide && !filter.states.contains(&Phase::Finished);
-    // A question that many ask has the rows of this one.
+    // The Question about all workloads, which every page of the queue asks, has the rows of this narrower one.
     let wide = QuestionSpec { queue: Some(wide), ..QuestionSpec::default() };
     let wide = covered.then(|| state.shared.fresh(&key((scope, ""), &wide))).flatten();
     let QueueFilter { namespace: _, team, queue, user, me, states } = filter;
