@@ -11,6 +11,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 # docker or podman
 CONTAINER ?= docker
 cluster_tool = $$(tests/cluster/build.sh)/sluice-cluster
+# Tests of any package are built with the features of all: with those of a package alone crates would be built once more.
+run_tests = cargo test --workspace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +47,8 @@ lint:
 # Property tests draw the same cases every time, so a failure means a change; `soak` draws many others.
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: ## run unit and property tests
-	cargo test --workspace --lib --bins --examples --test engine --test hostile --test image --test manifests --test reference --test rooms --test words --test simulate --test scenarios
-	cargo test --test chaos -- --skip under_faults
+	$(run_tests) --lib --bins --examples --test engine --test hostile --test image --test manifests --test reference --test rooms --test words --test simulate --test scenarios
+	$(run_tests) --test chaos -- --skip under_faults
 
 soak: ## check the laws on many more random worlds and hostile objects, with a new seed each time
 	PROPTEST_CASES=$${PROPTEST_CASES:-5000} cargo test -p sluice-engine --test engine
@@ -55,30 +57,28 @@ soak: ## check the laws on many more random worlds and hostile objects, with a n
 chaos: export SEED ?= $(shell date +%s)
 chaos: export FAULTS ?= 1000
 chaos: packages cluster ## two replicas under random load and FAULTS=1000 faults drawn from a SEED, watched by an observer
-	cargo test --test chaos -- --nocapture
+	$(run_tests) --test chaos -- --nocapture
 
 faults: packages cluster ## the same with 100 faults of a fixed seed, in four minutes
-	cargo test --test chaos no_law_is_broken_under_faults
+	$(run_tests) --test chaos no_law_is_broken_under_faults
 
 golden: export GOLDEN = write
 golden: ## write tests/golden again, after an intended change of decisions
-	cargo test --test scenarios golden
-	cargo test -p sluice-engine --test engine golden
+	$(run_tests) --test scenarios --test engine golden
 
 cluster: need ## build the local control plane of both versions of Kubernetes (about 14 minutes the first time)
 	tests/cluster/build.sh
 	tests/cluster/build.sh 1.34
 	@tests/cluster/helm.sh >/dev/null
 
-# Each test has a control plane of its own and mostly waits for it, so two run at a time. The test of the harness is built with
-# the features of the workspace: with those of its package alone most crates would be built once more.
+# Each test has a control plane of its own and mostly waits for it, so two run at a time.
 e2e: cluster ## run the tests on a real control plane, two at a time
-	cargo test --test api_server --test e2e --test history --test monitoring --test reports -- --test-threads=2
-	cargo test --workspace --test play -- --test-threads=1
+	$(run_tests) --test api_server --test e2e --test history --test monitoring --test reports -- --test-threads=2
+	$(run_tests) --test play -- --test-threads=1
 
 web-check: packages cluster ## look at every page of `sluice web` in a real Chromium; pictures are left in target/web-check
 	tests/harness/need.sh chromium
-	cargo test --test web
+	$(run_tests) --test web
 
 cluster-up: need ## start a local control plane
 	@"$(cluster_tool)" up
@@ -131,12 +131,12 @@ upgrade-test: PREVIOUS ?= HEAD~1
 upgrade-test: need cluster ## upgrade from PREVIOUS and roll back to it by Helm, with 200 running Jobs
 	rm -rf target/previous && git worktree prune && git worktree add --detach target/previous $(PREVIOUS)
 	cd target/previous && cargo build --bin sluice
-	SLUICE_PREVIOUS=$$PWD/target/previous cargo test --test e2e install::an_upgrade
+	SLUICE_PREVIOUS=$$PWD/target/previous $(run_tests) --test e2e install::an_upgrade
 	git worktree remove --force target/previous
 
 release-test: need ## make a release of the debug binary and check each of its files
 	@tests/harness/need.sh openssl
-	@cargo build --quiet --bin sluice
+	@$(run_tests) --quiet --no-run --test image # which builds the program too
 	release/test.sh
 
 image-test: need ## build the image's binary without a container daemon and start it in an empty tree (as root)
