@@ -1,6 +1,7 @@
 //! What the history costs: admissions, processor time, memory and writes with no store, with one that is up, with one that
-//! delays every request, and with one that refuses every connection. The variants run in turn, so that all of them pay alike for
-//! what the machine does besides.
+//! delays every request, and with one that refuses every connection. The team has a budget in all of these; what that costs
+//! shows a variant without a budget and a store. The variants run in turn, so that all of them pay alike for what the machine
+//! does besides.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ use crate::{TEAM, per_second, say, set_limit, teams, turnover_sluice};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Store {
     /// No history, and no budget.
+    Bare,
+    /// No history.
     Off,
     /// A file of SQLite.
     File,
@@ -71,7 +74,7 @@ pub async fn measure(
         for store in order {
             say(&format!("round {}, the history {store:?}", round + 1));
             let flag = flag(store, cluster, &server, round).await?;
-            budget(client, store != Store::Off).await?;
+            budget(client, store != Store::Bare).await?;
             let figures = figures.entry(store).or_default();
             let phase = format!("{store:?}-{round}").to_lowercase();
             figures.add(cluster, client, &phase, flag, (jobs, turnover)).await?;
@@ -90,7 +93,7 @@ async fn flag(store: Store, cluster: &Cluster, server: &Postgres, round: usize) 
         Ok(format!("{before}:{port}/{database}"))
     };
     let value = match store {
-        Store::Off => "off".to_owned(),
+        Store::Bare | Store::Off => "off".to_owned(),
         Store::File => cluster.scratch()?.join(format!("history-{round}.db")).display().to_string(),
         Store::Up => url.clone(),
         Store::Slow => at(slow(&url).await?)?,
@@ -186,6 +189,7 @@ impl Figures {
 fn table(figures: &BTreeMap<Store, Figures>) -> String {
     let mut table = Table::new();
     let header = ["figure".to_owned()].into_iter().chain(figures.keys().map(|store| match store {
+        Store::Bare => "no history, no budget".to_owned(),
         Store::Off => "no history".to_owned(),
         Store::File => "SQLite".to_owned(),
         Store::Up => "PostgreSQL".to_owned(),

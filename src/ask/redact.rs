@@ -1,6 +1,7 @@
 //! What a Question about one namespace shows of other namespaces: teams and numbers, never names of workloads.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::directory::Directory;
 use crate::sentences;
@@ -21,7 +22,7 @@ impl Sight<'_> {
     pub fn workload(&self, row: &mut WorkloadRow) {
         row.head.message = self.sentence(&row.head.message, &row.requests);
         if let Some(eta) = &mut row.eta {
-            self.eta(eta, &row.requests);
+            self.eta(Arc::make_mut(eta), &row.requests);
         }
     }
 

@@ -1,12 +1,14 @@
 //! The rows of workloads, teams, nodes and what-if results.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::page::{About, Keyed, Listing};
 use super::scope::{Refusal, Scope, stopping};
 use super::shared::Made;
-use super::state::{AskState, away, key, made, shared};
+use super::state::{AskState, away, in_turn, key, made, shared};
 use crate::api::question::{
     ExplainFilter, MOST_TOGETHER, NodesFilter, Phase, QuestionSpec, QueueFilter, TeamsFilter, WhatIfFilter,
 };
@@ -22,11 +24,16 @@ pub(super) async fn workloads(
     caller: &str,
 ) -> Result<Value, Refusal> {
     let own = scope.namespace(filter.namespace.as_deref())?;
-    let wide = QueueFilter::default();
-    let covered = filter != wide && !filter.states.contains(&Phase::Finished);
-    // The Question about all workloads, which every page of the queue asks, has the rows of this narrower one.
-    let wide = QuestionSpec { queue: Some(wide), ..QuestionSpec::default() };
-    let wide = covered.then(|| state.shared.fresh(&key((scope, ""), &wide))).flatten();
+    let by_state = QueueFilter { states: filter.states.clone(), ..QueueFilter::default() } == filter;
+    let covered = !filter.states.is_empty() || !by_state;
+    let wide = if !covered || filter.states.contains(&Phase::Finished) {
+        None
+    } else if by_state && state.shared.fresh(&key((scope, ""), spec)).is_none() {
+        Some(unfinished(state, scope).await?)
+    } else {
+        // The Question about all workloads, which every page of the queue asks, has the rows of this narrower one.
+        state.shared.fresh(&key((scope, ""), &every()))
+    };
     let QueueFilter { namespace: _, team, queue, user, me, states } = filter;
     let user = if me { Some(caller.to_owned()) } else { user };
     let choice = Choice { namespace: own, team, queue, user };
@@ -35,24 +42,46 @@ pub(super) async fn workloads(
         [] => state != Phase::Finished.code(),
         states => states.contains(&state),
     };
-    let accelerators = state.accelerators.clone();
     shared(state, (scope, if me { caller } else { "" }), spec, async {
         if let Some(wide) = wide {
             return made(move || Ok(wide.narrowed(|row| wanted(&row.state) && has(&choice, row)))).await;
         }
-        let began = Instant::now();
-        let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
-        let rows = rows.ok_or_else(stopping)?.into_iter().filter(|row| wanted(&row.head.state)).collect();
-        let asked = began.elapsed();
-        let made = listing(state, scope, rows).await?;
-        Ok(Made { cost: made.cost + asked, ..made })
+        chosen(state, scope, choice, wanted).await
     })
     .await
 }
 
+/// The Question about all workloads that have not ended.
+fn every() -> QuestionSpec {
+    QuestionSpec { queue: Some(QueueFilter::default()), ..QuestionSpec::default() }
+}
+
+/// The rows of all workloads that have not ended, of which Questions about states take theirs: made once for all of them.
+async fn unfinished(state: &AskState, scope: &Scope) -> Result<Arc<Listing>, Refusal> {
+    let choice = Choice { namespace: scope.namespace(None)?, ..Choice::default() };
+    let make = chosen(state, scope, choice, |state| state != Phase::Finished.code());
+    state.shared.get(key((scope, ""), &every()), in_turn(state, make)).await
+}
+
+/// The rows of chosen workloads in the wanted states.
+async fn chosen(
+    state: &AskState,
+    scope: &Scope,
+    choice: Choice,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Made, Refusal> {
+    let (accelerators, began) = (state.accelerators.clone(), Instant::now());
+    let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
+    let rows = rows.ok_or_else(stopping)?.into_iter().filter(|row| wanted(&row.head.state)).collect();
+    let asked = began.elapsed();
+    let made = listing(state, scope, rows).await?;
+    Ok(Made { cost: made.cost + asked, ..made })
+}
+
 /// What filters choose a workload by.
 fn about(row: &WorkloadRow) -> About {
-    let WorkloadHead { namespace, team, queue, state, .. } = row.head.clone();
+    let WorkloadHead { namespace, team, queue, state, .. } = &row.head;
+    let [namespace, team, queue, state] = [namespace, team, queue, state].map(String::clone);
     About { namespace, team, queue, user: row.user.clone(), state }
 }
 

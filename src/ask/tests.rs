@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::http::Request as HttpRequest;
 use k8s_openapi::ByteString;
@@ -9,7 +10,7 @@ use tower::ServiceExt as _;
 use super::state::{AT_ONCE, MOST_WAITING};
 use super::*;
 use crate::certs::proof::Proof;
-use crate::controller::{Asker, Readiness};
+use crate::controller::{Asker, Question, Readiness};
 use crate::directory::SharedDirectory;
 use crate::forecast::Forecaster;
 use crate::history::query::Reader;
@@ -99,6 +100,33 @@ async fn each_question_is_answered_into_its_object_without_the_proof() {
         let (_, object) = post(&state, "/ask", &review(&with_proof(again))).await;
         assert_eq!(object["answer"]["unchanged"], true, "{object}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_about_states_share_the_rows_of_all_states() {
+    let (asker, mut questions) = Asker::new();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    tokio::spawn(async move {
+        while let Some(Question::Workloads(choice, _, to)) = questions.recv().await {
+            assert_eq!(choice.namespace.as_deref(), Some("a"), "of no other namespace");
+            counted.fetch_add(1, Ordering::Relaxed);
+            // Rows that cost something may be used again.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let _ = to.send(Vec::new());
+        }
+    });
+    let state = state(asker);
+    let ask = async |filter: Value| {
+        let (response, _) = post(&state, "/ask", &review(&with_proof(json!({"queue": filter})))).await;
+        assert_eq!(response["allowed"], true, "{response}");
+        looks.load(Ordering::Relaxed)
+    };
+    assert_eq!(ask(json!({"states": ["Pending"]})).await, 1);
+    assert_eq!(ask(json!({"states": ["Running", "Held"]})).await, 1);
+    assert_eq!(ask(json!({})).await, 1);
+    assert_eq!(ask(json!({"team": "x"})).await, 1, "it takes what is there");
+    assert_eq!(ask(json!({"states": ["Finished"]})).await, 2, "these are not among them");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 mod candidate;
 mod verdicts;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,13 +37,17 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long an answer waits for a new forecast where there is an older one.
 const RENEWAL: Duration = Duration::from_millis(150);
 
-/// Kind, namespace and name of a workload.
-type Key = (String, String, String);
+/// The expected starts by kind, namespace and name of the workload.
+type Starts = HashMap<String, (Arc<EtaRow>, Option<RunRow>)>;
+
+fn key(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{kind}/{namespace}/{name}")
+}
 
 /// The expected starts of one forecast.
 #[derive(Debug)]
 struct ExpectedStarts {
-    etas: BTreeMap<Key, (EtaRow, Option<RunRow>)>,
+    etas: Starts,
     began: Instant,
     cost: Duration,
 }
@@ -115,10 +119,10 @@ impl Forecaster {
         }
         let Some(starts) = self.newest().await else { return };
         for row in rows.iter_mut().filter(|row| row.waits()) {
-            let key = (row.kind.clone(), row.head.namespace.clone(), row.head.name.clone());
             // What can never start has no start to expect.
             let never = row.head.reason == Reason::NoNodeFits.code();
-            if let Some((eta, run)) = starts.etas.get(&key).filter(|_| !never).cloned() {
+            let known = starts.etas.get(&key(&row.kind, &row.head.namespace, &row.head.name));
+            if let Some((eta, run)) = known.filter(|_| !never).cloned() {
                 (row.eta, row.run) = (Some(eta), run);
             }
         }
@@ -225,15 +229,15 @@ fn expected_starts(
     now: Time,
     calibration: &mut Calibration,
     stop: &CancellationToken,
-) -> BTreeMap<Key, (EtaRow, Option<RunRow>)> {
+) -> Starts {
     let mut go_on = within_budget(stop, BUDGET);
     let forecast = forecast_shown(engine, now, Bounds::default(), calibration, &mut |case| go_on(case));
     let places = engine.places();
     let rows = forecast.etas.iter().filter_map(|(id, eta)| {
         let (workload, grounds) = (engine.workload(id)?, forecast.grounds.get(id)?);
-        let key = (workload.kind.to_string(), workload.namespace.to_string(), workload.name.to_string());
         let run = forecast.runs.get(id).map(RunRow::to_come);
-        Some((key, (EtaRow::new(engine, eta, grounds, places.get(id), now), run)))
+        let eta = EtaRow::new(engine, eta, grounds, places.get(id), now);
+        Some((key(&workload.kind.to_string(), &workload.namespace, &workload.name), (Arc::new(eta), run)))
     });
     rows.collect()
 }

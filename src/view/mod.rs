@@ -10,6 +10,7 @@ mod sentences;
 mod teams;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -19,7 +20,7 @@ use crate::api::record::timestamp;
 use crate::engine::Engine;
 use crate::engine::replay::forecast::{self, ExpectedRun, RunEnd};
 use crate::engine::types::{
-    Admission, NodeView, Observed, Reason, ReservationView, State, Time, Verdict, Workload, WorkloadId,
+    Admission, Name, NodeView, Observed, Reason, ReservationView, State, Time, Verdict, Workload, WorkloadId,
 };
 
 pub use accelerators::{Accelerators, is_gpu};
@@ -80,7 +81,8 @@ pub struct NodeWorkload {
 pub struct NodeContext<'a> {
     engine: &'a Engine,
     accelerators: Accelerators,
-    reservations: Vec<ReservationView>,
+    /// The owners of reservations by node, so that no node looks through all reservations.
+    reserved: BTreeMap<Name, Vec<NodeWorkload>>,
     now: Time,
 }
 
@@ -88,7 +90,15 @@ impl<'a> NodeContext<'a> {
     /// The context at `now`.
     #[must_use]
     pub fn new(engine: &'a Engine, accelerators: Accelerators, now: Time) -> Self {
-        Self { engine, accelerators, reservations: engine.reservations(), now }
+        let mut context = Self { engine, accelerators, reserved: BTreeMap::new(), now };
+        for ReservationView { owner, nodes, start, .. } in engine.reservations() {
+            for (node, pods) in nodes {
+                let until = start.map(second);
+                let owner = NodeWorkload { until, borrowed: false, ..context.workload(&owner, pods) };
+                context.reserved.entry(node).or_default().push(owner);
+            }
+        }
+        context
     }
 
     /// This many pods of a workload on a node.
@@ -119,11 +129,6 @@ impl NodeRow {
     #[must_use]
     pub fn new(view: &NodeView, context: &NodeContext<'_>) -> Self {
         let accelerators = &context.accelerators;
-        let reserved = context.reservations.iter().filter_map(|reservation| {
-            let pods = reservation.nodes.get(&view.name)?;
-            let owner = context.workload(&reservation.owner, *pods);
-            Some(NodeWorkload { until: reservation.start.map(second), borrowed: false, ..owner })
-        });
         Self {
             name: view.name.to_string(),
             pool: view.pool.to_string(),
@@ -133,7 +138,7 @@ impl NodeRow {
             gpus: whole(accelerators.count(&view.allocatable)),
             gpus_free: whole(accelerators.count(&view.free)),
             workloads: view.workloads.iter().map(|(id, pods)| context.workload(id, *pods)).collect(),
-            reserved: reserved.collect(),
+            reserved: context.reserved.get(&view.name).cloned().unwrap_or_default(),
         }
     }
 }
@@ -236,7 +241,7 @@ pub struct WorkloadRow {
     pub admitted: Option<Timestamp>,
     /// The expected start of a waiting workload and its place in the queue, if the last forecast covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eta: Option<EtaRow>,
+    pub eta: Option<Arc<EtaRow>>,
     /// The run that is expected, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunRow>,

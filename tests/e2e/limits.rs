@@ -1,5 +1,6 @@
 //! Queues that bound how long a workload waits and runs, and with that the start of the next one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,7 +23,7 @@ pub async fn says(world: &World, arguments: &[&str]) -> Result<String> {
 }
 
 /// The expected start of a waiting Job, once Sluice reports one.
-async fn expected(world: &World, name: &str) -> Result<EtaRow> {
+async fn expected(world: &World, name: &str) -> Result<Arc<EtaRow>> {
     eventually(&format!("{name} has an expected start"), patience(), async || {
         let text = says(world, &["explain", &format!("a/{name}"), "--output=json"]).await;
         let rows: Vec<WorkloadRow> =

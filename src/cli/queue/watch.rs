@@ -1,6 +1,7 @@
 //! `sluice queue --watch`: asks again and again for what has changed since the last answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -72,7 +73,7 @@ pub async fn watch(
 fn settled(row: &WorkloadRow) -> WorkloadRow {
     let mut row = row.clone();
     if let Some(eta) = &mut row.eta {
-        eta.foretold = Timestamp::UNIX_EPOCH;
+        Arc::make_mut(eta).foretold = Timestamp::UNIX_EPOCH;
     }
     row
 }

@@ -189,14 +189,14 @@ fn with_reservation(scheduler: &Scheduler, id: &WorkloadId, verdict: Verdict) ->
 
 /// Why a workload in the queue waits, as things are now.
 fn waits_in_queue(scheduler: &Scheduler, id: &WorkloadId) -> Option<Verdict> {
-    scheduler.queue.pending.class_of(id)?;
+    let class = scheduler.queue.pending.class_of(id)?;
     // Time alone may have spent a budget.
     if let Some(verdict) = refusal::unfunded(&scheduler.state, id)
         && refusal::barred(&scheduler.state, scheduler.state.get(id)?).is_none()
     {
         return Some(verdict);
     }
-    match scheduler.queue.pending.refusal(id) {
+    match scheduler.queue.pending.refusal(class) {
         Some((verdict, true)) => Some(verdict.clone()),
         Some((_, false)) => refusal::why_not(&scheduler.state, id),
         None => Some(under_way(scheduler).unwrap_or_else(|| {

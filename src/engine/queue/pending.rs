@@ -399,12 +399,12 @@ impl Pending {
         self.conditions.on_share(pool, share)
     }
 
-    /// Why the class of a workload could not start at its last attempt, and whether that may have changed.
+    /// Why a class could not start at its last attempt, and whether that may have changed.
     ///
-    /// `None` when the workload does not wait or was not attempted yet.
+    /// `None` when no workload waits in it or none was attempted yet.
     #[must_use]
-    pub fn refusal(&self, id: &WorkloadId) -> Option<(&Verdict, bool)> {
-        let class = self.classes.get(&self.class_of(id)?)?;
+    pub fn refusal(&self, class: ClassId) -> Option<(&Verdict, bool)> {
+        let class = self.classes.get(&class)?;
         Some((class.refusal.as_ref()?, !matches!(class.status, Status::Blocked { .. })))
     }
 

@@ -192,7 +192,8 @@ pub struct Ledger {
 impl Ledger {
     /// Takes a workload in, before the play; `length` is that of its run.
     pub fn enter(&mut self, engine: &Engine, info: &WorkloadInfo, length: Option<Length>) {
-        let refusal = engine.scheduler.queue.pending.refusal(&info.workload.id);
+        let pending = &engine.scheduler.queue.pending;
+        let refusal = pending.class_of(&info.workload.id).and_then(|class| pending.refusal(class));
         let lacks_quota = refusal.is_some_and(|(verdict, _)| lacks_quota(verdict.reason));
         let lacks_budget = refusal.is_some_and(|(verdict, _)| verdict.reason == Reason::BudgetSpent);
         let admission = info.phase.admission();
