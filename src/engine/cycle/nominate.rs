@@ -8,10 +8,11 @@ use crate::placement::{self, Capacity, Placement, Request};
 use crate::preemption::Take;
 use crate::scheduler::Scheduler;
 use crate::scheduler::nominations::{Broken, Nomination, Victim};
+use crate::scheduler::watch::Watch;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
-use crate::state::workload::{Phase, WorkloadInfo};
+use crate::state::workload::Phase;
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Plan, Time, WorkloadId};
 
@@ -35,19 +36,27 @@ pub fn nominate_for(
 /// Admits workloads once their nominated capacity is free, and ends nominations of capacity that will not become free.
 pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let keeps_to_plan = scheduler.keeps_to_plan(now);
-    for place in scheduler.nominations.places() {
+    let (mut last, end) = (None, scheduler.nominations.end());
+    while let Some(place) = scheduler.nominations.next_due(&scheduler.state, last, end) {
+        debug_assert!(
+            scheduler
+                .nominations
+                .between(last, place)
+                .all(|skipped| matches!(wait_of(&scheduler.state, skipped), Wait::Certain { .. })),
+            "a nomination whose watch holds still waits"
+        );
+        last = Some(place);
         let Some(nomination) = scheduler.nominations.at(place) else { continue };
-        let pending = match nomination.info(&scheduler.state).map(|info| &info.phase) {
-            Some(Phase::Pending) => true,
-            // It moves, and still ends where it runs.
-            Some(Phase::Stopping(_) | Phase::Leaving { .. }) => continue,
-            _ => false,
+        let has_ended = match wait_of(&scheduler.state, nomination) {
+            Wait::Certain { watch } => {
+                scheduler.nominations.watch(place, watch);
+                continue;
+            }
+            Wait::Ended => true,
+            Wait::Open => false,
         };
-        if pending && is_on_its_way(&scheduler.state, nomination) {
-            continue;
-        }
         let Some(nomination) = scheduler.nominations.take(place) else { continue };
-        if !pending {
+        if has_ended {
             nomination.nominate(&mut scheduler.state, -1);
         } else if let Some(lasting) = progress_one(scheduler, nomination, keeps_to_plan, now, plan) {
             scheduler.nominations.put(place, lasting);
@@ -78,7 +87,7 @@ fn progress_one(
     // It must be the capacity of the victims. While the pause after a failed write lasts, the victim stays chosen. After
     // that the search is made again, because the choice may be wrong by then.
     let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| still_runs(&scheduler.state, victim)).collect();
+        nomination.victims.iter().filter(|victim| victim.still_runs(&scheduler.state)).collect();
     let freed = freed_by(&scheduler.state, &remaining);
     let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
     let as_planned = as_planned(&scheduler.state, &waiting, &nomination, Capacity::Settled(&freed));
@@ -138,9 +147,28 @@ fn as_planned(
     Some(if same { planned.clone() } else { other })
 }
 
-/// Whether nominated capacity is not free yet, and will be once the pods that are ending are gone. False also where
-/// that needs a closer look.
-fn is_on_its_way(state: &ClusterState, nomination: &Nomination) -> bool {
+/// How a nomination stands.
+enum Wait {
+    /// Its workload does not wait any more.
+    Ended,
+    /// Its workload moves and still ends where it runs, or its capacity will be free once the pods that are ending are gone. It stays
+    /// so while the watch holds; without one it has to be looked at in each cycle.
+    Certain { watch: Option<Watch> },
+    /// It may start, or only a closer look can tell.
+    Open,
+}
+
+/// How a nomination stands, without a search.
+fn wait_of(state: &ClusterState, nomination: &Nomination) -> Wait {
+    let Some(info) = nomination.info(state) else { return Wait::Ended };
+    let itself = std::iter::once(nomination.index);
+    match info.phase {
+        Phase::Pending => {}
+        Phase::Stopping(_) | Phase::Leaving { .. } => {
+            return Wait::Certain { watch: Some(Watch::new(state, itself, std::iter::empty(), None)) };
+        }
+        _ => return Wait::Ended,
+    }
     let request = Request {
         pool: nomination.pool,
         shape: &nomination.shape,
@@ -150,19 +178,20 @@ fn is_on_its_way(state: &ClusterState, nomination: &Nomination) -> bool {
         pods: nomination.pods,
         beside: None,
     };
-    let same =
-        |info: &WorkloadInfo| info.shape == nomination.shape && info.workload.topology == nomination.topology;
-    nomination.info(state).is_some_and(same)
-        && !nomination.victims.iter().any(|victim| still_runs(state, victim))
-        && placement::fits_once_settled(state, &request, &nomination.placement)
-}
-
-/// Whether a victim runs on as before, because the decision about it was not written.
-pub fn still_runs(state: &ClusterState, victim: &Victim) -> bool {
-    let id = victim.take.id();
-    let info = state.at(victim.index).filter(|info| info.workload.id == *id);
-    info.or_else(|| state.get(id))
-        .is_some_and(|info| matches!(&info.phase, Phase::Running(admission) if *admission == victim.before))
+    let is_same = info.shape == nomination.shape && info.workload.topology == nomination.topology;
+    let victims = &nomination.victims;
+    if !is_same || victims.iter().any(|victim| victim.still_runs(state)) {
+        return Wait::Open;
+    }
+    let enough = placement::starts_before_settled(state, &request, &nomination.placement);
+    let Some(enough) = enough else { return Wait::Open };
+    // A victim that is gone may come back with another index.
+    let known = victims.iter().all(|victim| victim.at_its_index(state).is_some());
+    let watch = known.then(|| {
+        let workloads = itself.chain(victims.iter().map(|victim| victim.index));
+        Watch::new(state, workloads, nomination.placement.keys().copied(), Some(enough))
+    });
+    Wait::Certain { watch }
 }
 
 /// The capacity that victims which still run will free.

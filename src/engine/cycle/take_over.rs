@@ -1,7 +1,7 @@
 //! A workload within guarantee takes over capacity that is being cleared for a borrowing preemptor, where it would otherwise
 //! wait or evict more (law 8). Within a team the order decides (law 9).
 
-use crate::cycle::nominate::{freed_by, nominate_for, still_runs};
+use crate::cycle::nominate::{freed_by, nominate_for};
 use crate::cycle::{requeue, reserve};
 use crate::placement::waiting::Attempt;
 use crate::placement::{Capacity, Placement};
@@ -51,7 +51,7 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
         return None;
     }
     let remaining: Vec<&Victim> =
-        nomination.victims.iter().filter(|victim| still_runs(state, victim)).collect();
+        nomination.victims.iter().filter(|victim| victim.still_runs(state)).collect();
     let mut freed = freed_by(state, &remaining);
     for (node, pods) in &nomination.placement {
         freed.give(*node, &nomination.id, &nomination.need, *pods);
@@ -63,6 +63,7 @@ fn in_place_of(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'
 /// capacity that is being cleared.
 fn goes_first(state: &ClusterState, nomination: &Nomination, attempt: Attempt<'_>) -> bool {
     let waiting = attempt.waiting;
-    let priority = |id| state.get(id).map(|info| state.priority_of(info));
-    nomination.team == waiting.team && priority(&nomination.id) >= priority(&waiting.id)
+    let priority = |info| state.priority_of(info);
+    nomination.team == waiting.team
+        && nomination.info(state).map(priority) >= state.at(waiting.index).map(priority)
 }

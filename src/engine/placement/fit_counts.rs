@@ -26,24 +26,31 @@ pub fn capacity(state: &ClusterState, request: &Request<'_>, capacity: Capacity<
     fitting(state, request, |fitting| total(state, fitting, capacity))
 }
 
-/// Whether pods that cannot start now will fit on all eligible nodes once evictions under way have ended.
+/// How many such pods must fit on all eligible nodes before pods that will fit in capacity reserved for them, once evictions under
+/// way have ended, could start at once.
 ///
-/// `reserved` is capacity that is masked for these pods. False also where only a full search could tell. Cheap.
+/// `reserved` is capacity that is masked for these pods. `None` where they can start now, where it is not certain that they
+/// will fit, and where only a full search could tell. Cheap.
 #[must_use]
-pub fn fits_once_settled(state: &ClusterState, request: &Request<'_>, reserved: &Placement) -> bool {
+pub fn starts_before_settled(
+    state: &ClusterState,
+    request: &Request<'_>,
+    reserved: &Placement,
+) -> Option<u64> {
     fitting(state, request, |fitting| {
         // Masked capacity is not part of the total, so it is counted apart.
         let there =
             |count: &dyn Fn(NodeId) -> u32| reserved.keys().map(|node| u64::from(count(*node))).sum::<u64>();
-        let elsewhere = fitting.totals().now - there(&|node| fitting.now(node));
-        let most = elsewhere + there(&|node| fitting.unheld(node));
         let backed = |node: &NodeId| {
             let settled = state.nodes.get(*node).settled();
             request.need.nonzero().all(|(resource, _)| settled.untouched(resource) >= 0)
         };
-        most < u64::from(request.pods)
+        let masked = there(&|node| fitting.unheld(node));
+        let enough = (u64::from(request.pods) + there(&|node| fitting.now(node))).saturating_sub(masked);
+        let waits = fitting.totals().now < enough
             && fitting.ask().demand.fractions().is_empty()
-            && reserved.keys().all(|node| fitting.admits(*node) && backed(node))
+            && reserved.keys().all(|node| fitting.admits(*node) && backed(node));
+        waits.then_some(enough)
     })
 }
 

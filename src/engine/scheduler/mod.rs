@@ -8,6 +8,7 @@ pub mod misplaced;
 pub mod nominations;
 pub mod reservations;
 pub mod retries;
+pub mod watch;
 
 use crate::prediction::Prediction;
 use crate::queue::WaitQueue;

@@ -1,11 +1,13 @@
 //! Capacity nominated to preemptors and to workloads that move.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::placement::Placement;
 use crate::placement::waiting::WaitingWorkload;
 use crate::preemption::{Nominated, Take};
+use crate::scheduler::watch::{Room, Watch};
 use crate::state::cluster::ClusterState;
 use crate::state::quotas::Account;
 use crate::state::rules::oversize_in;
@@ -63,6 +65,21 @@ pub struct Victim {
     pub index: WorkloadIndex,
     /// Its admission before the decision.
     pub before: Admission,
+}
+
+impl Victim {
+    /// Whether it runs on as before, because the decision about it was not written.
+    #[must_use]
+    pub fn still_runs(&self, state: &ClusterState) -> bool {
+        let info = self.at_its_index(state).or_else(|| state.get(self.take.id()));
+        info.is_some_and(|info| matches!(&info.phase, Phase::Running(admission) if *admission == self.before))
+    }
+
+    /// The victim at its index; `None` once it is gone, even if it has come back at another index.
+    #[must_use]
+    pub fn at_its_index<'a>(&self, state: &'a ClusterState) -> Option<&'a WorkloadInfo> {
+        state.at(self.index).filter(|info| info.workload.id == *self.take.id())
+    }
 }
 
 impl Nomination {
@@ -175,11 +192,27 @@ impl Nomination {
     }
 }
 
+/// A nomination, and what it waits for if it was looked at since it was made.
+#[derive(Clone, Debug)]
+struct Made {
+    nomination: Nomination,
+    watch: Option<Watch>,
+}
+
+impl Made {
+    /// Whether it still waits for what it waited for when it was looked at.
+    fn still_waits(&self, state: &ClusterState, room: &mut Room) -> bool {
+        let Nomination { pool, shape, need, .. } = &self.nomination;
+        let mut room = || room.of(state, *pool, shape, need);
+        self.watch.as_ref().is_some_and(|watch| watch.holds(state, &mut room))
+    }
+}
+
 /// All nominations.
 #[derive(Clone, Debug, Default)]
 pub struct Nominations {
     /// In the order in which they were made.
-    made: BTreeMap<u64, Nomination>,
+    made: BTreeMap<u64, Made>,
     /// The place of each workload's nomination in that order.
     places: BTreeMap<WorkloadId, u64>,
     /// The number of nominations with victims.
@@ -238,13 +271,13 @@ impl PlanComplete {
 impl Nominations {
     /// All of them, in the order in which they were made.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Nomination> {
-        self.made.values()
+        self.made.values().map(|made| &made.nomination)
     }
 
     /// The nomination of a workload.
     #[must_use]
     pub fn of(&self, id: &WorkloadId) -> Option<&Nomination> {
-        self.made.get(self.places.get(id)?)
+        self.at(*self.places.get(id)?)
     }
 
     /// Whether capacity is nominated to a workload.
@@ -271,21 +304,44 @@ impl Nominations {
         self.take(*self.places.get(id)?)
     }
 
-    /// The places in the order, for a walk during which nominations end.
+    /// The place after the last one.
     #[must_use]
-    pub fn places(&self) -> Vec<u64> {
-        self.made.keys().copied().collect()
+    pub fn end(&self) -> u64 {
+        self.next
+    }
+
+    /// The first place after `last` and before `end` with a nomination that waits for something else than when it was looked at,
+    /// or that was not looked at.
+    #[must_use]
+    pub fn next_due(&self, state: &ClusterState, last: Option<u64>, end: u64) -> Option<u64> {
+        let mut room = Room::default();
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut made = self.made.range((after, Bound::Excluded(end)));
+        made.find(|(_, made)| !made.still_waits(state, &mut room)).map(|(place, _)| *place)
+    }
+
+    /// The nominations between two places, without them.
+    pub fn between(&self, last: Option<u64>, end: u64) -> impl Iterator<Item = &Nomination> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.made.range((after, Bound::Excluded(end))).map(|(_, made)| &made.nomination)
     }
 
     /// The nomination at a place.
     #[must_use]
     pub fn at(&self, place: u64) -> Option<&Nomination> {
-        self.made.get(&place)
+        self.made.get(&place).map(|made| &made.nomination)
+    }
+
+    /// Notes what the nomination at a place waits for.
+    pub fn watch(&mut self, place: u64, watch: Option<Watch>) {
+        if let Some(made) = self.made.get_mut(&place) {
+            made.watch = watch;
+        }
     }
 
     /// Takes the nomination at a place out; what it charges stays charged.
     pub fn take(&mut self, place: u64) -> Option<Nomination> {
-        let nomination = self.made.remove(&place)?;
+        let Made { nomination, .. } = self.made.remove(&place)?;
         self.places.remove(&nomination.id);
         self.preemptors -= usize::from(!nomination.victims.is_empty());
         Some(nomination)
@@ -296,22 +352,22 @@ impl Nominations {
         self.preemptors += usize::from(!nomination.victims.is_empty());
         let before = self.places.insert(nomination.id.clone(), place);
         debug_assert!(before.is_none(), "a workload has one nomination");
-        self.made.insert(place, nomination);
+        self.made.insert(place, Made { nomination, watch: None });
     }
 
     /// Finds again what each is charged to, after a change of guarantees or queues.
     pub fn find_accounts(&mut self, state: &ClusterState) {
-        self.made.values_mut().for_each(|nomination| nomination.find_account(state));
+        self.made.values_mut().for_each(|made| made.nomination.find_account(state));
     }
 
     /// Charges each again that is charged to something else, after a change of guarantees.
     pub fn charge_again(&mut self, state: &mut ClusterState) {
-        self.made.values_mut().for_each(|nomination| nomination.charge_again(state));
+        self.made.values_mut().for_each(|made| made.nomination.charge_again(state));
     }
 
     /// Charges all of them `times` times; -1 releases them.
     pub fn nominate(&self, state: &mut ClusterState, times: i64) {
-        self.made.values().for_each(|nomination| nomination.nominate(state, times));
+        self.iter().for_each(|nomination| nomination.nominate(state, times));
     }
 
     /// Whether a preemptor waits for its victims.

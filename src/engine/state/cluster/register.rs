@@ -11,6 +11,10 @@ use crate::types::ids::WorkloadIndex;
 pub struct Register {
     indices: BTreeMap<WorkloadId, WorkloadIndex>,
     infos: Vec<Option<WorkloadInfo>>,
+    /// By index: a number that changes with the workload.
+    revisions: Vec<u64>,
+    /// The last number given to a workload.
+    revision: u64,
     free: Vec<WorkloadIndex>,
 }
 
@@ -25,9 +29,28 @@ impl Register {
         self.at(*self.indices.get(id)?)
     }
 
-    /// The same, mutable.
+    /// The same, mutable; its revision changes.
     pub fn get_mut(&mut self, id: &WorkloadId) -> Option<&mut WorkloadInfo> {
-        self.infos.get_mut(self.indices.get(id)?.0)?.as_mut()
+        let index = *self.indices.get(id)?;
+        self.mark_changed(index);
+        self.infos.get_mut(index.0)?.as_mut()
+    }
+
+    /// A number that changes whenever the workload at an index does, or another one gets the index.
+    pub fn revision(&self, index: WorkloadIndex) -> u64 {
+        self.revisions.get(index.0).copied().unwrap_or_default()
+    }
+
+    /// The highest of these numbers.
+    pub fn last_revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn mark_changed(&mut self, index: WorkloadIndex) {
+        self.revision += 1;
+        if let Some(revision) = self.revisions.get_mut(index.0) {
+            *revision = self.revision;
+        }
     }
 
     /// Whether the workload is registered.
@@ -40,9 +63,11 @@ impl Register {
         let index = self.free.pop().unwrap_or(WorkloadIndex(self.infos.len()));
         if index.0 == self.infos.len() {
             self.infos.push(None);
+            self.revisions.push(0);
         }
         info.index = index;
         self.infos[index] = Some(info);
+        self.mark_changed(index);
         self.indices.insert(id, index);
     }
 
@@ -50,6 +75,7 @@ impl Register {
     pub fn remove(&mut self, id: &WorkloadId) {
         if let Some(index) = self.indices.remove(id) {
             self.infos[index] = None;
+            self.mark_changed(index);
             self.free.push(index);
         }
     }

@@ -110,6 +110,18 @@ impl ClusterState {
         self.workloads.at(index)
     }
 
+    /// A number that changes whenever the workload at an index does, or another one gets the index.
+    #[must_use]
+    pub fn revision(&self, index: WorkloadIndex) -> u64 {
+        self.workloads.revision(index)
+    }
+
+    /// The highest of these numbers: what changes later has a higher one.
+    #[must_use]
+    pub fn last_revision(&self) -> u64 {
+        self.workloads.last_revision()
+    }
+
     /// Every workload, by identity.
     pub fn iter(&self) -> impl Iterator<Item = &WorkloadInfo> {
         self.workloads.values()

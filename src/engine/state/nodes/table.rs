@@ -188,6 +188,18 @@ impl NodeTable {
         self.states[index]
     }
 
+    /// A number that changes with a node.
+    #[must_use]
+    pub fn revision(&self, index: NodeId) -> u64 {
+        self.revisions[index]
+    }
+
+    /// The highest of these numbers: what changes later has a higher one.
+    #[must_use]
+    pub fn last_revision(&self) -> u64 {
+        self.revision
+    }
+
     /// Incremented with every change of a node.
     #[must_use]
     pub fn version(&self) -> u64 {
