@@ -25,8 +25,7 @@ pub(super) async fn workloads(
 ) -> Result<Value, Refusal> {
     let own = scope.namespace(filter.namespace.as_deref())?;
     let by_state = QueueFilter { states: filter.states.clone(), ..QueueFilter::default() } == filter;
-    let covered = !filter.states.is_empty() || !by_state;
-    let wide = if !covered || filter.states.contains(&Phase::Finished) {
+    let wide = if filter == QueueFilter::default() || filter.states.contains(&Phase::Finished) {
         None
     } else if by_state && state.shared.fresh(&key((scope, ""), spec)).is_none() {
         Some(unfinished(state, scope).await?)

@@ -23,10 +23,10 @@ struct Attempts {
 
 impl Retries {
     /// The workloads of `wanted` to write now. Drops failed writes that are no longer wanted.
-    pub fn due(&mut self, wanted: &BTreeSet<WorkloadId>, now: Time) -> Vec<WorkloadId> {
+    pub fn due(&mut self, wanted: &BTreeSet<&WorkloadId>, now: Time) -> Vec<WorkloadId> {
         self.0.retain(|id, attempts| attempts.in_flight || wanted.contains(id));
         let due = |id: &&WorkloadId| self.0.get(*id).is_none_or(|a| !a.in_flight && a.not_before <= now);
-        wanted.iter().filter(due).cloned().collect()
+        wanted.iter().copied().filter(due).cloned().collect()
     }
 
     /// Records that a write has started.
@@ -62,7 +62,7 @@ mod tests {
     fn a_failed_write_is_retried_after_a_pause_and_only_while_it_is_wanted() {
         let id = WorkloadId("job".into());
         let one = [WorkloadId("job".into())];
-        let wanted = BTreeSet::from(one.clone());
+        let wanted = one.iter().collect();
         let mut retries = Retries::default();
         assert_eq!(retries.due(&wanted, Time(0)), one);
         retries.started(id.clone());

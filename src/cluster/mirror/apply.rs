@@ -171,9 +171,13 @@ impl Mirror {
         moved.iter().flatten().for_each(|workload| self.note_vacant(workload));
     }
 
-    /// Follows whether a workload that is being stopped still has pods.
+    /// Follows whether a workload that is being stopped still has pods, here or by its own count.
     fn note_vacant(&mut self, id: &WorkloadId) {
-        if self.leaving.contains(id) && !self.pods_of.contains_key(id) {
+        let counts_pods = |(managed, _): (&Managed, u64)| managed.counts_pods();
+        if self.leaving.contains(id)
+            && !self.pods_of.contains_key(id)
+            && !self.workload(id).is_some_and(counts_pods)
+        {
             self.vacant.insert(id.clone());
         } else {
             self.vacant.remove(id);

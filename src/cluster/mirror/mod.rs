@@ -71,7 +71,7 @@ pub struct Mirror {
     dra: Dra,
     pods_of: BTreeMap<WorkloadId, BTreeSet<Name>>,
     leaving: BTreeSet<WorkloadId>,
-    /// Those of them without pods.
+    /// Those of them without pods, here and by their own count.
     vacant: BTreeSet<WorkloadId>,
     groups: Groups,
     profiles: Profiles,

@@ -263,7 +263,7 @@ impl Mirror {
         };
         self.vacant.iter().filter(move |id| {
             self.workload(id).is_some_and(|(managed, _)| {
-                over(&managed.workload.state) && !managed.counts_pods() && !managed.workload.team.is_empty()
+                over(&managed.workload.state) && !managed.workload.team.is_empty()
             })
         })
     }

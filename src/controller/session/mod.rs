@@ -429,8 +429,7 @@ impl Session {
 
     /// Restores the pod templates of stopped Jobs without pods.
     fn restore(&mut self, now: Time) {
-        let wanted =
-            self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
+        let wanted = self.mirror.restorable(now).filter(|id| !self.decisions.contains_key(*id)).collect();
         for id in self.restores.due(&wanted, now) {
             let Some((managed, version)) = self.mirror.workload(&id) else { continue };
             let task = Task::Single(Operation::Patch(managed.restore(version)));
@@ -444,7 +443,7 @@ impl Session {
     /// last write.
     fn release(&mut self, now: Time) {
         let all = self.mirror.partly_admitted();
-        let wanted = all.filter(|id| !self.decisions.contains_key(*id)).cloned().collect();
+        let wanted = all.filter(|id| !self.decisions.contains_key(*id)).collect();
         for id in self.releases.due(&wanted, now) {
             let Some((managed, _)) = self.mirror.workload(&id) else { continue };
             let Some(record) = record(managed) else { continue };
