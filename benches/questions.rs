@@ -50,6 +50,9 @@ struct Arguments {
     /// The program to measure; by default the one that is built with the benchmark.
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_sluice"))]
     program: String,
+    /// Length of the looks at pages, with and without viewers. A forecast takes seconds of a processor, but is made rarely.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    viewing: u64,
     /// Number of viewers of the pages.
     #[arg(long, default_value_t = 200)]
     viewers: u32,
@@ -233,6 +236,7 @@ async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
     say("viewers");
     let paths = PAGES.map(|(_, path)| path);
     let served = pages.process().context("the pages have ended")?;
+    let time = Duration::from_secs(arguments.viewing);
     for (viewers, goal) in [(0, ""), (arguments.viewers, "< 5 % more")] {
         let before = (processor_time(process)?, processor_time(served)?, requests(&client).await?);
         // So that pages have something to show.

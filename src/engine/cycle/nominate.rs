@@ -43,7 +43,7 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
                 .nominations
                 .between(last, place)
                 .all(|skipped| matches!(wait_of(&scheduler.state, skipped), Wait::Certain { .. })),
-            "a nomination whose watch holds still waits"
+            "a nomination still waits while its watch holds"
         );
         last = Some(place);
         let Some(nomination) = scheduler.nominations.at(place) else { continue };
