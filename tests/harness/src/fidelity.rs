@@ -108,7 +108,7 @@ pub struct Fidelity {
     pub writes: [usize; 3],
     /// Jobs that were not admitted by exactly one write. Further writes may only make the record smaller.
     pub miswritten: Vec<String>,
-    /// Jobs with a single successful write that the API server answered too late.
+    /// Writes on Jobs that were carried out, though the API server did not answer in time.
     pub unanswered: usize,
 }
 
@@ -235,18 +235,18 @@ pub async fn unseen(replicas: &[Sluice]) -> Result<usize> {
 }
 
 impl Fidelity {
-    /// Counts the writes on a Job, those that made its record smaller included. A request that timed out may have been carried out nevertheless: the Job's
-    /// generation shows the number of writes of its spec.
+    /// Counts the writes on a Job: its admission, and those that made its record smaller. A request that timed out may have been carried
+    /// out nevertheless; the record and the generation, which counts the writes of the spec, show how many were.
     fn count(&mut self, shape: &Shape, tries: Tries, generation: i64, released: usize) {
-        let unseen = tries.done == 0 && tries.unanswered > 0 && generation == 2;
-        let writes = tries.done + usize::from(unseen);
+        let unseen = (1 + released).saturating_sub(tries.done).min(tries.unanswered);
+        let writes = tries.done + unseen;
         if writes != 1 + released || generation != 2 {
             let name = &shape.name;
             self.miswritten
                 .push(format!("{name}: {tries:?}, generation {generation}, released {released} times"));
         }
         self.writes[0] += writes;
-        self.unanswered += usize::from(unseen);
+        self.unanswered += unseen;
     }
 
     fn judge(&mut self, shape: &Shape, seen: &Seen) -> Result<()> {
@@ -355,6 +355,23 @@ mod tests {
         let all = Mix { jobs: 500, seed: 1, shortest: 1000 }.shapes();
         assert!(all.iter().all(|shape| (1..=16).contains(&shape.pods) && shape.pods * shape.gpus <= 64));
         assert!(all.iter().any(|shape| shape.indexed) && all.iter().any(|shape| !shape.indexed));
+    }
+
+    #[test]
+    fn a_write_without_an_answer_counts_if_the_job_shows_it() {
+        let miswritten = |done, unanswered, generation, released| {
+            let mut seen = Fidelity::default();
+            let shape = &Mix { jobs: 1, seed: 1, shortest: 1000 }.shapes()[0];
+            seen.count(shape, Tries { done, unanswered }, generation, released);
+            (seen.miswritten.len(), seen.writes[0], seen.unanswered)
+        };
+        assert_eq!(miswritten(1, 0, 2, 0), (0, 1, 0));
+        assert_eq!(miswritten(0, 1, 2, 0), (0, 1, 1), "the admission was not answered");
+        assert_eq!(miswritten(2, 1, 2, 2), (0, 3, 1), "a smaller record was not answered");
+        assert_eq!(miswritten(2, 1, 2, 1), (0, 2, 0), "what was not answered was not carried out");
+        assert_eq!(miswritten(2, 1, 2, 0).0, 1, "one write too many");
+        assert_eq!(miswritten(1, 0, 2, 1).0, 1, "the record became smaller without a write");
+        assert_eq!(miswritten(1, 1, 3, 0).0, 1, "the spec was written twice");
     }
 
     #[test]
