@@ -6,8 +6,8 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use sluice::cli::{Cli, Invalid};
 
-/// Views, rows and events are made of many short texts. The allocator of the static binaries' C library takes one lock for all
-/// threads, and that of glibc keeps what one burst has needed.
+/// Views, rows and events are made of many short texts. The allocator of musl, with which releases are linked, has one lock for all
+/// threads, and with that of glibc a process that answers many Questions held twice the memory.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
