@@ -8,8 +8,7 @@ use crate::api::record::{Eviction, Record};
 use crate::cluster::actuator::{Purpose, Task, Write};
 use crate::cluster::pod_groups::PodGroup;
 use crate::cluster::target::{Facts, Failure, Grant, Managed, Operation, Pin};
-use crate::engine::types::{Action, FailReason};
-use crate::engine::types::{Admission, Name, Observed, Workload};
+use crate::engine::types::{Action, Admission, FailReason, Name, Observed, ResizeCause, Workload};
 
 /// A decision with a write in flight.
 pub struct Decision {
@@ -138,11 +137,12 @@ fn grants(managed: &Managed, admission: &Admission) -> Grant {
     if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All }
 }
 
-/// The write that resizes a running Job; `pods` gives its current pods by node.
+/// The write that resizes a running Job; `pods` gives its current pods by node. A pod that is taken off the record
+/// because it can never run again is not marked: no pod is to end for it, and the watch may not yet show its end.
 pub fn resize_of(
     managed: &Managed,
     version: u64,
-    admission: &Admission,
+    (admission, cause): (&Admission, ResizeCause),
     message: &str,
     pods: impl FnOnce() -> BTreeMap<Name, Vec<Name>>,
 ) -> Write {
@@ -154,7 +154,7 @@ pub fn resize_of(
         Observed::Admitted(before) => before.pods > admission.pods && before.nodes.len() > 1,
         _ => false,
     };
-    if matters || managed.has_failure_policy() {
+    if cause != ResizeCause::Released && (matters || managed.has_failure_policy()) {
         write.disrupted = excess(pods(), admission);
     }
     write
@@ -238,15 +238,19 @@ mod tests {
             let named = |names: [&str; 2]| names.map(Name::from).to_vec();
             BTreeMap::from([("n1".into(), named(["c", "a"])), ("n2".into(), named(["d", "b"]))])
         };
-        let marked = |before: &[(&str, u32)], after: &[(&str, u32)]| {
+        let marked_for = |cause: ResizeCause, before: &[(&str, u32)], after: &[(&str, u32)]| {
             let record = serde_json::to_string(&Record::from(&spread(before))).expect("a record");
             let managed = seen(false, &json!({names::HELD: "true", names::ADMISSION: record}));
-            resize_of(&managed, 5, &spread(after), "why", pods).disrupted
+            resize_of(&managed, 5, (&spread(after), cause), "why", pods).disrupted
         };
+        let marked =
+            |before: &[(&str, u32)], after: &[(&str, u32)]| marked_for(ResizeCause::Shrunk, before, after);
         assert_eq!(marked(&[("n1", 2), ("n2", 2)], &[("n1", 1), ("n2", 2)]), [Name::from("c")]);
         assert_eq!(marked(&[("n1", 2), ("n2", 2)], &[("n2", 1)]), ["a", "c", "d"].map(Name::from));
         assert!(marked(&[("n1", 2)], &[("n1", 1)]).is_empty(), "on one node any pod may end");
         assert!(marked(&[("n1", 1), ("n2", 2)], &[("n1", 2), ("n2", 2)]).is_empty(), "it grows");
+        let released = marked_for(ResizeCause::Released, &[("n1", 2), ("n2", 2)], &[("n2", 1)]);
+        assert!(released.is_empty(), "pods that can never run again are not to end");
     }
 
     #[test]
@@ -291,7 +295,7 @@ mod tests {
             let action = Action::Resize {
                 workload: id(),
                 admission: grown(),
-                cause: crate::engine::types::ResizeCause::Grown,
+                cause: ResizeCause::Grown,
                 preemptor: None,
                 message: String::new(),
             };

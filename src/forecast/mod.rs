@@ -34,7 +34,7 @@ const VALIDITY: u32 = 20;
 const BUDGET: Duration = Duration::from_secs(2);
 /// How long an answer waits for the first forecast.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long an answer waits for a new forecast where there is an older one.
+/// How long an answer waits for a new forecast where there is an older one; not at all if that one took longer to make.
 const RENEWAL: Duration = Duration::from_millis(150);
 
 /// The expected starts by kind, namespace and name of the workload.
@@ -135,8 +135,13 @@ impl Forecaster {
         if last.as_deref().is_none_or(ExpectedStarts::has_expired) {
             self.refresh();
             // After a timeout the older forecast is used: it carries its own time.
-            let patience = if last.is_some() { RENEWAL } else { PATIENCE };
-            let _ = timeout(patience, newest.changed()).await;
+            let patience = match last.as_deref() {
+                None => Some(PATIENCE),
+                Some(last) => Some(RENEWAL).filter(|patience| last.cost <= *patience),
+            };
+            if let Some(patience) = patience {
+                let _ = timeout(patience, newest.changed()).await;
+            }
         }
         newest.borrow().clone()
     }

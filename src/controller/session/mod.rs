@@ -273,8 +273,9 @@ impl Session {
                 let note = note(preemptor.as_ref(), reason.code());
                 eviction_of(&managed, version, &note, message, || self.mirror.pods_of(id))
             }
-            Action::Resize { admission, message, .. } => {
-                resize_of(&managed, version, admission, message, || self.mirror.pods_by_node(id))
+            Action::Resize { admission, cause, message, .. } => {
+                let to = (admission, *cause);
+                resize_of(&managed, version, to, message, || self.mirror.pods_by_node(id))
             }
             // It is a write on a pod, not on the object of the workload.
             Action::EndPod { .. } => return,

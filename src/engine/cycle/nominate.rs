@@ -38,13 +38,7 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
     let keeps_to_plan = scheduler.keeps_to_plan(now);
     let (mut last, end) = (None, scheduler.nominations.end());
     while let Some(place) = scheduler.nominations.next_due(&scheduler.state, last, end) {
-        debug_assert!(
-            scheduler
-                .nominations
-                .between(last, place)
-                .all(|skipped| matches!(wait_of(&scheduler.state, skipped), Wait::Certain { .. })),
-            "a nomination still waits while its watch holds"
-        );
+        debug_assert!(still_wait(scheduler, last, place), "a nomination still waits while its watch holds");
         last = Some(place);
         let Some(nomination) = scheduler.nominations.at(place) else { continue };
         let has_ended = match wait_of(&scheduler.state, nomination) {
@@ -62,6 +56,13 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
             scheduler.nominations.put(place, lasting);
         }
     }
+    debug_assert!(still_wait(scheduler, last, end), "a nomination still waits while its watch holds");
+}
+
+/// Whether all nominations between two places still wait by a full look, for checks of the watches.
+fn still_wait(scheduler: &Scheduler, last: Option<u64>, end: u64) -> bool {
+    let waits = |nomination| matches!(wait_of(&scheduler.state, nomination), Wait::Certain { .. });
+    scheduler.nominations.between(last, end).all(waits)
 }
 
 /// Admits the workload of a nomination if it fits now; returns the nomination if it lasts.
