@@ -111,6 +111,8 @@ async fn slow(url: &str) -> Result<u16> {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let Ok(server) = TcpStream::connect(&address).await else { continue };
+            // The delay is to be the only one.
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });

@@ -173,26 +173,37 @@ impl Cluster {
     ///
     /// # Errors
     /// When the question is wrong, not allowed or not answered.
-    pub async fn ask<T: DeserializeOwned>(&self, spec: QuestionSpec) -> anyhow::Result<Vec<T>> {
+    pub async fn ask<T: DeserializeOwned + Send + 'static>(
+        &self,
+        spec: QuestionSpec,
+    ) -> anyhow::Result<Vec<T>> {
         let first = self.page(&spec).await?.context(UNEXPECTED)?;
         Ok(self.rest(spec, first).await?.rows)
     }
 
-    /// The page with the rows of all further pages.
+    /// The page with the rows of all further pages. Each is read while the next one is asked for.
     ///
     /// # Errors
     /// As of [`Self::ask`].
-    pub async fn rest<T: DeserializeOwned>(
+    pub async fn rest<T: DeserializeOwned + Send + 'static>(
         &self,
         mut spec: QuestionSpec,
         mut page: Page<T>,
     ) -> anyhow::Result<Page<T>> {
         spec.since = None;
-        while page.cursor.is_some() {
-            spec.cursor.clone_from(&page.cursor);
-            let next: Page<T> = self.page(&spec).await?.context(UNEXPECTED)?;
-            page.rows.extend(next.rows);
-            page.cursor = next.cursor;
+        spec.cursor = page.cursor.take();
+        let mut last = None;
+        while spec.cursor.is_some() || last.is_some() {
+            let next =
+                async { if spec.cursor.is_some() { self.answer(&spec).await.map(Some) } else { Ok(None) } };
+            let rows = async {
+                let Some(answer) = last.take() else { return Ok(Vec::new()) };
+                tokio::task::spawn_blocking(|| rows_of(answer)).await?
+            };
+            let (next, rows) = tokio::try_join!(next, rows)?;
+            page.rows.extend(rows);
+            spec.cursor = next.as_ref().and_then(|answer| answer.cursor.clone());
+            last = next;
         }
         Ok(page)
     }
@@ -208,7 +219,7 @@ impl Cluster {
         }
         let (cursor, at, total) = (answer.cursor.clone(), answer.at, answer.total);
         let version = answer.version.clone().context(UNEXPECTED)?;
-        let rows: Vec<T> = serde_json::from_str(&answer.rows().context(UNEXPECTED)?).context(UNEXPECTED)?;
+        let rows: Vec<T> = rows_of(answer)?;
         Ok(Some(Page { total: total.unwrap_or(rows.len()), rows, version, cursor, at }))
     }
 
@@ -224,6 +235,10 @@ impl Cluster {
             Unanswered::Unreachable(error) => anyhow::Error::new(error).context("cannot reach the cluster"),
         })
     }
+}
+
+fn rows_of<T: DeserializeOwned>(answer: client::Answer) -> anyhow::Result<Vec<T>> {
+    serde_json::from_str(&answer.rows().context(UNEXPECTED)?).context(UNEXPECTED)
 }
 
 #[cfg(test)]

@@ -113,20 +113,20 @@ const GAP: u16 = 2;
 pub fn table<T>(columns: &[&Column<T>], rows: &[T], screen: &Screen, headers: bool) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    let cells: Vec<Vec<(Value, String)>> = rows
+    let cells: Vec<Vec<(Option<Color>, String)>> = rows
         .iter()
-        .map(|row| columns.iter().map(|column| shown((column.value)(row, screen), screen)).collect())
+        .map(|row| columns.iter().map(|column| shown(&(column.value)(row, screen), screen)).collect())
         .collect();
     let widths = widths(columns, &cells, screen.width, headers);
     if headers {
         let titles = columns.iter().zip(&widths);
-        table.set_header(titles.map(|(column, width)| Cell::new(cut(column.title, *width))));
+        table.set_header(titles.map(|(column, width)| Cell::new(cut(column.title.to_owned(), *width))));
     }
     for row in cells {
-        let row = row.into_iter().zip(&widths).zip(columns).map(|(((value, text), width), column)| {
+        let row = row.into_iter().zip(&widths).zip(columns).map(|(((color, text), width), column)| {
             let is_name = matches!(column.form, Form::Name(_));
-            let cell = Cell::new(if is_name { shortened(&text, *width) } else { cut(&text, *width) });
-            match color(&value) {
+            let cell = Cell::new_owned(if is_name { shortened(text, *width) } else { cut(text, *width) });
+            match color {
                 Some(color) => cell.fg(color),
                 None => cell,
             }
@@ -143,19 +143,24 @@ pub fn table<T>(columns: &[&Column<T>], rows: &[T], screen: &Screen, headers: bo
             shown.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    let mut text = String::new();
+    for (at, line) in table.lines().enumerate() {
+        text.push_str(if at == 0 { "" } else { "\n" });
+        text.push_str(line.trim_end());
+    }
+    text
 }
 
-/// A value with its text, which is one line.
-fn shown(value: Value, screen: &Screen) -> (Value, String) {
+/// The text of a value, which is one line, with its colour.
+fn shown(value: &Value, screen: &Screen) -> (Option<Color>, String) {
     let text = value.human(screen);
-    (value, if text.contains(char::is_control) { text.replace(char::is_control, " ") } else { text })
+    (color(value), if text.contains(char::is_control) { text.replace(char::is_control, " ") } else { text })
 }
 
 /// The width of each column: that of its widest cell, and less for those that may be cut, the last of them first.
 fn widths<T>(
     columns: &[&Column<T>],
-    cells: &[Vec<(Value, String)>],
+    cells: &[Vec<(Option<Color>, String)>],
     most: Option<u16>,
     headers: bool,
 ) -> Vec<usize> {
@@ -180,9 +185,9 @@ fn widths<T>(
 }
 
 /// A text of at most so many characters.
-fn cut(text: &str, width: usize) -> String {
+fn cut(text: String, width: usize) -> String {
     if text.chars().count() <= width {
-        return text.to_owned();
+        return text;
     }
     let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
     cut.push('…');
@@ -190,7 +195,7 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 /// A name of at most so many characters, with its beginning and its end.
-fn shortened(name: &str, width: usize) -> String {
+fn shortened(name: String, width: usize) -> String {
     let length = name.chars().count();
     if length <= width || width < 3 {
         return cut(name, width);
@@ -275,7 +280,7 @@ a-rather-…  Running  1m30s";
         for (name, width, shown) in
             [("train-1", 7, "train-1"), ("train-lr-0001", 9, "trai…0001"), ("train-lr-0001", 2, "t…")]
         {
-            assert_eq!(shortened(name, width), shown);
+            assert_eq!(shortened(name.to_owned(), width), shown);
         }
     }
 

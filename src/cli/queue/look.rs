@@ -77,7 +77,7 @@ impl Look {
     /// Puts the rows in the order that is asked for, or those of the caller first.
     fn arrange(&self, rows: &mut [WorkloadRow], mine: &BTreeSet<(String, String, String)>, screen: &Screen) {
         match &self.sort {
-            None => rows.sort_by_key(|row| !mine.contains(&key(row))),
+            None => rows.sort_by_cached_key(|row| !mine.contains(&key(row))),
             Some(Columns(columns)) => rows.sort_by(|one, other| {
                 let orders = columns.iter().map(|(column, down)| {
                     let order = (column.value)(one, screen).order(&(column.value)(other, screen));
@@ -110,12 +110,12 @@ pub async fn listed(
         let limit = cut.and_then(|most| i32::try_from(most.min(1_000)).ok());
         QuestionSpec { limit, ..filter.question(me) }
     };
-    let own = if for_people && !filter.names_user() {
-        Some(asked(cluster, question(true), cut).await?)
-    } else {
-        None
+    let own = async {
+        let asks = for_people && !filter.names_user();
+        if asks { asked(cluster, question(true), cut).await.map(Some) } else { Ok(None) }
     };
-    let Page { mut rows, mut total, .. } = asked(cluster, question(false), cut).await?;
+    let (own, all) = tokio::try_join!(own, asked(cluster, question(false), cut))?;
+    let Page { mut rows, mut total, .. } = all;
     if filter.selects() {
         rows = filter.selected(cluster, rows).await?;
         total = rows.len();

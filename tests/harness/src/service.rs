@@ -69,6 +69,8 @@ async fn serve(listener: TcpListener, replicas: Arc<Mutex<Vec<SocketAddr>>>, cut
         tokio::spawn(async move {
             for replica in order {
                 if let Ok(mut server) = TcpStream::connect(replica).await {
+                    // As between an API server and a replica, no small packet waits for an acknowledgement.
+                    let _ = (client.set_nodelay(true), server.set_nodelay(true));
                     // Either side may close the connection at any time; that is no error.
                     tokio::select! {
                         _ = copy_bidirectional(&mut client, &mut server) => {}
