@@ -120,7 +120,7 @@ pub fn table<T>(columns: &[&Column<T>], rows: &[T], screen: &Screen, headers: bo
     let widths = widths(columns, &cells, screen.width, headers);
     if headers {
         let titles = columns.iter().zip(&widths);
-        table.set_header(titles.map(|(column, width)| Cell::new(cut(column.title.to_owned(), *width))));
+        table.set_header(titles.map(|(column, width)| Cell::new_owned(cut(column.title.to_owned(), *width))));
     }
     for row in cells {
         let row = row.into_iter().zip(&widths).zip(columns).map(|(((color, text), width), column)| {
@@ -145,7 +145,9 @@ pub fn table<T>(columns: &[&Column<T>], rows: &[T], screen: &Screen, headers: bo
     }
     let mut text = String::new();
     for (at, line) in table.lines().enumerate() {
-        text.push_str(if at == 0 { "" } else { "\n" });
+        if at > 0 {
+            text.push('\n');
+        }
         text.push_str(line.trim_end());
     }
     text

@@ -137,12 +137,13 @@ fn grants(managed: &Managed, admission: &Admission) -> Grant {
     if admission.pods < managed.workload.pods { Grant::Part } else { Grant::All }
 }
 
-/// The write that resizes a running Job; `pods` gives its current pods by node. A pod that is taken off the record
-/// because it can never run again is not marked: no pod is to end for it, and the watch may not yet show its end.
+/// The write that resizes a running Job; `pods` gives its current pods by node. Pods that can never run again are taken
+/// off the record without a mark: no pod has to end for that, and the watch may show one that has ended as running.
 pub fn resize_of(
     managed: &Managed,
     version: u64,
-    (admission, cause): (&Admission, ResizeCause),
+    admission: &Admission,
+    cause: ResizeCause,
     message: &str,
     pods: impl FnOnce() -> BTreeMap<Name, Vec<Name>>,
 ) -> Write {
@@ -241,7 +242,7 @@ mod tests {
         let marked_for = |cause: ResizeCause, before: &[(&str, u32)], after: &[(&str, u32)]| {
             let record = serde_json::to_string(&Record::from(&spread(before))).expect("a record");
             let managed = seen(false, &json!({names::HELD: "true", names::ADMISSION: record}));
-            resize_of(&managed, 5, (&spread(after), cause), "why", pods).disrupted
+            resize_of(&managed, 5, &spread(after), cause, "why", pods).disrupted
         };
         let marked =
             |before: &[(&str, u32)], after: &[(&str, u32)]| marked_for(ResizeCause::Shrunk, before, after);

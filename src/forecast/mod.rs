@@ -34,7 +34,7 @@ const VALIDITY: u32 = 20;
 const BUDGET: Duration = Duration::from_secs(2);
 /// How long an answer waits for the first forecast.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long an answer waits for a new forecast where there is an older one; not at all if that one took longer to make.
+/// How long an answer waits for a new forecast where there is an older one; not at all if the older one took longer to make.
 const RENEWAL: Duration = Duration::from_millis(150);
 
 /// The expected starts by kind, namespace and name of the workload.
@@ -136,12 +136,11 @@ impl Forecaster {
             self.refresh();
             // After a timeout the older forecast is used: it carries its own time.
             let patience = match last.as_deref() {
-                None => Some(PATIENCE),
-                Some(last) => Some(RENEWAL).filter(|patience| last.cost <= *patience),
+                None => PATIENCE,
+                Some(last) if last.cost > RENEWAL => Duration::ZERO,
+                Some(_) => RENEWAL,
             };
-            if let Some(patience) = patience {
-                let _ = timeout(patience, newest.changed()).await;
-            }
+            let _ = timeout(patience, newest.changed()).await;
         }
         newest.borrow().clone()
     }

@@ -274,8 +274,8 @@ impl Session {
                 eviction_of(&managed, version, &note, message, || self.mirror.pods_of(id))
             }
             Action::Resize { admission, cause, message, .. } => {
-                let to = (admission, *cause);
-                resize_of(&managed, version, to, message, || self.mirror.pods_by_node(id))
+                let pods = || self.mirror.pods_by_node(id);
+                resize_of(&managed, version, admission, *cause, message, pods)
             }
             // It is a write on a pod, not on the object of the workload.
             Action::EndPod { .. } => return,
