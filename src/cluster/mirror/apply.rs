@@ -6,7 +6,7 @@ use super::super::replicas;
 use super::super::table::{Step, Table};
 use super::super::target::pod::PodSeen;
 use super::super::target::{JobSeen, Managed};
-use super::fill::{complete, keep_counted, keep_since, thinned};
+use super::fill::{complete, confirm_stop, keep_counted, thinned};
 use super::{Mirror, OwnerTable, group_of, workload_event};
 use crate::engine::types::{Event, Name, Observed, Pod, PodId, WorkloadId};
 
@@ -32,7 +32,7 @@ impl Mirror {
                     let claimed_before = before.as_deref().and_then(|before| before.claims.as_deref());
                     self.dra.note(&uid, claimed_before, claimed);
                     if let Some(now) = now.and_then(|seen| seen.managed.as_deref_mut()) {
-                        keep_since(now, before.as_deref());
+                        confirm_stop(now, before.as_deref());
                         keep_counted(now.claims.as_deref_mut(), claimed_before);
                         complete(&self.namespaces, &self.classes, self.unlabelled_default, &self.dra, now);
                     }

@@ -4,10 +4,11 @@ use super::super::dra::Dra;
 use super::super::reduce::claims::Claims;
 use super::super::reduce::team::NamespaceSeen;
 use super::super::table::Table;
-use super::super::target::Managed;
+use super::super::target::{Managed, Suspension};
 use crate::api::priority::{Class, twin_from};
+use crate::api::record::time;
 use crate::directory::Membership;
-use crate::engine::types::Observed;
+use crate::engine::types::{Observed, Time};
 
 /// Sets the team and default queue of the namespace, the value of the PriorityClass, and claimed devices.
 pub(super) fn complete(
@@ -49,13 +50,35 @@ pub(super) fn thinned(managed: &Managed) -> Option<bool> {
     managed.gang().map(|_| managed.workload.pods < wanted)
 }
 
-/// Keeps the first time at which a Job was seen suspended by its user: the object does not record that time.
-pub(super) fn keep_since(now: &mut Managed, before: Option<&Managed>) {
-    if let (Observed::Leaving { since, .. }, Some(Observed::Leaving { since: first, .. })) =
-        (&mut now.workload.state, before.map(|managed| &managed.workload.state))
-        && now.facts.eviction.is_none()
-    {
-        *since = *first;
+/// Whether a stop is confirmed, and since when it lasts.
+///
+/// A controller that says that an object is suspended confirms the stop only if it has said otherwise since the
+/// admission: else it may not have seen that yet, and make pods in the next moment. Times cannot tell: those of
+/// conditions have whole seconds, by another clock.
+///
+/// An unconfirmed stop, and one by its user, last since they were first seen here: [`crate::engine::types::SETTLE`] is
+/// counted by this replica's clock, and a note has the time of its writer's.
+pub(super) fn confirm_stop(now: &mut Managed, before: Option<&Managed>) {
+    let before = before.filter(|before| admitted_at(before) == admitted_at(now));
+    let suspension = match (now.facts.suspension, before.map(|before| before.facts.suspension)) {
+        (Suspension::Old, Some(Suspension::None | Suspension::New)) => Suspension::New,
+        (read, _) => read,
+    };
+    now.facts.suspension = suspension;
+    let Observed::Leaving { since, stopped, .. } = &mut now.workload.state else { return };
+    *stopped &= suspension == Suspension::New;
+    match (&now.facts.eviction, before.map(|before| &before.workload.state)) {
+        (Some(note), _) if *stopped => *since = time(note.at),
+        (_, Some(Observed::Leaving { since: first, .. })) => *since = *first,
+        _ => {}
+    }
+}
+
+/// When an object was admitted, while it is.
+fn admitted_at(managed: &Managed) -> Option<Time> {
+    match &managed.workload.state {
+        Observed::Admitted(admission) | Observed::Leaving { admission, .. } => Some(admission.at),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::core::ObjectMeta;
 
 use super::super::reduce::{annotation, created, name, uid};
-use super::Facts;
+use super::{Facts, Suspension};
 use crate::api::names;
 use crate::api::record::{Eviction, Record, time};
 use crate::engine::types::amount::Amount;
@@ -29,6 +29,8 @@ pub struct Marks {
 pub struct Stage {
     /// Whether it is suspended.
     pub suspended: bool,
+    /// Whether its controller says that it has stopped.
+    pub stopped: bool,
     /// Whether it makes no more pods for good.
     pub finished: bool,
     /// Whether it has pods to admit, and all that they need is known.
@@ -50,16 +52,13 @@ impl Marks {
         self.record.is_some() || suspended || (self.held && finished)
     }
 
-    /// The state of an object that is held by suspension; `stopping` gives the time of the eviction, and whether
-    /// its controller has confirmed that it makes no more pods.
-    pub fn state(&self, stage: &Stage, stopping: impl FnOnce() -> (Time, bool)) -> Observed {
+    /// The state of an object that is held by suspension, seen at `now`. One that stops does so since then; the cache
+    /// knows better.
+    pub fn state(&self, stage: &Stage, now: Time) -> Observed {
         match (stage.suspended, self.record.as_ref().map(Admission::from)) {
             _ if stage.finished => Observed::Finished,
             (false, Some(admission)) => Observed::Admitted(admission),
-            (true, Some(admission)) => {
-                let (since, stopped) = stopping();
-                Observed::Leaving { admission, since, stopped }
-            }
+            (true, Some(admission)) => Observed::Leaving { admission, since: now, stopped: stage.stopped },
             (_, None) if self.held && stage.admissible => Observed::Queued,
             (_, None) => Observed::OnHold,
         }
@@ -74,6 +73,7 @@ impl Marks {
             has_eviction: annotation(metadata, names::EVICTION).is_some(),
             eviction: self.eviction.clone(),
             held: self.held,
+            suspension: Suspension::None,
             failure: None,
             deleting: metadata.deletion_timestamp.is_some(),
             whole_device: None,

@@ -76,6 +76,8 @@ pub struct Facts {
     pub eviction: Option<Eviction>,
     /// Whether it carries such a note, readable or not: it has run before or is being stopped.
     pub has_eviction: bool,
+    /// What its controller says of its suspension.
+    pub suspension: Suspension,
     /// The reason in its status for which it failed.
     pub failure: Option<Name>,
     /// Whether it is deleted and remains until it has ended.
@@ -84,6 +86,24 @@ pub struct Facts {
     pub whole_device: Option<(Name, Amount)>,
     /// What it leaves once it has ended, for the history.
     pub past: Option<Box<Past>>,
+}
+
+/// What the controller of an object says of its suspension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspension {
+    /// Nothing, or that it is not suspended.
+    None,
+    /// That it is suspended. It may have said so before the present admission, without having seen that.
+    Old,
+    /// That it is suspended, after it had said otherwise since the present admission.
+    New,
+}
+
+impl Suspension {
+    /// Reads it from an object alone, which does not tell an old one from a new one.
+    fn read(said: bool) -> Self {
+        if said { Self::Old } else { Self::None }
+    }
 }
 
 /// What the object of a workload that has ended says of its last run.

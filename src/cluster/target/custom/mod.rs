@@ -15,7 +15,7 @@ use super::super::reduce::claims::Claims;
 use super::super::reduce::counts::values;
 use super::super::reduce::{annotation, controller, label, uid, version};
 use super::marks::{Marks, Requests, Stage};
-use super::{Facts, Failure, JobSeen, Managed, Target};
+use super::{Facts, Failure, JobSeen, Managed, Suspension, Target};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::record::{Eviction, Record, time};
@@ -76,10 +76,8 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
     let gang = asked(kind, (data, metadata.namespace.as_ref()), &kept);
-    let stage = Stage { suspended, finished, admissible: gang.pods > 0 && gang.missing.is_none() };
-    let state = marks.state(&stage, || {
-        (marks.eviction.as_ref().map_or(now, |note| time(note.at)), kind.has_stopped(data))
-    });
+    let (stopped, admissible) = (kind.has_stopped(data), gang.pods > 0 && gang.missing.is_none());
+    let state = marks.state(&Stage { suspended, stopped, finished, admissible }, now);
     let over = state == Observed::Finished;
     let deadline = kind.deadline.as_ref().and_then(|at| at.read(data)).and_then(Value::as_i64);
     let common = Requests::read(metadata, deadline).workload(kind_of(kind), metadata, state);
@@ -98,7 +96,7 @@ fn managed(kind: &Arc<Kind>, object: &DynamicObject, now: Time) -> Option<Box<Ma
             ran: marks.record.as_ref().filter(|_| over).and_then(|record| ran(record, data)),
             ..common
         },
-        facts: marks.facts(metadata),
+        facts: Facts { suspension: Suspension::read(stopped), ..marks.facts(metadata) },
         target: Target::Custom(Box::new(CustomFacts {
             kind: Arc::clone(kind),
             object: if over { Value::Null } else { json!({"spec": data["spec"]}) },

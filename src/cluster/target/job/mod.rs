@@ -13,11 +13,11 @@ use super::super::reduce::{annotation, controller, instant, label, uid, version}
 use super::super::wire;
 use super::gpu_fraction::{Sizes, request_gpu, take_fraction};
 use super::marks::{Marks, Requests, Stage};
-use super::{JobSeen, Managed, Past, Target, gates};
+use super::{JobSeen, Managed, Past, Suspension, Target, gates};
 use crate::api::caps::Counts;
 use crate::api::names;
 use crate::api::pod_group::is_own;
-use crate::api::record::{Record, time};
+use crate::api::record::Record;
 use crate::api::seats::Seats;
 use crate::engine::types::amount::Amount;
 use crate::engine::types::{Name, Observed, PodShape, Profile, Size, Time, Workload, WorkloadKind};
@@ -97,8 +97,9 @@ fn managed(job: &wire::Job, now: Time) -> Option<Box<Managed>> {
     let wanted = wanted(parallelism, marks.record.as_ref());
     let pods = wanted.min(missing(job));
     // A Job of no pods has nothing to admit.
-    let stage = Stage { suspended, finished, admissible: pods > 0 };
-    let state = marks.state(&stage, || stopping(job, marks.eviction.as_ref().map(|note| time(note.at)), now));
+    let stopped = suspension(job).is_some() && count(job.status.active) == 0;
+    let stage = Stage { suspended, stopped, finished, admissible: pods > 0 };
+    let state = marks.state(&stage, now);
     let gates = gates::of(&job.spec.template.spec);
     let one_by_one = gates::has(&gates, names::GATE_PLACEMENT);
     Some(Box::new(Reading { job, marks, state, gates, one_by_one, parallelism, wanted, pods }.managed()))
@@ -146,6 +147,7 @@ impl Reading<'_> {
         facts.failure = conditions(self.job)
             .find(|condition| ends(condition) && condition.type_.starts_with("Fail"))
             .map(|condition| condition.reason.as_str().into());
+        facts.suspension = Suspension::read(suspension(self.job).is_some());
         facts.whole_device = whole_device;
         let mut common = requests.workload(WorkloadKind::Job, metadata, self.state.clone());
         // Sluice marks what it evicts; without the mark its user has suspended it.
@@ -368,17 +370,6 @@ fn ends(condition: &wire::Condition) -> bool {
 
 fn conditions(job: &wire::Job) -> impl Iterator<Item = &wire::Condition> {
     job.status.conditions.as_deref().unwrap_or_default().iter()
-}
-
-/// Since when the Job is being stopped (`evicted` by its note), and whether its controller has confirmed that it
-/// makes no more pods. The time of the condition has whole seconds, so the second of the eviction counts.
-fn stopping(job: &wire::Job, evicted: Option<Time>, now: Time) -> (Time, bool) {
-    let suspended =
-        suspension(job).map(|condition| condition.last_transition_time.as_ref().map_or(now, instant));
-    let since = evicted.or(suspended).unwrap_or(now);
-    let whole_second = Time(since.0.div_euclid(1000) * 1000);
-    let confirmed = suspended.is_some_and(|at| at >= whole_second) && job.status.active.unwrap_or(0) == 0;
-    (since, confirmed)
 }
 
 #[cfg(test)]

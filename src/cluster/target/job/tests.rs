@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::record::time;
 use crate::engine::types::amount::{Amount, describe};
 
 const NOW: Time = Time(1_800_000_000_000);
@@ -89,23 +90,23 @@ fn the_state_follows_the_protocol() {
 }
 
 #[test]
-fn a_stop_is_confirmed_by_the_condition_of_this_stop() {
-    let leaving = |at: &str, active: i64| {
-        let seen = state(json!({
+fn a_job_has_stopped_if_its_controller_says_so_and_counts_no_active_pods() {
+    let leaving = |status: &str, active: i64| {
+        let seen = seen(json!({
             "metadata": {"annotations": {"sluice.dev/admission": RECORD, "sluice.dev/eviction": EVICTED}},
             "status": {"active": active, "conditions": [
-                {"type": "Suspended", "status": "True", "lastTransitionTime": at},
+                {"type": "Suspended", "status": status, "lastTransitionTime": "2026-11-21T09:00:01Z"},
             ]},
         }));
-        match seen {
-            Some(Observed::Leaving { since, stopped, .. }) => (since, stopped),
+        let managed = seen.managed.expect("managed");
+        match managed.workload.state {
+            Observed::Leaving { stopped, .. } => (stopped, managed.facts.suspension),
             other => panic!("not leaving: {other:?}"),
         }
     };
-    let evicted = time("2026-11-21T09:00:00.700Z".parse().expect("a time"));
-    assert_eq!(leaving("2026-11-21T09:00:00Z", 0), (evicted, true), "within the same second");
-    assert_eq!(leaving("2026-11-21T08:59:59Z", 0), (evicted, false), "the condition is an older one");
-    assert_eq!(leaving("2026-11-21T09:00:01Z", 1), (evicted, false), "pods are still active");
+    assert_eq!(leaving("True", 0), (true, Suspension::Old));
+    assert_eq!(leaving("True", 1), (false, Suspension::Old), "pods are still active");
+    assert_eq!(leaving("False", 0), (false, Suspension::None));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::super::reduce::{annotation, controller, created, label, name, uid, ve
 use super::super::wire;
 use super::gpu_fraction::{request_gpu, take_fraction};
 use super::marks::{Marks, Requests, record};
-use super::{Facts, Managed, Past, Target, gates};
+use super::{Facts, Managed, Past, Suspension, Target, gates};
 use crate::api::affinity::aim;
 use crate::api::caps::Counts;
 use crate::api::names;
@@ -299,6 +299,7 @@ pub fn unadmitted(seen: &PodSeen, facts: &Unadmitted) -> Managed {
             held: false,
             eviction: None,
             has_eviction: false,
+            suspension: Suspension::None,
             failure: None,
             deleting: seen.ending,
             whole_device: None,
