@@ -9,7 +9,7 @@ use sluice_engine::types::{Action, EvictReason};
 use sluice_engine::types::{Event, Name, Pool, Time};
 
 use super::ops::{Op, apply, build, ops, setup};
-use super::world::World;
+use super::world::{World, team};
 
 /// The actions after a full requeue. A new pool without nodes causes one and changes nothing else.
 fn after_full_requeue(engine: &Engine, now: Time) -> Vec<Action> {
@@ -53,4 +53,23 @@ proptest! {
         world.settle();
         no_workload_is_missed(&world)?;
     }
+}
+
+/// The node of a victim is cordoned before the eviction is carried out.
+#[test]
+fn a_preemptor_starts_although_a_node_of_its_victim_was_cordoned_meanwhile() {
+    let submit = |team, pods, gpus| Op::Submit { team, queue: "train", priority: 0, pods, gpus };
+    let mut world = World::new(
+        &[6, 4],
+        vec![team("a", None, 0, None), team("b", None, 2, None), team("c", None, 0, None)],
+    );
+    apply(&mut world, &Op::UnmanagedPod { node: 2, gpus: 3 });
+    apply(&mut world, &submit(0, 1, 1));
+    apply(&mut world, &submit(0, 2, 3));
+    world.settle();
+    apply(&mut world, &submit(1, 2, 1));
+    world.plan();
+    apply(&mut world, &Op::Cordon { node: 2, open: false });
+    world.settle();
+    no_workload_is_missed(&world).expect("none is missed");
 }

@@ -14,7 +14,8 @@ use crate::queue::order::First;
 use crate::scheduler::Scheduler;
 use crate::types::{Plan, Time, Verdict, WorkloadId};
 
-/// The search budget of a cycle, so that no cycle takes long. A set of victims tried costs 1.
+/// The search budget of a cycle, so that no cycle takes long. A set of victims tried costs 1; a search that has to leave sets
+/// out costs all that is left.
 const SEARCH_BUDGET: usize = 64;
 /// The cost of an attempt that is refused.
 const COST_OF_A_REFUSAL: usize = 4;

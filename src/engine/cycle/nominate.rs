@@ -52,8 +52,15 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         let Some(nomination) = scheduler.nominations.take(place) else { continue };
         if has_ended {
             nomination.nominate(&mut scheduler.state, -1);
-        } else if let Some(lasting) = progress_one(scheduler, nomination, keeps_to_plan, now, plan) {
+            continue;
+        }
+        let changes = scheduler.state.quotas.set_changes_aside();
+        if let Some(lasting) = progress_one(scheduler, nomination, keeps_to_plan, now, plan) {
             scheduler.nominations.put(place, lasting);
+            // It is charged as before, so the look at it is no reason to attempt anything again.
+            scheduler.state.quotas.drop_changes(changes);
+        } else {
+            scheduler.state.quotas.add_changes(changes);
         }
     }
     debug_assert!(still_wait(scheduler, last, end), "a nomination still waits while its watch holds");
@@ -131,7 +138,8 @@ fn starts_as_planned(
     as_planned(state, waiting, nomination, Capacity::Now)
 }
 
-/// The nominated placement, if it fits in this capacity, or else another on the same nodes.
+/// The nominated placement, if it fits in this capacity, or else another on the same nodes; `None` if one of them takes its
+/// pods no more, because it was cordoned for instance.
 fn as_planned(
     state: &ClusterState,
     waiting: &WaitingWorkload,
@@ -139,6 +147,13 @@ fn as_planned(
     capacity: Capacity<'_>,
 ) -> Option<Placement> {
     let planned = &nomination.placement;
+    let takes = |node: &NodeId| {
+        let (shape, need) = (&waiting.shape, &waiting.need);
+        state.nodes.fitting(nomination.pool, shape, need, |fitting| fitting.admits(*node))
+    };
+    if !planned.keys().all(takes) {
+        return None;
+    }
     let nodes: Vec<NodeId> = planned.keys().copied().collect();
     let other = capacity.place(state, waiting, nomination.pool, &nodes)?;
     let fits = |(node, pods): (&NodeId, &u32)| {
@@ -206,4 +221,74 @@ pub fn freed_by(state: &ClusterState, victims: &[&Victim]) -> Freed {
         }
     }
     freed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{Wait, progress, wait_of};
+    use crate::Engine;
+    use crate::types::amount::{Amount, ResourceList};
+    use crate::types::{Action, Event, Node, Observed, Plan, PodShape, Queue, Quota, Team, Time, Workload};
+
+    const NOW: Time = Time(0);
+
+    fn gpus(count: i64) -> ResourceList {
+        ResourceList::from([("nvidia.com/gpu".into(), Amount::milli(count * 1_000))])
+    }
+
+    /// A Job of that many pods with one GPU each in team a.
+    fn job(name: &str, pods: u32, priority: i32) -> Workload {
+        let shape = PodShape { requests: gpus(1), ..PodShape::default() };
+        Workload { priority, ..Workload::job(&"a".into(), &name.into(), pods, shape, NOW) }
+    }
+
+    #[test]
+    fn a_look_at_a_nomination_that_lasts_is_no_change_of_usage() {
+        let mut engine = Engine::new();
+        let quota = Quota { guaranteed: gpus(3), limit: gpus(3), lendable: ResourceList::new() };
+        let quotas = [("default".into(), quota)].into();
+        let team = Team {
+            name: "a".into(),
+            parent: None,
+            quotas,
+            weight: 1,
+            fair_users: false,
+            budget: None,
+            queues: vec![Queue::fallback()],
+        };
+        let node = Node {
+            name: "n0".into(),
+            labels: BTreeMap::new(),
+            allocatable: gpus(7),
+            taints: Vec::new(),
+            schedulable: true,
+            unreachable: None,
+        };
+        let low = job("low", 2, 0);
+        for event in [Event::TeamApplied(team), Event::NodeApplied(node), Event::WorkloadApplied(low.clone())]
+        {
+            engine.apply(event, NOW);
+        }
+        let actions = engine.plan(NOW).actions;
+        let [Action::Admit { admission, .. }] = &actions[..] else { panic!("{actions:?}") };
+        let runs = Workload { state: Observed::Admitted(admission.clone()), ..low };
+        engine.apply(Event::WorkloadApplied(runs), NOW);
+        engine.apply(Event::WorkloadApplied(job("high", 3, 1)), NOW);
+        let actions = engine.plan(NOW).actions;
+        assert!(matches!(&actions[..], [Action::Evict { .. }]), "{actions:?}");
+
+        let scheduler = &mut engine.scheduler;
+        let nomination = scheduler.nominations.iter().next().expect("a nomination");
+        assert!(
+            matches!(wait_of(&scheduler.state, nomination), Wait::Open),
+            "the node has room, the limit has not"
+        );
+        scheduler.state.quotas.set_changes_aside();
+        let mut plan = Plan::default();
+        progress(scheduler, NOW, &mut plan);
+        assert!(plan.actions.is_empty() && scheduler.nominations.preempts(), "it still waits");
+        assert_eq!(scheduler.state.quotas.take_dirty(), [].into());
+    }
 }

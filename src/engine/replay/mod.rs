@@ -82,6 +82,8 @@ pub struct Run {
     /// Deadlines of the engine are looked at on multiples of this many milliseconds after `began`.
     grain: i64,
     began: Time,
+    /// Decisions that are not carried out yet, because more follows from the present.
+    decided: Vec<Action>,
     /// Changes that have not been reported yet.
     told: Vec<(Time, Happening)>,
 }
@@ -126,6 +128,7 @@ impl Run {
             busy,
             grain: 1,
             began: now,
+            decided: Vec::new(),
             told: Vec::new(),
         }
     }
@@ -329,16 +332,20 @@ impl Run {
                 return Ok(false);
             }
             self.fire();
-            // A plan that decides nothing may have left something for the next one.
-            if self.decide(on).is_some() {
-                rounds += 1;
-            } else if !self.engine.has_more() {
+            self.plan();
+            // A cluster takes longer to write than the engine to plan on, so the next plan knows no effect of this one.
+            if self.engine.has_more() {
+                continue;
+            }
+            if self.carry_out_decided(on).is_none() {
                 self.dirty = false;
                 self.rested = Some(self.now);
                 return Ok(true);
             }
+            rounds += 1;
         }
-        match self.decide(on) {
+        self.plan();
+        match self.carry_out_decided(on) {
             Some(last) => Err(NeverSettles { at: self.now, last }),
             None => Ok(true),
         }
@@ -353,10 +360,15 @@ impl Run {
         self.settle(on)
     }
 
-    /// Plans once and carries out the actions; returns the workload of the last action, if any.
-    fn decide(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Option<WorkloadId> {
+    /// Makes one plan.
+    fn plan(&mut self) {
         self.write_budgets();
-        let actions = self.engine.plan(self.now).actions;
+        self.decided.extend(self.engine.plan(self.now).actions);
+    }
+
+    /// Carries out what is decided; the subject of the last decision, if there is any.
+    fn carry_out_decided(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Option<WorkloadId> {
+        let actions = std::mem::take(&mut self.decided);
         let last = actions.last().map(|action| action.workload().clone());
         for action in actions {
             self.carry_out(action);

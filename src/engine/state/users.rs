@@ -58,6 +58,11 @@ impl Users {
         self.dirty.extend(self.held.keys().cloned());
     }
 
+    /// Marks users as changed.
+    pub fn mark_dirty(&mut self, mut users: BTreeSet<UserOf>) {
+        self.dirty.append(&mut users);
+    }
+
     /// The users with a changed usage since the last call.
     pub fn take_dirty(&mut self) -> BTreeSet<UserOf> {
         std::mem::take(&mut self.dirty)

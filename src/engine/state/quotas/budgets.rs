@@ -322,6 +322,11 @@ impl Budgets {
         self.eased.insert(team);
     }
 
+    /// Marks teams of which more may be left.
+    pub fn mark_eased(&mut self, mut teams: BTreeSet<TeamId>) {
+        self.eased.append(&mut teams);
+    }
+
     /// The teams of which more may be left than at the last call.
     pub fn take_eased(&mut self) -> BTreeSet<TeamId> {
         std::mem::take(&mut self.eased)

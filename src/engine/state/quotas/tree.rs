@@ -40,6 +40,14 @@ impl TeamInfo {
 /// borrowed.
 pub type Share = Vec<Ratio>;
 
+/// Changes of usage that nothing has looked at yet.
+#[derive(Debug)]
+pub struct Changes {
+    usages: BTreeSet<(PoolId, TeamId)>,
+    users: BTreeSet<UserOf>,
+    eased: BTreeSet<TeamId>,
+}
+
 /// All teams in all pools.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaTree {
@@ -268,6 +276,28 @@ impl QuotaTree {
     /// The usages that changed since the last call, without those of the teams above.
     pub fn take_dirty(&mut self) -> BTreeSet<(PoolId, TeamId)> {
         std::mem::take(&mut self.dirty)
+    }
+
+    /// Sets aside the changes that nothing has looked at yet, to tell those of a trial from them.
+    pub fn set_changes_aside(&mut self) -> Changes {
+        Changes {
+            usages: self.take_dirty(),
+            users: self.users.take_dirty(),
+            eased: self.budgets.take_eased(),
+        }
+    }
+
+    /// Drops the changes since others were set aside: what was taken off was charged again.
+    pub fn drop_changes(&mut self, before: Changes) {
+        self.set_changes_aside();
+        self.add_changes(before);
+    }
+
+    /// Adds changes that were set aside.
+    pub fn add_changes(&mut self, mut before: Changes) {
+        self.dirty.append(&mut before.usages);
+        self.users.mark_dirty(before.users);
+        self.budgets.mark_eased(before.eased);
     }
 
     /// The queues with a changed usage since the last call.
