@@ -253,7 +253,7 @@ pub fn summary(rows: &[Row]) -> Table {
             format!("{} %", figures.bounded * 100 / figures.searches.max(1)),
         ]);
     }
-    table.add_row(["goal", "", "", "", "", "10", "", "1,024", ""]);
+    table.add_row(["goal", "", "", "", "", "5", "20", "1,024", ""]);
     table
 }
 
