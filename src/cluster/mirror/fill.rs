@@ -52,12 +52,12 @@ pub(super) fn thinned(managed: &Managed) -> Option<bool> {
 
 /// Whether a stop is confirmed, and since when it lasts.
 ///
-/// A controller that says that an object is suspended confirms the stop only if it has said otherwise since the
-/// admission: else it may not have seen that yet, and make pods in the next moment. Times cannot tell: those of
-/// conditions have whole seconds, by another clock.
+/// A controller that reports an object as suspended confirms the stop only if it has reported otherwise since the
+/// admission. Else it may not have seen the admission yet, and may make pods in the next moment. The times of conditions
+/// cannot tell the two apart: they are whole seconds of another clock.
 ///
-/// An unconfirmed stop, and one by its user, last since they were first seen here: [`crate::engine::types::SETTLE`] is
-/// counted by this replica's clock, and a note has the time of its writer's.
+/// An unconfirmed stop, and a stop by the user, begins when it is first seen here. [`crate::engine::types::SETTLE`] is
+/// counted by the clock of this replica, and the time in a note of an eviction may be from another one.
 pub(super) fn confirm_stop(now: &mut Managed, before: Option<&Managed>) {
     let before = before.filter(|before| admitted_at(before) == admitted_at(now));
     let suspension = match (now.facts.suspension, before.map(|before| before.facts.suspension)) {

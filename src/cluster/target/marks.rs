@@ -52,8 +52,8 @@ impl Marks {
         self.record.is_some() || suspended || (self.held && finished)
     }
 
-    /// The state of an object that is held by suspension, seen at `now`. One that stops does so since then; the cache
-    /// knows better.
+    /// The state of an object that is held by suspension, seen at `now`. A stop begins then, and is confirmed as soon as its
+    /// controller says so; the cache corrects both by what it saw before.
     pub fn state(&self, stage: &Stage, now: Time) -> Observed {
         match (stage.suspended, self.record.as_ref().map(Admission::from)) {
             _ if stage.finished => Observed::Finished,

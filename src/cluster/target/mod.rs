@@ -93,9 +93,9 @@ pub struct Facts {
 pub enum Suspension {
     /// Nothing, or that it is not suspended.
     None,
-    /// That it is suspended. It may have said so before the present admission, without having seen that.
+    /// That it is suspended, and perhaps has said so since before the present admission.
     Old,
-    /// That it is suspended, after it had said otherwise since the present admission.
+    /// That it is suspended, after it had said otherwise during the present admission.
     New,
 }
 

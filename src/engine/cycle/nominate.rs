@@ -57,7 +57,7 @@ pub fn progress(scheduler: &mut Scheduler, now: Time, plan: &mut Plan) {
         let changes = scheduler.state.quotas.set_changes_aside();
         if let Some(lasting) = progress_one(scheduler, nomination, keeps_to_plan, now, plan) {
             scheduler.nominations.put(place, lasting);
-            // It is charged as before, so the look at it is no reason to attempt anything again.
+            // It was taken off its team and charged again, so no usage has changed.
             scheduler.state.quotas.drop_changes(changes);
         } else {
             scheduler.state.quotas.add_changes(changes);
@@ -138,8 +138,8 @@ fn starts_as_planned(
     as_planned(state, waiting, nomination, Capacity::Now)
 }
 
-/// The nominated placement, if it fits in this capacity, or else another on the same nodes; `None` if one of them takes its
-/// pods no more, because it was cordoned for instance.
+/// The nominated placement, if it fits in this capacity, or else another on the same nodes. `None` if one of them does not
+/// take its pods any more, for instance because it was cordoned.
 fn as_planned(
     state: &ClusterState,
     waiting: &WaitingWorkload,
@@ -147,11 +147,10 @@ fn as_planned(
     capacity: Capacity<'_>,
 ) -> Option<Placement> {
     let planned = &nomination.placement;
-    let takes = |node: &NodeId| {
-        let (shape, need) = (&waiting.shape, &waiting.need);
-        state.nodes.fitting(nomination.pool, shape, need, |fitting| fitting.admits(*node))
-    };
-    if !planned.keys().all(takes) {
+    let all_take_them = state.nodes.fitting(nomination.pool, &waiting.shape, &waiting.need, |fitting| {
+        planned.keys().all(|node| fitting.admits(*node))
+    });
+    if !all_take_them {
         return None;
     }
     let nodes: Vec<NodeId> = planned.keys().copied().collect();
@@ -235,7 +234,7 @@ mod tests {
     const NOW: Time = Time(0);
 
     fn gpus(count: i64) -> ResourceList {
-        ResourceList::from([("nvidia.com/gpu".into(), Amount::milli(count * 1_000))])
+        ResourceList::from([("nvidia.com/gpu".into(), Amount::units(count))])
     }
 
     /// A Job of that many pods with one GPU each in team a.

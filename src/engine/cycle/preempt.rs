@@ -99,7 +99,7 @@ fn search(scheduler: &mut Scheduler, attempt: Attempt<'_>, masked: &[Masked]) ->
     cursor.awaits_start |= skipped;
     cursor.wake = [cursor.wake, retry_at].into_iter().flatten().min();
     cursor.effort.searches += 1;
-    // A search on a large cluster is bounded, and takes as long as a cycle may.
+    // A bounded search takes milliseconds on a large cluster, as long as a cycle may.
     cursor.search_budget = if bounded { 0 } else { cursor.search_budget.saturating_sub(tried) };
     cursor.effort.bounded += u64::from(bounded);
     victims

@@ -82,7 +82,7 @@ pub struct Run {
     /// Deadlines of the engine are looked at on multiples of this many milliseconds after `began`.
     grain: i64,
     began: Time,
-    /// Decisions that are not carried out yet, because more follows from the present.
+    /// Decisions that are carried out once the engine has nothing more to decide at present.
     decided: Vec<Action>,
     /// Changes that have not been reported yet.
     told: Vec<(Time, Happening)>,
@@ -333,7 +333,7 @@ impl Run {
             }
             self.fire();
             self.plan();
-            // A cluster takes longer to write than the engine to plan on, so the next plan knows no effect of this one.
+            // On a cluster the next plan is made before the writes of this one are answered, so it knows no effect of them.
             if self.engine.has_more() {
                 continue;
             }
@@ -366,7 +366,7 @@ impl Run {
         self.decided.extend(self.engine.plan(self.now).actions);
     }
 
-    /// Carries out what is decided; the subject of the last decision, if there is any.
+    /// Carries out what is decided; returns the workload of the last decision, if any.
     fn carry_out_decided(&mut self, on: &mut dyn FnMut(Time, &Happening)) -> Option<WorkloadId> {
         let actions = std::mem::take(&mut self.decided);
         let last = actions.last().map(|action| action.workload().clone());

@@ -278,7 +278,7 @@ impl QuotaTree {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Sets aside the changes that nothing has looked at yet, to tell those of a trial from them.
+    /// Sets aside the changes that nothing has looked at yet, so that later ones can be dropped without them.
     pub fn set_changes_aside(&mut self) -> Changes {
         Changes {
             usages: self.take_dirty(),
@@ -287,7 +287,7 @@ impl QuotaTree {
         }
     }
 
-    /// Drops the changes since others were set aside: what was taken off was charged again.
+    /// Puts back the changes that were set aside, and drops those since: they cancel each other out.
     pub fn drop_changes(&mut self, before: Changes) {
         self.set_changes_aside();
         self.add_changes(before);
