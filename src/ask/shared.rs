@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::page::Listing;
 
 /// How long a listing is used as a multiple of its cost.
-const VALIDITY: u32 = 50;
+const VALIDITY: u32 = 25;
 /// The longest use of a listing.
 const LONGEST: Duration = Duration::from_secs(5);
 /// The most bytes of listings that are kept; the newest is kept in any case.
@@ -131,10 +131,10 @@ mod tests {
             shared.get(key.to_owned(), make).await.expect("it is made");
             count.get()
         };
-        assert_eq!((ask("a", 50).await, ask("a", 50).await, ask("b", 1).await), (1, 1, 2));
+        assert_eq!((ask("a", 100).await, ask("a", 100).await, ask("b", 1).await), (1, 1, 2));
         sleep(Duration::from_millis(2_400)).await;
         assert!(shared.fresh("a").is_some() && shared.fresh("b").is_none() && shared.fresh("c").is_none());
-        assert_eq!((ask("a", 50).await, ask("b", 1).await), (2, 3));
+        assert_eq!((ask("a", 100).await, ask("b", 1).await), (2, 3));
         sleep(Duration::from_millis(200)).await;
         assert!(shared.fresh("a").is_none());
         assert_eq!((ask("a", 10_000).await, ask("a", 10_000).await), (4, 4));

@@ -416,6 +416,7 @@ proptest! {
             prop_assert!(own.is_sorted_by_key(wanted));
             for (id, place) in &places {
                 prop_assert_eq!(world.engine.position(id), Some((place.position, place.waiting)));
+                prop_assert_eq!(world.engine.place(id), Some(place.clone()));
             }
             // A replica that starts now knows the same places.
             let mut fresh = World::new(&[gpus], vec![team("t", None, gpus, None)]);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sluice_engine::Engine;
 use sluice_engine::types::{Action, EvictReason};
-use sluice_engine::types::{Event, Name, Pool, Time};
+use sluice_engine::types::{Event, Name, Pool, Reason, Time};
 
 use super::ops::{Op, apply, build, ops, setup};
 use super::world::{World, team};
@@ -52,6 +52,9 @@ proptest! {
         }
         world.settle();
         no_workload_is_missed(&world)?;
+        for (id, place) in world.engine.places() {
+            prop_assert_eq!(world.engine.place(&id), Some(place));
+        }
     }
 }
 
@@ -72,4 +75,26 @@ fn a_preemptor_starts_although_a_node_of_its_victim_was_cordoned_meanwhile() {
     apply(&mut world, &Op::Cordon { node: 2, open: false });
     world.settle();
     no_workload_is_missed(&world).expect("none is missed");
+}
+
+/// What it waits for is said of the nodes on which it is going to start (law 14).
+#[test]
+fn law_14_a_preemptor_that_gets_other_nodes_says_so() {
+    let submit = |team, pods, gpus| Op::Submit { team, queue: "train", priority: 0, pods, gpus };
+    let mut world = World::new(&[4, 4], vec![team("a", None, 0, None), team("b", None, 4, None)]);
+    apply(&mut world, &submit(0, 2, 4));
+    world.settle();
+    apply(&mut world, &submit(1, 1, 4));
+    world.plan();
+    let message = |world: &World| {
+        let waits = world.queued();
+        let verdicts = waits.iter().filter_map(|job| world.engine.verdict(&job.workload.id));
+        let mut verdicts = verdicts.filter(|verdict| verdict.reason == Reason::WaitingForEviction);
+        verdicts.next().expect("the owner waits for its victim").message
+    };
+    let node = usize::from(message(&world).contains("n1"));
+    assert_eq!(message(&world), format!("Starts on n{node} once a/w1 has stopped."));
+    apply(&mut world, &Op::Cordon { node, open: false });
+    world.plan();
+    assert_eq!(message(&world), format!("Starts on n{} once a/w1 has stopped.", 1 - node));
 }

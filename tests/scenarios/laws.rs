@@ -325,13 +325,18 @@ fn paid_evictions(cluster: &Cluster, got: &Outcome, holds: &[Hold]) -> Vec<Strin
                 preemptor.admissions.iter().map(|admission| admission.at).find(|at| *at >= eviction.at)
             });
             let deleted = cluster.requests.get(preemptor).is_some_and(|request| request.deleted.is_some());
-            let taken_over =
-                |eviction: &Eviction, until| taken_over(cluster, got, holds, (victim, eviction), until);
-            if started.is_none() && !deleted && !taken_over(eviction, NEVER) {
+            // What one of its victims freed may be taken over, and what the others freed is then not enough.
+            let is_with_it = |other: &Eviction| (&*other.preemptor, other.at) == (preemptor, eviction.at);
+            let plan_taken_over = || {
+                let mut victims = got.evictions().filter(|(_, other)| is_with_it(other));
+                victims.any(|victim| taken_over(cluster, got, holds, victim, NEVER))
+            };
+            if started.is_none() && !deleted && !plan_taken_over() {
                 lines.push(format!("{} was evicted for {preemptor}, which did not start", victim.key()));
             }
             let before = seen.insert((victim.key(), preemptor, started), eviction);
-            if before.is_some_and(|before| !taken_over(before, eviction.at)) {
+            let taken_over = |before| taken_over(cluster, got, holds, (victim, before), eviction.at);
+            if before.is_some_and(|before| !taken_over(before)) {
                 lines.push(format!("{} was evicted twice for one start of {preemptor}", victim.key()));
             }
             if preemptor == victim.key() {

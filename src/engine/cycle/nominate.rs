@@ -12,7 +12,7 @@ use crate::scheduler::watch::Watch;
 use crate::state::cluster::ClusterState;
 use crate::state::freed::Freed;
 use crate::state::rules;
-use crate::state::workload::Phase;
+use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId};
 use crate::types::{Plan, Time, WorkloadId};
 
@@ -100,8 +100,12 @@ fn progress_one(
     let pausing = remaining.iter().all(|victim| scheduler.pauses(victim.take.id()));
     let as_planned = as_planned(&scheduler.state, &waiting, &nomination, Capacity::Settled(&freed));
     let as_planned = as_planned.filter(|_| pausing);
+    let planned = &nomination.placement;
     let keep = |scheduler: &mut Scheduler, placement: Placement| {
-        let nomination = Nomination { placement, ..nomination.clone() };
+        let mut nomination = Nomination { placement, ..nomination.clone() };
+        if !nomination.placement.keys().eq(planned.keys()) {
+            nomination.message = message_for(&scheduler.state, &nomination);
+        }
         nomination.nominate(&mut scheduler.state, 1);
         Some(nomination)
     };
@@ -125,6 +129,15 @@ fn progress_one(
     scheduler.nominations.broken.extend(broken.map(|broken| (nomination.id.clone(), broken)));
     requeue::queue_up(scheduler, &nomination.id);
     None
+}
+
+/// What a workload waits for that got other nodes than at first: those of its victims that hold capacity there.
+fn message_for(state: &ClusterState, nomination: &Nomination) -> String {
+    let there =
+        |info: &WorkloadInfo| info.usage.nodes.keys().any(|node| nomination.placement.contains_key(node));
+    let ids = nomination.victims.iter().map(|victim| victim.take.id());
+    let ids = ids.filter(|id| state.get(id).is_some_and(there)).cloned();
+    explain::waiting(state, &nomination.placement, &ids.collect::<Vec<_>>())
 }
 
 /// The nominated placement, if the workload can start there at once, or else another on the same nodes.

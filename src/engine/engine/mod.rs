@@ -178,6 +178,12 @@ impl Engine {
         self.scheduler.queue.places(&self.scheduler.state)
     }
 
+    /// Where one workload stands in the queue; `None` if it does not wait there.
+    #[must_use]
+    pub fn place(&self, id: &WorkloadId) -> Option<PlaceView> {
+        self.scheduler.queue.place(&self.scheduler.state, id)
+    }
+
     /// Every node.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeView> {

@@ -19,7 +19,8 @@ use crate::types::{DEFAULT_POOL, Name, Profile, Verdict, WorkloadId};
 /// All waiting workloads.
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
-    classes: BTreeMap<ClassId, Class>,
+    /// Each shared with the copies of an engine, until one of them changes it.
+    classes: BTreeMap<ClassId, Arc<Class>>,
     next: ClassId,
     index: BTreeMap<TeamId, BTreeMap<ClassKey, ClassId>>,
     /// The classes of each user, in teams that order their users by usage.
@@ -71,7 +72,8 @@ impl Pending {
             self.followers.insert(class);
         }
         let (waiting, status) = (BTreeSet::new(), Status::Active);
-        self.classes.insert(class, Class { team, key, waiting, user_usage, status, refusal: None });
+        let new = Class { team, key, waiting, user_usage, status, refusal: None };
+        self.classes.insert(class, Arc::new(new));
         class
     }
 
@@ -82,7 +84,7 @@ impl Pending {
             class.waiting.remove(&rank);
         });
         if self.classes.get(&class).is_some_and(|class| class.waiting.is_empty())
-            && let Some(Class { team, key, .. }) = self.classes.remove(&class)
+            && let Some(Class { team, key, .. }) = self.classes.remove(&class).map(Arc::unwrap_or_clone)
             && let Some(classes) = self.index.get_mut(&team)
         {
             self.followers.remove(&class);
@@ -140,7 +142,7 @@ impl Pending {
         };
         let before = |class: &Class| class.first().is_some_and(|first| first < rank);
         let classes = self.index.get(&team).into_iter().flat_map(BTreeMap::values).copied();
-        classes.filter(|class| self.classes.get(class).is_some_and(before)).collect()
+        classes.filter(|class| self.classes.get(class).is_some_and(|class| before(class))).collect()
     }
 
     /// The class that a workload waits in.
@@ -413,7 +415,7 @@ impl Pending {
         let Some(mut class) = self.classes.remove(&id) else { return };
         self.changed.insert(class.team);
         self.set_indexed(id, &class, false);
-        change(&mut class);
+        change(Arc::make_mut(&mut class));
         self.set_indexed(id, &class, true);
         self.classes.insert(id, class);
     }

@@ -16,7 +16,8 @@ use crate::prediction::run_times::Length;
 use crate::prediction::timeline;
 use crate::replay::calibration::{Calibration, Corrections};
 use crate::replay::grounds::{self, Basis, Grounds, Unbounded};
-use crate::replay::play::{Play, Played, Start, Victim};
+use crate::replay::opening::Opening;
+use crate::replay::play::{Play, Played, Start};
 use crate::replay::{Happening, Run};
 use crate::scheduler::Scheduler;
 use crate::state::workload::Phase;
@@ -87,7 +88,7 @@ pub struct Prospect {
 }
 
 /// The result of three plays for one workload: it has an expected start only if it has started in all of them.
-fn eta(plays: &[Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
+fn eta(plays: [&Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
     let starts: Vec<&Start> = plays.iter().filter_map(|play| play.starts.get(id)).collect();
     let [_, likely, _] = *starts else {
         let cut = if plays.iter().any(|play| play.cut) { Unbounded::Cut } else { Unbounded::NothingEnds };
@@ -112,11 +113,12 @@ pub fn expected_end(engine: &Engine, id: &WorkloadId, now: Time) -> Option<RunEn
 
 /// The expected start of every waiting workload, if no other workload is submitted.
 pub fn forecast(engine: &Engine, now: Time, bounds: Bounds) -> Forecast {
+    let opening = Opening::new(engine, now);
     forecast_of(
         engine,
         now,
         Case::ALL.map(|case| {
-            let mut play = Play::new(engine.clone(), now, case);
+            let mut play = Play::new(engine.clone(), &opening, now, case);
             play.finish(now, bounds, None, &mut || true);
             play.end(case, None)
         }),
@@ -133,11 +135,12 @@ pub fn forecast_shown(
     go_on: &mut dyn FnMut(Case) -> bool,
 ) -> Forecast {
     calibration.learn(engine);
+    let opening = Opening::new(engine, now);
     let mut forecast = forecast_of(
         engine,
         now,
         Case::ALL.map(|case| {
-            let mut play = Play::new(engine.clone(), now, case).with_arrivals(bounds);
+            let mut play = Play::new(engine.clone(), &opening, now, case).with_arrivals(bounds);
             play.finish(now, bounds, None, &mut || go_on(case));
             play.end(case, None)
         }),
@@ -167,9 +170,10 @@ pub fn starts_by(
     bounds: Bounds,
     lengths: &dyn Fn(&Workload, Duration) -> Option<Duration>,
 ) -> BTreeMap<WorkloadId, Time> {
-    let mut play = Play::with_lengths(engine.clone(), now, Case::Likely, &|_, info, elapsed| {
+    let opening = Opening::with_lengths(engine, now, &|info, elapsed| {
         lengths(&info.workload, elapsed).map(Length::exactly)
     });
+    let mut play = Play::new(engine.clone(), &opening, now, Case::Likely);
     play.finish(now, bounds, None, &mut || true);
     play.starts.into_iter().map(|(id, start)| (id, start.at)).collect()
 }
@@ -183,7 +187,7 @@ fn forecast_of(engine: &Engine, now: Time, plays: [Played; 3]) -> Forecast {
         .filter(|info| info.phase == Phase::Pending && !info.removed && info.workload.pods > 0);
     let mut forecast = Forecast { at: now, cut: plays.iter().any(|play| play.cut), ..Forecast::default() };
     for id in waiting.map(|info| &info.workload.id) {
-        let (eta, grounds) = eta(&plays, id);
+        let (eta, grounds) = eta(plays.each_ref(), id);
         let usual = plays[1].starts.get(id).filter(|_| eta.likely.is_some());
         forecast.runs.extend(usual.map(|start| {
             let end = start.length.map(|length| start.at.after(length));
@@ -253,7 +257,7 @@ impl Submission {
         let mut run = Run::new(with.clone(), now);
         let rests = run.settle_while(&mut on, go_on).is_ok_and(|rests| rests);
         let verdict = run.engine().verdict(&id).filter(|_| rests);
-        let place = with.places().remove(&id);
+        let place = with.place(&id);
         Self { with, decided: run, id, now, place, verdict, admission, displaced, with_arrivals: false }
     }
 
@@ -310,8 +314,9 @@ impl Submission {
             return self.at_once();
         }
         let Self { with, id, now, place, verdict, .. } = self;
-        let plays = Case::ALL.map(|case| {
-            let mut play = Play::new(with.clone(), *now, case);
+        let opening = Opening::new(with, *now);
+        let mut play = |case| {
+            let mut play = Play::new(with.clone(), &opening, *now, case);
             if self.with_arrivals {
                 play = play.with_arrivals(bounds);
             }
@@ -327,26 +332,26 @@ impl Submission {
                 play.cut = true;
             }
             play.end(case, Some(id))
-        });
-        let usual = &plays[1];
-        let victims: Vec<&Victim> = usual.displaced.iter().filter(|victim| victim.preemptor == *id).collect();
+        };
+        let usual = play(Case::Likely);
         if self.starts_at_once() {
-            let fate = |id: &WorkloadId| {
-                victims.iter().find(|victim| victim.id == *id).map(|victim| victim.fate.clone())
-            };
-            let fates: Option<Vec<Fate>> = self.displaced.iter().map(fate).collect();
-            return Prospect { fates: fates.unwrap_or_default(), ..self.at_once() };
+            let fate = |id: &WorkloadId| usual.victims_of(&self.id).find(|victim| victim.id == *id);
+            let fates = self.displaced.iter().map(|id| fate(id).map(|victim| victim.fate.clone()));
+            return Prospect { fates: fates.collect::<Option<_>>().unwrap_or_default(), ..self.at_once() };
         }
-        let (eta, grounds) = eta(&plays, id);
+        let late = play(Case::Late);
+        // It has an estimate only if it starts in all plays.
+        let early = if late.starts.contains_key(id) { play(Case::Early) } else { Played::default() };
+        let (eta, grounds) = eta([&early, &usual, &late], id);
         Prospect {
             eta,
             grounds,
             place: place.clone(),
             admission: usual.starts.get(id).map(|start| start.admission.clone()),
-            displaced: victims.iter().map(|victim| victim.id.clone()).collect(),
-            fates: victims.iter().map(|victim| victim.fate.clone()).collect(),
+            displaced: usual.victims_of(id).map(|victim| victim.id.clone()).collect(),
+            fates: usual.victims_of(id).map(|victim| victim.fate.clone()).collect(),
             verdict: verdict.clone(),
-            cut: plays.iter().any(|play| play.cut),
+            cut: [&early, &usual, &late].iter().any(|play| play.cut),
         }
     }
 }

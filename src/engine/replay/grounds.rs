@@ -165,7 +165,7 @@ impl Unbounded {
 pub type Grounds = Result<Basis, Unbounded>;
 
 /// A workload of a play.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Source {
     /// What its end rests on; `None` when it is not known.
     end: Option<Basis>,
@@ -180,8 +180,25 @@ struct Source {
     lacks_budget: bool,
 }
 
+impl Source {
+    fn new(engine: &Engine, info: &WorkloadInfo, length: Option<Length>) -> Self {
+        let pending = &engine.scheduler.queue.pending;
+        let refusal = pending.class_of(&info.workload.id).and_then(|class| pending.refusal(class));
+        let admission = info.phase.admission();
+        Self {
+            end: length.map(Basis::of),
+            start: Basis::AtOnce,
+            root: root(&engine.scheduler.state, info),
+            pool: admission.map_or_else(|| first_pool(info), |admission| admission.pool.clone()),
+            nodes: admission.map(|admission| admission.nodes.keys().cloned().collect()).unwrap_or_default(),
+            lacks_quota: refusal.is_some_and(|(verdict, _)| lacks_quota(verdict.reason)),
+            lacks_budget: refusal.is_some_and(|(verdict, _)| verdict.reason == Reason::BudgetSpent),
+        }
+    }
+}
+
 /// Notes during a play what ends and starts rest on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ledger {
     sources: BTreeMap<WorkloadId, Source>,
     nodes: BTreeMap<Name, Basis>,
@@ -190,23 +207,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes a workload in, before the play; `length` is that of its run.
-    pub fn enter(&mut self, engine: &Engine, info: &WorkloadInfo, length: Option<Length>) {
-        let pending = &engine.scheduler.queue.pending;
-        let refusal = pending.class_of(&info.workload.id).and_then(|class| pending.refusal(class));
-        let lacks_quota = refusal.is_some_and(|(verdict, _)| lacks_quota(verdict.reason));
-        let lacks_budget = refusal.is_some_and(|(verdict, _)| verdict.reason == Reason::BudgetSpent);
-        let admission = info.phase.admission();
-        let source = Source {
-            end: length.map(Basis::of),
-            start: Basis::AtOnce,
-            root: root(&engine.scheduler.state, info),
-            pool: admission.map_or_else(|| first_pool(info), |admission| admission.pool.clone()),
-            nodes: admission.map(|admission| admission.nodes.keys().cloned().collect()).unwrap_or_default(),
-            lacks_quota,
-            lacks_budget,
+    /// The notes at the beginning of a play of these workloads, each with the length of its run.
+    pub fn new(engine: &Engine, runs: &[(&WorkloadInfo, Option<Length>)]) -> Self {
+        let source = |(info, length): &(&WorkloadInfo, Option<Length>)| {
+            (info.workload.id.clone(), Source::new(engine, info, *length))
         };
-        self.sources.insert(info.workload.id.clone(), source);
+        Self { sources: runs.iter().map(source).collect(), ..Self::default() }
     }
 
     /// Notes why a workload waits that was not considered when it was taken in.

@@ -20,6 +20,7 @@ pub mod forecast;
 pub mod grounds;
 mod item;
 mod life;
+mod opening;
 mod place;
 mod play;
 mod stop;
@@ -70,6 +71,8 @@ pub struct Run {
     /// The last instant at which decisions came to rest.
     rested: Option<Time>,
     items: BTreeMap<WorkloadId, Item>,
+    /// How workloads behave that were taken over while they wait: most of them see no decision in a run, and need no item.
+    lives: BTreeMap<WorkloadId, Life>,
     timers: Timers,
     /// Which workloads are admitted to a node.
     places: BTreeMap<Name, BTreeSet<WorkloadId>>,
@@ -121,6 +124,7 @@ impl Run {
             dirty: true,
             rested: None,
             items: BTreeMap::new(),
+            lives: BTreeMap::new(),
             timers: Timers::default(),
             places: BTreeMap::new(),
             found,
@@ -156,6 +160,9 @@ impl Run {
     /// A workload of the run as its object shows it now; `None` once it has ended or was deleted.
     #[must_use]
     pub fn workload(&self, id: &WorkloadId) -> Option<&Workload> {
+        if self.lives.contains_key(id) {
+            return self.engine.workload(id);
+        }
         self.items.get(id).map(|item| &item.workload)
     }
 
@@ -222,6 +229,7 @@ impl Run {
     pub fn submit(&mut self, workload: Workload, life: Life) {
         self.dirty = true;
         let id = workload.id.clone();
+        self.take_up_awaited(&id);
         if let Some(item) = self.items.get_mut(&id) {
             item.change(workload, life);
             if item.workload.state == Observed::OnHold {
@@ -242,6 +250,7 @@ impl Run {
 
     /// Lets a workload fail once one of its runs has taken so long; to be said before it runs.
     pub fn set_deadline(&mut self, id: &WorkloadId, deadline: Option<Duration>) {
+        self.take_up_awaited(id);
         if let Some(item) = self.items.get_mut(id) {
             item.deadline = deadline;
         }
@@ -250,6 +259,37 @@ impl Run {
     /// Takes over a workload that the engine knows: it runs since its admission with the pods that the
     /// engine knows, or waits. Completions of its life count from now.
     pub fn adopt(&mut self, id: &WorkloadId, life: Life) {
+        if self.items.contains_key(id) || self.lives.contains_key(id) {
+            return;
+        }
+        let Some(info) = self.engine.scheduler.state.get(id).filter(|info| !info.removed) else { return };
+        if info.phase == Phase::Pending && !self.found.contains_key(id) {
+            self.dirty = true;
+            self.lives.insert(id.clone(), life);
+        } else {
+            self.take_up(id, life);
+        }
+    }
+
+    /// The same for workloads that wait, at the beginning of a run.
+    pub fn adopt_waiting(&mut self, lives: BTreeMap<WorkloadId, Life>) {
+        self.dirty = true;
+        self.lives = lives;
+        let with_pods: Vec<WorkloadId> = self.found.keys().cloned().collect();
+        for id in with_pods {
+            self.take_up_awaited(&id);
+        }
+    }
+
+    /// Takes up a workload that was adopted while it waits.
+    pub(super) fn take_up_awaited(&mut self, id: &WorkloadId) {
+        if let Some(life) = self.lives.remove(id) {
+            self.take_up(id, life);
+        }
+    }
+
+    /// Keeps the object and the pods of a workload that the engine knows from now on; one that was not adopted runs for ever.
+    fn take_up(&mut self, id: &WorkloadId, life: Life) {
         if self.items.contains_key(id) {
             return;
         }
@@ -257,6 +297,7 @@ impl Run {
         let changes = matches!(info.phase, Phase::Resizing { .. });
         let pods = self.found.remove(id).unwrap_or_default();
         let (item, stops) = Item::adopted(info, life, pods, self.now);
+        let is_known = item.workload == info.workload;
         if item.workload.state == Observed::Finished && item.pods.is_empty() {
             return;
         }
@@ -264,7 +305,10 @@ impl Run {
         let runs = matches!(item.workload.state, Observed::Admitted(_));
         self.items.insert(id.clone(), item);
         if runs {
-            self.show(id);
+            // The engine would charge it again, and attempt all that waits for its team's quota.
+            if !is_known {
+                self.show(id);
+            }
             if changes {
                 self.shrink(id);
             }
@@ -278,7 +322,8 @@ impl Run {
 
     /// Deletes a workload at the present; its pods end after their grace.
     pub fn delete(&mut self, id: &WorkloadId) {
-        self.adopt(id, Life::default());
+        let life = self.lives.remove(id).unwrap_or_default();
+        self.take_up(id, life);
         self.dirty = true;
         self.engine.apply(Event::WorkloadRemoved(id.clone()), self.now);
         self.set_places(id, &[]);
@@ -411,8 +456,8 @@ impl Run {
         if let Some(pod) = id.unadmitted_pod() {
             return self.end_unadmitted(id, pod, action);
         }
-        // A workload that was not adopted runs for ever.
-        self.adopt(&id, Life::default());
+        let life = self.lives.remove(&id).unwrap_or_default();
+        self.take_up(&id, life);
         let Some(item) = self.items.get_mut(&id) else { return };
         match action {
             Action::Admit { admission, message, .. } => {

@@ -20,6 +20,7 @@ impl Run {
         pods: u32,
         at: Time,
     ) -> Option<Admission> {
+        self.take_up_awaited(id);
         let state = &self.engine.scheduler.state;
         let index = nodes.keys().find_map(|node| state.nodes.find(node))?;
         let pool = state.nodes.get(index).pool;

@@ -6,11 +6,10 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::prediction::Prediction;
 use crate::prediction::arrivals::Submissions;
-use crate::prediction::run_times::{Length, Manner};
-use crate::prediction::timeline;
+use crate::prediction::run_times::Length;
 use crate::replay::grounds::{Basis, Endless, Ledger, Unbounded};
+use crate::replay::opening::{Opened, Opening};
 use crate::replay::{Happening, Life, NeverSettles, Run};
-use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Admission, BudgetView, Time, WorkloadId};
 
 /// How far a forecast looks.
@@ -104,9 +103,6 @@ pub struct Start {
     pub length: Option<Duration>,
 }
 
-/// The length of the run of a workload that has been running for some time.
-type Lengths<'a> = &'a dyn Fn(&Engine, &WorkloadInfo, Duration) -> Option<Length>;
-
 /// A copy of an engine that is played forward.
 pub struct Play {
     run: Run,
@@ -128,39 +124,26 @@ pub struct Play {
 }
 
 impl Play {
-    /// A play that begins at `now`, with runs as people are shown.
-    pub fn new(engine: Engine, now: Time, case: Case) -> Self {
-        Self::with_lengths(engine, now, case, &|engine, info, elapsed| {
-            let run_times = &engine.scheduler.prediction.run_times;
-            run_times.told_length(&engine.scheduler.state, info, elapsed)
-        })
-    }
-
-    /// A play in which the lengths of runs are given.
-    pub fn with_lengths(engine: Engine, now: Time, case: Case, lengths: Lengths<'_>) -> Self {
-        let (mut lives, mut ledger) = (Vec::new(), Ledger::default());
-        let (mut waiting, mut sizes, mut similar) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for info in engine.scheduler.state.iter().filter(|info| !info.removed && info.unadmitted.is_none()) {
-            let admission = timeline::running_admission(info);
-            sizes.extend(admission.map(|admission| (info.workload.id.clone(), admission.pods)));
-            let started = admission.map(|admission| admission.at);
-            let elapsed = started.map_or(Duration::ZERO, |started| now.since(started));
-            let length = lengths(&engine, info, elapsed);
-            ledger.enter(&engine, info, length);
-            let class = Manner::of(&engine.scheduler.state, info).class().cloned();
-            let number = similar.entry(class).or_insert(0_usize);
-            let run = length.map(|length| case.of(length, *number));
-            *number += 1;
-            lives.push((info.workload.id.clone(), Life { run, ..Life::default() }));
-            if info.phase == Phase::Pending && info.workload.pods > 0 {
-                waiting.insert(info.workload.id.clone(), run);
-            }
+    /// A play of an engine that begins at `now`; the opening is that of the engine at that time.
+    pub fn new(engine: Engine, opening: &Opening, now: Time, case: Case) -> Self {
+        let life = |run: &Opened| {
+            let length = run.length.map(|length| case.of(length, run.number));
+            (run.id.clone(), Life { run: length, ..Life::default() })
+        };
+        // Sorted lists become maps in one go, which is much faster than one entry after the other.
+        let lives: BTreeMap<WorkloadId, Life> =
+            opening.runs.iter().filter(|run| run.waits).map(life).collect();
+        let mut waiting: BTreeMap<_, _> = lives.iter().map(|(id, life)| (id.clone(), life.run)).collect();
+        for id in &opening.without_pods {
+            waiting.remove(id);
         }
         let mut run = Run::new(engine, now);
-        for (id, life) in lives {
+        run.adopt_waiting(lives);
+        for (id, life) in opening.runs.iter().filter(|run| !run.waits).map(life) {
             run.adopt(&id, life);
         }
         let (starts, displaced) = (BTreeMap::new(), Vec::new());
+        let (ledger, sizes) = (opening.ledger.clone(), opening.sizes.clone());
         let to_come = Submissions::default();
         Self { run, began: now, waiting, starts, ledger, sizes, displaced, cut: false, to_come, case }
     }
@@ -275,15 +258,23 @@ impl Play {
 }
 
 /// The result of a play.
+#[derive(Default)]
 pub struct Played {
     /// The starts.
     pub starts: BTreeMap<WorkloadId, Start>,
     /// The victims.
-    pub displaced: Vec<Victim>,
+    displaced: Vec<Victim>,
     /// It was cut short.
     pub cut: bool,
     /// Why each of these has not started.
     pub unbounded: BTreeMap<WorkloadId, Unbounded>,
+}
+
+impl Played {
+    /// The victims of a preemptor.
+    pub fn victims_of(&self, preemptor: &WorkloadId) -> impl Iterator<Item = &Victim> {
+        self.displaced.iter().filter(move |victim| victim.preemptor == *preemptor)
+    }
 }
 
 impl Play {
@@ -292,7 +283,8 @@ impl Play {
     pub fn end(self, case: Case, only: Option<&WorkloadId>) -> Played {
         let Self { run, waiting, starts, ledger, displaced, cut, .. } = self;
         let asked = waiting.keys().filter(|id| case == Case::Late && only.is_none_or(|only| only == *id));
-        let endless = if cut { Endless::default() } else { ledger.endless(run.engine()) };
+        let endless =
+            if cut || case != Case::Late { Endless::default() } else { ledger.endless(run.engine()) };
         let why = |id: &WorkloadId| match cut {
             true => Unbounded::Cut,
             false => endless.in_the_way(run.engine(), id),

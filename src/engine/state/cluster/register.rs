@@ -1,6 +1,7 @@
 //! All workloads by identity. Each has a stable index, so a lookup by index needs no search.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::state::workload::WorkloadInfo;
 use crate::types::WorkloadId;
@@ -10,7 +11,8 @@ use crate::types::ids::WorkloadIndex;
 #[derive(Clone, Debug, Default)]
 pub struct Register {
     indices: BTreeMap<WorkloadId, WorkloadIndex>,
-    infos: Vec<Option<WorkloadInfo>>,
+    /// Shared with the copies of an engine, until one of them changes the workload.
+    infos: Vec<Option<Arc<WorkloadInfo>>>,
     /// By index: a number that changes with the workload.
     revisions: Vec<u64>,
     /// The last number given to a workload.
@@ -21,7 +23,7 @@ pub struct Register {
 impl Register {
     /// The workload at an index.
     pub fn at(&self, index: WorkloadIndex) -> Option<&WorkloadInfo> {
-        self.infos.get(index.0)?.as_ref()
+        self.infos.get(index.0)?.as_deref()
     }
 
     /// The workload of an identity.
@@ -33,7 +35,7 @@ impl Register {
     pub fn get_mut(&mut self, id: &WorkloadId) -> Option<&mut WorkloadInfo> {
         let index = *self.indices.get(id)?;
         self.mark_changed(index);
-        self.infos.get_mut(index.0)?.as_mut()
+        self.infos.get_mut(index.0)?.as_mut().map(Arc::make_mut)
     }
 
     /// A number that changes whenever the workload at an index does, or another one gets the index.
@@ -66,7 +68,7 @@ impl Register {
             self.revisions.push(0);
         }
         info.index = index;
-        self.infos[index] = Some(info);
+        self.infos[index] = Some(Arc::new(info));
         self.mark_changed(index);
         self.indices.insert(id, index);
     }

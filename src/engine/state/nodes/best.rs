@@ -75,7 +75,7 @@ impl Fitting {
         if std::mem::replace(&mut self.revisions[node], revision) == revision {
             return;
         }
-        let info = &table.infos[node];
+        let info = table.get(node);
         let open = info.node.as_ref().filter(|node| node.schedulable && info.pool == pool);
         let admits = open.is_some_and(|node| fit::admits(node, shape));
         let fits = |space: &Space| if admits { space.fits(&self.ask.demand) } else { 0 };

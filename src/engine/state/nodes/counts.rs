@@ -15,7 +15,7 @@ impl NodeTable {
     /// Expects pods for which capacity on a node is nominated, `times` of them; fewer if that is negative. The nomination
     /// of the capacity follows.
     pub fn expect(&mut self, index: NodeId, profile: &Arc<Profile>, times: i64) {
-        let expected = &mut self.infos[index].expected;
+        let expected = &mut self.info_mut(index).expected;
         let pods = u32::try_from(times.unsigned_abs()).unwrap_or(u32::MAX);
         if times > 0 {
             expected.push((Arc::clone(profile), pods));
@@ -66,7 +66,7 @@ impl Count {
     }
 
     fn update(&mut self, table: &NodeTable, wanted: &Wanted, node: NodeId) {
-        let there = wanted.count(&table.infos[node]);
+        let there = wanted.count(table.get(node));
         if there != There::default() {
             self.by_node.insert(node, there);
         } else {

@@ -44,7 +44,7 @@ impl NodeTable {
     fn before(&mut self, index: NodeId) -> Before {
         let (state, revision) = (self.states[index], self.revisions[index]);
         state.iter().for_each(|state| self.packing.retain(*state));
-        Before { nominated: self.infos[index].nominated(), state, revision, masked_revision: revision }
+        Before { nominated: self.get(index).nominated(), state, revision, masked_revision: revision }
     }
 
     /// Shows masked capacity again. A node without another change since then is restored as it was.
@@ -69,7 +69,7 @@ impl NodeTable {
     /// Restores a node. Its packing state is still known, because kinds of pods are recorded between plans
     /// only.
     fn restore(&mut self, index: NodeId, before: Before) {
-        self.infos[index].restore(before.nominated);
+        self.info_mut(index).restore(before.nominated);
         if let Some((now, state)) = self.states[index].zip(before.state) {
             self.packing.return_to(now, state);
         }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::capacity::devices::Holder;
 use crate::capacity::packing::{Ask, Packing, PackingState};
@@ -29,7 +30,8 @@ struct Free {
 /// All nodes ever observed.
 #[derive(Clone, Debug, Default)]
 pub struct NodeTable {
-    pub(super) infos: Vec<NodeInfo>,
+    /// Shared with the copies of an engine, until one of them changes the node.
+    pub(super) infos: Vec<Arc<NodeInfo>>,
     pub(super) names: Vec<Name>,
     pub(super) index: BTreeMap<Name, NodeId>,
     /// Whether a resource counts devices, by number.
@@ -63,7 +65,7 @@ impl NodeTable {
             return *index;
         }
         let index = NodeId(self.infos.len());
-        self.infos.push(NodeInfo::default());
+        self.infos.push(Arc::default());
         self.names.push(name.clone());
         self.states.push(None);
         self.added.push(None);
@@ -96,12 +98,17 @@ impl NodeTable {
         self.devices.get(resource).copied().unwrap_or(false)
     }
 
+    /// The info of a node, to be changed; the caller marks the node as changed.
+    pub(super) fn info_mut(&mut self, index: NodeId) -> &mut NodeInfo {
+        Arc::make_mut(&mut self.infos[index])
+    }
+
     /// Sets the definition of a node; `None` when it is gone.
     pub fn set(&mut self, index: NodeId, node: Option<Node>, mut allocatable: Vector, slots: usize) {
         if node.as_ref().is_some_and(|n| !n.allocatable.contains_key(PODS)) {
             allocatable.set(slots, UNLIMITED_SLOTS);
         }
-        let info = &mut self.infos[index];
+        let info = self.info_mut(index);
         info.node = node;
         info.offer(allocatable);
         self.touch(index);
@@ -109,12 +116,12 @@ impl NodeTable {
 
     /// Sets whether the pods of a node are held nowhere.
     pub fn set_lost(&mut self, index: NodeId, lost: bool) {
-        self.infos[index].lost = lost;
+        self.info_mut(index).lost = lost;
     }
 
     /// Assigns a node to a pool.
     pub fn set_pool(&mut self, index: NodeId, pool: PoolId, name: &Name) {
-        let info = &mut self.infos[index];
+        let info = self.info_mut(index);
         if info.pool != pool || info.pool_name != *name {
             info.pool = pool;
             info.pool_name = name.clone();
@@ -124,7 +131,7 @@ impl NodeTable {
 
     /// Replaces the usage of a holder on a node. Fractions of pods that stay remain on their devices.
     pub fn hold(&mut self, index: NodeId, holder: &Holder, hold: Hold) {
-        let before = self.infos[index].holds.remove(holder).unwrap_or_default();
+        let before = self.info_mut(index).holds.remove(holder).unwrap_or_default();
         let Hold { need, profile, pods, terminating } = &hold;
         let (pods, terminating) = (*pods, *terminating);
         if before.pods == pods
@@ -133,7 +140,7 @@ impl NodeTable {
             && before.profile == *profile
         {
             if pods > 0 {
-                self.infos[index].holds.insert(holder.clone(), hold);
+                self.info_mut(index).holds.insert(holder.clone(), hold);
             }
             return;
         }
@@ -143,14 +150,14 @@ impl NodeTable {
             pods > before.pods,
         );
         let (old, demand) = (self.demand(&before.need), self.demand(need));
-        self.infos[index].hold(holder, &before, &old, hold, &demand);
+        self.info_mut(index).hold(holder, &before, &old, hold, &demand);
         self.touch_free(index);
     }
 
     /// Adds `times` × `need` to the nominated capacity of a node.
     pub fn nominate(&mut self, index: NodeId, need: &Vector, times: i64) {
         let demand = self.demand(need);
-        self.infos[index].nominate(need, &demand, times);
+        self.info_mut(index).nominate(need, &demand, times);
         self.touch_free(index);
     }
 
@@ -298,7 +305,7 @@ impl NodeTable {
     /// The nodes that exist, by name.
     pub fn alive(&self) -> impl Iterator<Item = (NodeId, &NodeInfo, &Node)> {
         self.index.values().filter_map(|index| {
-            let info = &self.infos[*index];
+            let info = self.get(*index);
             info.node.as_ref().map(|node| (*index, info, node))
         })
     }
