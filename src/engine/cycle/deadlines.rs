@@ -7,16 +7,27 @@ use crate::types::Time;
 /// The earliest time at which a cycle may decide something new; `None` when only events matter.
 #[must_use]
 pub fn next(scheduler: &Scheduler) -> Option<Time> {
+    [next_by_age(scheduler), next_but_by_age(scheduler)].into_iter().flatten().min()
+}
+
+/// The earliest time at which the age of a workload changes what it may do: a victim is no longer protected by its minimum
+/// run time, or a workload has waited long enough for a reservation.
+#[must_use]
+pub fn next_by_age(scheduler: &Scheduler) -> Option<Time> {
+    [scheduler.cursor.wake, reserve::next(scheduler)].into_iter().flatten().min()
+}
+
+/// The earliest time at which a cycle may decide something new for another reason than that.
+#[must_use]
+pub fn next_but_by_age(scheduler: &Scheduler) -> Option<Time> {
     if scheduler.has_more() {
         return Some(scheduler.cursor.planned);
     }
     let retry = scheduler.retries.failures.values().filter_map(|failure| failure.until).min();
     [
-        scheduler.cursor.wake,
         scheduler.state.next_settle(),
         retry,
         limits::next(scheduler),
-        reserve::next(scheduler),
         defragment::next(scheduler),
         scheduler.retries.misplaced.next(),
         pods_ready::next(scheduler),

@@ -67,6 +67,19 @@ impl Engine {
         deadlines::next(&self.scheduler)
     }
 
+    /// When the age of a workload changes what it may do: a victim is no longer protected by its minimum run time, or a workload
+    /// has waited long enough for a reservation.
+    #[must_use]
+    pub fn next_deadline_by_age(&self) -> Option<Time> {
+        deadlines::next_by_age(&self.scheduler)
+    }
+
+    /// When time alone may change a decision for another reason than that.
+    #[must_use]
+    pub fn next_deadline_but_by_age(&self) -> Option<Time> {
+        deadlines::next_but_by_age(&self.scheduler)
+    }
+
     /// Whether the last plan has left work for the next one, which may be made at once.
     #[must_use]
     pub fn has_more(&self) -> bool {

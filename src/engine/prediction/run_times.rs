@@ -194,17 +194,11 @@ impl RunTimes {
 
     /// The length that people are shown; no decision rests on it.
     #[must_use]
-    pub fn told_length(
-        &self,
-        state: &ClusterState,
-        info: &WorkloadInfo,
-        elapsed: Duration,
-    ) -> Option<Length> {
-        let [class, ..] = classes(state, info);
-        let told = told_classes(state, info).into_iter().map(|(class, like)| (self.told.get(&class), like));
+    pub fn told_length(&self, manner: &Manner, elapsed: Duration) -> Option<Length> {
+        let told = manner.classes.iter().map(|(class, like)| (self.told.get(class), *like));
         // After a restart the status may know more runs than there are objects.
-        let more = std::iter::once((self.decisive(&class), Likeness::Size));
-        length(limit(state, info), elapsed, told.chain(more))
+        let more = manner.class().map(|class| (self.decisive(class), Likeness::Size));
+        length(manner.limit, elapsed, told.chain(more))
     }
 
     /// The runs of a class that decisions know.

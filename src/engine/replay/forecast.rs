@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::prediction::run_times::Length;
+use crate::prediction::run_times::{Length, Manner};
 use crate::prediction::timeline;
 use crate::replay::calibration::{Calibration, Corrections};
 use crate::replay::grounds::{self, Basis, Grounds, Unbounded};
@@ -105,7 +105,7 @@ pub fn expected_end(engine: &Engine, id: &WorkloadId, now: Time) -> Option<RunEn
     let info = scheduler.state.get(id)?;
     let started = timeline::running_admission(info)?.at;
     let run_times = &scheduler.prediction.run_times;
-    let length = run_times.told_length(&scheduler.state, info, now.since(started))?;
+    let length = run_times.told_length(&Manner::of(&scheduler.state, info), now.since(started))?;
     let [likely, latest] = [length.likely, length.late].map(|length| started.after(length));
     let Length { limited, like, .. } = length;
     Some(RunEnd { likely, latest, limited, like, sentence: grounds::of_run(&info.workload, length, true) })
@@ -157,7 +157,8 @@ pub fn forecast_shown(
 fn length_sentence(engine: &Engine, id: &WorkloadId) -> String {
     let Scheduler { state, prediction, .. } = &engine.scheduler;
     let info = state.get(id);
-    let length = info.and_then(|info| prediction.run_times.told_length(state, info, Duration::ZERO));
+    let length =
+        info.and_then(|info| prediction.run_times.told_length(&Manner::of(state, info), Duration::ZERO));
     let sentence = info.zip(length).map(|(info, length)| grounds::of_run(&info.workload, length, false));
     sentence.unwrap_or_default()
 }
@@ -170,7 +171,7 @@ pub fn starts_by(
     bounds: Bounds,
     lengths: &dyn Fn(&Workload, Duration) -> Option<Duration>,
 ) -> BTreeMap<WorkloadId, Time> {
-    let opening = Opening::with_lengths(engine, now, &|info, elapsed| {
+    let opening = Opening::with_lengths(engine, now, &|info, _, elapsed| {
         lengths(&info.workload, elapsed).map(Length::exactly)
     });
     let mut play = Play::new(engine.clone(), &opening, now, Case::Likely);

@@ -85,6 +85,8 @@ pub struct Run {
     /// Deadlines of the engine are looked at on multiples of this many milliseconds after `began`.
     grain: i64,
     began: Time,
+    /// Whether decisions by age are put off, see [`Run::with_rough_ages`].
+    rough_ages: bool,
     /// Decisions that are carried out once the engine has nothing more to decide at present.
     decided: Vec<Action>,
     /// Changes that have not been reported yet.
@@ -132,6 +134,7 @@ impl Run {
             busy,
             grain: 1,
             began: now,
+            rough_ages: false,
             decided: Vec::new(),
             told: Vec::new(),
         }
@@ -143,6 +146,26 @@ impl Run {
     pub fn with_grain(mut self, grain: Duration) -> Self {
         self.grain = i64::try_from(grain.as_millis()).unwrap_or(i64::MAX).max(1);
         self
+    }
+
+    /// Puts decisions off for which only the age of a workload calls, the farther ahead the longer: by at most a sixteenth of
+    /// the time from the beginning until then, or four seconds. On a large cluster each of many workloads reaches such an age,
+    /// and each time all is attempted that waits for it: a forecast has no time for that.
+    #[must_use]
+    pub fn with_rough_ages(mut self) -> Self {
+        self.rough_ages = true;
+        self
+    }
+
+    /// When the engine decides next because of the age of a workload.
+    fn next_by_age(&self) -> Option<Time> {
+        let at = self.engine.next_deadline_by_age()?;
+        let ahead = at.0.saturating_sub(self.began.0);
+        if !self.rough_ages || ahead <= 0 {
+            return Some(at);
+        }
+        let step = 1_i64 << (ahead / 16).max(4_096).ilog2();
+        Some(Time(self.began.0.saturating_add(ahead.saturating_add(step - 1) / step * step)))
     }
 
     /// The engine as it stands.
@@ -179,7 +202,9 @@ impl Run {
             return Some(self.now);
         }
         // A deadline at or before the last rest has been decided on already.
-        let deadline = self.engine.next_deadline().filter(|at| self.rested.is_none_or(|rested| *at > rested));
+        let deadline = [self.engine.next_deadline_but_by_age(), self.next_by_age()];
+        let deadline = deadline.into_iter().flatten().min();
+        let deadline = deadline.filter(|at| self.rested.is_none_or(|rested| *at > rested));
         let whole = |at: Time| {
             let (past, grain) = (at.0.saturating_sub(self.began.0), self.grain);
             let rest = past.rem_euclid(grain);

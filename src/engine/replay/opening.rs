@@ -11,7 +11,7 @@ use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::{Time, WorkloadId};
 
 /// The length of the run of a workload that has been running for some time.
-type Lengths<'a> = &'a dyn Fn(&WorkloadInfo, Duration) -> Option<Length>;
+type Lengths<'a> = &'a dyn Fn(&WorkloadInfo, &Manner, Duration) -> Option<Length>;
 
 /// A workload at the beginning of a play.
 pub(super) struct Opened {
@@ -36,10 +36,8 @@ pub struct Opening {
 impl Opening {
     /// The opening at `now`, with runs as people are shown.
     pub fn new(engine: &Engine, now: Time) -> Self {
-        Self::with_lengths(engine, now, &|info, elapsed| {
-            let run_times = &engine.scheduler.prediction.run_times;
-            run_times.told_length(&engine.scheduler.state, info, elapsed)
-        })
+        let run_times = &engine.scheduler.prediction.run_times;
+        Self::with_lengths(engine, now, &|_, manner, elapsed| run_times.told_length(manner, elapsed))
     }
 
     /// The opening with the given lengths of runs.
@@ -49,9 +47,10 @@ impl Opening {
         let (mut known, mut runs, mut similar) = (Vec::new(), Vec::new(), BTreeMap::new());
         for info in all {
             let started = timeline::running_admission(info).map(|admission| admission.at);
-            let length = lengths(info, started.map_or(Duration::ZERO, |started| now.since(started)));
+            let (manner, elapsed) = (Manner::of(state, info), started.map(|started| now.since(started)));
+            let length = lengths(info, &manner, elapsed.unwrap_or_default());
             known.push((info, length));
-            let number = similar.entry(Manner::of(state, info).class().cloned()).or_insert(0_usize);
+            let number = similar.entry(manner.class().cloned()).or_insert(0_usize);
             let waits = info.phase == Phase::Pending;
             runs.push(Opened { id: info.workload.id.clone(), length, number: *number, waits });
             *number += 1;

@@ -137,7 +137,7 @@ impl Play {
         for id in &opening.without_pods {
             waiting.remove(id);
         }
-        let mut run = Run::new(engine, now);
+        let mut run = Run::new(engine, now).with_rough_ages();
         run.adopt_waiting(lives);
         for (id, life) in opening.runs.iter().filter(|run| !run.waits).map(life) {
             run.adopt(&id, life);

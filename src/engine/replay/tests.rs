@@ -268,3 +268,21 @@ fn a_copy_of_a_running_engine_plays_on_and_leaves_the_original_alone() {
     );
     assert_eq!(told(&mut run, 1000), [""; 0]);
 }
+
+#[test]
+fn a_forecast_puts_off_what_only_the_age_of_a_victim_calls_for() {
+    let mut run = world(&[2]);
+    let Event::TeamApplied(lender) = team("c", 0) else { panic!("a team") };
+    let queues = vec![Queue { min_runtime: seconds(1000), ..Queue::fallback() }];
+    run.apply(Event::TeamApplied(Team { queues, ..lender }));
+    run.apply(team("d", 0));
+    run.submit(workload("c", "x", 1, 1), Life::default());
+    run.submit(workload("c", "y", 1, 1), Life::default());
+    assert_eq!(told(&mut run, 7), ["0 c/x starts n0=1", "0 c/y starts n0=1"]);
+    run.submit(Workload { submitted: at(7), ..workload("d", "z", 1, 1) }, life(10));
+    assert_eq!(told(&mut run, 40), [""; 0]);
+    let mut forecast = Run::new(run.engine().clone(), at(40)).with_rough_ages();
+    assert_eq!((told(&mut run, 999), told(&mut forecast, 1000)), (vec![], vec![]));
+    assert_eq!(told(&mut run, 1000)[2], "1000 d/z starts n0=1");
+    assert_eq!(told(&mut forecast, 1060)[2], "1023 d/z starts n0=1");
+}
