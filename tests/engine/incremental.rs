@@ -77,7 +77,7 @@ fn a_preemptor_starts_although_a_node_of_its_victim_was_cordoned_meanwhile() {
     no_workload_is_missed(&world).expect("none is missed");
 }
 
-/// What it waits for is said of the nodes on which it is going to start (law 14).
+/// The sentence of a preemptor names the nodes on which it is going to start (law 14).
 #[test]
 fn law_14_a_preemptor_that_gets_other_nodes_says_so() {
     let submit = |team, pods, gpus| Op::Submit { team, queue: "train", priority: 0, pods, gpus };

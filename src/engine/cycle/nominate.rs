@@ -131,7 +131,7 @@ fn progress_one(
     None
 }
 
-/// What a workload waits for that got other nodes than at first: those of its victims that hold capacity there.
+/// The sentence of a nomination that has got other nodes: it names the victims that hold capacity on these.
 fn message_for(state: &ClusterState, nomination: &Nomination) -> String {
     let there =
         |info: &WorkloadInfo| info.usage.nodes.keys().any(|node| nomination.placement.contains_key(node));

@@ -16,6 +16,11 @@ use crate::types::ids::{ClassId, HeadroomId, PoolId, TeamId, WorkloadIndex};
 use crate::types::ratio::Ratio;
 use crate::types::{DEFAULT_POOL, Name, Profile, Verdict, WorkloadId};
 
+/// The pool that workloads with these ask for first.
+pub fn first_of(pools: &[Name]) -> Name {
+    pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into())
+}
+
 /// All waiting workloads.
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
@@ -111,7 +116,7 @@ impl Pending {
     pub fn position(&self, id: &WorkloadId) -> Option<(usize, usize)> {
         let (own, rank) = (self.classes.get(&self.class_of(id)?)?, self.rank(id)?);
         let classes = self.index.get(&own.team)?.values().filter_map(|class| self.classes.get(class));
-        let pool = |class: &Class| class.key.pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into());
+        let pool = |class: &Class| first_of(&class.key.pools);
         let (mut before, mut waiting) = (0, 0);
         for class in classes.filter(|class| pool(class) == pool(own)) {
             waiting += class.waiting.len();

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::queue::WaitQueue;
 use crate::queue::order;
+use crate::queue::pending::first_of;
 use crate::queue::rank::Rank;
 use crate::state::cluster::ClusterState;
 use crate::types::ids::TeamId;
-use crate::types::{DEFAULT_POOL, Name, PlaceView, WorkloadId};
+use crate::types::{Name, PlaceView, WorkloadId};
 
 /// The most workloads in front that a place names.
 const MOST_NAMED: usize = 5;
@@ -60,11 +61,6 @@ impl WaitQueue {
         let own = line.first().and_then(position);
         Some(place(&pool, &line, before, (&firsts, own.as_ref(), position(&line[before]))))
     }
-}
-
-/// The pool that workloads with these ask for first.
-fn first_of(pools: &[Name]) -> Name {
-    pools.first().cloned().unwrap_or_else(|| DEFAULT_POOL.into())
 }
 
 /// The place of the workload behind `before` others of its line. The positions are those of the first workload of each

@@ -148,9 +148,9 @@ impl Run {
         self
     }
 
-    /// Puts decisions off for which only the age of a workload calls, the farther ahead the longer: by at most a sixteenth of
-    /// the time from the beginning until then, or four seconds. On a large cluster each of many workloads reaches such an age,
-    /// and each time all is attempted that waits for it: a forecast has no time for that.
+    /// Puts off decisions for which only the age of a workload calls: by at most a sixteenth of the time from the beginning until
+    /// then, or by at most four seconds where that is more. Each such instant is an attempt of all that waits for it, and on a
+    /// large cluster each of many workloads has its own; those close to each other become one.
     #[must_use]
     pub fn with_rough_ages(mut self) -> Self {
         self.rough_ages = true;

@@ -121,8 +121,9 @@ impl NodeTable {
 
     /// Assigns a node to a pool.
     pub fn set_pool(&mut self, index: NodeId, pool: PoolId, name: &Name) {
-        let info = self.info_mut(index);
+        let info = self.get(index);
         if info.pool != pool || info.pool_name != *name {
+            let info = self.info_mut(index);
             info.pool = pool;
             info.pool_name = name.clone();
             self.touch(index);
