@@ -109,10 +109,10 @@ pub fn admission_of(
     admission_by(managed, version, Purpose::Admit, &record, (grants, pin), message)
 }
 
-/// The PodGroup that an admitted Job's pods name; `None` if Sluice named none. Its `minCount` is the number of
-/// admitted pods if they must start together.
+/// The PodGroup that an admitted Job's pods name; `None` if they name none of Sluice, or leave it because others have
+/// succeeded. Its `minCount` is the number of admitted pods if they must start together.
 pub fn pod_group_of(managed: &Managed, admission: &Admission, may_be_there: bool) -> Option<PodGroup> {
-    let gang = managed.gang()?;
+    let gang = managed.gang().filter(|gang| !gang.thinned)?;
     let together = gang.together.then_some(admission.pods);
     Some(PodGroup { name: gang.group.clone(), together, may_be_there })
 }

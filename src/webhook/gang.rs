@@ -1,8 +1,9 @@
 //! The PodGroup of a Job whose pods start all or none.
 //!
 //! The pod template of a Job is immutable, so the PodGroup is named at create. The leader makes it before the Job is
-//! admitted. kube-scheduler does not count pods that have ended, so a replacement pod would wait for `minCount` for
-//! ever once siblings have succeeded. Such a pod leaves the group.
+//! admitted. kube-scheduler does not count pods that have ended, so a pod that is made after siblings have succeeded
+//! would wait for `minCount` for ever. Such a pod leaves the group, in every admission of its Job: if that depended on
+//! the moment, some pods of an admission would wait for others that have left.
 
 use serde_json::Value;
 
@@ -34,7 +35,7 @@ pub fn keep_pod_group(context: &mut Context<'_>) {
     }
 }
 
-/// Takes a replacement pod out of its PodGroup if siblings have succeeded.
+/// Takes a new pod out of its PodGroup if siblings have succeeded.
 pub fn leave_pod_group(context: &mut Context<'_>) {
     let pod = context.submitted;
     let own = pod["spec"]["schedulingGroup"]["podGroupName"].as_str().is_some_and(is_own);

@@ -128,10 +128,12 @@ async fn the_remaining_pods_of_a_gang_become_ready_alone() {
         world.kubectl.apply(&owner.manifest()).await?;
         queued(world, "a", 1).await?;
         running(world, "a", 2).await?;
-        let smaller = pod_group(world).await?;
-        ensure!(smaller["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2, "{smaller}");
-        ensure!(smaller["metadata"]["name"] == group["metadata"]["name"], "{smaller}");
-        ensure!(written(world)? == ["create", "delete", "create"], "{:?}", written(world)?);
+        // No PodGroup holds the rest: neither the old one, which waits for three, nor another.
+        for pod in list(world, "pods").await?.iter().filter(|pod| pod["status"]["phase"] == "Running") {
+            ensure!(pod["spec"]["schedulingGroup"].is_null(), "{pod}");
+        }
+        ensure!(uid(&pod_group(world).await?) == uid(&group), "the PodGroup was replaced");
+        ensure!(written(world)? == ["create"], "{:?}", written(world)?);
         Ok(())
     })
     .await;

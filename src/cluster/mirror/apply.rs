@@ -6,7 +6,7 @@ use super::super::replicas;
 use super::super::table::{Step, Table};
 use super::super::target::pod::PodSeen;
 use super::super::target::{JobSeen, Managed};
-use super::fill::{complete, confirm_stop, keep_counted, thinned};
+use super::fill::{complete, confirm_stop, keep_counted};
 use super::{Mirror, OwnerTable, group_of, workload_event};
 use crate::engine::types::{Event, Name, Observed, Pod, PodId, WorkloadId};
 
@@ -49,10 +49,10 @@ impl Mirror {
                     let leaves =
                         now.is_some_and(|now| matches!(now.workload.state, Observed::Leaving { .. }));
                     self.places.put(&uid, now.and_then(Managed::seats));
-                    match now.and_then(thinned) {
-                        Some(true) => self.places.thin(&uid, true),
+                    match now.and_then(Managed::gang) {
+                        Some(gang) if gang.thinned => self.places.thin(&uid, true),
                         // A cached pod may have succeeded already.
-                        Some(false) => {}
+                        Some(_) => {}
                         None => self.places.thin(&uid, false),
                     }
                     let changed = before.as_deref().map(|b| &b.workload) != now.map(|n| &n.workload);

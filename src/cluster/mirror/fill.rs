@@ -43,13 +43,6 @@ pub(super) fn complete(
     }
 }
 
-/// Whether an admitted gang has fewer pods left than it was admitted with; `None` if it is not an admitted gang.
-pub(super) fn thinned(managed: &Managed) -> Option<bool> {
-    let Observed::Admitted(admission) = &managed.workload.state else { return None };
-    let wanted = managed.job()?.parallelism.max(admission.pods);
-    managed.gang().map(|_| managed.workload.pods < wanted)
-}
-
 /// Whether a stop is confirmed, and since when it lasts.
 ///
 /// A controller that reports an object as suspended confirms the stop only if it has reported otherwise since the

@@ -13,7 +13,7 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use self::fill::{complete, thinned};
+use self::fill::complete;
 use self::profiles::Profiles;
 use super::dra::{Dra, News};
 use super::groups::{self, Groups};
@@ -202,7 +202,7 @@ impl Mirror {
                     self.ready_pods.succeeded(owner);
                     // The Job's status may show the success only after a replacement pod is created.
                     let job = self.jobs.get(&owner.0).and_then(|seen| seen.managed.as_deref());
-                    if job.and_then(thinned).is_some() {
+                    if job.and_then(Managed::gang).is_some() {
                         self.places.thin(&owner.0, true);
                     }
                 }

@@ -369,27 +369,33 @@ fn the_readiness_of_a_single_pod_is_not_reported() {
 }
 
 #[test]
-fn a_gang_with_succeeded_pods_is_known_until_it_starts_again() {
+fn a_gang_with_succeeded_pods_is_known_before_it_starts_again() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
-    let mut thinned_after = |version, suspend: bool, succeeded: u32, pods: u32| {
-        let record = RECORD.replace(r#"1},"pods":1"#, &format!(r#"{pods}}},"pods":{pods}"#));
+    let mut thinned_after = |version, suspend: bool, succeeded: u32, record: &str| {
         mirror.take(saw_job(
             version,
             json!({
                 "metadata": {"annotations": {"sluice.dev/admission": record}},
-                "spec": {"suspend": suspend, "parallelism": 3, "completions": 3, "template": {"spec": {
+                "spec": {"suspend": suspend, "parallelism": 3, "completions": 2, "template": {"spec": {
                     "schedulingGroup": {"podGroupName": "sluice-j-0815"}}}},
                 "status": {"succeeded": succeeded},
             }),
         ));
         places.thinned("job")
     };
-    assert!(!thinned_after(1, false, 0, 3));
-    assert!(thinned_after(2, false, 1, 3));
-    assert!(!thinned_after(3, true, 1, 3), "it is stopped");
-    mirror.take(saw_job(4, json!({})));
-    assert!(!places.thinned("job"), "it waits");
+    let two = RECORD.replace(r#"1},"pods":1"#, r#"2},"pods":2"#);
+    assert!(!thinned_after(1, true, 0, ""), "it has as many pods as completions");
+    assert!(!thinned_after(2, false, 0, &two));
+    assert!(thinned_after(3, false, 1, &two));
+    assert!(thinned_after(4, true, 1, &two), "it is stopped");
+    assert!(
+        thinned_after(5, true, 1, ""),
+        "it waits, and its next pods may exist before its admission is seen"
+    );
+    assert!(thinned_after(6, false, 1, RECORD), "it is admitted with the rest");
+    mirror.take(saw_job(7, json!({})));
+    assert!(!places.thinned("job"), "it names no PodGroup");
 }
 
 #[test]

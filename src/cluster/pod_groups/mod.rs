@@ -1,14 +1,14 @@
 //! PodGroups: whether the API server serves them, and the PodGroup of a gang before its pods need it.
 //!
 //! kube-scheduler starts no pod that names a PodGroup until the PodGroup exists with `minCount` pods. Pods that have
-//! ended do not count, and a PodGroup cannot be changed. One with a `minCount` above the pods left to run would hold
-//! them for ever, so it is deleted and created again. The new one has the same name, so the old one must be gone
-//! first. Its finalizer is removed when no pod names it.
+//! ended do not count, and a PodGroup cannot be changed. So pods that are made after others have succeeded do not name
+//! it (`webhook/gang.rs`), and it is never needed again. One that a user deletes is created again under its name, so
+//! the old one must be gone first. Its finalizer is removed when no pod names it.
 
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, OwnerReference};
-use kube::api::{ApiResource, DeleteParams, GetParams, ListParams, PostParams, Preconditions};
+use kube::api::{ApiResource, GetParams, ListParams, PostParams};
 use kube::core::{DynamicObject, ObjectMeta, Request};
 use kube::{Api, Client, Error, Resource};
 use serde::Deserialize;
@@ -174,25 +174,6 @@ impl PodGroup {
 #[serde(default)]
 struct Existing {
     metadata: ObjectMeta,
-    spec: Spec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    scheduling_policy: Policy,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Policy {
-    gang: Option<GangPolicy>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct GangPolicy {
-    min_count: u32,
 }
 
 /// The next step for an existing PodGroup.
@@ -202,21 +183,16 @@ enum Next {
     Keep,
     /// It is being deleted; the next one can be created afterwards.
     Wait,
-    /// It would hold the pods for ever.
-    Delete,
     /// It belongs to another object.
     Refuse,
 }
 
 impl Existing {
-    fn next(&self, job: Owner<'_>, wanted: &PodGroup) -> Next {
+    fn next(&self, job: Owner<'_>) -> Next {
         let owner = |owner: &OwnerReference| owner.uid == job.uid;
-        let most = wanted.together.unwrap_or(0);
-        let holds = self.spec.scheduling_policy.gang.as_ref().is_some_and(|gang| gang.min_count > most);
         match &self.metadata {
             metadata if metadata.deletion_timestamp.is_some() => Next::Wait,
             metadata if !metadata.owner_references.iter().flatten().any(owner) => Next::Refuse,
-            _ if holds => Next::Delete,
             _ => Next::Keep,
         }
     }
@@ -248,13 +224,12 @@ pub async fn ensure(caller: &Caller, job: Owner<'_>, wanted: &PodGroup) -> Resul
             }
             Err(failure) => return Err(failure),
         };
-        match existing.next(job, wanted) {
+        match existing.next(job) {
             Next::Keep => return Ok(()),
             Next::Refuse => {
                 return Err(Failure::Refused(format!("PodGroup {} belongs to another object", wanted.name)));
             }
             Next::Wait => {}
-            Next::Delete => delete(caller, wanted, existing.metadata.uid, &requests).await?,
         }
         if Instant::now() >= until {
             return Err(Failure::Refused(format!("PodGroup {} is still being deleted", wanted.name)));
@@ -280,22 +255,6 @@ async fn create(
             Err(Failure::Refused(format!("PodGroup {} cannot be created: {message}", wanted.name)))
         }
         made => made.map(|_| ()),
-    }
-}
-
-/// Deletes the very PodGroup that was read.
-async fn delete(
-    caller: &Caller,
-    wanted: &PodGroup,
-    uid: Option<String>,
-    requests: &Request,
-) -> Result<(), Failure> {
-    let preconditions = Some(Preconditions { uid, resource_version: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    let request = requests.delete(&wanted.name, &params).map_err(unsendable)?;
-    match caller.until_known::<IgnoredAny>(Some(LABEL), true, request).await {
-        Ok(_) | Err(Failure::Gone | Failure::Moved) => Ok(()),
-        Err(failure) => Err(failure),
     }
 }
 

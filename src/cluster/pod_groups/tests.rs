@@ -70,12 +70,6 @@ impl Server {
                     axum::Json(self.there.insert(made).clone()).into_response()
                 }
             },
-            ("DELETE", _) => {
-                if let Some(there) = &mut self.there {
-                    there["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
-                }
-                axum::Json(json!({})).into_response()
-            }
             _ => status(405),
         }
     }
@@ -152,16 +146,6 @@ async fn a_deleted_pod_group_is_created_again_when_it_is_gone() {
     let (outcome, after) = ensured(server, Some(3), true).await;
     assert_eq!(outcome, Ok(()));
     assert_eq!(after.there.expect("it is there")["metadata"]["uid"], "new");
-}
-
-#[tokio::test]
-async fn a_pod_group_that_would_hold_its_pods_for_ever_is_replaced() {
-    for (together, policy) in [(Some(2), json!({"gang": {"minCount": 2}})), (None, json!({"basic": {}}))] {
-        let server = Server { there: there("job", 3), lingers: 1, ..Server::default() };
-        let (outcome, after) = ensured(server, together, true).await;
-        assert_eq!(outcome, Ok(()));
-        assert_eq!(after.there.expect("it is there")["spec"]["schedulingPolicy"], policy);
-    }
 }
 
 #[tokio::test]

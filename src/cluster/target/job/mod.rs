@@ -74,6 +74,8 @@ pub struct Gang {
     pub group: Name,
     /// Whether all pods run at the same time, so that none ever starts alone.
     pub together: bool,
+    /// Whether pods have succeeded. The others are fewer than the PodGroup's `minCount`, and leave it.
+    pub thinned: bool,
 }
 
 /// Reads a Job seen at `now`.
@@ -321,7 +323,8 @@ fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
 fn gang(job: &wire::Job, parallelism: u32) -> Option<Gang> {
     let group = job.spec.template.spec.scheduling_group.as_ref()?.pod_group_name.as_deref()?;
     let together = job.spec.completions.is_none_or(|all| all <= i64::from(parallelism));
-    is_own(group).then(|| Gang { group: group.into(), together })
+    let thinned = job.status.succeeded.is_some_and(|pods| pods > 0);
+    is_own(group).then(|| Gang { group: group.into(), together, thinned })
 }
 
 /// How many pods have still to succeed, at most.

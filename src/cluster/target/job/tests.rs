@@ -255,7 +255,7 @@ fn a_job_whose_pods_are_of_a_pod_group_keeps_its_parallelism() {
         let managed = of_group("sluice-train-0815", completions.clone());
         assert_eq!(managed.workload.min_pods, None);
         assert!(!managed.workload.resizable, "the API server would refuse it");
-        let expected = Gang { group: "sluice-train-0815".into(), together };
+        let expected = Gang { group: "sluice-train-0815".into(), together, thinned: false };
         assert_eq!(managed.gang(), Some(&expected), "{completions}");
     }
     let own = of_group("train", json!(2));
