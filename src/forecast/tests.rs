@@ -438,3 +438,19 @@ async fn a_verdict_ends_with_its_time_and_all_of_them_have_a_share_of_a_processo
     tokio::time::advance(Duration::from_secs(20)).await;
     assert!(matches!(on(Instant::now()).await, Said::NotInTime), "there is some again");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_start_is_left_out_where_little_is_left_of_the_share() {
+    let running = job("runs", Some((Duration::from_secs(600), "1h")));
+    let cluster = Cluster::new(running, Vec::new());
+    let verdicts = cluster.forecaster.verdicts();
+    let on = async || row(verdicts.on(&Kinds::default(), "a", (None, held("new")), later()).await);
+    verdicts.spend(Duration::from_secs(2) - Duration::from_nanos(1));
+    let hurried = on().await;
+    assert_eq!(hurried.head.reason, "NoRoom");
+    assert_eq!(hurried.eta.likely, None);
+    tokio::time::advance(Duration::from_secs(8)).await;
+    let whole = on().await;
+    assert_eq!(whole.head.reason, "NoRoom");
+    assert!(whole.eta.likely.is_some(), "{whole:?}");
+}

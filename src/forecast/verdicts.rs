@@ -2,7 +2,8 @@
 //!
 //! Tools send such requests all day, and decisions and real creates must not pay for them. So only a few verdicts are
 //! made at once, all of them together use a part of one processor, one copy of the engine serves all until the engine
-//! changes, and a verdict is kept for a moment. Further requests get no verdict.
+//! changes, and a verdict is kept for a moment. The less is left of that part, the shorter a start is predicted, so that
+//! what is decided at once, which takes far less, can still be said of many. Further requests get no verdict.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -32,6 +33,8 @@ const AT_ONCE: usize = 2;
 const SHARE: u32 = 4;
 /// The processor time that verdicts may use at once after a rest.
 const BURST: Duration = Duration::from_secs(2);
+/// The part of what is left of it that one prediction of a start may use: one in so many.
+const PREDICTION: u32 = 2;
 /// The pause between two copies of the engine as a multiple of the cost of one.
 const PAUSE: u32 = 10;
 /// How long a verdict is kept, and a copy of the engine that has not changed.
@@ -84,10 +87,10 @@ impl Purse {
         self.since = Instant::now();
     }
 
-    /// Whether anything is left.
-    fn is_open(&mut self) -> bool {
+    /// What is left, if anything.
+    fn left(&mut self) -> Option<Duration> {
         self.refill();
-        !self.left.is_zero()
+        Some(self.left).filter(|left| !left.is_zero())
     }
 
     fn spend(&mut self, time: Duration) {
@@ -168,9 +171,9 @@ impl Verdicts {
             Err(_) => return Said::NotInTime,
         }
         let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() else { return Said::Busy };
-        if !self.purse.lock().unwrap_or_else(PoisonError::into_inner).is_open() {
+        let Some(left) = self.purse.lock().unwrap_or_else(PoisonError::into_inner).left() else {
             return Said::Busy;
-        }
+        };
         let Unsubmitted { managed, group } = unsubmitted;
         let Ok(Some((engine, changes, workload, queue))) = timeout_at(until, self.candidate(managed)).await
         else {
@@ -181,10 +184,14 @@ impl Verdicts {
         let corrections = self.calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(now());
         let whole = tokio::task::spawn_blocking(move || {
             let began = Instant::now();
-            let mut go_on = || Instant::now() < until && !stop.is_cancelled();
-            let engine = settled(&engine, &mut go_on);
+            let before = |end: Instant| Instant::now() < end && !stop.is_cancelled();
+            let mut decides = || before(until);
+            let mut predicts = || before(until.min(began + left / PREDICTION));
+            let engine = settled(&engine, &mut decides);
             let asked = (&workload, &*queue);
-            let row = engine.and_then(|engine| foreseen(*engine, asked, &corrections, to_first, &mut go_on));
+            let row = engine.and_then(|engine| {
+                foreseen(*engine, asked, &corrections, to_first, (&mut decides, &mut predicts))
+            });
             purse.lock().unwrap_or_else(PoisonError::into_inner).spend(began.elapsed());
             drop(turn);
             row
@@ -284,17 +291,17 @@ fn settled(base: &Mutex<Box<Engine>>, go_on: &mut dyn FnMut() -> bool) -> Option
     None
 }
 
-/// What would happen to a workload. What is decided at once goes to `first` before the start is predicted; `None` where
-/// the time was too short for that.
+/// What would happen to a workload, as far as it may be decided and predicted. What is decided at once goes to `first` before
+/// the start is predicted; `None` where the time was too short for that.
 fn foreseen(
     engine: Engine,
     (workload, queue): (&Workload, &str),
     corrections: &Corrections,
     first: oneshot::Sender<WhatIfRow>,
-    go_on: &mut dyn FnMut() -> bool,
+    (decides, predicts): (&mut dyn FnMut() -> bool, &mut dyn FnMut() -> bool),
 ) -> Option<WhatIfRow> {
     let at = now();
-    let mut submission = Submission::new(engine, workload.clone(), at, go_on);
+    let mut submission = Submission::new(engine, workload.clone(), at, decides);
     let row = |of: &Submission, prospect| WhatIfRow::new(of.engine(), workload, queue, &prospect, at);
     let at_once = submission.at_once();
     at_once.verdict.as_ref()?;
@@ -305,7 +312,7 @@ fn foreseen(
     let _ = first.send(row(&submission, at_once).without_start());
     let mut in_time = true;
     let whole = submission.shown(Bounds::default(), corrections, &mut |_| {
-        in_time &= go_on();
+        in_time &= predicts();
         in_time
     });
     in_time.then(|| row(&submission, whole))

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sluice_engine::replay::calibration::Calibration;
-use sluice_engine::replay::forecast::{Bounds, expected_end, forecast, forecast_shown};
+use sluice_engine::replay::forecast::{
+    Bounds, Case, Eta, Submission, expected_end, forecast, forecast_shown,
+};
+use sluice_engine::replay::grounds::Unbounded;
 use sluice_engine::types::{Event, Likeness, RunLengths, Workload, WorkloadId};
 
 use super::ops::{self, Op};
@@ -245,10 +248,9 @@ fn law_10_what_people_are_told_decides_nothing() {
     assert_eq!(play(true), play(false));
 }
 
-#[test]
-fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
-    // Two teams: that of the waiting workload borrows; the other one submits work within its guarantee every hour.
-    let mut world = World::new(&[4], vec![team("a", None, 0, None), team("b", None, 4, None)]);
+/// A world of two teams: `a` borrows; `b` has submitted one workload of 4 GPUs an hour.
+fn with_submissions(nodes: &[i64]) -> World {
+    let mut world = World::new(nodes, vec![team("a", None, 0, None), team("b", None, 4, None)]);
     for _ in 0..30 {
         let id = world.submit(&"b".into(), "train", 0, 1, 4);
         world.settle_now();
@@ -257,6 +259,12 @@ fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
         world.settle_now();
         pass(&mut world, 100);
     }
+    world
+}
+
+#[test]
+fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
+    let mut world = with_submissions(&[4]);
     world.submit(&"b".into(), "train", 0, 1, 4);
     world.settle_now();
     let waiting = submit(&mut world, 4);
@@ -266,4 +274,27 @@ fn the_range_that_is_told_knows_the_submissions_of_the_last_day() {
     let shown = shown.etas[&waiting];
     assert_eq!((shown.early, shown.likely), (plain.early, plain.likely));
     assert!(shown.late > plain.late, "{shown:?} {plain:?}");
+}
+
+#[test]
+fn law_14_the_run_in_the_way_is_named_though_submissions_come_again_for_ever() {
+    let mut world = with_submissions(&[4, 8]);
+    let endless = submit(&mut world, 8);
+    let waiting = submit(&mut world, 8);
+    let job = world.items[&waiting].workload.clone();
+    let next = Workload { id: WorkloadId("next".into()), name: "next".into(), ..job };
+    let bounds = Bounds { ahead: Duration::from_secs(3 * 24 * 3600), ..Bounds::default() };
+    let mut calibration = Calibration::default();
+    let shown = forecast_shown(&world.engine, world.now, bounds, &mut calibration, &mut |_| true);
+    assert_eq!(shown.etas[&waiting], Eta::default());
+    assert_eq!(shown.grounds[&waiting], Err(Unbounded::Run(endless.clone())));
+
+    let mut submission = Submission::new(world.engine.clone(), next, world.now, &mut || true);
+    let mut plays = Vec::new();
+    let prospect = submission.shown(bounds, &calibration.corrections(world.now), &mut |case| {
+        plays.push(case);
+        true
+    });
+    assert_eq!(prospect.grounds, Err(Unbounded::Run(endless)));
+    assert!(plays.iter().all(|case| *case == Case::Likely), "the others can tell no start");
 }

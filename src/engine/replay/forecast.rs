@@ -92,7 +92,9 @@ fn eta(plays: [&Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
     let starts: Vec<&Start> = plays.iter().filter_map(|play| play.starts.get(id)).collect();
     let [_, likely, _] = *starts else {
         let cut = if plays.iter().any(|play| play.cut) { Unbounded::Cut } else { Unbounded::NothingEnds };
-        return (Eta::default(), Err(plays[2].unbounded.get(id).cloned().unwrap_or(cut)));
+        // In the play with long runs the submissions of the last day come again without end.
+        let unbounded = plays[1].unbounded.get(id).or_else(|| plays[2].unbounded.get(id));
+        return (Eta::default(), Err(unbounded.cloned().unwrap_or(cut)));
     };
     let times = || starts.iter().map(|start| start.at);
     let eta = Eta { early: times().min(), likely: Some(likely.at), late: times().max() };
@@ -340,8 +342,8 @@ impl Submission {
             let fates = self.displaced.iter().map(|id| fate(id).map(|victim| victim.fate.clone()));
             return Prospect { fates: fates.collect::<Option<_>>().unwrap_or_default(), ..self.at_once() };
         }
-        let late = play(Case::Late);
         // It has an estimate only if it starts in all plays.
+        let late = if usual.starts.contains_key(id) { play(Case::Late) } else { Played::default() };
         let early = if late.starts.contains_key(id) { play(Case::Early) } else { Played::default() };
         let (eta, grounds) = eta([&early, &usual, &late], id);
         Prospect {

@@ -278,13 +278,13 @@ impl Played {
 }
 
 impl Play {
-    /// Ends the play. Why a workload has not started is looked up in the play with long runs alone, and with `only` for that
+    /// Ends the play. Why a workload has not started is not looked up in the play with short runs, and with `only` for that
     /// workload alone.
     pub fn end(self, case: Case, only: Option<&WorkloadId>) -> Played {
         let Self { run, waiting, starts, ledger, displaced, cut, .. } = self;
-        let asked = waiting.keys().filter(|id| case == Case::Late && only.is_none_or(|only| only == *id));
+        let asked = waiting.keys().filter(|id| case != Case::Early && only.is_none_or(|only| only == *id));
         let endless =
-            if cut || case != Case::Late { Endless::default() } else { ledger.endless(run.engine()) };
+            if cut || case == Case::Early { Endless::default() } else { ledger.endless(run.engine()) };
         let why = |id: &WorkloadId| match cut {
             true => Unbounded::Cut,
             false => endless.in_the_way(run.engine(), id),

@@ -1,12 +1,13 @@
 //! A real PostgreSQL server for tests.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
 
 use crate::eventually;
@@ -22,6 +23,8 @@ pub struct Postgres {
     programs: PathBuf,
     data: PathBuf,
     port: u16,
+    /// Keeps the port while the server does not run: without it another test's server, or a connection, takes it.
+    held: Option<TcpSocket>,
     child: Option<Child>,
 }
 
@@ -35,8 +38,9 @@ impl Postgres {
         std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o777))?;
         let word = data.join("word");
         std::fs::write(&word, PASSWORD)?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut server = Self { programs, data, port, child: None };
+        let held = hold(0)?;
+        let port = held.local_addr()?.port();
+        let mut server = Self { programs, data, port, held: Some(held), child: None };
         let folder = server.data.join("db");
         let mut init = server.program("initdb");
         init.args(["--auth=scram-sha-256", "--username=sluice", "--no-sync", "--encoding=UTF8"]);
@@ -61,6 +65,7 @@ impl Postgres {
         let killed = Command::new("kill").args(["-QUIT", &pid.to_string()]).status().await?;
         ensure!(killed.success(), "kill: {killed}");
         child.wait().await?;
+        self.held = Some(hold(self.port)?);
         Ok(())
     }
 
@@ -73,15 +78,20 @@ impl Postgres {
         {
             server.args(["-c", setting]);
         }
-        let log = std::fs::File::options().create(true).append(true).open(self.data.join("log"))?;
+        let path = self.data.join("log");
+        let log = std::fs::File::options().create(true).append(true).open(&path)?;
         server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
+        drop(self.held.take());
         self.child = Some(server.spawn().context("postgres")?);
         let (ready, port) = (self.programs.join("pg_isready"), self.port.to_string());
         eventually("PostgreSQL accepts connections", Duration::from_secs(60), async || {
             let asked = Command::new(&ready).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().await;
             match asked {
                 Ok(status) if status.success() => Ok(()),
-                other => Err(format!("{other:?}")),
+                other => {
+                    let log = std::fs::read_to_string(&path).unwrap_or_default();
+                    Err(format!("{other:?}, its last line {:?}", log.lines().next_back().unwrap_or_default()))
+                }
             }
         })
         .await
@@ -106,6 +116,15 @@ impl Drop for Postgres {
         drop(self.child.take());
         let _ = std::fs::remove_dir_all(&self.data);
     }
+}
+
+/// A socket on a port of this machine, any free one for 0. It does not listen, so connections are refused.
+fn hold(port: u16) -> Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    // Connections that the server has closed still wait there.
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], port))).context("the port of PostgreSQL")?;
+    Ok(socket)
 }
 
 fn is_root() -> bool {
