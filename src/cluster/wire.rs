@@ -81,6 +81,8 @@ pub struct JobStatus {
     pub failed: Option<i64>,
     /// Pods that are ending.
     pub terminating: Option<i64>,
+    /// Ended pods that are not counted yet.
+    pub uncounted_terminated_pods: Uncounted,
     /// The succeeded indexes of an Indexed Job, such as `0-2,5`.
     pub completed_indexes: Option<String>,
     /// The finally failed indexes, in the same form.
@@ -91,6 +93,14 @@ pub struct JobStatus {
     pub completion_time: Option<Time>,
     /// The conditions that its controller sets.
     pub conditions: Option<Vec<Condition>>,
+}
+
+/// Ended pods of a Job that its controller has noted and is about to count.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Uncounted {
+    /// Those that succeeded.
+    pub succeeded: Vec<serde::de::IgnoredAny>,
 }
 
 /// A condition of an object.

@@ -184,14 +184,11 @@ impl Verdicts {
         let corrections = self.calibration.lock().unwrap_or_else(PoisonError::into_inner).corrections(now());
         let whole = tokio::task::spawn_blocking(move || {
             let began = Instant::now();
-            let before = |end: Instant| Instant::now() < end && !stop.is_cancelled();
-            let mut decides = || before(until);
-            let mut predicts = || before(until.min(began + left / PREDICTION));
-            let engine = settled(&engine, &mut decides);
+            let mut go_on = || Instant::now() < until && !stop.is_cancelled();
+            let engine = settled(&engine, &mut go_on);
             let asked = (&workload, &*queue);
-            let row = engine.and_then(|engine| {
-                foreseen(*engine, asked, &corrections, to_first, (&mut decides, &mut predicts))
-            });
+            let prediction = (&corrections, left / PREDICTION);
+            let row = engine.and_then(|engine| foreseen(*engine, asked, prediction, to_first, &mut go_on));
             purse.lock().unwrap_or_else(PoisonError::into_inner).spend(began.elapsed());
             drop(turn);
             row
@@ -291,17 +288,17 @@ fn settled(base: &Mutex<Box<Engine>>, go_on: &mut dyn FnMut() -> bool) -> Option
     None
 }
 
-/// What would happen to a workload, as far as it may be decided and predicted. What is decided at once goes to `first` before
-/// the start is predicted; `None` where the time was too short for that.
+/// What would happen to a workload. What is decided at once goes to `first` before the start is predicted, within `time`;
+/// `None` where the time was too short for that.
 fn foreseen(
     engine: Engine,
     (workload, queue): (&Workload, &str),
-    corrections: &Corrections,
+    (corrections, time): (&Corrections, Duration),
     first: oneshot::Sender<WhatIfRow>,
-    (decides, predicts): (&mut dyn FnMut() -> bool, &mut dyn FnMut() -> bool),
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Option<WhatIfRow> {
     let at = now();
-    let mut submission = Submission::new(engine, workload.clone(), at, decides);
+    let mut submission = Submission::new(engine, workload.clone(), at, go_on);
     let row = |of: &Submission, prospect| WhatIfRow::new(of.engine(), workload, queue, &prospect, at);
     let at_once = submission.at_once();
     at_once.verdict.as_ref()?;
@@ -310,9 +307,9 @@ fn foreseen(
     }
     // The receiver may have stopped waiting.
     let _ = first.send(row(&submission, at_once).without_start());
-    let mut in_time = true;
+    let (mut in_time, began) = (true, Instant::now());
     let whole = submission.shown(Bounds::default(), corrections, &mut |_| {
-        in_time &= predicts();
+        in_time &= go_on() && began.elapsed() < time;
         in_time
     });
     in_time.then(|| row(&submission, whole))

@@ -296,5 +296,6 @@ fn law_14_the_run_in_the_way_is_named_though_submissions_come_again_for_ever() {
         true
     });
     assert_eq!(prospect.grounds, Err(Unbounded::Run(endless)));
-    assert!(plays.iter().all(|case| *case == Case::Likely), "the others can tell no start");
+    plays.dedup();
+    assert_eq!(plays, [Case::Likely], "the others can tell no start");
 }

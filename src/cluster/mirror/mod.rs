@@ -200,9 +200,10 @@ impl Mirror {
                     && let Some(owner) = pod.workload.as_ref().filter(|_| now.succeeded)
                 {
                     self.ready_pods.succeeded(owner);
-                    // The Job's status may show the success only after a replacement pod is created.
+                    // The Job's status may show the success only after a replacement pod is created. It never shows that of a pod
+                    // that is deleted with the others at an eviction and ends with exit code 0.
                     let job = self.jobs.get(&owner.0).and_then(|seen| seen.managed.as_deref());
-                    if job.and_then(Managed::gang).is_some() {
+                    if !now.ending && job.and_then(Managed::gang).is_some() {
                         self.places.thin(&owner.0, true);
                     }
                 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::reduce::node::node;
 use crate::cluster::reduce::team::team;
 use crate::cluster::target::job::job;
-use crate::cluster::target::pod::pod;
+use crate::cluster::target::pod::{PodSeen, pod};
 use crate::directory::Membership;
 use crate::engine::types::{SETTLE, Time, Unready, Workload};
 
@@ -29,6 +29,11 @@ fn saw_job(version: u32, patch: Value) -> Change {
 }
 
 fn saw_pod(version: u32, phase: &str) -> Change {
+    Change::Pod(Seen::Object("pod".into(), pod_seen(version, phase)))
+}
+
+/// A pod of the Job.
+fn pod_seen(version: u32, phase: &str) -> PodSeen {
     let owner =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": true}]);
     let object = json!({
@@ -37,8 +42,7 @@ fn saw_pod(version: u32, phase: &str) -> Change {
         "spec": {"nodeName": "n1", "containers": []},
         "status": {"phase": phase},
     });
-    let seen = pod(&serde_json::from_value(object).expect("a pod"));
-    Change::Pod(Seen::Object(seen.uid.clone(), seen))
+    pod(&serde_json::from_value(object).expect("a pod"))
 }
 
 fn saw_namespace(team: Option<&str>) -> Change {
@@ -369,55 +373,72 @@ fn the_readiness_of_a_single_pod_is_not_reported() {
 }
 
 #[test]
-fn a_gang_with_succeeded_pods_is_known_before_it_starts_again() {
-    let mut mirror = labelled();
-    let places = mirror.directory().expect("changed").places;
-    let mut thinned_after = |version, suspend: bool, succeeded: u32, record: &str| {
+fn a_gang_with_succeeded_pods_is_known_in_every_state_of_its_job() {
+    let two = RECORD.replace(r#"1},"pods":1"#, r#"2},"pods":2"#);
+    let one = json!({"succeeded": 1});
+    let noted = json!({"uncountedTerminatedPods": {"succeeded": ["pod"]}});
+    for (state, suspend, record, status, thinned) in [
+        ("it waits, with fewer completions than pods at once", true, "", json!({}), false),
+        ("it is admitted", false, &*two, json!({"uncountedTerminatedPods": {}}), false),
+        ("a success is counted", false, &*two, one.clone(), true),
+        ("a success is noted", false, &*two, noted, true),
+        ("it is stopped", true, &*two, one.clone(), true),
+        ("it waits: its next pods may exist before its admission is seen", true, "", one.clone(), true),
+        ("it is admitted with the rest", false, RECORD, one, true),
+    ] {
+        // As a restarted replica, which knows no pod that has ended.
+        let mut mirror = labelled();
+        let places = mirror.directory().expect("changed").places;
         mirror.take(saw_job(
-            version,
+            1,
             json!({
                 "metadata": {"annotations": {"sluice.dev/admission": record}},
                 "spec": {"suspend": suspend, "parallelism": 3, "completions": 2, "template": {"spec": {
                     "schedulingGroup": {"podGroupName": "sluice-j-0815"}}}},
-                "status": {"succeeded": succeeded},
+                "status": status,
             }),
         ));
-        places.thinned("job")
-    };
-    let two = RECORD.replace(r#"1},"pods":1"#, r#"2},"pods":2"#);
-    assert!(!thinned_after(1, true, 0, ""), "it has as many pods as completions");
-    assert!(!thinned_after(2, false, 0, &two));
-    assert!(thinned_after(3, false, 1, &two));
-    assert!(thinned_after(4, true, 1, &two), "it is stopped");
-    assert!(
-        thinned_after(5, true, 1, ""),
-        "it waits, and its next pods may exist before its admission is seen"
-    );
-    assert!(thinned_after(6, false, 1, RECORD), "it is admitted with the rest");
-    mirror.take(saw_job(7, json!({})));
-    assert!(!places.thinned("job"), "it names no PodGroup");
+        assert_eq!(places.thinned("job"), thinned, "{state}");
+        mirror.take(saw_job(2, json!({})));
+        assert!(!places.thinned("job"), "it names no PodGroup");
+    }
 }
 
 #[test]
 fn a_succeeded_pod_counts_before_the_status_of_its_job_shows_it() {
     let mut mirror = labelled();
     let places = mirror.directory().expect("changed").places;
-    let admitted = |version| {
-        let group = json!({"schedulingGroup": {"podGroupName": "sluice-j-0815"}});
-        saw_job(
-            version,
-            json!({
-                "metadata": {"annotations": {"sluice.dev/admission": RECORD}},
-                "spec": {"suspend": false, "template": {"spec": group}},
-            }),
-        )
-    };
-    mirror.take(admitted(1));
+    mirror.take(saw_gang(1, false));
     mirror.take(saw_pod(2, "Running"));
     assert!(!places.thinned("job"));
     mirror.take(saw_pod(3, "Succeeded"));
-    mirror.take(admitted(4));
+    mirror.take(saw_gang(4, false));
     assert!(places.thinned("job"));
+}
+
+#[test]
+fn a_pod_that_an_eviction_ends_without_an_error_has_not_succeeded() {
+    let mut mirror = labelled();
+    let places = mirror.directory().expect("changed").places;
+    mirror.take(saw_gang(1, false));
+    mirror.take(saw_pod(2, "Running"));
+    mirror.take(saw_gang(3, true));
+    let mut ended = pod_seen(4, "Succeeded");
+    ended.ending = true;
+    mirror.take(Change::Pod(Seen::Object("pod".into(), ended)));
+    assert!(!places.thinned("job"), "all its pods start again");
+}
+
+/// A Job of a gang with one pod so far, admitted or stopped.
+fn saw_gang(version: u32, stopped: bool) -> Change {
+    let group = json!({"schedulingGroup": {"podGroupName": "sluice-j-0815"}});
+    saw_job(
+        version,
+        json!({
+            "metadata": {"annotations": {"sluice.dev/admission": RECORD}},
+            "spec": {"suspend": stopped, "template": {"spec": group}},
+        }),
+    )
 }
 
 #[test]

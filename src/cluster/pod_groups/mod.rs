@@ -2,8 +2,8 @@
 //!
 //! kube-scheduler starts no pod that names a PodGroup until the PodGroup exists with `minCount` pods. Pods that have
 //! ended do not count, and a PodGroup cannot be changed. So pods that are made after others have succeeded do not name
-//! it (`webhook/gang.rs`), and it is never needed again. One that a user deletes is created again under its name, so
-//! the old one must be gone first. Its finalizer is removed when no pod names it.
+//! it (`webhook/gang.rs`), and no pod needs it from then on. If a user deletes it before, it is created again under its
+//! name. The old one must be gone first: its finalizer is removed when no pod names it.
 
 use std::time::Duration;
 

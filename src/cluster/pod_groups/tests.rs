@@ -95,28 +95,28 @@ fn client(server: &Arc<Mutex<Server>>) -> Client {
 }
 
 /// Ensures the PodGroup `g` of three pods of Job `j`; gives the outcome and the server afterwards.
-async fn ensured(server: Server, together: Option<u32>, may_be_there: bool) -> (Result<(), Failure>, Server) {
+async fn ensured(server: Server, may_be_there: bool) -> (Result<(), Failure>, Server) {
     let server = Arc::new(Mutex::new(server));
     let metrics = Arc::new(Metrics::new().expect("distinct names"));
     let claim = Leadership::until(Instant::now() + Duration::from_secs(60));
     let caller = Caller::new(client(&server), claim, metrics, Pace::default());
     let job = Owner { namespace: "ns", name: "j", uid: "job" };
-    let outcome = ensure(&caller, job, &PodGroup { name: "g".into(), together, may_be_there }).await;
+    let outcome = ensure(&caller, job, &PodGroup { name: "g".into(), together: Some(3), may_be_there }).await;
     let after = std::mem::take(&mut *server.lock().expect("no panic"));
     (outcome, after)
 }
 
-fn there(owner: &str, pods: u32) -> Option<Value> {
+fn there(owner: &str) -> Option<Value> {
     Some(json!({
         "metadata": {"name": "g", "uid": "old", "ownerReferences":
             [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": owner}]},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": pods}}},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
     }))
 }
 
 #[tokio::test]
 async fn a_pod_group_is_created_once_and_owned_by_its_job() {
-    let (outcome, after) = ensured(Server::default(), Some(3), false).await;
+    let (outcome, after) = ensured(Server::default(), false).await;
     assert_eq!(outcome, Ok(()));
     assert_eq!(after.asked, ["POST podgroups"], "one call, where it cannot exist");
     let made = after.there.clone().expect("it is there");
@@ -124,26 +124,32 @@ async fn a_pod_group_is_created_once_and_owned_by_its_job() {
     let owner = &made["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["kind"], &owner["name"], &owner["uid"]), (&json!("Job"), &json!("j"), &json!("job")));
 
-    let (outcome, again) = ensured(Server { there: after.there, ..Server::default() }, Some(3), true).await;
+    let (outcome, again) = ensured(Server { there: after.there, ..Server::default() }, true).await;
     assert_eq!((outcome, again.asked), (Ok(()), vec!["GET g".to_owned()]));
+}
+
+#[test]
+fn pods_that_may_start_alone_have_a_pod_group_without_a_count() {
+    let alone = PodGroup { name: "g".into(), together: None, may_be_there: false };
+    let made = alone.object(Owner { namespace: "ns", name: "j", uid: "job" });
+    assert_eq!(made["spec"], json!({"schedulingPolicy": {"basic": {}}}));
 }
 
 #[tokio::test]
 async fn a_pod_group_whose_creation_got_no_answer_is_found() {
-    let (outcome, after) =
-        ensured(Server { there: there("job", 3), ..Server::default() }, Some(3), false).await;
+    let (outcome, after) = ensured(Server { there: there("job"), ..Server::default() }, false).await;
     assert_eq!((outcome, after.asked), (Ok(()), vec!["POST podgroups".to_owned(), "GET g".to_owned()]));
 }
 
 #[tokio::test]
 async fn a_deleted_pod_group_is_created_again_when_it_is_gone() {
-    let (outcome, after) = ensured(Server::default(), Some(3), true).await;
+    let (outcome, after) = ensured(Server::default(), true).await;
     assert_eq!((outcome, after.asked), (Ok(()), vec!["GET g".to_owned(), "POST podgroups".to_owned()]));
 
-    let mut going = there("job", 3);
+    let mut going = there("job");
     going.as_mut().expect("it is there")["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z".into();
     let server = Server { there: going, lingers: 2, ..Server::default() };
-    let (outcome, after) = ensured(server, Some(3), true).await;
+    let (outcome, after) = ensured(server, true).await;
     assert_eq!(outcome, Ok(()));
     assert_eq!(after.there.expect("it is there")["metadata"]["uid"], "new");
 }
@@ -151,13 +157,12 @@ async fn a_deleted_pod_group_is_created_again_when_it_is_gone() {
 #[tokio::test]
 async fn an_admission_without_its_pod_group_is_refused() {
     let refused = |text: &str| Err(Failure::Refused(text.to_owned()));
-    let (outcome, _) = ensured(Server { refuses: Some(403), ..Server::default() }, Some(3), false).await;
+    let (outcome, _) = ensured(Server { refuses: Some(403), ..Server::default() }, false).await;
     assert_eq!(outcome, refused("PodGroup g cannot be created: no"));
-    let (outcome, after) =
-        ensured(Server { there: there("another", 3), ..Server::default() }, Some(3), false).await;
+    let (outcome, after) = ensured(Server { there: there("another"), ..Server::default() }, false).await;
     assert_eq!(outcome, refused("PodGroup g belongs to another object"));
-    assert_eq!(after.there, there("another", 3), "the PodGroup of another Job is not changed");
-    let (outcome, _) = ensured(Server { refuses: Some(404), ..Server::default() }, Some(3), false).await;
+    assert_eq!(after.there, there("another"), "the PodGroup of another Job is not changed");
+    let (outcome, _) = ensured(Server { refuses: Some(404), ..Server::default() }, false).await;
     assert_eq!(outcome, Ok(()), "without the kind, kube-scheduler ignores the name");
 }
 

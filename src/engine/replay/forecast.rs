@@ -92,7 +92,8 @@ fn eta(plays: [&Played; 3], id: &WorkloadId) -> (Eta, Grounds) {
     let starts: Vec<&Start> = plays.iter().filter_map(|play| play.starts.get(id)).collect();
     let [_, likely, _] = *starts else {
         let cut = if plays.iter().any(|play| play.cut) { Unbounded::Cut } else { Unbounded::NothingEnds };
-        // In the play with long runs the submissions of the last day come again without end.
+        // The submissions of the last day come again without end in the play with long runs, which is cut short then and
+        // tells nothing.
         let unbounded = plays[1].unbounded.get(id).or_else(|| plays[2].unbounded.get(id));
         return (Eta::default(), Err(unbounded.cloned().unwrap_or(cut)));
     };

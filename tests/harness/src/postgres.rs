@@ -24,7 +24,7 @@ pub struct Postgres {
     data: PathBuf,
     port: u16,
     /// Keeps the port while the server does not run: without it another test's server, or a connection, takes it.
-    held: Option<TcpSocket>,
+    _held: TcpSocket,
     child: Option<Child>,
 }
 
@@ -38,9 +38,9 @@ impl Postgres {
         std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o777))?;
         let word = data.join("word");
         std::fs::write(&word, PASSWORD)?;
-        let held = hold(0)?;
+        let held = hold_free_port()?;
         let port = held.local_addr()?.port();
-        let mut server = Self { programs, data, port, held: Some(held), child: None };
+        let mut server = Self { programs, data, port, _held: held, child: None };
         let folder = server.data.join("db");
         let mut init = server.program("initdb");
         init.args(["--auth=scram-sha-256", "--username=sluice", "--no-sync", "--encoding=UTF8"]);
@@ -65,7 +65,6 @@ impl Postgres {
         let killed = Command::new("kill").args(["-QUIT", &pid.to_string()]).status().await?;
         ensure!(killed.success(), "kill: {killed}");
         child.wait().await?;
-        self.held = Some(hold(self.port)?);
         Ok(())
     }
 
@@ -81,7 +80,6 @@ impl Postgres {
         let path = self.data.join("log");
         let log = std::fs::File::options().create(true).append(true).open(&path)?;
         server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-        drop(self.held.take());
         self.child = Some(server.spawn().context("postgres")?);
         let (ready, port) = (self.programs.join("pg_isready"), self.port.to_string());
         eventually("PostgreSQL accepts connections", Duration::from_secs(60), async || {
@@ -118,12 +116,11 @@ impl Drop for Postgres {
     }
 }
 
-/// A socket on a port of this machine, any free one for 0. It does not listen, so connections are refused.
-fn hold(port: u16) -> Result<TcpSocket> {
+/// A socket that holds a free port of this machine. It does not listen, so a server with the same option can.
+fn hold_free_port() -> Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    // Connections that the server has closed still wait there.
     socket.set_reuseaddr(true)?;
-    socket.bind(SocketAddr::from(([127, 0, 0, 1], port))).context("the port of PostgreSQL")?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("a free port")?;
     Ok(socket)
 }
 

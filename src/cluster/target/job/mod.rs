@@ -323,7 +323,9 @@ fn wanted(parallelism: u32, record: Option<&Record>) -> u32 {
 fn gang(job: &wire::Job, parallelism: u32) -> Option<Gang> {
     let group = job.spec.template.spec.scheduling_group.as_ref()?.pod_group_name.as_deref()?;
     let together = job.spec.completions.is_none_or(|all| all <= i64::from(parallelism));
-    let thinned = job.status.succeeded.is_some_and(|pods| pods > 0);
+    let status = &job.status;
+    let counted = status.succeeded.is_some_and(|pods| pods > 0);
+    let thinned = counted || !status.uncounted_terminated_pods.succeeded.is_empty();
     is_own(group).then(|| Gang { group: group.into(), together, thinned })
 }
 
