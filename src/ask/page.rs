@@ -47,6 +47,8 @@ struct Written {
     text: Arc<str>,
     /// A digest of the row without what changes while nothing happens.
     digest: u64,
+    /// When the forecast in it was made, which the digest leaves out.
+    foretold: Option<Timestamp>,
     about: Arc<About>,
 }
 
@@ -65,41 +67,43 @@ impl Listing {
     ///
     /// # Errors
     /// When a row cannot be written as JSON.
-    pub fn new<T: Serialize>(rows: Vec<Keyed<T>>) -> serde_json::Result<Self> {
+    pub fn new<T: Serialize>(mut rows: Vec<Keyed<T>>) -> serde_json::Result<Self> {
         let about = Arc::default();
-        let digest = |_: &T, text: &str| {
-            let mut digest = DefaultHasher::new();
-            digest.write(text.as_bytes());
-            digest.finish()
-        };
-        Self::written(rows, digest, |_| Arc::clone(&about))
+        rows.sort_by(|one, other| one.key.cmp(&other.key));
+        let written = rows.into_iter().map(|Keyed { key, row }| {
+            let text: Arc<str> = serde_json::to_string(&row)?.into();
+            let digest = digest(|digest| digest.write(text.as_bytes()));
+            Ok(Written { key: key.into(), digest, text, foretold: None, about: Arc::clone(&about) })
+        });
+        Ok(Self::of(written.collect::<serde_json::Result<_>>()?, Timestamp::now()))
     }
 
-    /// The rows of workloads. Equal rows are those that hash alike, so what a row does not hash may change.
+    /// The rows of workloads. Equal rows are those that hash alike, so what a row does not hash may change; of that there is only
+    /// the time of the forecast in it, which `foretold` tells.
+    ///
+    /// Most rows are those of the last listing, `before`. They are taken from it, since to write a row costs more than
+    /// all else about it.
     ///
     /// # Errors
     /// When a row cannot be written as JSON.
     pub fn of_workloads<T: Serialize + Hash>(
-        rows: Vec<Keyed<T>>,
+        mut rows: Vec<Keyed<T>>,
+        before: Option<&Self>,
+        foretold: impl Fn(&T) -> Option<Timestamp>,
         about: impl Fn(&T) -> About,
     ) -> serde_json::Result<Self> {
-        let digest = |row: &T, _: &str| {
-            let mut digest = DefaultHasher::new();
-            row.hash(&mut digest);
-            digest.finish()
-        };
-        Self::written(rows, digest, |row| Arc::new(about(row)))
-    }
-
-    fn written<T: Serialize>(
-        mut rows: Vec<Keyed<T>>,
-        digest: impl Fn(&T, &str) -> u64,
-        about: impl Fn(&T) -> Arc<About>,
-    ) -> serde_json::Result<Self> {
         rows.sort_by(|one, other| one.key.cmp(&other.key));
+        let mut before = before.map_or(&[][..], |before| &before.rows).iter().peekable();
         let written = rows.into_iter().map(|Keyed { key, row }| {
-            let text: Arc<str> = serde_json::to_string(&row)?.into();
-            Ok(Written { key: key.into(), digest: digest(&row, &text), text, about: about(&row) })
+            let (digest, foretold) = (digest(|digest| row.hash(digest)), foretold(&row));
+            while before.next_if(|known| *known.key < *key).is_some() {}
+            let is_same =
+                |known: &&Written| *known.key == *key && known.digest == digest && known.foretold == foretold;
+            if let Some(same) = before.next_if(is_same) {
+                return Ok(same.clone());
+            }
+            let text = serde_json::to_string(&row)?.into();
+            Ok(Written { key: key.into(), text, digest, foretold, about: Arc::new(about(&row)) })
         });
         Ok(Self::of(written.collect::<serde_json::Result<_>>()?, Timestamp::now()))
     }
@@ -158,6 +162,13 @@ impl Listing {
         }
         Ok(answer)
     }
+}
+
+/// The digest of what `write` writes.
+fn digest(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
+    let mut digest = DefaultHasher::new();
+    write(&mut digest);
+    digest.finish()
 }
 
 /// The most rows that a question asks for.
@@ -298,14 +309,41 @@ mod tests {
             ..About::default()
         };
         let chosen = |about: &About| about.team == "team-1" && about.state == "Pending";
-        let wide = Listing::of_workloads((0..100).map(keyed).collect(), about).expect("JSON");
+        let wide = Listing::of_workloads((0..100).map(keyed).collect(), None, |_| None, about).expect("JSON");
         let rows = (0..100).map(keyed).filter(|keyed| chosen(&about(&keyed.row))).collect();
-        let direct = Listing::of_workloads(rows, about).expect("JSON");
+        let direct = Listing::of_workloads(rows, None, |_| None, about).expect("JSON");
         let (narrow, spec) = (wide.narrowed(chosen), QuestionSpec::default());
         let [narrow, direct] = [narrow, direct].map(|listing| listing.page(&spec).expect("JSON"));
         assert_eq!((&narrow["version"], &narrow["rows"]), (&direct["version"], &direct["rows"]));
         assert_eq!(narrow["total"], 16);
         assert_eq!(narrow["at"], wide.page(&spec).expect("JSON")["at"], "it is as old as its rows");
+    }
+
+    #[test]
+    fn rows_are_those_of_the_last_listing_where_nothing_in_them_has_changed() {
+        /// A key, a text, and the time of a forecast, which is not hashed.
+        #[derive(Clone, Copy, Serialize)]
+        struct Row(&'static str, &'static str, i64);
+        impl Hash for Row {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                (self.0, self.1).hash(state);
+            }
+        }
+        let listing = |rows: &[(&'static str, &'static str, i64)], before: Option<&Listing>| {
+            let rows = rows.iter().map(|(key, text, at)| Row(key, text, *at));
+            let keyed = rows.map(|row| Keyed { key: row.0.to_owned(), row });
+            let foretold = |row: &Row| Timestamp::from_second(row.2).ok();
+            Listing::of_workloads(keyed.collect(), before, foretold, |_| About::default()).expect("JSON")
+        };
+        let before = listing(&[("a", "one", 1), ("b", "two", 1), ("d", "four", 1), ("e", "five", 1)], None);
+        let rows = [("a", "one", 1), ("b", "2", 1), ("c", "three", 1), ("d", "four", 2), ("e", "five", 1)];
+        let (after, afresh) = (listing(&rows, Some(&before)), listing(&rows, None));
+        let texts =
+            |listing: &Listing| listing.rows.iter().map(|row| row.text.to_string()).collect::<Vec<_>>();
+        assert_eq!((texts(&after), &after.version), (texts(&afresh), &afresh.version));
+        let is_taken = |row: &Written| before.rows.iter().any(|known| Arc::ptr_eq(&known.text, &row.text));
+        let taken: Vec<bool> = after.rows.iter().map(is_taken).collect();
+        assert_eq!(taken, [true, false, false, false, true]);
     }
 
     #[test]

@@ -41,11 +41,13 @@ pub(super) async fn workloads(
         [] => state != Phase::Finished.code(),
         states => states.contains(&state),
     };
-    shared(state, (scope, if me { caller } else { "" }), spec, async {
+    let viewer = if me { caller } else { "" };
+    let before = state.shared.last(&key((scope, viewer), spec));
+    shared(state, (scope, viewer), spec, async {
         if let Some(wide) = wide {
             return made(move || Ok(wide.narrowed(|row| wanted(&row.state) && has(&choice, row)))).await;
         }
-        chosen(state, scope, choice, wanted).await
+        chosen(state, scope, (choice, wanted), before).await
     })
     .await
 }
@@ -58,22 +60,24 @@ fn every() -> QuestionSpec {
 /// The rows of all workloads that have not ended, of which Questions about states take theirs: made once for all of them.
 async fn unfinished(state: &AskState, scope: &Scope) -> Result<Arc<Listing>, Refusal> {
     let choice = Choice { namespace: scope.namespace(None)?, ..Choice::default() };
-    let make = chosen(state, scope, choice, |state| state != Phase::Finished.code());
-    state.shared.get(key((scope, ""), &every()), in_turn(state, make)).await
+    let key = key((scope, ""), &every());
+    let wanted = |state: &str| state != Phase::Finished.code();
+    let make = chosen(state, scope, (choice, wanted), state.shared.last(&key));
+    state.shared.get(key, in_turn(state, make)).await
 }
 
-/// The rows of chosen workloads in the wanted states.
+/// The rows of chosen workloads in the wanted states; `before` is the last listing of the same.
 async fn chosen(
     state: &AskState,
     scope: &Scope,
-    choice: Choice,
-    wanted: impl Fn(&str) -> bool,
+    (choice, wanted): (Choice, impl Fn(&str) -> bool),
+    before: Option<Arc<Listing>>,
 ) -> Result<Made, Refusal> {
     let (accelerators, began) = (state.accelerators.clone(), Instant::now());
     let rows = state.asker.ask(|to| Question::Workloads(choice, accelerators, to)).await;
     let rows = rows.ok_or_else(stopping)?.into_iter().filter(|row| wanted(&row.head.state)).collect();
     let asked = began.elapsed();
-    let made = listing(state, scope, rows).await?;
+    let made = listing(state, scope, rows, before).await?;
     Ok(Made { cost: made.cost + asked, ..made })
 }
 
@@ -110,16 +114,17 @@ pub(super) async fn explained(
         .ask(|to| Question::Workload((namespace, name), accelerators, to))
         .await
         .ok_or_else(stopping)?;
-    let Made { listing, .. } = listing(state, scope, rows).await?;
+    let Made { listing, .. } = listing(state, scope, rows, None).await?;
     let spec = spec.clone();
     away(move || listing.page(&spec)).await
 }
 
-/// Workloads with their expected starts.
-pub(super) async fn listing(
+/// Workloads with their expected starts; `before` is the last listing of the same.
+async fn listing(
     state: &AskState,
     scope: &Scope,
     mut rows: Vec<WorkloadRow>,
+    before: Option<Arc<Listing>>,
 ) -> Result<Made, Refusal> {
     state.forecaster.fill_in(&mut rows).await;
     let (directory, scope) = (state.directory.load(), scope.clone());
@@ -132,7 +137,8 @@ pub(super) async fn listing(
             let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
             Keyed { key, row }
         };
-        Listing::of_workloads(rows.into_iter().map(keyed).collect(), about)
+        let foretold = |row: &WorkloadRow| row.eta.as_ref().map(|eta| eta.foretold);
+        Listing::of_workloads(rows.into_iter().map(keyed).collect(), before.as_deref(), foretold, about)
     })
     .await
 }

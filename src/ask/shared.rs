@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::page::Listing;
 
 /// How long a listing is used as a multiple of its cost.
-const VALIDITY: u32 = 25;
+const VALIDITY: u32 = 50;
 /// The longest use of a listing.
 const LONGEST: Duration = Duration::from_secs(5);
 /// The most bytes of listings that are kept; the newest is kept in any case.
@@ -79,11 +79,19 @@ impl Shared {
         last.as_ref().filter(|(_, until)| Instant::now() < *until).map(|(made, _)| Arc::clone(&made.listing))
     }
 
+    /// The last listing of a question, however old, if it is kept: the next one takes most of its rows from there.
+    pub fn last(&self, key: &str) -> Option<Arc<Listing>> {
+        let place = self.places().get(key).map(|(place, _)| Arc::clone(place))?;
+        let last = place.try_lock().ok()?;
+        last.as_ref().map(|(made, _)| Arc::clone(&made.listing))
+    }
+
     fn places(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Place, usize)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a listing while it is valid, and as few others as there is room for.
+    /// Keeps a listing while it is valid, and then for [`LONGEST`], so that the next one can take rows from it; and as few others as
+    /// there is room for.
     fn keep(&self, key: String, place: Place, bytes: usize, valid: Duration) {
         let mut places = self.places();
         let total: usize = places.values().map(|(_, bytes)| bytes).sum();
@@ -94,11 +102,11 @@ impl Shared {
         drop(places);
         let places = Arc::clone(&self.places);
         tokio::spawn(async move {
-            sleep(valid).await;
+            sleep(valid + LONGEST).await;
             // A newer listing of the same place has a task of its own.
             let expired = place
                 .try_lock()
-                .is_ok_and(|last| last.as_ref().is_none_or(|(_, until)| *until <= Instant::now()));
+                .is_ok_and(|last| last.as_ref().is_none_or(|(_, until)| *until + LONGEST <= Instant::now()));
             let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
             if expired && places.get(&key).is_some_and(|(kept, _)| Arc::ptr_eq(kept, &place)) {
                 places.remove(&key);
@@ -132,13 +140,14 @@ mod tests {
             count.get()
         };
         assert_eq!((ask("a", 100).await, ask("a", 100).await, ask("b", 1).await), (1, 1, 2));
-        sleep(Duration::from_millis(2_400)).await;
+        sleep(Duration::from_millis(4_900)).await;
         assert!(shared.fresh("a").is_some() && shared.fresh("b").is_none() && shared.fresh("c").is_none());
         assert_eq!((ask("a", 100).await, ask("b", 1).await), (2, 3));
         sleep(Duration::from_millis(200)).await;
         assert!(shared.fresh("a").is_none());
+        assert!(shared.last("a").is_some() && shared.last("c").is_none(), "for the next one");
         assert_eq!((ask("a", 10_000).await, ask("a", 10_000).await), (4, 4));
-        sleep(LONGEST).await;
+        sleep(2 * LONGEST).await;
         tokio::task::yield_now().await;
         assert!(shared.places().is_empty(), "what is not used any more goes");
     }

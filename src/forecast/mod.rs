@@ -28,8 +28,8 @@ use crate::view::{EtaRow, RunRow, WhatIfRow, WorkloadRow};
 
 /// The shortest time between two forecasts.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Validity of a forecast as a multiple of its cost: forecasts take at most a fortieth of one processor.
-const VALIDITY: u32 = 40;
+/// Validity of a forecast as a multiple of its cost: forecasts take at most a sixtieth of one processor.
+const VALIDITY: u32 = 60;
 /// How long each of the three replays of a forecast may take.
 const BUDGET: Duration = Duration::from_secs(2);
 /// How long an answer waits for the first forecast.
