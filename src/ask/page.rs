@@ -81,8 +81,8 @@ impl Listing {
     /// The rows of workloads. Equal rows are those that hash alike, so what a row does not hash may change; of that there is only
     /// the time of the forecast in it, which `foretold` tells.
     ///
-    /// Most rows are those of the last listing, `before`. They are taken from it, since to write a row costs more than
-    /// all else about it.
+    /// Between two forecasts most rows are those of the last listing, `before`. They are taken from it, since to write a row costs more
+    /// than all else about it.
     ///
     /// # Errors
     /// When a row cannot be written as JSON.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -41,9 +42,7 @@ pub(super) async fn workloads(
         [] => state != Phase::Finished.code(),
         states => states.contains(&state),
     };
-    let viewer = if me { caller } else { "" };
-    let before = state.shared.last(&key((scope, viewer), spec));
-    shared(state, (scope, viewer), spec, async {
+    shared(state, (scope, if me { caller } else { "" }), spec, |before| async {
         if let Some(wide) = wide {
             return made(move || Ok(wide.narrowed(|row| wanted(&row.state) && has(&choice, row)))).await;
         }
@@ -60,10 +59,9 @@ fn every() -> QuestionSpec {
 /// The rows of all workloads that have not ended, of which Questions about states take theirs: made once for all of them.
 async fn unfinished(state: &AskState, scope: &Scope) -> Result<Arc<Listing>, Refusal> {
     let choice = Choice { namespace: scope.namespace(None)?, ..Choice::default() };
-    let key = key((scope, ""), &every());
     let wanted = |state: &str| state != Phase::Finished.code();
-    let make = chosen(state, scope, (choice, wanted), state.shared.last(&key));
-    state.shared.get(key, in_turn(state, make)).await
+    let make = |before| in_turn(state, chosen(state, scope, (choice, wanted), before));
+    state.shared.get(key((scope, ""), &every()), make).await
 }
 
 /// The rows of chosen workloads in the wanted states; `before` is the last listing of the same.
@@ -79,6 +77,11 @@ async fn chosen(
     let asked = began.elapsed();
     let made = listing(state, scope, rows, before).await?;
     Ok(Made { cost: made.cost + asked, ..made })
+}
+
+/// When the forecast in a row was made.
+fn foretold(row: &WorkloadRow) -> Option<Timestamp> {
+    row.eta.as_ref().map(|eta| eta.foretold)
 }
 
 /// What filters choose a workload by.
@@ -137,7 +140,6 @@ async fn listing(
             let key = format!("{submitted:020}/{}/{}/{}", row.head.namespace, row.head.name, row.kind);
             Keyed { key, row }
         };
-        let foretold = |row: &WorkloadRow| row.eta.as_ref().map(|eta| eta.foretold);
         Listing::of_workloads(rows.into_iter().map(keyed).collect(), before.as_deref(), foretold, about)
     })
     .await
@@ -149,7 +151,7 @@ pub(super) async fn team_rows(
     spec: &QuestionSpec,
     filter: TeamsFilter,
 ) -> Result<Value, Refusal> {
-    shared(state, (scope, ""), spec, async {
+    shared(state, (scope, ""), spec, |_| async {
         let teams = state.asker.ask(Question::Teams).await.ok_or_else(stopping)?;
         let (directory, scope) = (state.directory.load(), scope.clone());
         made(move || {
@@ -195,7 +197,7 @@ pub(super) async fn node_rows(
     filter: NodesFilter,
 ) -> Result<Value, Refusal> {
     let accelerators = state.accelerators.clone();
-    shared(state, (scope, ""), spec, async {
+    shared(state, (scope, ""), spec, |_| async {
         let rows = state.asker.ask(|to| Question::Nodes(accelerators, to)).await.ok_or_else(stopping)?;
         let (directory, scope) = (state.directory.load(), scope.clone());
         made(move || {
@@ -249,4 +251,31 @@ pub(super) async fn what_if(
     let spec = QuestionSpec { cursor: None, since: None, limit: None, ..spec.clone() };
     let answer = Listing::new(keyed.collect()).and_then(|listing| listing.page(&spec));
     answer.map_err(|error| Refusal::unavailable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_with_a_newer_forecast_is_written_again_though_it_foretells_the_same() {
+        let row = |foretold: &str| -> WorkloadRow {
+            serde_json::from_value(json!({
+                "kind": "Job", "namespace": "n", "name": "j", "team": "t", "queue": "q", "state": "Pending", "reason": "NoRoom",
+                "message": "", "priority": 0, "pods": 1, "requests": {}, "nodes": {}, "borrowed": false,
+                "submitted": "2026-01-01T00:00:00Z", "eta": {"foretold": foretold}
+            }))
+            .expect("a row")
+        };
+        let listing = |at: &str, before: Option<&Listing>| {
+            let keyed = vec![Keyed { key: "1".to_owned(), row: row(at) }];
+            let listing = Listing::of_workloads(keyed, before, foretold, about).expect("JSON");
+            let page = listing.page(&QuestionSpec::default()).expect("JSON");
+            (listing, page)
+        };
+        let (first, one) = listing("2026-01-01T00:00:00Z", None);
+        let (_, other) = listing("2026-01-02T00:00:00Z", Some(&first));
+        assert_eq!(other["rows"][0]["eta"]["foretold"], "2026-01-02T00:00:00Z");
+        assert_eq!(one["version"], other["version"], "nothing has changed for its reader");
+    }
 }

@@ -100,15 +100,16 @@ pub(super) fn key((scope, viewer): (&Scope, &str), spec: &QuestionSpec) -> Strin
     format!("{scope:?} {viewer:?} {}", json!(asked))
 }
 
-/// An answer from the rows that `make` makes, or has made a moment ago for the same question of `viewer`.
-pub(super) async fn shared(
+/// An answer from the rows that `make` makes, or has made a moment ago for the same question of `viewer`. It gets the last listing of
+/// that question, if it is kept.
+pub(super) async fn shared<F: Future<Output = Result<Made, Refusal>>>(
     state: &AskState,
     (scope, viewer): (&Scope, &str),
     spec: &QuestionSpec,
-    make: impl Future<Output = Result<Made, Refusal>>,
+    make: impl FnOnce(Option<Arc<Listing>>) -> F,
 ) -> Result<Value, Refusal> {
     let (key, spec) = (key((scope, viewer), spec), spec.clone());
-    let listing = state.shared.get(key, in_turn(state, make)).await?;
+    let listing = state.shared.get(key, |before| in_turn(state, make(before))).await?;
     away(move || listing.page(&spec)).await
 }
 
