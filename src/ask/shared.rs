@@ -49,7 +49,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The listing of a question, if it is new enough, else the one that `make` makes; it gets the last one, if that is kept.
+    /// The listing of a question, if it is new enough, else the one that `make` makes. `make` gets the last one, if that is kept.
     ///
     /// # Errors
     /// Those of `make`.

@@ -100,8 +100,8 @@ pub(super) fn key((scope, viewer): (&Scope, &str), spec: &QuestionSpec) -> Strin
     format!("{scope:?} {viewer:?} {}", json!(asked))
 }
 
-/// An answer from the rows that `make` makes, or has made a moment ago for the same question of `viewer`. It gets the last listing of
-/// that question, if it is kept.
+/// An answer from the rows that `make` makes, or has made a moment ago for the same question of `viewer`. `make` gets the last listing
+/// of that question, if that is kept.
 pub(super) async fn shared<F: Future<Output = Result<Made, Refusal>>>(
     state: &AskState,
     (scope, viewer): (&Scope, &str),

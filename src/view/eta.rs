@@ -63,8 +63,8 @@ pub fn label(engine: &Engine, id: &WorkloadId) -> String {
 }
 
 impl Hash for EtaRow {
-    /// Without the time of the forecast: it is made again and again, while its outcome stays the same. What is left out here tells
-    /// listings nothing, so they look at it on their own (`foretold` in `src/ask/rows.rs`).
+    /// Without the time of the forecast: it is made again and again, while its outcome stays the same. A listing that takes equal rows
+    /// from the one before compares that time separately (`foretold` in `src/ask/rows.rs`).
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { likely, early, late, foretold: _, basis, message, place } = self;
         (likely, early, late, basis, message, place).hash(state);
