@@ -2,6 +2,7 @@
 //! says which jobs must run in the end.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use sluice_engine::types::Reason;
 use sluice_engine::types::{Name, Time, WorkloadId};
@@ -404,4 +405,60 @@ fn a_job_that_the_guarantee_covers_is_not_evicted_together_with_a_smaller_one_ei
         .job("high", "t", 2, 1)
         .job("x", "owner", 4, 0)
         .check("x waits", &["low", "small", "high"]);
+}
+
+/// b/x is within the guarantee of its team at all times; that of the parent covers it once a/w1 has ended. Then it comes
+/// before the borrower c/y, although it needs the node of another borrower and c/y needs only what a/w1 has left.
+#[test]
+fn what_a_parents_guarantee_covers_again_comes_before_borrowers() {
+    let teams = [("p", None, 4), ("a", Some("p"), 4), ("b", Some("p"), 4), ("c", None, 0), ("d", None, 4)];
+    let teams =
+        teams.iter().map(|(name, parent, guaranteed)| team(name, *parent, *guaranteed, None)).collect();
+    let mut world = World::new(&[4, 4], teams);
+    let submit = |world: &mut World, team: &str, pods: u32, gpus: i64| {
+        let id = world.submit(&team.into(), "train", 0, pods, gpus);
+        world.settle_now();
+        id
+    };
+    let other = submit(&mut world, "d", 4, 1);
+    let first = submit(&mut world, "a", 3, 1);
+    let borrower = submit(&mut world, "c", 1, 1);
+    submit(&mut world, "b", 2, 4);
+    let covered = submit(&mut world, "b", 1, 4);
+    submit(&mut world, "c", 1, 3);
+    let running = |world: &World| -> Vec<WorkloadId> {
+        world.running().into_iter().map(|job| job.workload.id.clone()).collect()
+    };
+    assert_eq!(
+        running(&world),
+        [first.clone(), borrower, other.clone()],
+        "the parent's guarantee is used up"
+    );
+    world.end(&first, Phase::Finished);
+    world.settle_now();
+    assert_eq!(running(&world), [covered, other], "the parent's guarantee covers it");
+    let evictions = world.log.iter().filter(|line| line.starts_with("Evict"));
+    assert_eq!(evictions.count(), 1, "only c/z is evicted: {:?}", world.log);
+}
+
+/// An evicted workload joins others like it and stands before them, and before the owner of the team's reservation.
+#[test]
+fn an_evicted_workload_takes_over_the_reservation_of_its_team() {
+    let mut world = World::new(&[10], vec![team("t", None, 10, None)]);
+    let submit = |world: &mut World, priority: i32, pods: u32| {
+        let id = world.submit(&"t".into(), "train", priority, pods, 1);
+        world.edit(&id, |workload| workload.time_limit = Some(Duration::from_secs(1_000)));
+        world.settle_now();
+        world.now = Time(world.now.0 + 1_000);
+        id
+    };
+    let owner = |world: &World| -> Vec<WorkloadId> {
+        world.engine.reservations().into_iter().map(|reservation| reservation.owner).collect()
+    };
+    let oldest = submit(&mut world, 0, 8);
+    let larger = submit(&mut world, 0, 9);
+    submit(&mut world, 0, 8);
+    assert_eq!(owner(&world), [larger], "the first that waits");
+    submit(&mut world, 1, 10);
+    assert_eq!(owner(&world), [oldest], "the first that waits after the eviction");
 }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::placement::waiting::{WaitingWorkload, find_pool, may_borrow, pool_names};
 use crate::queue::WaitQueue;
-use crate::queue::class::{Blocked, Condition};
+use crate::queue::class::{Blocked, Condition, Covered};
 use crate::queue::headroom::Headroom;
 use crate::queue::reclaimable::Reclaimable;
 use crate::scheduler::Scheduler;
@@ -37,7 +37,7 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     if state.quotas.over_queue_limit(team, queue, total, &state.resources).is_some() {
         return Blocked::Until(vec![Condition::Queue(team, queue.name.clone())]);
     }
-    let (mut conditions, mut may_preempt, mut within_guarantee) = (Vec::new(), false, false);
+    let (mut conditions, mut may_preempt, mut covered) = (Vec::new(), false, Covered::Borrows);
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
         conditions.push(Condition::Quota(pool, team));
@@ -69,14 +69,27 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
             Some(missing) => conditions.extend(missing),
             None => may_preempt = true,
         }
-        within_guarantee |= state.quotas.own_guarantee_holds(pool, team, total);
+        let here = covered_in(state, &waiting, pool);
+        if here == Covered::ByTeam {
+            let above = &state.quotas.team(team).path[1..];
+            conditions.extend(above.iter().map(|at| Condition::Quota(pool, *at)));
+        }
+        covered = covered.max(here);
     }
     conditions.sort_unstable();
     conditions.dedup();
-    if may_preempt {
-        Blocked::MayPreempt { conditions, within_guarantee }
+    if may_preempt { Blocked::MayPreempt { conditions, covered } } else { Blocked::Until(conditions) }
+}
+
+/// The guarantees that cover the workload in a pool.
+fn covered_in(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> Covered {
+    let (team, total) = (waiting.team, &waiting.total);
+    if state.quotas.within_guarantee(pool, team, total, &Hypothetical::new()) {
+        Covered::ByPath
+    } else if state.quotas.own_guarantee_holds(pool, team, total) {
+        Covered::ByTeam
     } else {
-        Blocked::Until(conditions)
+        Covered::Borrows
     }
 }
 

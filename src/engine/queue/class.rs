@@ -69,11 +69,29 @@ pub enum Blocked {
     MayPreempt {
         /// The conditions that keep it from starting.
         conditions: Vec<Condition>,
-        /// Whether it is within guarantee.
-        within_guarantee: bool,
+        /// The guarantees that cover it.
+        covered: Covered,
     },
     /// No condition is known that keeps it from starting.
     Unknown,
+}
+
+impl Blocked {
+    /// Whether only capacity keeps a workload within guarantee from starting, which preemption may free.
+    pub(super) fn is_within_guarantee(&self) -> bool {
+        matches!(self, Self::MayPreempt { covered: Covered::ByPath, .. })
+    }
+}
+
+/// The guarantees that cover one more workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Covered {
+    /// Not that of its own team: it would borrow.
+    Borrows,
+    /// That of its own team, but not all of those above it.
+    ByTeam,
+    /// All on its path: it is within guarantee (law 2).
+    ByPath,
 }
 
 /// Whether a class is attempted.
@@ -88,7 +106,7 @@ pub(super) enum Status {
     Blocked { until: Vec<Condition> },
     /// It cannot start before one of these conditions changes, unless preemption frees capacity for it. No
     /// preemption was possible in generation `since`.
-    MayPreempt { until: Vec<Condition>, within_guarantee: bool, since: u64 },
+    MayPreempt { until: Vec<Condition>, covered: Covered, since: u64 },
 }
 
 impl Status {
@@ -96,9 +114,7 @@ impl Status {
     pub(super) fn blocked(found: Blocked, since: u64) -> Self {
         match found {
             Blocked::Until(until) => Self::Blocked { until },
-            Blocked::MayPreempt { conditions: until, within_guarantee } => {
-                Self::MayPreempt { until, within_guarantee, since }
-            }
+            Blocked::MayPreempt { conditions: until, covered } => Self::MayPreempt { until, covered, since },
             Blocked::Unknown => Self::Backlog { since },
         }
     }
@@ -119,9 +135,14 @@ impl Status {
         !until.is_empty() && !until.iter().any(other)
     }
 
+    /// Whether the class was within guarantee at its last attempt, and only capacity kept it from starting.
+    pub(super) fn is_within_guarantee(&self) -> bool {
+        matches!(self, Self::MayPreempt { covered: Covered::ByPath, .. })
+    }
+
     /// Whether the class may turn out to be within guarantee. A blocked class is known not to be.
     pub(super) fn may_be_within_guarantee(&self) -> bool {
-        !matches!(self, Self::Blocked { .. } | Self::MayPreempt { within_guarantee: false, .. })
+        !matches!(self, Self::Blocked { .. } | Self::MayPreempt { covered: Covered::Borrows, .. })
     }
 }
 

@@ -47,8 +47,9 @@ pub struct Pending {
 impl Pending {
     /// Queues a workload by its class and rank, and removes it from any former position.
     ///
-    /// A new class is active. `user_usage` is the usage of the workload's user, in a team that orders its
-    /// users by usage.
+    /// A new class is active, and so is one that gets another first workload: that one may stand before the owner of a
+    /// reservation, as the first until now did not. `user_usage` is the usage of the workload's user, in a team that
+    /// orders its users by usage.
     pub fn insert(&mut self, team: TeamId, key: ClassKey, rank: Rank, user_usage: UserShare) {
         let known = self.index.get(&team).and_then(|classes| classes.get(&key)).copied();
         if let Some((class, old)) = self.workloads.get(rank.id()) {
@@ -61,6 +62,9 @@ impl Pending {
         let class = class.unwrap_or_else(|| self.add_class(team, key, user_usage));
         self.workloads.insert(rank.id().clone(), (class, rank.clone()));
         self.update(class, |class| {
+            if class.waiting.first().is_some_and(|first| rank < *first) {
+                class.status = Status::Active;
+            }
             class.waiting.insert(rank);
         });
     }
@@ -303,7 +307,8 @@ impl Pending {
 
     /// Replaces the conditions of a blocked class.
     ///
-    /// A class that newly lacks headroom is requeued, because it may be due a reservation.
+    /// A class that newly lacks headroom is requeued, because it may be due a reservation; so is one that has come within
+    /// guarantee, because it may preempt before any borrower starts (law 9).
     pub fn reconsider(&mut self, class: ClassId, blocked: Blocked) {
         let needs_headroom = |conditions: &[Condition]| {
             conditions.iter().any(|condition| matches!(condition, Condition::Headroom(..)))
@@ -317,6 +322,9 @@ impl Pending {
             Status::Blocked { until } | Status::MayPreempt { until, .. } => until,
             Status::Active | Status::Backlog { .. } => return self.requeue(class),
         };
+        if blocked.is_within_guarantee() && !status.is_within_guarantee() {
+            return self.requeue(class);
+        }
         let same = matches!((status, &blocked), (Status::Blocked { .. }, Blocked::Until(_)));
         if same && before == conditions {
             return;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::queue::class::Status;
+use crate::queue::class::{Covered, Status};
 use crate::types::ids::ClassId;
 
 /// The classes for which no condition settles whether they can start, by the generation of their last attempt.
@@ -20,8 +20,8 @@ impl Retry {
         match status {
             Status::Active | Status::Blocked { .. } => {}
             Status::Backlog { since } => set(&mut self.backlog, (*since, class), member),
-            Status::MayPreempt { within_guarantee, since, .. } => {
-                set(&mut self.may_preempt, (!within_guarantee, *since, class), member);
+            Status::MayPreempt { covered, since, .. } => {
+                set(&mut self.may_preempt, (*covered == Covered::Borrows, *since, class), member);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::placement::{self, Capacity};
 use crate::prediction::timeline::Until;
 use crate::queue::order;
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
+use crate::scheduler::reservations::{Place, QuotaStart, Reservation, ReservedCapacity};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
@@ -59,8 +59,8 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
     };
     let mut due: Vec<_> = due.map(|(place, reservation)| (position(reservation), *place)).collect();
     due.sort();
-    if !due.is_empty() {
-        scheduler.queue.pending.requeue_all();
+    for (_, place) in &due {
+        look_ahead_of_owner(scheduler, place);
     }
     for (_, place) in due {
         let owner = scheduler.reservations.get(&place).map(|reservation| &reservation.owner);
@@ -71,6 +71,15 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
         review(scheduler, Attempt { waiting: &waiting, pool, nodes: &nodes, now });
     }
+}
+
+/// Requeues the workloads of a team that stand before the owner of its reservation: one of them may own it by now, and
+/// once it keeps capacity it binds others.
+fn look_ahead_of_owner(scheduler: &mut Scheduler, place: &Place) {
+    let Some(reservation) = scheduler.reservations.get(place) else { return };
+    let pending = &mut scheduler.queue.pending;
+    pending.ahead_of(&reservation.owner).into_iter().for_each(|class| pending.requeue(class));
+    scheduler.cursor.generation += 1;
 }
 
 /// All reservations that keep nodes or quota.
