@@ -106,7 +106,7 @@ async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
     let writes = decisions(world)?;
     for at in 0..arguments.verdicts {
         let began = Instant::now();
-        create(&client, at, &job("asked", at, (1 + at % 4, 1 + at % 8)), true).await?;
+        create(&client, &team(at), &job("asked", at, (1 + at % 4, 1 + at % 8)), true).await?;
         each.push(began.elapsed());
         // As people ask, and within the share of a processor that verdicts have.
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -126,6 +126,8 @@ async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
     let time = Duration::from_secs(arguments.seconds);
     for (phase, goal) in [
         ("alone", ""),
+        // The same load of the API server without the webhook.
+        ("dry-runs without a team", ""),
         ("dry-runs", "p99 + 5 %"),
         ("questions", "p99 + 5 %"),
         ("plain questions", ""),
@@ -136,14 +138,16 @@ async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
         let creates = at_rate(CREATES, time, |at| {
             let (client, job) =
                 (client.clone(), job(&format!("made-{}", phase.replace(' ', "-")), at, (1, 1)));
-            async move { create(&client, at, &job, false).await }
+            async move { create(&client, &team(at), &job, false).await }
         });
         let beside = async {
             match phase {
-                "dry-runs" => {
+                "dry-runs" | "dry-runs without a team" => {
+                    let in_team = phase == "dry-runs";
                     at_rate(BESIDE, time, |at| {
                         let (client, job) = (client.clone(), job("dry", at, (1 + at % 4, 1 + at % 8)));
-                        async move { create(&client, at, &job, true).await }
+                        let namespace = if in_team { team(at) } else { "default".to_owned() };
+                        async move { create(&client, &namespace, &job, true).await }
                     })
                     .await
                 }
@@ -242,7 +246,7 @@ async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
         // So that pages have something to show.
         let changes = at_rate(1, time, |at| {
             let (client, job) = (client.clone(), job(&format!("seen-by-{viewers}"), at, (1, 1)));
-            async move { create(&client, at, &job, false).await }
+            async move { create(&client, &team(at), &job, false).await }
         });
         let looks = async {
             match viewers {
@@ -350,8 +354,13 @@ fn job(phase: &str, at: usize, (pods, gpus): (usize, usize)) -> Value {
     })
 }
 
-async fn create(client: &Client, at: usize, job: &Value, dry_run: bool) -> Result<()> {
-    let api: Api<Job> = Api::namespaced(client.clone(), &format!("team-{}", at % TEAMS));
+/// The namespace of one of the teams.
+fn team(at: usize) -> String {
+    format!("team-{}", at % TEAMS)
+}
+
+async fn create(client: &Client, namespace: &str, job: &Value, dry_run: bool) -> Result<()> {
+    let api: Api<Job> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { dry_run, ..PostParams::default() };
     api.create(&params, &serde_json::from_value(job.clone())?).await?;
     Ok(())
@@ -366,7 +375,7 @@ async fn fill(
 ) -> Result<()> {
     let one = |at: usize| {
         let (client, job) = (client.clone(), job(phase, at, size(at)));
-        async move { create(&client, at, &job, false).await }
+        async move { create(&client, &team(at), &job, false).await }
     };
     stream::iter((0..count).map(one)).buffer_unordered(IN_FLIGHT).try_collect::<Vec<_>>().await?;
     Ok(())

@@ -462,3 +462,30 @@ fn an_evicted_workload_takes_over_the_reservation_of_its_team() {
     submit(&mut world, 1, 10);
     assert_eq!(owner(&world), [oldest], "the first that waits after the eviction");
 }
+
+#[test]
+fn what_fits_once_closed_nodes_are_open_again_is_not_told_that_it_can_never_start() {
+    let mut world = World::new(&[4, 4], vec![team("t", None, 8, None)]);
+    let mut said = |pods: u32, gpus: i64, open: bool| {
+        world.cordon(&"n1".into(), open);
+        let id = world.submit(&"t".into(), "train", 0, pods, gpus);
+        world.settle_now();
+        let said = world.engine.verdict(&id).expect("a verdict").message;
+        world.delete(&id);
+        said
+    };
+    assert_eq!(
+        said(2, 4, false),
+        "Cannot start before closed nodes of pool default are open again: the matching open nodes of pool \
+         default hold at most 1 of its 2 pods."
+    );
+    assert_eq!(
+        said(3, 4, false),
+        "Can never start: the matching nodes of pool default hold at most 1 of its 3 pods."
+    );
+    assert_eq!(
+        said(1, 5, false),
+        "Can never start: a pod needs 5 GPUs, more than any of the 1 matching nodes of pool default has."
+    );
+    assert!(said(2, 4, true).starts_with("Runs within the guarantee"), "both nodes are open");
+}

@@ -13,6 +13,14 @@ pub fn admits(node: &Node, shape: &PodShape) -> bool {
         && tolerates_all(&shape.tolerations, &node.taints)
 }
 
+/// The same once the node is open again: the taints that Kubernetes gives a closed node will be gone then.
+#[must_use]
+pub fn admits_once_open(node: &Node, shape: &PodShape) -> bool {
+    let lasts = |taint: &&Taint| !taint.key.starts_with("node.kubernetes.io/");
+    let taints = node.taints.iter().filter(lasts).cloned().collect();
+    admits(&Node { taints, ..node.clone() }, shape)
+}
+
 fn term_holds(term: &NodeTerm, node: &Node) -> bool {
     // A term without requirements selects no node, as the API documents.
     !(term.labels.is_empty() && term.fields.is_empty())
@@ -115,6 +123,15 @@ mod tests {
         assert!(admits(&node, &shape(vec![by_name("other"), by_name("n0")])));
         assert!(!admits(&node, &shape(vec![by_name("other")])));
         assert!(!admits(&node, &shape(vec![NodeTerm::default()])));
+    }
+
+    #[test]
+    fn the_taints_of_a_closed_node_go_when_it_opens() {
+        let closed = ("node.kubernetes.io/unschedulable", "", "NoSchedule");
+        let shape = PodShape::default();
+        assert!(!admits(&node(&[], &[closed]), &shape));
+        assert!(admits_once_open(&node(&[], &[closed]), &shape));
+        assert!(!admits_once_open(&node(&[], &[closed, ("gpu", "yes", "NoSchedule")]), &shape));
     }
 
     #[test]

@@ -189,30 +189,34 @@ pub fn unoffered(state: &ClusterState, requests: &ResourceList) -> Verdict {
     pending(Reason::NoNodeFits, format!("Can never start: no node offers {}{more}.", named.join(", ")))
 }
 
-/// No node of a pool can ever hold the pods of a workload; `None` if some can.
+/// No open node of a pool can ever hold the pods of a workload; `None` if some can.
 pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Option<Verdict> {
     let (pool, pods) = (state.quotas.pool_name(request.pool), request.pods);
     let most = placement::most(state, nodes, request, Capacity::Empty);
     if most >= pods {
         return None;
     }
+    let (beginning, of) = match placement::fits_once_open(state, request) {
+        true => (format!("Cannot start before closed nodes of pool {pool} are open again"), "open nodes"),
+        false => ("Can never start".to_owned(), "nodes"),
+    };
     let message = if nodes.is_empty() {
         format!("No open node of pool {pool} matches its node selector, affinity and tolerations.")
     } else if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Empty) {
-        format!("Can never start: in pool {pool} {}.", in_the_way(&obstacle, pods))
+        format!("{beginning}: in pool {pool} {}.", in_the_way(&obstacle, pods))
     } else if most == 0 && placement::most(state, nodes, &request.anywhere(), Capacity::Empty) == 0 {
         format!(
-            "Can never start: a pod needs {}, more than any of the {} matching nodes of pool {pool} has.",
+            "{beginning}: a pod needs {}, more than any of the {} matching {of} of pool {pool} has.",
             amounts(state, request.need),
             nodes.len(),
         )
     } else if let Some(label) = &request.topology.required {
         format!(
-            "Can never start: the matching nodes of pool {pool} with one value of {label} hold at most {most} of \
+            "{beginning}: the matching {of} of pool {pool} with one value of {label} hold at most {most} of \
              its {pods} pods."
         )
     } else {
-        format!("Can never start: the matching nodes of pool {pool} hold at most {most} of its {pods} pods.")
+        format!("{beginning}: the matching {of} of pool {pool} hold at most {most} of its {pods} pods.")
     };
     Some(pending(Reason::NoNodeFits, message))
 }

@@ -3,15 +3,18 @@
 //! Fit counts of a shape are cached per pool (`NodeTable::fitting`). Only capacity that differs from the cache
 //! is counted node by node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::capacity::fit;
 use crate::placement::capacity::{Capacity, with_space};
 use crate::placement::constraints::Rules;
-use crate::placement::domains::Site;
+use crate::placement::domains::{self, Site};
 use crate::placement::request::Request;
 use crate::placement::spread::Spread;
 use crate::state::cluster::ClusterState;
 use crate::state::nodes::{Fitting, Placement};
+use crate::types::Name;
 use crate::types::ids::NodeId;
 
 /// The nodes that may ever hold the pods, in the order of their names.
@@ -67,6 +70,28 @@ pub fn most(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>, capac
     }
     let ask = state.nodes.ask(request.need);
     Spread::new(state, request, &ask, capacity, sites(state, nodes, request, capacity), rules).most()
+}
+
+/// Whether the pods would fit on the empty nodes of the pool if the closed ones were open, constraints between pods aside.
+/// False where no closed node would take one.
+#[must_use]
+pub fn fits_once_open(state: &ClusterState, request: &Request<'_>) -> bool {
+    let demand = state.nodes.demand(request.need);
+    let (mut by_value, mut takes_one): (BTreeMap<Option<&Name>, u64>, bool) = Default::default();
+    for (_, info, node) in state.nodes.alive().filter(|(_, info, _)| info.pool == request.pool) {
+        if !fit::admits_once_open(node, request.shape) {
+            continue;
+        }
+        let fits = info.empty().fits(&demand);
+        takes_one |= fits > 0 && !node.schedulable;
+        let label = request.topology.required.as_ref();
+        let value = label.map(|label| domains::value(node, label));
+        match value {
+            Some(None) => {}
+            value => *by_value.entry(value.flatten()).or_default() += u64::from(fits),
+        }
+    }
+    takes_one && by_value.values().any(|fits| *fits >= u64::from(request.pods))
 }
 
 /// Those of the nodes on which a pod fits, in the order of their names.
