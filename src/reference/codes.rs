@@ -89,8 +89,12 @@ fn of_state(reason: Reason) -> Advice {
             "Expect that it is preempted. Save checkpoints and set `sluice.dev/checkpoint-interval`.",
         ),
         Reason::NoNodeFits => advice(
-            "The open nodes of its pools could not hold its pods even if they were empty.",
-            "Compare selector, affinity, tolerations, topology and requests with `sluice nodes`. Correct the workload, open closed nodes (`kubectl uncordon`) or add nodes.",
+            "The nodes of its pools could not hold its pods even if they were empty.",
+            "Compare selector, affinity, tolerations, topology and requests with `sluice nodes`. Correct the workload or add nodes.",
+        ),
+        Reason::NodesClosed => advice(
+            "The open nodes of its pools could not hold its pods even if they were empty. Closed ones may, once they are open again.",
+            "Wait, or ask the owner of the cluster which nodes are closed: `sluice nodes` shows them, and `kubectl uncordon` opens one that was cordoned.",
         ),
         Reason::NoRoom => advice(
             "Too little capacity is free, and no running workload may be preempted for it.",

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluice_engine::types::Reason;
-use sluice_engine::types::{Name, Time, WorkloadId};
+use sluice_engine::Engine;
+use sluice_engine::types::{Event, Name, Node, PodShape, Reason, Time, Topology, Workload, WorkloadId};
 
-use super::world::{Phase, World, team};
+use super::world::{Phase, World, gpus, node, team};
 
 /// A cluster, and the labels of its jobs in the order of their arrival.
 struct Case {
@@ -407,8 +407,8 @@ fn a_job_that_the_guarantee_covers_is_not_evicted_together_with_a_smaller_one_ei
         .check("x waits", &["low", "small", "high"]);
 }
 
-/// b/x is within the guarantee of its team at all times; that of the parent covers it once a/w1 has ended. Then it comes
-/// before the borrower c/y, although it needs the node of another borrower and c/y needs only what a/w1 has left.
+/// The small workload of b is within the guarantee of its team at all times; that of the parent covers it once the workload
+/// of a has ended. Then it comes before the borrower that still waits, although it needs the node of another borrower.
 #[test]
 fn what_a_parents_guarantee_covers_again_comes_before_borrowers() {
     let teams = [("p", None, 4), ("a", Some("p"), 4), ("b", Some("p"), 4), ("c", None, 0), ("d", None, 4)];
@@ -438,7 +438,7 @@ fn what_a_parents_guarantee_covers_again_comes_before_borrowers() {
     world.settle_now();
     assert_eq!(running(&world), [covered, other], "the parent's guarantee covers it");
     let evictions = world.log.iter().filter(|line| line.starts_with("Evict"));
-    assert_eq!(evictions.count(), 1, "only c/z is evicted: {:?}", world.log);
+    assert_eq!(evictions.count(), 1, "one borrower is evicted: {:?}", world.log);
 }
 
 /// An evicted workload joins others like it and stands before them, and before the owner of the team's reservation.
@@ -464,15 +464,38 @@ fn an_evicted_workload_takes_over_the_reservation_of_its_team() {
 }
 
 #[test]
+fn the_owner_of_a_reservation_that_moves_back_gives_it_to_the_next_in_line() {
+    let mut world = World::new(&[10], vec![team("t", None, 10, None)]);
+    let submit = |world: &mut World, pods: u32| {
+        let id = world.submit(&"t".into(), "train", 0, pods, 1);
+        world.edit(&id, |workload| workload.time_limit = Some(Duration::from_secs(1_000)));
+        world.settle_now();
+        world.now = Time(world.now.0 + 1_000);
+        id
+    };
+    let owner = |world: &World| -> Vec<WorkloadId> {
+        world.engine.reservations().into_iter().map(|reservation| reservation.owner).collect()
+    };
+    submit(&mut world, 10);
+    let (first, second) = (submit(&mut world, 9), submit(&mut world, 8));
+    assert_eq!(owner(&world), std::slice::from_ref(&first));
+    world.edit(&first, |workload| workload.team_order = -1);
+    world.settle_now();
+    assert_eq!(owner(&world), [second]);
+}
+
+#[test]
 fn what_fits_once_closed_nodes_are_open_again_is_not_told_that_it_can_never_start() {
     let mut world = World::new(&[4, 4], vec![team("t", None, 8, None)]);
     let mut said = |pods: u32, gpus: i64, open: bool| {
         world.cordon(&"n1".into(), open);
         let id = world.submit(&"t".into(), "train", 0, pods, gpus);
         world.settle_now();
-        let said = world.engine.verdict(&id).expect("a verdict").message;
+        let said = world.engine.verdict(&id).expect("a verdict");
+        let is_never = said.message.starts_with("Can never start: ");
+        assert_eq!(is_never, said.reason == Reason::NoNodeFits, "{said:?}");
         world.delete(&id);
-        said
+        said.message
     };
     assert_eq!(
         said(2, 4, false),
@@ -488,4 +511,46 @@ fn what_fits_once_closed_nodes_are_open_again_is_not_told_that_it_can_never_star
         "Can never start: a pod needs 5 GPUs, more than any of the 1 matching nodes of pool default has."
     );
     assert!(said(2, 4, true).starts_with("Runs within the guarantee"), "both nodes are open");
+    world.cordon(&"n0".into(), false);
+    world.cordon(&"n1".into(), false);
+    let id = world.submit(&"t".into(), "train", 0, 1, 4);
+    world.settle_now();
+    assert_eq!(
+        world.engine.verdict(&id).expect("a verdict").message,
+        "Cannot start before closed nodes of pool default are open again: no open node matches its node \
+         selector, affinity and tolerations."
+    );
+}
+
+#[test]
+fn closed_nodes_count_for_a_topology_by_the_value_of_its_label() {
+    let mut engine = Engine::new();
+    engine.apply(Event::TeamApplied(team("t", None, 16, None)), Time(0));
+    let rack = |number: i64| Name::from(format!("r{}", number / 2));
+    for number in 0..4 {
+        let node = node(&format!("n{number}"), 4);
+        // The nodes of the second rack are closed, and one of the first.
+        let labels = [("rack".into(), rack(number))].into();
+        engine.apply(Event::NodeApplied(Node { labels, schedulable: number == 0, ..node }), Time(0));
+    }
+    let mut said = |pods: u32| {
+        let shape = PodShape { requests: gpus(4), ..PodShape::default() };
+        let workload = Workload::job(&"t".into(), &"gang".into(), pods, shape, Time(0));
+        let topology = Topology { required: Some("rack".into()), ..Topology::default() };
+        let id = workload.id.clone();
+        engine.apply(Event::WorkloadApplied(Workload { topology, ..workload }), Time(0));
+        engine.plan(Time(0));
+        let said = engine.verdict(&id).expect("a verdict").message;
+        engine.apply(Event::WorkloadRemoved(id), Time(0));
+        said
+    };
+    assert_eq!(
+        said(2),
+        "Cannot start before closed nodes of pool default are open again: the matching open nodes of pool \
+         default with one value of rack hold at most 1 of its 2 pods."
+    );
+    assert_eq!(
+        said(3),
+        "Can never start: the matching nodes of pool default with one value of rack hold at most 1 of its 3 pods."
+    );
 }

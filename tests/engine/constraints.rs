@@ -183,6 +183,12 @@ fn pods_apart_by_host_go_to_one_host_each() {
     let (reason, message) = cluster.why("many");
     assert_eq!(reason, Reason::NoNodeFits);
     assert!(message.contains("leaves 4 of 4 nodes, for 4 of its 5 pods"), "{message}");
+    assert!(message.starts_with("Can never start: "), "{message}");
+    let closed = Node { schedulable: false, ..node(4, Some(2), 4) };
+    cluster.engine.apply(Event::NodeApplied(closed), cluster.now);
+    assert_eq!(cluster.submit("more", 6, apart(HOST, "z")), None);
+    let (_, message) = cluster.why("more");
+    assert!(message.starts_with("Cannot start on the open nodes: "), "no promise: {message}");
     assert_eq!(cluster.evicted, 0);
 }
 

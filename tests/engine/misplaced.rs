@@ -117,7 +117,7 @@ fn each_pause_is_longer_and_a_change_of_the_node_ends_it() {
     world.cordon(&"n1".into(), false);
     assert_eq!(world.plan(), [], "the node is not schedulable");
     // The verdict is that of any workload; the avoided node does not matter now.
-    assert_eq!(world.reason(&id), (State::Pending, Reason::NoNodeFits));
+    assert_eq!(world.reason(&id), (State::Pending, Reason::NodesClosed));
     world.cordon(&"n1".into(), true);
     assert!(matches!(world.plan()[..], [Action::Admit { .. }]), "the changed node is no longer avoided");
 }

@@ -8,17 +8,20 @@ use crate::types::{Name, Node, NodeTerm, Operator, PodShape, Requirement, Taint,
 /// Whether the labels and taints of `node` admit pods of `shape`, whatever its free capacity.
 #[must_use]
 pub fn admits(node: &Node, shape: &PodShape) -> bool {
-    shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-        && (shape.node_terms.is_empty() || shape.node_terms.iter().any(|term| term_holds(term, node)))
-        && tolerates_all(&shape.tolerations, &node.taints)
+    selects(node, shape) && tolerates_all(&shape.tolerations, &node.taints)
 }
 
-/// The same once the node is open again: the taints that Kubernetes gives a closed node will be gone then.
+/// Whether the selector and the required affinity of a shape select a node.
+fn selects(node: &Node, shape: &PodShape) -> bool {
+    shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+        && (shape.node_terms.is_empty() || shape.node_terms.iter().any(|term| term_holds(term, node)))
+}
+
+/// The same for a closed node once it is open again: the taints that Kubernetes gives it will be gone then.
 #[must_use]
 pub fn admits_once_open(node: &Node, shape: &PodShape) -> bool {
     let lasts = |taint: &&Taint| !taint.key.starts_with("node.kubernetes.io/");
-    let taints = node.taints.iter().filter(lasts).cloned().collect();
-    admits(&Node { taints, ..node.clone() }, shape)
+    selects(node, shape) && tolerates_all(&shape.tolerations, node.taints.iter().filter(lasts))
 }
 
 fn term_holds(term: &NodeTerm, node: &Node) -> bool {
@@ -54,8 +57,8 @@ pub fn requirement_holds(requirement: &Requirement, value: Option<&Name>) -> boo
 
 /// Whether a pod with these tolerations may be on a node with these taints.
 #[must_use]
-pub fn tolerates_all(tolerations: &[Toleration], taints: &[Taint]) -> bool {
-    taints.iter().all(|taint| tolerations.iter().any(|t| tolerates(t, taint)))
+pub fn tolerates_all<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> bool {
+    taints.into_iter().all(|taint| tolerations.iter().any(|t| tolerates(t, taint)))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

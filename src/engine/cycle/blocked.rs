@@ -37,7 +37,7 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
     if state.quotas.over_queue_limit(team, queue, total, &state.resources).is_some() {
         return Blocked::Until(vec![Condition::Queue(team, queue.name.clone())]);
     }
-    let (mut conditions, mut may_preempt, mut covered) = (Vec::new(), false, Covered::Borrows);
+    let (mut conditions, mut may_preempt, mut covered) = (Vec::new(), false, Covered::Beyond);
     for name in pool_names(info) {
         let Some(pool) = find_pool(state, &name) else { continue };
         conditions.push(Condition::Quota(pool, team));
@@ -72,7 +72,7 @@ pub fn blocked_on(scheduler: &mut Scheduler, id: &WorkloadId) -> Blocked {
         let here = covered_in(state, &waiting, pool);
         if here == Covered::ByTeam {
             let above = &state.quotas.team(team).path[1..];
-            conditions.extend(above.iter().map(|at| Condition::Quota(pool, *at)));
+            conditions.extend(above.iter().map(|at| Condition::Guarantee(pool, *at)));
         }
         covered = covered.max(here);
     }
@@ -89,7 +89,7 @@ fn covered_in(state: &ClusterState, waiting: &WaitingWorkload, pool: PoolId) -> 
     } else if state.quotas.own_guarantee_holds(pool, team, total) {
         Covered::ByTeam
     } else {
-        Covered::Borrows
+        Covered::Beyond
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cycle::reserve;
 use crate::queue::class::ClassKey;
 use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
@@ -75,7 +76,14 @@ pub fn queue_up(scheduler: &mut Scheduler, id: &WorkloadId) {
     let place = scheduler.queue.user_order.place(id);
     let rank = Rank::new(priority, workload, info.index).raised(info.raised).in_place(place);
     let held = state.user_share(info.team, key.user.as_ref(), &key.pools);
-    scheduler.queue.pending.insert(info.team, key, rank, held);
+    let pending = &mut scheduler.queue.pending;
+    let before = pending.rank(id);
+    pending.insert(info.team, key, rank, held);
+    // An owner that has moved back stands behind workloads that may own the reservation now.
+    let moved_back = before.is_some_and(|before| pending.rank(id).is_some_and(|rank| before < rank));
+    if moved_back && scheduler.reservations.owned_by(id).is_some() {
+        reserve::look_ahead_of(scheduler, id);
+    }
 }
 
 /// The part of a profile on which placements depend; `None` if they do not.

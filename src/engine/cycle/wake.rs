@@ -113,6 +113,9 @@ fn blocked_on_changed_usage(scheduler: &mut Scheduler) -> BTreeSet<ClassId> {
         let path = &state.quotas.team(team).path;
         classes.extend(path.iter().flat_map(|at| pending.blocked_on_quota(pool, *at)));
         classes.extend(path.iter().flat_map(|at| pending.blocked_on_budget(*at)));
+        // What lacks the guarantee of a team above is not looked at before some of that is idle, which it rarely is for long.
+        let idle = path[1..].iter().filter(|at| state.quotas.has_idle_guarantee(pool, **at));
+        classes.extend(idle.flat_map(|at| pending.blocked_on_guarantee(pool, *at)));
         classes.extend(share.into_iter().flat_map(|share| pending.blocked_on_share(pool, share)));
         roots.insert(state.quotas.root_of(team));
     }

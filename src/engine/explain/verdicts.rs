@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::explain::names::{amounts, amounts_of, label, named, quantity, usage};
 use crate::placement::waiting::WaitingWorkload;
-use crate::placement::{self, Capacity, Constraint, Obstacle, Placement, Request};
+use crate::placement::{self, Capacity, Closed, Constraint, Obstacle, Placement, Request};
 use crate::prediction::timeline::Slot;
 use crate::scheduler::reservations::{Level, Reservation};
 use crate::state::cluster::ClusterState;
@@ -189,21 +189,32 @@ pub fn unoffered(state: &ClusterState, requests: &ResourceList) -> Verdict {
     pending(Reason::NoNodeFits, format!("Can never start: no node offers {}{more}.", named.join(", ")))
 }
 
-/// No open node of a pool can ever hold the pods of a workload; `None` if some can.
+/// The open nodes of a pool could not hold the pods of a workload even if they were empty; `None` if they could.
 pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Option<Verdict> {
     let (pool, pods) = (state.quotas.pool_name(request.pool), request.pods);
     let most = placement::most(state, nodes, request, Capacity::Empty);
     if most >= pods {
         return None;
     }
-    let (beginning, of) = match placement::fits_once_open(state, request) {
-        true => (format!("Cannot start before closed nodes of pool {pool} are open again"), "open nodes"),
-        false => ("Can never start".to_owned(), "nodes"),
+    let closed = placement::closed(state, nodes, request);
+    let obstacle = placement::obstacle(state, nodes, request, Capacity::Empty);
+    let (reason, beginning, of) = match (closed, &obstacle) {
+        (Closed::TakeNone, _) | (Closed::TooFew, None) => {
+            (Reason::NoNodeFits, "Can never start".to_owned(), "nodes")
+        }
+        (Closed::Enough, None) => {
+            let beginning = format!("Cannot start before closed nodes of pool {pool} are open again");
+            (Reason::NodesClosed, beginning, "open nodes")
+        }
+        // Whether more nodes satisfy a constraint between pods only a search on them could tell.
+        (_, Some(_)) => (Reason::NodesClosed, "Cannot start on the open nodes".to_owned(), "open nodes"),
     };
-    let message = if nodes.is_empty() {
+    let message = if nodes.is_empty() && closed == Closed::Enough {
+        format!("{beginning}: no open node matches its node selector, affinity and tolerations.")
+    } else if nodes.is_empty() {
         format!("No open node of pool {pool} matches its node selector, affinity and tolerations.")
-    } else if let Some(obstacle) = placement::obstacle(state, nodes, request, Capacity::Empty) {
-        format!("{beginning}: in pool {pool} {}.", in_the_way(&obstacle, pods))
+    } else if let Some(obstacle) = &obstacle {
+        format!("{beginning}: in pool {pool} {}.", in_the_way(obstacle, pods))
     } else if most == 0 && placement::most(state, nodes, &request.anywhere(), Capacity::Empty) == 0 {
         format!(
             "{beginning}: a pod needs {}, more than any of the {} matching {of} of pool {pool} has.",
@@ -218,7 +229,7 @@ pub fn no_node(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) ->
     } else {
         format!("{beginning}: the matching {of} of pool {pool} hold at most {most} of its {pods} pods.")
     };
-    Some(pending(Reason::NoNodeFits, message))
+    Some(pending(reason, message))
 }
 
 /// The nodes have no capacity for a workload now.

@@ -14,8 +14,8 @@ use crate::placement::request::Request;
 use crate::placement::spread::Spread;
 use crate::state::cluster::ClusterState;
 use crate::state::nodes::{Fitting, Placement};
-use crate::types::Name;
 use crate::types::ids::NodeId;
+use crate::types::{Name, Node};
 
 /// The nodes that may ever hold the pods, in the order of their names.
 #[must_use]
@@ -72,26 +72,51 @@ pub fn most(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>, capac
     Spread::new(state, request, &ask, capacity, sites(state, nodes, request, capacity), rules).most()
 }
 
-/// Whether the pods would fit on the empty nodes of the pool if the closed ones were open, constraints between pods aside.
-/// False where no closed node would take one.
+/// What the closed nodes of a pool would add if they were open, constraints between pods aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// None of them takes a pod of the request.
+    TakeNone,
+    /// With them, all nodes together are still too few, were they empty.
+    TooFew,
+    /// With them the pods fit on empty nodes.
+    Enough,
+}
+
+/// What the closed nodes of a pool would add to these, the open ones that admit the pods. Its cost follows the number of
+/// closed nodes, and with a topology that of all nodes.
 #[must_use]
-pub fn fits_once_open(state: &ClusterState, request: &Request<'_>) -> bool {
+pub fn closed(state: &ClusterState, nodes: &[NodeId], request: &Request<'_>) -> Closed {
     let demand = state.nodes.demand(request.need);
-    let (mut by_value, mut takes_one): (BTreeMap<Option<&Name>, u64>, bool) = Default::default();
-    for (_, info, node) in state.nodes.alive().filter(|(_, info, _)| info.pool == request.pool) {
-        if !fit::admits_once_open(node, request.shape) {
-            continue;
+    let mut by_value: BTreeMap<Option<Name>, u64> = BTreeMap::new();
+    let mut add = |node: &Node, fits: u32| {
+        let value = request.topology.required.as_ref().map(|label| domains::value(node, label));
+        // A node without the label has no place in such a topology.
+        if value != Some(None) {
+            *by_value.entry(value.flatten().cloned()).or_default() += u64::from(fits);
         }
+    };
+    let mut take_one = false;
+    for (info, node) in state.nodes.closed().filter(|(info, _)| info.pool == request.pool) {
         let fits = info.empty().fits(&demand);
-        takes_one |= fits > 0 && !node.schedulable;
-        let label = request.topology.required.as_ref();
-        let value = label.map(|label| domains::value(node, label));
-        match value {
-            Some(None) => {}
-            value => *by_value.entry(value.flatten()).or_default() += u64::from(fits),
+        if fits > 0 && fit::admits_once_open(node, request.shape) {
+            take_one = true;
+            add(node, fits);
         }
     }
-    takes_one && by_value.values().any(|fits| *fits >= u64::from(request.pods))
+    if !take_one {
+        return Closed::TakeNone;
+    }
+    if request.topology.required.is_some() {
+        for info in nodes.iter().map(|node| state.nodes.get(*node)) {
+            info.node.iter().for_each(|node| add(node, info.empty().fits(&demand)));
+        }
+    } else {
+        let open = capacity(state, request, Capacity::Empty);
+        by_value.values_mut().for_each(|fits| *fits += open);
+    }
+    let enough = by_value.values().any(|fits| *fits >= u64::from(request.pods));
+    if enough { Closed::Enough } else { Closed::TooFew }
 }
 
 /// Those of the nodes on which a pod fits, in the order of their names.

@@ -19,7 +19,7 @@ pub mod waiting;
 
 pub use crate::state::nodes::Placement;
 pub use capacity::{Capacity, capacity_for, fits_on};
-pub use fit_counts::{capacity, eligible, fits_once_open, most, nodes_that_fit, starts_before_settled};
+pub use fit_counts::{Closed, capacity, closed, eligible, most, nodes_that_fit, starts_before_settled};
 pub use obstacle::{Constraint, Obstacle, obstacle};
 pub use request::Request;
 pub use search::place;

@@ -53,6 +53,8 @@ pub enum Condition {
     Headroom(HeadroomId, u64),
     /// The usage of a team in a pool must change.
     Quota(PoolId, TeamId),
+    /// More of the guarantee of a team must be idle.
+    Guarantee(PoolId, TeamId),
     /// A team with at least this share must have usage that preemption can take.
     Share(PoolId, Ratio),
     /// The usage of a queue must change.
@@ -77,7 +79,7 @@ pub enum Blocked {
 }
 
 impl Blocked {
-    /// Whether only capacity keeps a workload within guarantee from starting, which preemption may free.
+    /// Whether a workload is within guarantee that preemption may let start.
     pub(super) fn is_within_guarantee(&self) -> bool {
         matches!(self, Self::MayPreempt { covered: Covered::ByPath, .. })
     }
@@ -86,8 +88,8 @@ impl Blocked {
 /// The guarantees that cover one more workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Covered {
-    /// Not that of its own team: it would borrow.
-    Borrows,
+    /// Not that of its own team.
+    Beyond,
     /// That of its own team, but not all of those above it.
     ByTeam,
     /// All on its path: it is within guarantee (law 2).
@@ -135,14 +137,14 @@ impl Status {
         !until.is_empty() && !until.iter().any(other)
     }
 
-    /// Whether the class was within guarantee at its last attempt, and only capacity kept it from starting.
+    /// Whether the class was within guarantee when it was looked at last, and preemption may let it start.
     pub(super) fn is_within_guarantee(&self) -> bool {
         matches!(self, Self::MayPreempt { covered: Covered::ByPath, .. })
     }
 
     /// Whether the class may turn out to be within guarantee. A blocked class is known not to be.
     pub(super) fn may_be_within_guarantee(&self) -> bool {
-        !matches!(self, Self::Blocked { .. } | Self::MayPreempt { covered: Covered::Borrows, .. })
+        !matches!(self, Self::Blocked { .. } | Self::MayPreempt { covered: Covered::Beyond, .. })
     }
 }
 

@@ -15,6 +15,7 @@ pub struct Conditions {
     /// How many classes of a team are blocked on headroom, by shape and number of pods.
     headroom_teams: BTreeMap<HeadroomId, BTreeMap<(u64, TeamId), usize>>,
     quotas: BTreeMap<(PoolId, TeamId), BTreeSet<ClassId>>,
+    guarantees: BTreeMap<(PoolId, TeamId), BTreeSet<ClassId>>,
     shares: BTreeMap<PoolId, BTreeSet<(Ratio, ClassId)>>,
     queues: BTreeMap<(TeamId, Name), BTreeSet<ClassId>>,
     budgets: BTreeMap<TeamId, BTreeSet<ClassId>>,
@@ -28,6 +29,7 @@ impl Conditions {
         let class = first.1;
         match condition {
             Condition::Quota(pool, of) => set_member(&mut self.quotas, (*pool, *of), class, blocked),
+            Condition::Guarantee(pool, of) => set_member(&mut self.guarantees, (*pool, *of), class, blocked),
             Condition::Share(pool, share) => set_member(&mut self.shares, *pool, (*share, class), blocked),
             Condition::Queue(of, queue) => {
                 set_member(&mut self.queues, (*of, queue.clone()), class, blocked);
@@ -108,6 +110,11 @@ impl Conditions {
     /// The classes that are blocked on the usage of a team in a pool.
     pub fn on_quota(&self, pool: PoolId, team: TeamId) -> Vec<ClassId> {
         self.quotas.get(&(pool, team)).into_iter().flatten().copied().collect()
+    }
+
+    /// The classes that wait for more of the guarantee of a team in a pool to be idle.
+    pub fn on_guarantee(&self, pool: PoolId, team: TeamId) -> Vec<ClassId> {
+        self.guarantees.get(&(pool, team)).into_iter().flatten().copied().collect()
     }
 
     /// The classes that are blocked on the usage of a queue.

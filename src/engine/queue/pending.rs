@@ -336,8 +336,8 @@ impl Pending {
         }
     }
 
-    /// Requeues at most `most` classes that may preempt, with their last attempt before the generation,
-    /// those within guarantee first. Returns whether there were any.
+    /// Requeues at most `most` classes that may preempt, with their last attempt before the generation, those that the
+    /// guarantee of their own team covers first. Returns whether there were any.
     pub fn requeue_may_preempt(&mut self, generation: u64, most: usize) -> bool {
         let classes: Vec<ClassId> = self.retry.may_preempt(generation).take(most).collect();
         for class in &classes {
@@ -392,6 +392,11 @@ impl Pending {
     /// The classes that are blocked on the usage of a team in a pool.
     pub fn blocked_on_quota(&self, pool: PoolId, team: TeamId) -> Vec<ClassId> {
         self.conditions.on_quota(pool, team)
+    }
+
+    /// The classes that wait for more of the guarantee of a team in a pool to be idle.
+    pub fn blocked_on_guarantee(&self, pool: PoolId, team: TeamId) -> Vec<ClassId> {
+        self.conditions.on_guarantee(pool, team)
     }
 
     /// The classes that are blocked on the usage of a queue.

@@ -10,7 +10,7 @@ use crate::types::ids::ClassId;
 pub struct Retry {
     /// Classes in the backlog.
     backlog: BTreeSet<(u64, ClassId)>,
-    /// Classes that may preempt: those within guarantee (`false`) first.
+    /// Classes that may preempt: those that the guarantee of their own team covers (`false`) first.
     may_preempt: BTreeSet<(bool, u64, ClassId)>,
 }
 
@@ -21,7 +21,7 @@ impl Retry {
             Status::Active | Status::Blocked { .. } => {}
             Status::Backlog { since } => set(&mut self.backlog, (*since, class), member),
             Status::MayPreempt { covered, since, .. } => {
-                set(&mut self.may_preempt, (*covered == Covered::Borrows, *since, class), member);
+                set(&mut self.may_preempt, (*covered == Covered::Beyond, *since, class), member);
             }
         }
     }
@@ -31,8 +31,8 @@ impl Retry {
         self.backlog.range(..(generation, ClassId::MIN)).map(|(_, class)| *class)
     }
 
-    /// The classes that may preempt, with their last attempt before a generation: those within guarantee
-    /// first, then the oldest attempt.
+    /// The classes that may preempt, with their last attempt before a generation: those that the guarantee of their own
+    /// team covers first, then the oldest attempt.
     pub fn may_preempt(&self, generation: u64) -> impl Iterator<Item = ClassId> + '_ {
         let stale = move |borrowing: bool| {
             let before = (borrowing, 0, ClassId::MIN)..(borrowing, generation, ClassId::MIN);

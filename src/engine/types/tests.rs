@@ -33,6 +33,7 @@ fn every_list_of_codes_is_complete() {
         Guaranteed,
         Borrowed,
         NoNodeFits,
+        NodesClosed,
         NoRoom,
         NotPlaced,
         NotReady,

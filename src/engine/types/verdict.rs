@@ -45,8 +45,10 @@ pub enum Reason {
     Guaranteed,
     /// It runs on borrowed capacity.
     Borrowed,
-    /// No node of its pools can ever hold its pods (selector, taint, size).
+    /// The nodes of its pools can never hold its pods (selector, taint, size).
     NoNodeFits,
+    /// The open nodes of its pools cannot hold its pods; closed ones may, once they are open again.
+    NodesClosed,
     /// The nodes have no capacity, and no workload may be preempted for it.
     NoRoom,
     /// Its pods could not start on the only nodes that fit them; these are tried again after a pause.
@@ -95,7 +97,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for the reference.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::HeldByUser,
         Self::OnHold,
         Self::Incomplete,
@@ -105,6 +107,7 @@ impl Reason {
         Self::Guaranteed,
         Self::Borrowed,
         Self::NoNodeFits,
+        Self::NodesClosed,
         Self::NoRoom,
         Self::NotPlaced,
         Self::NotReady,
@@ -142,6 +145,7 @@ impl Reason {
             Self::Guaranteed => "Guaranteed",
             Self::Borrowed => "Borrowed",
             Self::NoNodeFits => "NoNodeFits",
+            Self::NodesClosed => "NodesClosed",
             Self::NoRoom => "NoRoom",
             Self::NotPlaced => "NotPlaced",
             Self::NotReady => "NotReady",

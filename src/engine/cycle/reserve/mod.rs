@@ -42,7 +42,8 @@ pub use admissible::{admissible, note_taken};
 pub use binding::is_deferred;
 pub use mask::with_reserved_masked;
 pub use owners::{
-    drop_stale, is_full, may_become_owner, next, note_refusal, note_start, release, review_due, views,
+    drop_stale, is_full, look_ahead_of, may_become_owner, next, note_refusal, note_start, release,
+    review_due, views,
 };
 pub use quota::leave_quota;
 pub use siblings::{leave_guarantee_to_owner, team_has_reserved_capacity};

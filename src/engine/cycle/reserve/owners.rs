@@ -11,7 +11,7 @@ use crate::placement::{self, Capacity};
 use crate::prediction::timeline::Until;
 use crate::queue::order;
 use crate::scheduler::Scheduler;
-use crate::scheduler::reservations::{Place, QuotaStart, Reservation, ReservedCapacity};
+use crate::scheduler::reservations::{QuotaStart, Reservation, ReservedCapacity};
 use crate::state::workload::{Phase, WorkloadInfo};
 use crate::types::ids::{NodeId, PoolId, TeamId};
 use crate::types::{Reason, ReservationView, Time, Verdict, WorkloadId};
@@ -60,7 +60,9 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
     let mut due: Vec<_> = due.map(|(place, reservation)| (position(reservation), *place)).collect();
     due.sort();
     for (_, place) in &due {
-        look_ahead_of_owner(scheduler, place);
+        if let Some(owner) = scheduler.reservations.get(place).map(|reservation| reservation.owner.clone()) {
+            look_ahead_of(scheduler, &owner);
+        }
     }
     for (_, place) in due {
         let owner = scheduler.reservations.get(&place).map(|reservation| &reservation.owner);
@@ -70,15 +72,14 @@ pub fn review_due(scheduler: &mut Scheduler, now: Time) {
         let pool = place.0;
         let nodes = placement::eligible(&scheduler.state, &waiting.request(pool));
         review(scheduler, Attempt { waiting: &waiting, pool, nodes: &nodes, now });
+        scheduler.reservations.ended |= scheduler.reservations.get(&place).is_none();
     }
 }
 
-/// Requeues the workloads of a team that stand before the owner of its reservation: one of them may own it by now, and
-/// once it keeps capacity it binds others.
-fn look_ahead_of_owner(scheduler: &mut Scheduler, place: &Place) {
-    let Some(reservation) = scheduler.reservations.get(place) else { return };
+/// Requeues the workloads of a team that stand before the owner of its reservation: one of them may own it by now.
+pub fn look_ahead_of(scheduler: &mut Scheduler, owner: &WorkloadId) {
     let pending = &mut scheduler.queue.pending;
-    pending.ahead_of(&reservation.owner).into_iter().for_each(|class| pending.requeue(class));
+    pending.ahead_of(owner).into_iter().for_each(|class| pending.requeue(class));
     scheduler.cursor.generation += 1;
 }
 

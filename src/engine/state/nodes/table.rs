@@ -1,7 +1,7 @@
 //! The table of all nodes, and what is computed from it at every change.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::capacity::devices::Holder;
@@ -43,6 +43,8 @@ pub struct NodeTable {
     /// The free capacity on all open nodes of a pool, and the part that each node adds to it.
     free: BTreeMap<PoolId, Free>,
     added: Vec<Option<(PoolId, Vector)>>,
+    /// The nodes that exist and take no new pods.
+    closed: BTreeSet<NodeId>,
     /// The changed nodes, in order, and the number of older changes that were dropped.
     pub(super) changes: Vec<NodeId>,
     pub(super) dropped: u64,
@@ -228,6 +230,10 @@ impl NodeTable {
 
     /// Records that a node itself changed.
     fn touch(&mut self, index: NodeId) {
+        match self.infos[index].node.as_ref().is_some_and(|node| !node.schedulable) {
+            true => self.closed.insert(index),
+            false => self.closed.remove(&index),
+        };
         self.set_state(index);
         self.mark_changed(index);
     }
@@ -301,6 +307,14 @@ impl NodeTable {
     #[must_use]
     pub fn name(&self, index: NodeId) -> &Name {
         &self.names[index]
+    }
+
+    /// The nodes that exist and take no new pods.
+    pub fn closed(&self) -> impl Iterator<Item = (&NodeInfo, &Node)> {
+        self.closed.iter().filter_map(|index| {
+            let info = self.get(*index);
+            info.node.as_ref().map(|node| (info, node))
+        })
     }
 
     /// The nodes that exist, by name.

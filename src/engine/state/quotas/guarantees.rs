@@ -128,6 +128,13 @@ impl QuotaTree {
         path.filter(|at| self.quota_usages[pool][*at].has_guarantee()).collect()
     }
 
+    /// Whether a team uses less than its guarantee of some resource.
+    #[must_use]
+    pub fn has_idle_guarantee(&self, pool: PoolId, team: TeamId) -> bool {
+        let own = &self.quota_usages[pool][team];
+        own.governed().any(|(index, guaranteed)| own.counted(index, 0, 0) < guaranteed)
+    }
+
     /// Whether the team's own guarantee, without those above it, covers `amount` more.
     #[must_use]
     pub fn own_guarantee_holds(&self, pool: PoolId, team: TeamId, amount: &Vector) -> bool {
