@@ -554,3 +554,22 @@ fn closed_nodes_count_for_a_topology_by_the_value_of_its_label() {
         "Can never start: the matching nodes of pool default with one value of rack hold at most 1 of its 3 pods."
     );
 }
+
+/// The large workload that waits counts on the guarantee of its team once what started before it has ended. One GPU more
+/// fits beside that, so a notebook starts on capacity that is not reserved; a second one would not leave enough.
+#[test]
+fn what_leaves_the_guarantee_that_an_owner_counts_on_starts_at_once() {
+    let teams = [("a", 3), ("b", 5), ("c", 4)].map(|(name, guaranteed)| team(name, None, guaranteed, None));
+    let mut world = World::new(&[6, 6], teams.into());
+    let mut submit = |team: &str, gpus: i64| {
+        let id = world.submit(&team.into(), "train", 0, 1, gpus);
+        world.settle();
+        world.engine.verdict(&id).expect("a verdict").reason
+    };
+    assert_eq!(submit("b", 3), Reason::Guaranteed);
+    assert_eq!(submit("c", 4), Reason::Guaranteed);
+    assert_eq!(submit("b", 4), Reason::Fragmented, "it gets a reservation");
+    assert_eq!(submit("a", 3), Reason::Guaranteed, "on reserved capacity");
+    assert_eq!(submit("b", 1), Reason::Guaranteed, "on free capacity");
+    assert_eq!(submit("b", 1), Reason::Reserved, "it would not leave the guarantee to the large one");
+}

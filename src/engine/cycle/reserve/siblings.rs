@@ -5,6 +5,7 @@ use crate::cycle::reserve::binding::{backfills, binding, stands_before};
 use crate::explain;
 use crate::placement::waiting::{Attempt, WaitingWorkload};
 use crate::prediction::timeline::Slot;
+use crate::queue::rank::Rank;
 use crate::scheduler::Scheduler;
 use crate::scheduler::reservations::{Reservation, Reserved};
 use crate::state::workload::{Phase, WorkloadInfo};
@@ -30,6 +31,9 @@ fn sibling_before<'a>(
 /// Checks that a workload leaves the guarantee that an owner before it needs. This matters only once other teams have
 /// taken reserved capacity: until the owner is within guarantee, workloads within guarantee may take it again.
 ///
+/// What runs and stands before the owner is taken to end before it starts, so only the rest counts (law 2 comes before
+/// law 7): the owner is within guarantee after finitely many others.
+///
 /// # Errors
 /// The verdict on the workload.
 pub fn leave_guarantee_to_owner(
@@ -42,15 +46,29 @@ pub fn leave_guarantee_to_owner(
     let before = sibling_before(scheduler, waiting, pool, now).filter(|(reservation, ..)| reservation.taken);
     let Some((reservation, slot, owner)) = before else { return Ok(()) };
     let (quota, needs) = (state.quotas.quota_usage(pool, waiting.team), owner.least_total());
+    let ends_before = usage_before(scheduler, pool, owner);
     let asked = || quota.governed().filter(|(index, _)| needs.get(*index) > 0);
     let uses_up = |(index, guaranteed): (usize, i64)| {
         let more = waiting.total.get(index);
-        more > 0 && quota.counted(index, more, needs.get(index)) > guaranteed
+        more > 0 && quota.counted(index, more, needs.get(index)) - ends_before.get(index) > guaranteed
     };
     let uses_up = state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
         && asked().all(|(index, guaranteed)| needs.get(index) <= guaranteed)
         && asked().any(uses_up);
     if uses_up { Err(explain::guarantee_left(state, reservation, slot)) } else { Ok(()) }
+}
+
+/// What the siblings of an owner use that run and stand before it, and count against the guarantee of their team.
+fn usage_before(scheduler: &Scheduler, pool: PoolId, owner: &WorkloadInfo) -> Vector {
+    let state = &scheduler.state;
+    let rank = |info: &WorkloadInfo| {
+        Rank::new(state.priority_of(info), &info.workload, info.index).raised(info.raised)
+    };
+    let own = rank(owner);
+    let before = state
+        .holders(pool, owner.team)
+        .filter(|info| rank(info) < own && !info.oversize.contains(&owner.team));
+    before.fold(Vector::default(), |sum, info| sum.plus(&info.need, i64::from(info.usage.pods)))
 }
 
 /// Whether only capacity reserved for a borrowing sibling before it stops a workload within guarantee from starting,
