@@ -11,17 +11,17 @@ pub fn admits(node: &Node, shape: &PodShape) -> bool {
     selects(node, shape) && tolerates_all(&shape.tolerations, &node.taints)
 }
 
-/// Whether the selector and the required affinity of a shape select a node.
-fn selects(node: &Node, shape: &PodShape) -> bool {
-    shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-        && (shape.node_terms.is_empty() || shape.node_terms.iter().any(|term| term_holds(term, node)))
-}
-
 /// The same for a closed node once it is open again: the taints that Kubernetes gives it will be gone then.
 #[must_use]
 pub fn admits_once_open(node: &Node, shape: &PodShape) -> bool {
     let lasts = |taint: &&Taint| !taint.key.starts_with("node.kubernetes.io/");
     selects(node, shape) && tolerates_all(&shape.tolerations, node.taints.iter().filter(lasts))
+}
+
+/// Whether the selector and the required affinity of a shape select a node.
+fn selects(node: &Node, shape: &PodShape) -> bool {
+    shape.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+        && (shape.node_terms.is_empty() || shape.node_terms.iter().any(|term| term_holds(term, node)))
 }
 
 fn term_holds(term: &NodeTerm, node: &Node) -> bool {

@@ -46,15 +46,18 @@ pub fn leave_guarantee_to_owner(
     let before = sibling_before(scheduler, waiting, pool, now).filter(|(reservation, ..)| reservation.taken);
     let Some((reservation, slot, owner)) = before else { return Ok(()) };
     let (quota, needs) = (state.quotas.quota_usage(pool, waiting.team), owner.least_total());
-    let ends_before = usage_before(scheduler, pool, owner);
     let asked = || quota.governed().filter(|(index, _)| needs.get(*index) > 0);
-    let uses_up = |(index, guaranteed): (usize, i64)| {
-        let more = waiting.total.get(index);
-        more > 0 && quota.counted(index, more, needs.get(index)) - ends_before.get(index) > guaranteed
+    let uses_up = |ended: &Vector| {
+        asked().any(|(index, guaranteed)| {
+            let more = waiting.total.get(index);
+            more > 0 && quota.counted(index, more, needs.get(index)) - ended.get(index) > guaranteed
+        })
     };
     let uses_up = state.quotas.own_guarantee_holds(pool, waiting.team, &waiting.total)
         && asked().all(|(index, guaranteed)| needs.get(index) <= guaranteed)
-        && asked().any(uses_up);
+        // The usage of all siblings is added up last, for the few workloads that come this far.
+        && uses_up(&Vector::default())
+        && uses_up(&usage_before(scheduler, pool, owner));
     if uses_up { Err(explain::guarantee_left(state, reservation, slot)) } else { Ok(()) }
 }
 
